@@ -1,5 +1,5 @@
-// Keeps the live parts of a page for administrators up to date: it loads the page again and replaces them. Beside a form
-// with a preview, it shows what the answers mean while they are entered. The keys j and k move between rows, and h and u
+// Keeps the live parts of a page for administrators up to date: it loads the page again and replaces them. While
+// somebody fills in a form that has a preview, it updates the preview. The keys j and k move between rows, and h and u
 // press the buttons of a row.
 
 const EVERY = 5000; // ms

@@ -148,7 +148,10 @@ def metadata_of(raw: Any) -> dict[str, int]:
 
 @pytest.mark.parametrize("order", ["desc", "asc"])
 async def test_top_3_by_best_value_keeps_ties_by_rule(valkey_url: str, order: str) -> None:
-    """The member that reached a score first, or last, is ahead and is kept. A dropped record loses its metadata."""
+    """Among equal scores, the rule for ties decides who is ahead and stays in the top three.
+
+    A dropped record loses its metadata.
+    """
     way = 1 if order == "desc" else -1
     for ties, kept in (("first", ["a", "b", "c"]), ("last", ["d", "c", "b"]), ("key", ["a", "b", "c"])):
         async with stage(valkey_url, BEST.format(operator="best", order=order, cap=3, ties=ties)) as boards:

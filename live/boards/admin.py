@@ -281,7 +281,9 @@ class BoardAdmin:
                 raise ProblemError("too_many_boards", detail)
 
     def _require_members(self, found: Definitions, made: Board) -> None:
-        """Check that all `max_members` of the board's prefix, with this board, fit into its limits.
+        """Check that the `max_members` of all boards with this prefix are not too many together.
+
+        They include the new board, and add up to no more than the prefix allows.
 
         Raises:
             ProblemError: `too_many_members`.

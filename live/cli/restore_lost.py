@@ -25,7 +25,9 @@ def restore_lost(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send again what the journal has of a board and the store lost; this ends the loss. Stop the servers before.
+    """Write back to the store the entries of a board that it lost and the journal still has.
+
+    Then the board works again. Stop the servers before.
 
     The cost depends on what was lost, not on the size of the board. After a failover, running servers do this by
     themselves.

@@ -377,7 +377,8 @@ def _write_ahead(connection: Any, _record: Any) -> None:  # noqa: ANN401 - of th
     """Sync every commit to disk."""
     os.chmod(connection.execute("PRAGMA database_list").fetchone()[2], 0o600)  # noqa: PTH101
     busy = f"busy_timeout={round(_BUSY * 1000)}"
-    # Deleted and replaced rows may have an erased member. With secure_delete, no bytes of them stay in the file.
+    # Deleted and replaced rows may contain the name of an erased member. With secure_delete, no bytes of them stay in
+    # the file.
     for pragma in ("journal_mode=WAL", "synchronous=FULL", busy, "foreign_keys=ON", "secure_delete=ON"):
         connection.execute(f"PRAGMA {pragma}")
 

@@ -110,8 +110,8 @@ async function refusal(response) {
 }
 
 /**
- * A link that asks for the reason when an attempt ends. Browsers hide why a server refuses a page of another origin, but
- * for a stream of events.
+ * A link that asks for the reason when an attempt ends. If a server refuses a page of another origin, browsers hide the
+ * reason, except for server-sent events.
  *
  * @param {Link} link
  * @param {Address} address

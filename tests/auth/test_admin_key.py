@@ -73,7 +73,7 @@ def settings(valkey_url: str, tmp_path: Path) -> Settings:
 
 @pytest.mark.slow
 def test_the_printed_key_creates_a_board(settings: Settings, tmp_path: Path) -> None:
-    """Both commands work as pasted. Every start prints the same key, and only its owner can read the file."""
+    """The printed commands work as pasted. Every start prints the same key, and only the owner can read its file."""
     with printing(settings, tmp_path, terminal=True) as text:
         (key,) = KEY.findall(text)
         commands = text[text.index("    curl") :]
@@ -89,7 +89,7 @@ def test_the_printed_key_creates_a_board(settings: Settings, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_the_key_is_printed_only_on_a_terminal(settings: Settings, tmp_path: Path) -> None:
-    """A secret does not belong in a log. Two flags override the default, but neither prints the key elsewhere."""
+    """A secret does not belong in a log. Two flags override the default, but neither prints the key into a log."""
     path = settings.data_dir / "admin-key"
     for flags, terminal in (((), False), (("--no-admin-key",), True)):
         with printing(settings, tmp_path, *flags, terminal=terminal) as text:
@@ -114,7 +114,7 @@ def assert_named(text: str, path: Path) -> None:
 
 @pytest.mark.mutant
 def test_printing_the_key_into_a_log_is_caught(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
-    """The mistake: whatever takes the output counts as a terminal."""
+    """The mutant takes any output for a terminal."""
     key = asyncio.run(provide_admin_key(settings))
     serve._announce_key(settings, key)
     printed = capsys.readouterr().out
@@ -146,7 +146,7 @@ async def test_the_key_is_created_once(settings: Settings) -> None:
 
 
 async def test_no_key_is_created_if_any_exists(settings: Settings) -> None:
-    """The existing key may be for another data directory, with the same id."""
+    """The existing key may belong to another data directory that has a key with the same id."""
     store = connect(settings.store, settings)
     producers = ProducerStore(store, settings.key_prefix)
     await producers.add("admin", Scope(verbs=("admin",)))
@@ -168,7 +168,7 @@ async def test_an_invalid_file_is_replaced(settings: Settings) -> None:
 
 
 def test_servers_that_start_together_share_a_key(settings: Settings) -> None:
-    """One server creates it, and the others find it."""
+    """One server creates the key, and the other servers find it."""
 
     async def start_together() -> set[str | None]:
         return set(

@@ -92,7 +92,7 @@ async def test_an_api_key_identifies_its_producer(any_store: str) -> None:
 
 @pytest.mark.parametrize("changes", [{"host": "192.0.2.1"}, {"host": "example.test"}])
 async def test_a_public_server_requires_an_api_key(any_store: str, changes: dict[str, Any]) -> None:
-    """A store that has lost its API keys does not admit anybody."""
+    """A server does not admit anybody after its store has lost the API keys."""
     async with running(any_store, **changes) as made:
         assert result(made.authenticators[0], None) == "credentials_required"
     async with running(any_store, open=True, **changes) as made:
@@ -153,7 +153,7 @@ async def test_both_secrets_work_while_a_producer_rotates_its_key(any_store: str
 
 
 async def test_after_the_first_api_key_one_is_always_required(any_store: str) -> None:
-    """It stays required after the last is revoked, after a restart, and after the store has lost them."""
+    """An API key stays required after the last one is revoked, after a restart, and after the store has lost them."""
     async with running(any_store) as made:
         await made.key()
         await made.producers.revoke("shop")
@@ -207,7 +207,7 @@ async def test_old_data_admits_nobody_while_the_store_is_frozen(own_store: Store
 
 
 async def test_a_process_can_start_before_its_store(own_store: StoreProcess) -> None:
-    """It reads the producers as soon as the store answers."""
+    """The process reads the producers as soon as the store answers."""
     settings = fresh_settings(own_store.url)
     own_store.kill()
     client = connect(own_store.url, settings)
@@ -226,7 +226,7 @@ async def test_a_process_can_start_before_its_store(own_store: StoreProcess) -> 
 
 
 async def test_an_api_key_expires_by_itself(any_store: str) -> None:
-    """Nothing in the store changes then. What the API key opened ends, and the metric names the next end."""
+    """No write to the store ends the API key. Connections that it opened end, and the metric names the next expiry."""
     async with running(any_store) as made:
         (authenticator,) = made.authenticators
         ends = int(time.time()) + 2
@@ -248,7 +248,10 @@ async def test_an_api_key_expires_by_itself(any_store: str) -> None:
 
 
 async def test_the_last_use_of_a_secret_is_noted(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its fingerprint, and only of secrets that are right. Remembered results end, so the next use is noticed."""
+    """The note has the fingerprint of the secret. A wrong secret leaves no note.
+
+    Cached results expire, so that the next use is noted.
+    """
     monkeypatch.setattr("live.auth.authenticator._NOTING", 0.0)
     monkeypatch.setattr("live.auth.authenticator._PAUSE", 0.01)
     async with running(any_store) as made:

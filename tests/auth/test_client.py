@@ -35,7 +35,7 @@ def code(made: Settings, *fields: tuple[str, str], **given: Any) -> str:
 
 
 def test_a_client_without_a_proxy() -> None:
-    """It has its own address, the scheme of the connection, and the host that it requested."""
+    """The client has its own address, the scheme of the connection, and the host that it requested."""
     client = resolve(settings(), ("host", "LocalHost:8000"), ("origin", "http://a"), tls=True)
     assert client == Client(PEER, "https", "localhost:8000", "http://a", local=True, own_name=True, proxied=False)
     assert client.at_the_console
@@ -50,7 +50,7 @@ def test_a_client_without_a_proxy() -> None:
     ids=["none", "two", "empty", "malformed", "userinfo"],
 )
 def test_a_request_names_one_host(fields: tuple[tuple[str, str], ...]) -> None:
-    """This holds even if every host is allowed."""
+    """A request with several hosts is refused, even if every host is allowed."""
     assert code(settings(allowed_hosts="*"), *fields) == "host_invalid"
 
 
@@ -98,7 +98,7 @@ FORWARDED = [
 
 @pytest.mark.parametrize(("field", "address"), FORWARDED)
 def test_trusted_proxies_identify_the_client(field: tuple[str, str], address: str) -> None:
-    """It is the last address that is not a trusted proxy. Anybody may have written what is left of it."""
+    """The client is the last address that is not a trusted proxy. Anybody may have written the addresses left of it."""
     client = resolve(settings(trusted_proxies=PROXIES), ("host", "localhost"), field)
     assert (client.address, client.local, client.proxied) == (address, True, True)
     assert not client.at_the_console
@@ -107,7 +107,7 @@ def test_trusted_proxies_identify_the_client(field: tuple[str, str], address: st
 @pytest.mark.parametrize("field", [field for field, _ in FORWARDED])
 @pytest.mark.parametrize(("proxies", "peer"), [("", PEER), (PROXIES, "192.0.2.99"), (PROXIES, "")])
 def test_an_untrusted_proxy_is_ignored(field: tuple[str, str], proxies: str, peer: str) -> None:
-    """Its own address is the client's; its forwarded fields are not used, but the request counts as proxied."""
+    """The proxy itself counts as the client. Its forwarded fields are ignored, but mark the request as proxied."""
     more = (("x-forwarded-proto", "https"), ("x-forwarded-host", "127.0.0.1")) if field[0][0] == "x" else ()
     client = resolve(settings(trusted_proxies=proxies), ("host", "localhost:1"), field, *more, peer=peer)
     assert (client.address, client.scheme, client.host) == (peer, "http", "localhost:1")
@@ -115,7 +115,7 @@ def test_an_untrusted_proxy_is_ignored(field: tuple[str, str], proxies: str, pee
 
 
 def test_scheme_and_host_come_from_the_outermost_trusted_proxy() -> None:
-    """They come neither from the client nor from an inner proxy."""
+    """Scheme and host that the client or an inner proxy wrote are ignored."""
     made = settings(trusted_proxies=PROXIES, allowed_hosts="a.test, upstream")
     lists = (("x-forwarded-for", "198.51.100.9, 192.0.2.1, 10.1.1.1"), ("x-forwarded-proto", "http, https, http"),
              ("x-forwarded-host", "evil.test, a.test:8443, inner"))  # fmt: skip
@@ -139,7 +139,7 @@ def test_scheme_and_host_come_from_the_outermost_trusted_proxy() -> None:
     ],
 )
 def test_invalid_forwarded_fields_are_refused(fields: tuple[tuple[str, str], ...], expected: str) -> None:
-    """A host that is not allowed, and fields that contradict each other."""
+    """A forwarded host that is not allowed is invalid, and so are fields that contradict each other."""
     assert code(settings(trusted_proxies=PROXIES), ("host", "localhost"), *fields) == expected
 
 

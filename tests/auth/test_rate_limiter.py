@@ -38,7 +38,7 @@ async def process(store: str, **changes: Any) -> AsyncIterator[RateLimiter]:
 
 
 async def test_a_refusal_ends_after_retry_after(valkey_url: str) -> None:
-    """Not earlier, and not later."""
+    """A refused request succeeds after `Retry-After`, and not earlier."""
     async with Simulation(valkey_url, 1) as simulation:
         producer = sender(0.5, 2)
         await simulation.go_on(1)
@@ -53,7 +53,7 @@ async def test_a_refusal_ends_after_retry_after(valkey_url: str) -> None:
 
 
 async def test_processes_share_a_debt(valkey_url: str) -> None:
-    """After a large body at one process, the producer must wait at the other too."""
+    """After a large body at one process, the producer must also wait at the other process."""
     async with Simulation(valkey_url, 2) as simulation:
         producer = sender(10, 20)
         await simulation.go_on(1)
@@ -67,7 +67,7 @@ async def test_processes_share_a_debt(valkey_url: str) -> None:
 
 
 async def test_events_of_a_prefix_exceed_the_rate_by_a_body_at_most(valkey_url: str) -> None:
-    """The debt is paid back before more is admitted. Each process learns of it after one body. None waits."""
+    """The prefix pays back its debt before more events are admitted. Each process learns of the debt after one body."""
     rate, burst, body, chance = 10, 20, 7, random.Random(1)
     limits, model, refused = PrefixLimits(prefix="acme-", rate=rate), Model(rate, burst), 0
     async with Simulation(valkey_url, 2) as simulation:
@@ -86,7 +86,7 @@ async def test_events_of_a_prefix_exceed_the_rate_by_a_body_at_most(valkey_url: 
 
 
 async def test_a_prefix_has_its_rate_while_its_shard_is_away() -> None:
-    """A process lends it by itself, and a debt counts there too."""
+    """A process then keeps the rate by itself, and delays events after a debt as usual."""
     account, limits, now = module._Account(), PrefixLimits(prefix="acme-", rate=10), 100.0
     assert account.lend(limits, 15, 0, now).wait == 0
     assert account.lend(limits, 10, 0, now).wait == pytest.approx(0.6)
@@ -94,7 +94,7 @@ async def test_a_prefix_has_its_rate_while_its_shard_is_away() -> None:
 
 
 async def test_the_answer_to_an_exceeded_rate(valkey_url: str) -> None:
-    """It is 429 with Retry-After and the RateLimit fields, as structured fields."""
+    """The response is 429 with `Retry-After`, and with the `RateLimit` fields as structured fields."""
     async with process(valkey_url) as rate_limiter:
         producer = sender(0.25, 2)
         await rate_limiter.admit(producer)
@@ -129,7 +129,7 @@ async def calls(rate_limiter: RateLimiter) -> int:
 
 
 async def test_a_flood_does_not_reach_the_store(valkey_url: str) -> None:
-    """A refused producer is refused without a call to the store until its time has come."""
+    """The process refuses a producer without a call to the store until the announced time has come."""
     async with process(valkey_url) as rate_limiter:
         producer = sender(0.1, 1)
         await rate_limiter.admit(producer)
@@ -143,7 +143,7 @@ async def test_a_flood_does_not_reach_the_store(valkey_url: str) -> None:
 
 
 async def test_producers_do_not_share_a_rate(valkey_url: str) -> None:
-    """One is refused, the other is not. Events of a producer without a rate are not counted."""
+    """One producer is refused while another is admitted. Events of a producer without a rate are not counted."""
     async with process(valkey_url) as rate_limiter:
         await rate_limiter.admit(sender(0.1, 1, "a"))
         with pytest.raises(ProblemError):
@@ -156,7 +156,7 @@ async def test_producers_do_not_share_a_rate(valkey_url: str) -> None:
 
 
 async def test_a_cancelled_request_does_not_block_others(valkey_url: str) -> None:
-    """Its place goes to the next request."""
+    """The place of the cancelled request goes to the next one."""
     async with process(valkey_url) as rate_limiter:
         producer = sender(0.1, 2)
         waiting = [asyncio.create_task(rate_limiter.admit(producer)) for _ in range(4)]
@@ -168,7 +168,7 @@ async def test_a_cancelled_request_does_not_block_others(valkey_url: str) -> Non
 
 @pytest.mark.slow
 async def test_two_processes_at_full_speed(any_store: str) -> None:
-    """During a second of flooding, both together admit the burst and a second's worth of the rate."""
+    """During a second of flooding, two processes together admit the burst and what the rate adds in a second."""
     rate, burst = 2000, 300
     own = fresh_settings(any_store)
     client = connect(any_store, own)
@@ -198,7 +198,7 @@ async def test_two_processes_at_full_speed(any_store: str) -> None:
 
 @pytest.mark.slow
 async def test_the_store_key_expires(any_store: str) -> None:
-    """It expires when the producer has its whole burst again."""
+    """The store key of a producer expires when the producer has its whole burst again."""
     async with process(any_store) as rate_limiter:
         await rate_limiter.admit(sender(2, 2))
         client = rate_limiter._credit._client
@@ -212,7 +212,7 @@ async def test_the_store_key_expires(any_store: str) -> None:
 
 
 async def test_extreme_rates_are_applied(any_store: str) -> None:
-    """Very small, very large, and fractional ones."""
+    """Very small, very large and fractional rates work."""
     async with process(any_store) as rate_limiter:
         for number, (rate, burst) in enumerate([(0.001, 1), (1e9, 1), (1e9, 2**40), (1 / 3, 1), (0.1 + 0.2, 7)]):
             await rate_limiter.admit(sender(rate, burst, f"p{number}"))
@@ -262,7 +262,7 @@ async def test_closing_fails_waiting_requests(own_store: StoreProcess) -> None:
 
 
 def test_a_process_that_lends_alone_keeps_the_rate() -> None:
-    """As the store does: a burst first, then one event for each gap, and a debt is paid before."""
+    """Like the store, it admits a burst first, and then one event per gap. A debt is paid back before."""
     account, producer = module._Account(), sender(10, 5)
     loan = account.lend(producer, 0, 20, 100.0)
     assert (loan.lent, loan.wait) == (5, 0.1)
@@ -310,7 +310,7 @@ def test_reads_match_the_model(rate: int, burst: int) -> None:
 
 
 def test_readers_do_not_fill_the_memory() -> None:
-    """Idle ones go first. One that floods stays refused while many others come."""
+    """Idle readers are forgotten first. A reader that floods stays refused while many others come."""
     rates, clock = reading(1, 2)
     for number in range(3 * module._MOST_ACCOUNTS):
         if number % 1000 == 0:
@@ -325,7 +325,7 @@ def test_readers_do_not_fill_the_memory() -> None:
 
 
 def test_without_a_rate_every_read_is_admitted() -> None:
-    """Also at one instant."""
+    """Any number of reads at the same instant is admitted."""
     rates, _ = reading(0, 1)
     for _ in range(100):
         rates.admit_read("192.0.2.1")

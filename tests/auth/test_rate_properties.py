@@ -140,7 +140,7 @@ async def test_setting_the_clock_back_an_hour(any_store: str) -> None:
 
 
 async def test_a_value_of_an_earlier_version_is_not_a_debt(any_store: str) -> None:
-    """It contains only the time of the next event, so the producer starts with its whole burst."""
+    """The old value has only the time of the next event, so the producer starts with its whole burst."""
     producer = sender(100, 200)
     async with Simulation(any_store, 1) as simulation:
         await simulation.go_on(0)

@@ -54,14 +54,14 @@ def key_set(folder: Path, *keys: Mapping[str, Any]) -> TokenKeys:
 
 
 def tokens_of(**changes: Any) -> Tokens:
-    """What checks tokens; by default with the secret of the tests."""
+    """Make the object that checks tokens, by default with the secret of the tests."""
     made = make_tokens(Settings(**({"token_secret": TokenSecret(SECRET)} | changes)))
     assert made is not None
     return made
 
 
 def fault(tokens: Tokens, token: str | bytes) -> str:
-    """Why a token is refused; empty if it opens something."""
+    """Return why a token is refused, or an empty text if it opens something."""
     reader = tokens.reader(token.encode() if isinstance(token, str) else token)
     assert bool(reader.fault) is ("staff" not in reader.opens)
     return reader.fault
@@ -85,7 +85,7 @@ HS256: Final = {"alg": "HS256", "typ": "JWT"}
 
 
 def mistakes() -> Iterator[tuple[str, str, str]]:
-    """Yield tokens that some library or server has taken once: the mistake, who checks, and the token."""
+    """Yield tokens that some library or server once accepted by mistake, as name, checker and token."""
     one = make_token("staff")
     head, body, signature = one.split(".")
     es, rs = (jwt.encode(GOOD, KEYS[kid][1], KEYS[kid][0], {"kid": kid}) for kid in ("e", "r"))
@@ -131,7 +131,7 @@ def mistakes() -> Iterator[tuple[str, str, str]]:
 
 
 def wrong_claims() -> Iterator[tuple[str, str, str]]:
-    """Yield tokens whose signature is right, and whose claims are not."""
+    """Yield tokens with a right signature and wrong claims."""
     yield "no `exp`", "secret", make_token("staff", exp=None)
     yield "`exp` as text", "secret", signed(HS256, {**GOOD, "exp": str(GOOD["exp"])})
     yield "`exp` without end", "secret", signed(HS256, {**GOOD, "exp": float("inf")})
@@ -160,7 +160,7 @@ def wrong_claims() -> Iterator[tuple[str, str, str]]:
 
 
 def check_mistakes(folder: Path) -> None:
-    """Refuse each of them."""
+    """Check that every token of `mistakes` and `wrong_claims` is refused."""
     checkers = {
         "secret": tokens_of(),
         "keys": tokens_of(token_secret=TokenSecret(), token_jwks=key_set(folder)),
@@ -172,7 +172,7 @@ def check_mistakes(folder: Path) -> None:
 
 
 async def test_mistakes_of_libraries_are_not_ours(tmp_path: Path) -> None:
-    """More than twenty tokens that one or another library has taken."""
+    """More than twenty tokens that some library once accepted by mistake are refused."""
     assert len({mistake for mistake, _, _ in mistakes()}) > 40
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library warns of keys with which the tests sign
@@ -181,7 +181,7 @@ async def test_mistakes_of_libraries_are_not_ours(tmp_path: Path) -> None:
 
 @pytest.mark.mutant
 async def test_an_algorithm_from_the_header_is_caught(tmp_path: Path) -> None:
-    """Then a token chooses how it is checked."""
+    """In the mutant, the token's own header chooses the algorithm that checks it."""
 
     def wrong(_: Tokens, token: bytes, key: jwt.PyJWK) -> object:
         algorithm = str(jwt.get_unverified_header(token).get("alg"))
@@ -200,7 +200,7 @@ async def test_an_algorithm_from_the_header_is_caught(tmp_path: Path) -> None:
 
 
 async def test_good_tokens_open_their_boards(tmp_path: Path) -> None:
-    """With a secret, and with each kind of key. Each token has one reader, which is kept by its digest."""
+    """Tokens are signed with a secret, or with each kind of key. Each token has one reader, cached by its digest."""
     tokens = tokens_of(token_issuer=ISSUER, tokens_since=Instant(time.time() - 60))
     token = make_token("staff", "acme-*", key="ann", iss=ISSUER, iat=int(time.time()) + 5, nbf=time.time()).encode()
     reader = tokens.reader(token)
@@ -229,7 +229,7 @@ async def test_good_tokens_open_their_boards(tmp_path: Path) -> None:
     )
 )
 def test_no_bytes_are_an_error(token: bytes) -> None:
-    """Whatever comes is refused, or opens what it says."""
+    """Any bytes are either refused, or are a token and open what it says."""
 
     async def ask() -> None:
         tokens_of().reader(token)
@@ -238,7 +238,7 @@ def test_no_bytes_are_an_error(token: bytes) -> None:
 
 
 async def test_a_token_ends_with_its_second() -> None:
-    """Then its reader opens nothing, and whoever watches is told."""
+    """When a token expires, its reader opens nothing, and whoever watches the reader is told."""
     tokens, ended = tokens_of(), asyncio.Event()
     tokens.on_ended = ended.set
     token = make_token("staff", ends=1).encode()
@@ -252,7 +252,7 @@ async def test_a_token_ends_with_its_second() -> None:
 
 
 async def test_a_key_that_leaves_the_set_ends_its_tokens(tmp_path: Path) -> None:
-    """A file that can't be read, or is no key set, changes nothing."""
+    """A file that can't be read, or that is no key set, leaves the last keys valid."""
     place = key_set(tmp_path)
     tokens = tokens_of(token_secret=TokenSecret(), token_jwks=place)
     kept = tokens.reader(jwt.encode(GOOD, EC, "ES256", {"kid": "e"}).encode())
@@ -270,7 +270,7 @@ async def test_a_key_that_leaves_the_set_ends_its_tokens(tmp_path: Path) -> None
 
 
 async def test_a_key_set_is_fetched_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last keys stay if the address fails, leads elsewhere or sends too much."""
+    """If the request fails, is redirected or returns too much, the last keys stay valid."""
     for name in ("_PAUSE", "_LEAST_PAUSE"):
         monkeypatch.setattr(token_keys, name, 0.05)
     certificate = make_certificate(tmp_path)
@@ -320,7 +320,7 @@ async def test_a_key_set_is_fetched_over_tls(tmp_path: Path, monkeypatch: pytest
 
 
 def test_key_sets_hold_public_keys_for_signatures() -> None:
-    """Keys of other kinds are left out. Private, small and ambiguous keys are refused."""
+    """Keys for other purposes are ignored. Private, small and ambiguous keys are refused."""
     algorithm = jwt.get_algorithm_by_name("RS256")
     small = algorithm.to_jwk(SMALL.public_key(), as_dict=True)
     private = algorithm.to_jwk(RSA, as_dict=True)
@@ -333,13 +333,13 @@ def test_key_sets_hold_public_keys_for_signatures() -> None:
 
 
 async def test_a_key_set_that_was_never_read_is_not_sure() -> None:
-    """Nobody is refused for good before the keys are known."""
+    """Until the keys have been read, a refused client is told to try again."""
     reader = tokens_of(token_secret=TokenSecret(), token_jwks=TokenKeys("https://127.0.0.1:1/")).reader(b"e30.e30.e30")
     assert not reader.is_sure
 
 
 def test_settings_of_tokens_are_checked(tmp_path: Path) -> None:
-    """A secret is long, random and never shown."""
+    """A secret must be long and random, and no message shows it."""
     for name, value in (
         ("LIVE_TOKEN_SECRET", "short"), ("LIVE_TOKEN_SECRET", PEM), ("LIVE_TOKEN_JWKS", "http://example.org/keys"),
         ("LIVE_TOKENS_SINCE", "yesterday"), ("LIVE_TOKENS_SINCE", "2026-11-24T12:00:00"),

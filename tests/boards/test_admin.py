@@ -39,7 +39,7 @@ class Bench:
         self.keys = Keys(settings.key_prefix, "b")
 
     async def define(self, definition: Definition) -> None:
-        """Leave a definition behind, as a process that dies halfway would."""
+        """Leave a definition behind, as a process does that dies in the middle of a change."""
         found = await self.board_admin.definitions.load()
         assert await self.board_admin.definitions.keep(found.version, "b", definition, None)
 
@@ -51,7 +51,7 @@ class Bench:
         return [key.encode() async for key in self.client.names(f"{self.keys.channel}*")]
 
     async def ledger(self) -> Ledger:
-        """A ledger as a process has it that knows the board."""
+        """Make the ledger of a process that knows the board."""
         definition = await self.definition()
         assert definition is not None
         return Ledger(self.client, read_board("b", definition.choices), self.settings, born=definition.epoch)
@@ -100,7 +100,7 @@ async def test_a_deleted_board_leaves_nothing(any_store: str) -> None:
 
 @pytest.mark.slow
 async def test_the_journal_of_a_new_board_begins_with_the_board(any_store: str) -> None:
-    """So nothing has to be looked for in the store, which takes the longer the more it holds."""
+    """So the server need not search the store for a start, which takes longer the more the store holds."""
     settings = fresh_settings(any_store, journal="sqlite")
     client = connect(any_store, settings)
     try:
@@ -114,7 +114,7 @@ async def test_the_journal_of_a_new_board_begins_with_the_board(any_store: str) 
 
 
 async def test_of_concurrent_puts_one_creates_the_board(any_store: str) -> None:
-    """The others change it, the last one's choices win, and there is a single board."""
+    """The other requests change the board. The last request's choices win, and there is a single board."""
     async with bench(any_store) as made:
         outcomes = await asyncio.gather(
             *(made.board_admin.put("b", {**KISS, "title": f"t{i}"}, f"p{i}") for i in range(8))
@@ -151,7 +151,7 @@ async def test_concurrent_puts_and_deletes_leave_a_complete_board_or_none(any_st
 
 
 async def test_an_abandoned_creation_is_taken_over(any_store: str) -> None:
-    """So is its data. The first creator changes nothing if it continues late."""
+    """The next creator uses the data too. The first creator changes nothing if it continues late."""
     async with bench(any_store) as made:
         board = read_board("b", KISS)
         abandoned = Definition(
@@ -172,7 +172,7 @@ async def test_an_abandoned_creation_is_taken_over(any_store: str) -> None:
 
 
 async def test_unknown_data_of_a_board_is_deleted(any_store: str) -> None:
-    """Another creator may have died before it wrote a definition."""
+    """The data may come from a creator that died before it wrote a definition."""
     async with bench(any_store) as made:
         assert await create(made.client, made.keys, read_board("b", KISS), "0badbad0") is None
         assert await made.board_admin.put("b", KISS, "ann")
@@ -180,7 +180,7 @@ async def test_unknown_data_of_a_board_is_deleted(any_store: str) -> None:
 
 
 async def test_an_abandoned_deletion_is_finished(any_store: str) -> None:
-    """Any process that finds it finishes it. Then the id is free."""
+    """Any process that finds a half-deleted board deletes the rest. Then the id is free."""
     async with bench(any_store) as made:
         await made.board_admin.put("b", KISS, "ann")
         held = await made.definition()
@@ -192,7 +192,7 @@ async def test_an_abandoned_deletion_is_finished(any_store: str) -> None:
 
 
 async def test_a_board_of_a_file_is_not_changed(any_store: str) -> None:
-    """This holds for this server's boards file, and for the data of another server's board."""
+    """Boards of this server's boards file can't be changed, nor can data of another server's boards."""
     async with bench(any_store) as made:
         for work in (
             made.board_admin.put("posts", KISS, "ann"),
@@ -208,7 +208,7 @@ async def test_a_board_of_a_file_is_not_changed(any_store: str) -> None:
 
 
 async def test_a_part_of_a_union_may_be_deleted(any_store: str) -> None:
-    """It must exist when the union is created, and can be deleted before the union."""
+    """The part must exist when the union is created. Later it can be deleted before the union."""
     async with bench(any_store) as made:
         union = {"union": ["b", "posts"], "window": {"rolling": "24h", "slot": "1h"}}
         code, detail = await made.refused(made.board_admin.put("u", union, "ann"))
@@ -277,7 +277,7 @@ async def test_a_union_stays_as_private_as_its_parts(valkey_url: str) -> None:
 
 
 async def test_a_limited_admin_learns_of_no_private_board(valkey_url: str) -> None:
-    """A union of a private board of others is refused as one of an unknown board, and mistakes suggest no such id."""
+    """A private board of others looks like an unknown one in the refusal of a union, and no message suggests its id."""
     async with bench(valkey_url) as at:
         admin = at.board_admin
         await admin.put("secret-1", {**KISS, "visibility": "private"}, "me")

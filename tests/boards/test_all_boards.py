@@ -13,7 +13,7 @@ from tests.harness.settings import fresh_settings
 
 
 async def test_boards_of_the_file_and_of_the_store_are_read(any_store: str) -> None:
-    """With the epochs of run-time boards. The file wins, and a board in creation or deletion is none."""
+    """Run-time boards have their epochs. The file has precedence. A half-created or half-deleted board is left out."""
     settings = fresh_settings(any_store)
     client, in_file = connect(any_store, settings), Boards([rolling_board()])
     try:
@@ -38,7 +38,7 @@ async def test_boards_of_the_file_and_of_the_store_are_read(any_store: str) -> N
 
 
 async def test_a_definition_of_a_later_version_is_named(any_store: str) -> None:
-    """No command works with a part of the boards as if they were all."""
+    """Commands refuse to work with only those boards that they can read."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     try:

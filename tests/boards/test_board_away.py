@@ -30,20 +30,20 @@ async def like(client: httpx.AsyncClient, board: str, member: str = "a") -> int:
 
 
 async def shows(stream: Stream, offset: int) -> None:
-    """Wait until a viewer has an offset."""
+    """Wait until a viewer has received an offset."""
     with suppress(TimeoutError):
         await asyncio.wait_for(stream.follow(offset), 10)
     assert stream.model.offset >= offset, "the viewer gets nothing"
 
 
 async def is_drained(store: Any, prefix: str, board: str) -> bool:
-    """Whether nothing of a journal waits in the store."""
+    """Return whether the store holds no more entries of a board's journal."""
     streams = [name async for name in store.scan_iter(f"{Keys(prefix, board).channel}:journal:*")]
     return not any([await store.xlen(stream) for stream in streams])
 
 
 async def one_fails(store: str, folder: Path, *, takes_all: bool = False) -> None:
-    """A server with two viewed boards, of which one can't be reached for a while."""
+    """Run a server with two viewed boards, one of which can't be reached for a while."""
     settings = fresh_settings(store, data_dir=folder, journal="sqlite")
     boards = [rolling_board(board=name) for name in BOARDS]
     async with serving(settings, *boards) as client, connect(store, settings) as redis:
@@ -73,12 +73,12 @@ async def one_fails(store: str, folder: Path, *, takes_all: bool = False) -> Non
 
 
 async def test_one_board_that_fails_holds_up_no_other(valkey_url: str, tmp_path: Path) -> None:
-    """Afterwards it goes on by itself."""
+    """When its shard is back, the failed board also goes on, without help."""
     await one_fails(valkey_url, tmp_path)
 
 
 @pytest.mark.mutant
 async def test_an_error_for_all_boards_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant fails every command of a packet with the first one."""
+    """In the mutant, one failed command of a pipeline fails all of its commands."""
     with must_be_caught("an error for everybody"):
         await one_fails(valkey_url, tmp_path, takes_all=True)

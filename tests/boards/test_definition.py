@@ -26,7 +26,7 @@ def test_a_board_needs_no_choices() -> None:
 
 
 def test_choices_are_those_of_the_boards_file() -> None:
-    """They have a JSON form, including times."""
+    """Every choice of the boards file has a JSON form, including times."""
     board = read_board("b", {
         "window": "forever", "idle_ttl": "2h", "frozen": True,
         "votes": {"per_actor": 3, "opens": "2026-01-01T00:00:00Z", "closes": "2026-02-01T00:00:00+01:00"},
@@ -37,7 +37,7 @@ def test_choices_are_those_of_the_boards_file() -> None:
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
-    """They are in types, names, nested tables and combinations. Nothing is reported that follows from a default."""
+    """Types, names, nested tables and combinations have mistakes. A default never causes a message."""
     found = mistakes(
         "B!", title=5, operator="most", cap=3, idle_ttl="0s", id="x", colour="red", ranks="dense",
         window={"rolling": "1h", "slot": "7m", "width": 3}, votes={"per_key": 0, "per_actor": 1, "closes": 3},
@@ -70,7 +70,7 @@ def test_a_patch_merges() -> None:
 
 @pytest.mark.parametrize("name", EVERY_KIND)
 def test_the_choices_of_a_board_define_it_again(name: str) -> None:
-    """What is written back is what was chosen, so nothing is lost; defaults are left out."""
+    """The choices that are written back are those that were made. Defaults are left out."""
     choices = EVERY_KIND[name]
     board = read_board("b", choices)
     assert choices_of(board) == choices
@@ -78,7 +78,7 @@ def test_the_choices_of_a_board_define_it_again(name: str) -> None:
 
 
 def test_choices_that_say_nothing_new_are_left_out() -> None:
-    """They are the defaults, and other ways to write the same."""
+    """A choice is left out if it is the default, or the same value in another spelling."""
     board = read_board("b", {
         "title": "b", "source": [DEFAULT_TYPE], "window": {"rolling": "1440m", "slot": "3600s"}, "max_amount": 10**9,
     })  # fmt: skip
@@ -89,7 +89,7 @@ def test_choices_that_say_nothing_new_are_left_out() -> None:
 
 
 def test_types_have_an_earlier_name() -> None:
-    """Both are accepted, also in a patch of the other. Together they are a mistake."""
+    """Both names are accepted, and a patch may use either one. Both names together are a mistake."""
     assert read_board("b", {"types": ["a"]}) == read_board("b", {"source": ["a"]})
     (line,) = mistakes(types=["a"], source=["a"])
     assert line.startswith("`types` with `source`")

@@ -42,7 +42,7 @@ async def at_once(_registry: BoardRegistry) -> None:
 async def two_processes(
     store: str, *, plain: bool = False, hears: bool = False
 ) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
-    """Clients of two processes of one server. Unless a process hears of new boards, it has to ask."""
+    """Yield clients of two processes of one server, neither of which hears of the other's new boards."""
     settings = fresh_settings(store, anonymous_admin=True)
     with ExitStack() as changes:
         if not hears:
@@ -58,7 +58,7 @@ async def two_processes(
 
 
 async def counts(client: httpx.AsyncClient, event: dict[str, Any], **headers: str) -> bool:
-    """Whether an event counts, next to one for a board that every process knows."""
+    """Post an event for a new board with one for a known board, and return whether both count."""
     answer = await client.post("/v1/events", json=[{"key": "a"}, event], headers=headers)
     assert answer.status_code == 200, answer.text
     return bool(answer.json()["accepted"] == 2)
@@ -70,7 +70,7 @@ async def names_board(client: httpx.AsyncClient, board: str) -> bool:
 
 
 async def names_type(client: httpx.AsyncClient, board: str) -> bool:
-    """An event has a type that only the board takes, and the whole body is to count once."""
+    """Post an event whose type only the new board takes, in a body that must count completely or not at all."""
     return await counts(client, {"key": "a", "type": board}, **{"Idempotency-Key": secrets.token_hex(4)})
 
 
@@ -84,7 +84,7 @@ async def watches(client: httpx.AsyncClient, board: str) -> bool:
 
 
 def reads(path: str) -> Use:
-    """A client reads something of the board."""
+    """Read something of the new board."""
 
     async def use(client: httpx.AsyncClient, board: str) -> bool:
         async with client.stream("GET", path.format(board)) as answer:
@@ -133,7 +133,7 @@ async def serves_new_boards(one: httpx.AsyncClient, other: httpx.AsyncClient, us
 
 @pytest.mark.parametrize("plain", [False, True])
 async def test_a_new_board_is_there_in_every_process(valkey_url: str, *, plain: bool) -> None:
-    """Events for it count, and it can be read and watched. The same for boards that change their types."""
+    """Events for the board count, and clients can read and watch it. Boards that change their types work too."""
     async with two_processes(valkey_url, plain=plain) as (one, other):
         for name, use in USES.items():
             if not (plain and name == "viewer's socket"):  # only our own protocol has it
@@ -146,7 +146,7 @@ async def test_a_new_board_is_there_in_every_process(valkey_url: str, *, plain: 
 
 @pytest.mark.parametrize("plain", [False, True])
 async def test_a_board_that_does_not_exist_is_refused(valkey_url: str, *, plain: bool) -> None:
-    """With the same answers as before, in order, and the connection goes on."""
+    """Refusals and their order are as for any unknown board, and the connection goes on."""
     async with two_processes(valkey_url, plain=plain) as (_, other):
         answer = (
             await other.post("/v1/events", json=[{"key": "a", "board": "none"}, {"key": ""}, {"key": "a"}])
@@ -163,7 +163,7 @@ async def test_a_board_that_does_not_exist_is_refused(valkey_url: str, *, plain:
 
 
 async def test_a_viewer_that_leaves_while_it_waits_leaves_nothing(valkey_url: str) -> None:
-    """Its connection closes, and the process goes on."""
+    """The viewer's connection closes, and the process goes on."""
     async with two_processes(valkey_url) as (one, other):
         port = other.base_url.port
         for _ in range(5):
@@ -176,7 +176,7 @@ async def test_a_viewer_that_leaves_while_it_waits_leaves_nothing(valkey_url: st
 
 
 async def test_unknown_boards_cost_the_store_little(valkey_url: str) -> None:
-    """However many requests name them, a process asks at most ten times a second. Known boards cost nothing."""
+    """However many requests name unknown boards, a process asks the store at most ten times a second."""
     asked, refresh = 0, BoardRegistry.refresh
 
     async def counted(registry: BoardRegistry, **changes: bool) -> None:
@@ -237,13 +237,13 @@ async def test_a_steady_stream_of_unknown_types_does_not_wait(valkey_url: str) -
 
 @pytest.mark.mutant
 async def test_asking_for_each_body_is_caught(valkey_url: str) -> None:
-    """The mistake: what was refused is not remembered."""
+    """The mutant does not remember which boards and types it has just refused."""
     with must_be_caught("each body asks"), replaced(_Refused, "add", lambda *_: None):
         await test_a_steady_stream_of_unknown_types_does_not_wait(valkey_url)
 
 
 async def test_a_process_that_can_not_ask_does_not_refuse(own_store: StoreProcess) -> None:
-    """The board may exist: nothing is counted, and the client can try again."""
+    """The board may exist, so the process counts nothing and tells the client to try again."""
     async with two_processes(own_store.url) as (_, other):
         own_store.kill()
         answer = await other.post("/v1/events", json={"key": "a", "board": "none"})
@@ -268,7 +268,7 @@ async def test_a_process_that_can_not_ask_does_not_refuse(own_store: StoreProces
     ],
 )
 async def test_refusing_without_asking_is_caught(valkey_url: str, use: str, method: str, mutant: Any) -> None:
-    """The mistake: a process only looks for new boards once a second."""
+    """The mutant only looks for new boards once a second, not when a request names an unknown one."""
     with replaced(BoardRegistry, method, mutant):
         async with two_processes(valkey_url) as (one, other):
             with must_be_caught("a process refuses what it does not know yet"):
@@ -276,14 +276,14 @@ async def test_refusing_without_asking_is_caught(valkey_url: str, use: str, meth
 
 
 async def listen_late(*arguments: Any) -> AsyncIterator[Notice]:
-    """Receive each notice a moment late, as a busy process does."""
+    """Let a process receive each notice a moment late, as if it were busy."""
     async for notice in listen(*arguments):
         await asyncio.sleep(0.1)
         yield notice
 
 
 async def known_when_put_answers(store: str, boards: int = 8) -> None:
-    """Create boards in one process. The other one lists each of them right after the response."""
+    """Create boards in one process. Another process must list each of them right after the response."""
     async with two_processes(store, hears=True) as (first, second):
         for number in range(boards):
             made = await first.put(f"/v1/boards/b{number}", json={"source": [f"t{number}"]})
@@ -297,21 +297,21 @@ async def known_when_put_answers(store: str, boards: int = 8) -> None:
 
 
 async def test_a_change_is_known_everywhere_when_it_is_answered(any_store: str) -> None:
-    """Every process hears of it, and the response waits until all have reported it."""
+    """Every process is notified of the change. The response waits until all processes have reported it."""
     with patch.object(registry, "listen", listen_late):
         await known_when_put_answers(any_store)
 
 
 @pytest.mark.mutant
 async def test_a_change_without_a_notice_is_noticed(any_store: str) -> None:
-    """Other processes would learn of it up to a second later."""
+    """Without the notice, other processes learn of the change up to a second later."""
     with must_be_caught("no notice"), replaced(BoardRegistry, "_follow_notices", deaf):
         await known_when_put_answers(any_store)
 
 
 @pytest.mark.mutant
 async def test_a_change_that_waits_for_nobody_is_noticed(any_store: str) -> None:
-    """The other process has heard the notice, and has not read the change yet."""
+    """The mutant responds when the other process has the notice, but has not read the change yet."""
     with (
         must_be_caught("no wait"),
         patch.object(registry, "listen", listen_late),
@@ -321,7 +321,7 @@ async def test_a_change_that_waits_for_nobody_is_noticed(any_store: str) -> None
 
 
 async def test_a_process_that_hangs_delays_a_change_only_for_a_moment(any_store: str) -> None:
-    """It reports nothing, so the response does not wait for it for long."""
+    """The hanging process reports nothing, so the response soon stops waiting for it."""
     settings = fresh_settings(any_store, anonymous_admin=True)
     client = connect_store(any_store, settings)
     hanging = Processes(client, settings.key_prefix)

@@ -66,14 +66,14 @@ async def lose_board(here: Here) -> None:
 
 
 async def damage_definitions(here: Here) -> None:
-    """Store a definition that is none."""
+    """Store an invalid definition."""
     names = SystemKeys(here.prefix)
     await here.redis.hset(names.definitions, mapping={"damaged": "?", ":version": 1000})
     await here.redis.rpush(names.changes, "damaged")
 
 
 async def upgrade(here: Here) -> None:
-    """A newer version has written to the store."""
+    """Write what a newer version of the server writes."""
     await here.redis.set(SystemKeys(here.prefix).format, 99)
     await here.redis.client_kill_filter(_type="normal", skipme=True)
 
@@ -112,7 +112,7 @@ async def not_ready(client: httpx.AsyncClient, reason: str) -> None:
 
 @pytest.mark.parametrize("kind", CASES)
 async def test_a_server_that_is_not_ready_says_why(own_store: StoreProcess, tmp_path: Path, kind: str) -> None:
-    """The reason is for everyone: it has no address. The log has the rest."""
+    """Everybody may see the reason, so it has no address. The log has the details."""
     damage, reason = CASES[kind]
     settings = fresh_settings(own_store.url, data_dir=tmp_path / "data")
     redis: Any = connect(own_store.url, settings)
@@ -125,7 +125,7 @@ async def test_a_server_that_is_not_ready_says_why(own_store: StoreProcess, tmp_
 
 
 async def test_a_store_that_is_frozen_is_named(own_store: StoreProcess) -> None:
-    """It has `store_timeout` to answer. Afterwards the server is ready again."""
+    """The server waits `store_timeout` for the store. When the store runs again, the server is ready again."""
     async with serving(fresh_settings(own_store.url, store_timeout=Duration(0.3)), rolling_board()) as client:
         await until_ready(client)
         with own_store.frozen():
@@ -134,7 +134,7 @@ async def test_a_store_that_is_frozen_is_named(own_store: StoreProcess) -> None:
 
 
 async def test_a_failure_of_the_server_is_a_reason(valkey_url: str) -> None:
-    """Even one that nobody expected: the cause is in the log only."""
+    """`/readyz` also reports an unexpected exception, but only the log has its cause."""
 
     async def fail(_readiness: Readiness) -> Faults:
         raise RuntimeError("a secret")
@@ -149,7 +149,7 @@ async def test_a_failure_of_the_server_is_a_reason(valkey_url: str) -> None:
 
 
 async def test_a_server_that_stops_is_not_ready(own_store: StoreProcess, tmp_path: Path) -> None:
-    """A request that arrived before is answered, so that a load balancer sends nothing more."""
+    """While it stops, it still answers `/readyz` with "not ready", so a load balancer sends nothing more."""
     settings = fresh_settings(own_store.url, shutdown_timeout=Duration(20), store_timeout=Duration(20))
     process = ServerProcess(settings, tmp_path)
     process.start()
@@ -172,7 +172,7 @@ async def test_a_server_that_stops_is_not_ready(own_store: StoreProcess, tmp_pat
 
 @pytest.mark.mutant
 async def test_a_page_in_place_of_the_reasons_is_noticed(own_store: StoreProcess) -> None:
-    """Errors of other routes outside of `/v1` are pages."""
+    """In the mutant, `/readyz` fails with an error page, like other routes outside of `/v1`."""
 
     def fail(error: Exception) -> str:
         raise error
@@ -185,7 +185,7 @@ async def test_a_page_in_place_of_the_reasons_is_noticed(own_store: StoreProcess
 
 @pytest.mark.mutant
 async def test_the_text_of_a_driver_is_noticed(own_store: StoreProcess) -> None:
-    """It names the address of the store."""
+    """The mutant shows the driver's message, which has the address of the store."""
 
     def reason(error: StoreUnavailableError) -> str:
         return str(error)

@@ -77,7 +77,7 @@ async def drain(viewer: PullViewer) -> None:
 
 
 async def test_boards_are_swapped_as_a_whole(any_store: str) -> None:
-    """A request goes on with the boards that it began with; later ones have all parts of the new board."""
+    """A running request keeps the boards that it began with. Later requests see every part of the new board."""
     async with process(fresh_settings(any_store)) as made:
         before = made.registry.boards
         await made.board_admin.put("b", KISS, "ann")
@@ -91,7 +91,7 @@ async def test_boards_are_swapped_as_a_whole(any_store: str) -> None:
 
 
 async def test_requests_to_a_deleted_board_are_refused(any_store: str) -> None:
-    """Before and after its process knows, and by everything that still holds its committer."""
+    """They are refused before and after the process knows of the deletion, even by an old committer."""
     async with process(fresh_settings(any_store)) as made:
         await made.board_admin.put("b", KISS, "ann")
         await made.registry.refresh()
@@ -105,7 +105,7 @@ async def test_requests_to_a_deleted_board_are_refused(any_store: str) -> None:
 
 
 async def test_a_lost_board_is_not_a_deleted_one(any_store: str) -> None:
-    """While a board is defined, missing data means that the store lost it."""
+    """If a board is defined but its data is missing, the store has lost the data."""
     async with process(fresh_settings(any_store)) as made:
         await made.board_admin.put("b", KISS, "ann")
         await made.registry.refresh()
@@ -154,7 +154,7 @@ async def test_a_recreated_board_keeps_its_viewers(any_store: str) -> None:
 
 
 async def test_a_board_that_can_not_run_is_skipped(any_store: str) -> None:
-    """A definition of a newer version, one without data, one for other data: logged once, and the rest continues."""
+    """The definition is of a newer version, or has no data or other data. It is logged once, and other boards run."""
     settings = fresh_settings(any_store)
     async with process(settings) as made:
         await made.board_admin.put("b", KISS, "ann")
@@ -197,7 +197,7 @@ async def test_a_board_of_the_file_has_precedence(any_store: str) -> None:
 
 
 async def test_an_unfinished_change_is_finished(any_store: str) -> None:
-    """A process froze a board and died before the store knew: the next process that reads the definition finishes."""
+    """A process froze a board and died before the store knew. The next process that reads the definition finishes."""
     async with process(fresh_settings(any_store)) as made:
         await made.board_admin.put("b", KISS, "ann")
         found = await made.board_admin.definitions.load()
@@ -209,7 +209,7 @@ async def test_an_unfinished_change_is_finished(any_store: str) -> None:
 
 @pytest.mark.slow
 async def test_an_unavailable_store_changes_nothing(own_store: StoreProcess) -> None:
-    """The boards stay as they are. Changes apply when the store is back."""
+    """The process keeps its boards as they are, and applies changes when the store is back."""
     async with process(fresh_settings(own_store.url, store_timeout=Duration(0.3))) as made:
         await made.board_admin.put("b", KISS, "ann")
         await made.registry.refresh()

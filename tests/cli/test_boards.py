@@ -48,7 +48,7 @@ def run(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
 
 
 def test_boards_are_listed(run: Any) -> None:
-    """The list has their records and offsets. A board that no server has opened is marked."""
+    """The list has the records and offsets of each board, and marks a board that no server has opened."""
     boards = json.loads(run("--json"))["boards"]
     assert [(board["board"], board["records"], board["offset"]) for board in boards] == [
         ("posts", 2, 1), ("new", 0, 0), ("ice", 0, 1),
@@ -63,7 +63,7 @@ def test_boards_are_listed(run: Any) -> None:
 
 
 def test_memory_is_measured(run: Any) -> None:
-    """Each board has a figure. An estimate is included only if a load is given."""
+    """The output has a figure for each board. It has an estimate only if a load is given."""
     posts, new, _ = (board["memory"] for board in json.loads(run("--json", "--memory"))["boards"])
     assert posts["bytes"] > 2 * posts["bytes_per_member"] > 0
     assert "predicted" not in posts
@@ -77,7 +77,7 @@ def test_memory_is_measured(run: Any) -> None:
 
 
 def test_an_unavailable_store_is_one_clear_line(tmp_path: Path) -> None:
-    """The exit status is 2, as for every command that can't run."""
+    """The exit status is 2, as always when a command can't run."""
     result = CliRunner().invoke(app, ["boards", "--data-dir", str(tmp_path)])
     assert result.exit_code == 2
     assert "the store is unavailable" in result.stderr

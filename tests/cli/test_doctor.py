@@ -26,7 +26,7 @@ def examine(*words: str, **environment: str) -> tuple[int, dict[str, list[tuple[
 
 
 def test_a_sound_machine_has_no_fault(valkey_url: str, tmp_path: Path) -> None:
-    """Every part is checked, and nothing is changed: the data directory is not made."""
+    """Every part is checked, and nothing is changed: the command does not create the data directory."""
     folder = tmp_path / "data"
     status, found = examine("--store", valkey_url, "--data-dir", str(folder))
     assert status == 0
@@ -51,7 +51,7 @@ def test_another_client_in_the_same_environment_is_found(tmp_path: Path, monkeyp
 
 
 def check_faults(folder: Path) -> None:
-    """Mistakes of many kinds. Each is a fault or a warning of its check, with advice."""
+    """Make mistakes of many kinds, and expect a fault or a warning with advice for each."""
     (folder / "data").mkdir(mode=0o755)
     (folder / "data").chmod(0o755)
     (folder / "boards.toml").write_text("[[board]]\nid = 5\n")
@@ -78,12 +78,12 @@ def check_faults(folder: Path) -> None:
 
 
 def test_each_fault_is_found(tmp_path: Path) -> None:
-    """The exit status tells faults from warnings."""
+    """The exit status tells whether there are faults, or only warnings."""
     check_faults(tmp_path)
 
 
 def test_a_clock_that_differs_is_noticed() -> None:
-    """By more than a second, in either direction; the time that the question takes does not count."""
+    """The clocks may differ by a second in either direction. The time that the question takes does not count."""
     for apart, state in ((0.0, "ok"), (-0.5, "ok"), (30.0, "warning"), (-30.0, "warning")):
         at = doctor._Examination()
         now = time.time()

@@ -99,7 +99,7 @@ async def csv_is_inert(found: Exports) -> None:
 
 
 async def test_nothing_in_csv_is_a_formula(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A spreadsheet would run it. The other formats have the original texts."""
+    """A spreadsheet would run a formula. The other formats have the original texts."""
     async with exports(valkey_url, tmp_path) as board:
         found = Exports(board, tmp_path, monkeypatch)
         await board.like(*DANGEROUS, *DANGEROUS, "ann")
@@ -113,7 +113,7 @@ async def test_nothing_in_csv_is_a_formula(valkey_url: str, tmp_path: Path, monk
 async def test_a_ranking_has_ranks_scores_and_titles(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All formats have the same, now and at a past time. Hidden members are in neither."""
+    """All formats have the same rows, for now and for a past time. Hidden members are left out."""
     async with exports(valkey_url, tmp_path) as board:
         found = Exports(board, tmp_path, monkeypatch)
         await board.like("a", "b", "b", "c")
@@ -181,7 +181,7 @@ async def test_events_of_a_sliding_window_have_their_own_times(
 async def test_a_period_that_the_board_has_dropped(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes from the journal, even on a board with an event clock."""
+    """The rows come from the journal, even on a board with an event clock."""
     async with exports(valkey_url, tmp_path, "past") as board:
         found = Exports(board, tmp_path, monkeypatch)
         for day in range(4):
@@ -195,7 +195,7 @@ async def test_a_period_that_the_board_has_dropped(
 
 
 async def test_a_period_of_a_calendar_board(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is selected by its name, or as the current or the previous one."""
+    """A period is selected by its name, or as the current or the previous one."""
     async with exports(valkey_url, tmp_path, "days") as board:
         found = Exports(board, tmp_path, monkeypatch)
         await board.like("a")
@@ -218,7 +218,7 @@ async def test_a_period_of_a_calendar_board(valkey_url: str, tmp_path: Path, mon
     ],
 )
 def test_contradictory_flags_are_refused(flags: dict[str, Any], tmp_path: Path) -> None:
-    """The command checks them before it reads anything."""
+    """The command checks the flags before it reads anything."""
     (tmp_path / "journal-live.db").touch()
     choices = {
         "as_of": None, "period": None, "events": False, "since": None, "until": None, "form": "csv",
@@ -231,7 +231,7 @@ def test_contradictory_flags_are_refused(flags: dict[str, Any], tmp_path: Path) 
 
 
 def test_an_interrupted_export_leaves_the_old_file(tmp_path: Path) -> None:
-    """It leaves no incomplete file."""
+    """No incomplete file is left."""
     path = tmp_path / "board.csv"
     path.write_text("old", encoding="utf-8")
 

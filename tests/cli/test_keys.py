@@ -99,7 +99,7 @@ def folder() -> Iterator[Path]:
 
 
 def test_an_api_key_is_printed_once_and_works(commands: Commands) -> None:
-    """It is alone on standard output, for scripts. Everything else goes to standard error."""
+    """Standard output has only the key, for scripts. Everything else goes to standard error."""
     words = ("add", "shop", "--board", "posts, news", "--any-board", "--verbs", "post,admin", "--rate", "2.5")
     ended = run_live("keys", *words, environment=BARE | commands.environment)
     assert ended.returncode == 0, ended.stderr
@@ -195,19 +195,19 @@ def test_an_unknown_board_is_refused(commands: Commands, folder: Path) -> None:
 
 
 def test_an_empty_list_says_so(commands: Commands) -> None:
-    """Text and JSON both do."""
+    """The text and the JSON output both say that there are no producers."""
     assert commands.output_of("list") == "No producer has an API key.\n"
     assert commands.json("list") == {"producers": []}
 
 
 @pytest.mark.parametrize("command", ["add", "list", "revoke"])
 def test_help_has_a_description_and_an_example(commands: Commands, command: str) -> None:
-    """This holds for every command."""
+    """Every command has both."""
     assert f"Example: live keys {command}" in commands.output_of(command, "--help")
 
 
 def test_the_embedded_store_is_used_whether_it_runs_or_not(folder: Path) -> None:
-    """Before the first start, next to a running server, and after it. Only `add` creates a data directory."""
+    """Before the first start, beside a server, and after it stopped. Only `add` creates a data directory."""
     data = folder / "data"
     commands = Commands(fresh_settings("", data_dir=data))
     commands.environment["LIVE_DATA_DIR"] = str(data)
@@ -230,7 +230,7 @@ def test_the_embedded_store_is_used_whether_it_runs_or_not(folder: Path) -> None
 
 
 def test_a_public_server_needs_an_api_key(folder: Path) -> None:
-    """Without one it does not start and says what to do. With one, or with LIVE_OPEN, it starts."""
+    """Without an API key, it does not start, and says what to do. With a key, or with LIVE_OPEN, it starts."""
     commands = Commands(fresh_settings("", data_dir=folder / "data", host="0.0.0.0"))  # noqa: S104 - a public address
     commands.environment["LIVE_DATA_DIR"] = str(folder / "data")
     server = ServerProcess(commands.settings, folder)

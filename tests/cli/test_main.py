@@ -116,7 +116,7 @@ def test_help_is_broken_where_the_terminal_ends() -> None:
 
 
 def test_the_address_is_one_that_this_machine_reaches() -> None:
-    """Also if the server listens on all addresses."""
+    """The printed address can be opened even if the server listens on all addresses."""
     for host, shown in {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]", "10.1.2.3": "10.1.2.3"}.items():  # noqa: S104
         assert _address(fresh_settings("", host=host, port=80)) == f"http://{shown}:80"
 
@@ -131,14 +131,14 @@ def test_without_a_command_the_commands_are_listed() -> None:
 
 
 def test_the_version_is_printed() -> None:
-    """It is the version of the package, and the commit if that is known."""
+    """The command prints the version of the package, and its commit if that is known."""
     ended = run_live("--version", environment=BARE)
     of_commit = f" ({commit()})" if commit() else ""
     assert (ended.returncode, ended.stdout) == (0, f"live {__version__}{of_commit}\n")
 
 
 def test_a_port_in_use_is_reported_in_one_line(folder: Path) -> None:
-    """Before a store starts or a file is written."""
+    """The server reports it before it starts a store or writes a file."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -157,13 +157,13 @@ def test_answers_are_not_delayed() -> None:
 
 @pytest.mark.parametrize("host", ["nowhere.invalid", "203.0.113.1"])
 def test_an_invalid_address_is_reported_in_one_line(host: str) -> None:
-    """A name that does not resolve, or the address of another machine."""
+    """The address is a name that does not resolve, or belongs to another machine."""
     (line,) = refused("serve", "--host", host, "--port", "0", process=True)
     assert line.startswith(f"can't listen on {host} port 0: ")
 
 
 def test_all_invalid_settings_are_reported() -> None:
-    """Each has its own line."""
+    """Each setting has its own line."""
     lines = refused("serve", "--port", "70000", LIVE_WORKERS="many", LIVE_STORE_TIMEOUT="5")
     assert [line.split(":")[0] for line in lines] == [
         "LIVE_PORT (or its flag) = '70000'",
@@ -173,7 +173,7 @@ def test_all_invalid_settings_are_reported() -> None:
 
 
 def test_all_mistakes_in_a_boards_file_are_reported(folder: Path) -> None:
-    """The path, then a line for each mistake."""
+    """The path of the file comes first, and then a line for each mistake."""
     path = folder / "boards.toml"
     path.write_text(
         '[[board]]\nid = "A"\n[[board]]\nid = "b"\nclock = "sun"\n[[board]]\nid = "b"\nwindow = {slot = "1h"}'
@@ -209,13 +209,13 @@ def test_all_mistakes_in_a_boards_file_are_reported(folder: Path) -> None:
     ],
 )  # fmt: skip
 def test_errors_are_reported_in_one_line(arguments: list[str], line: str) -> None:
-    """It has the cause, and often advice. The exit status is 2, and there is never a traceback."""
+    """The line has the cause, and often advice. The exit status is 2, and there is never a traceback."""
     (printed,) = refused(*arguments)
     assert printed.startswith(line)
 
 
 def test_an_audit_includes_run_time_boards(folder: Path) -> None:
-    """They come after those of the file. For an unknown board, it lists the known ones."""
+    """Run-time boards come after those of the file. If the board is unknown, the message lists the known ones."""
     settings = own_store(folder, anonymous_admin=True)
     options = ("--store", f"unix://{folder}/data/valkey.sock")
     with serving(settings, folder) as server:
@@ -229,7 +229,7 @@ def test_an_audit_includes_run_time_boards(folder: Path) -> None:
 
 
 def test_a_data_directory_has_one_owner(folder: Path) -> None:
-    """A second server is refused with the PID of the first, and harms nothing."""
+    """A second server is refused, and does no harm. The message has the PID of the first server."""
     with serving(own_store(folder), folder) as server:
         assert server.process is not None
         (line,) = refused("serve", "--port", "0", "--data-dir", str(folder / "data"), process=True)
@@ -238,7 +238,7 @@ def test_a_data_directory_has_one_owner(folder: Path) -> None:
 
 
 def test_the_path_of_a_data_directory_is_checked(folder: Path) -> None:
-    """Too long for a unix socket, or not a directory."""
+    """A path is refused if it is too long for a Unix socket, or is no directory."""
     (line,) = refused("serve", "--port", "0", "--data-dir", str(folder / ("d" * 120)))
     assert "is too long for a unix socket (107 bytes): choose a shorter --data-dir" in line
     (folder / "file").write_text("")
@@ -264,7 +264,7 @@ def test_the_path_of_a_data_directory_is_checked(folder: Path) -> None:
     ],
 )
 def test_unsafe_settings_of_the_store_are_logged(folder: Path, options: list[str], lines: list[str]) -> None:
-    """Each has its own line. The board is served anyway."""
+    """Each setting has its own line. The server starts anyway."""
     store = valkey(folder, *options)
     store.start()
     with serving(fresh_settings(store.url, max_connections=100, max_viewers=100), folder) as server:
@@ -275,7 +275,7 @@ def test_unsafe_settings_of_the_store_are_logged(folder: Path, options: list[str
 
 
 def test_a_wrong_password_of_the_store_is_reported_at_once(folder: Path) -> None:
-    """Without another attempt, and with the address to write, which shows no password."""
+    """The server does not try again. It shows how to write the address, without the password."""
     store = valkey(folder)
     store.start()
     redis.Redis.from_url(store.url).config_set("requirepass", "sesame")
@@ -289,14 +289,14 @@ def test_a_wrong_password_of_the_store_is_reported_at_once(folder: Path) -> None
 
 
 def test_settings_are_checked_before_the_store_starts(folder: Path) -> None:
-    """A mistake leaves nothing behind."""
+    """After a mistake, no store runs and no file is left behind."""
     lines = refused("serve", "--port", "0", "--data-dir", str(folder / "data"), LIVE_JOURNAL="mysql://h/d")
     assert lines[0].startswith("LIVE_JOURNAL is none of `sqlite`, `off` and a URL")
     assert not (folder / "data").exists()
 
 
 def test_a_store_that_evicts_is_refused(folder: Path) -> None:
-    """Its rankings could become wrong."""
+    """Eviction could make the rankings wrong."""
     store = valkey(folder, "--maxmemory-policy", "volatile-ttl")
     store.start()
     (line,) = refused("serve", "--store", store.url, "--port", "0", process=True)
@@ -384,7 +384,7 @@ def test_workers_do_not_outlive_their_parent(folder: Path) -> None:
 
 
 def test_an_audit_of_a_missing_board_is_an_error(valkey_url: str) -> None:
-    """The store may be a wrong one. The exit status is 2."""
+    """The command may have the wrong store. The exit status is 2."""
     assert (
         "the store has no board 'posts' under this key prefix"
         in refused("audit", "--store", valkey_url, LIVE_KEY_PREFIX="nobody")[0]

@@ -58,12 +58,12 @@ def must_be_refused(machine: Machine, name: str) -> None:
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_in_a_name_is_no_success(machine: Machine, name: str) -> None:
-    """Nothing has happened, and the operator learns it."""
+    """The command does nothing, and says so."""
     must_be_refused(machine, name)
 
 
 def test_a_dry_run_on_what_exists_succeeds(machine: Machine) -> None:
-    """A known producer without events, events without an API key, and an actor who voted."""
+    """It accepts a known producer without events, events without an API key, and an actor who voted."""
     for words in (
         ("void", "--producer", "bob", "--board", "posts", *SINCE),
         ("void", "--producer", "", "--board", "posts", *SINCE),
@@ -75,7 +75,7 @@ def test_a_dry_run_on_what_exists_succeeds(machine: Machine) -> None:
 
 
 def test_a_replay_with_refused_events_is_no_success(machine: Machine, tmp_path: Path) -> None:
-    """The others count. The command lists the codes, on a terminal and as JSON."""
+    """The other events count. The command lists the refusal codes, on a terminal and as JSON."""
     path = tmp_path / "likes.ndjson"
     path.write_text('{"type": "like", "key": "r"}\n{"type": "lke", "key": "r"}\n', encoding="utf-8")
     words = ("send", str(path), "--server", machine.server.url, "--key", machine.keys["ann"])
@@ -88,7 +88,7 @@ def test_a_replay_with_refused_events_is_no_success(machine: Machine, tmp_path: 
 
 
 def test_boards_that_the_journal_lacks_are_named(machine: Machine, tmp_path: Path) -> None:
-    """Those of the file that is given, without boards that keep no journal."""
+    """The command names boards of the given file, except boards that keep no journal."""
     path = tmp_path / "boards.toml"
     path.write_text(f'[[board]]\nid = "posts"\n[[board]]\nid = "later"\n{OFF}', encoding="utf-8")
     found = json.loads(machine.run("journal", "status", "--boards", str(path), "--json").stdout)
@@ -98,7 +98,7 @@ def test_boards_that_the_journal_lacks_are_named(machine: Machine, tmp_path: Pat
 
 @pytest.mark.mutant
 def test_a_name_that_is_not_looked_up_is_noticed(machine: Machine) -> None:
-    """Without the look-up, nothing is taken back, and all seems well."""
+    """The mutant does not look up the name. It voids nothing, but seems to succeed."""
 
     async def trusting(*_: object) -> None:
         return None

@@ -61,7 +61,7 @@ async def store_is_found(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_journal_is_in_the_directory_that_was_named(tmp_path: Path, name: str) -> None:
-    """In no other, and not nowhere."""
+    """No journal is created elsewhere."""
     (tmp_path / name).mkdir()
     journal_is_found(tmp_path / name)
 
@@ -76,7 +76,7 @@ async def test_the_store_is_in_the_directory_that_was_named(name: str) -> None:
 @pytest.mark.mutant
 @pytest.mark.parametrize("name", ["a%41", "#1", "why?"])
 def test_a_path_of_the_journal_that_is_not_quoted_is_detected(tmp_path: Path, name: str) -> None:
-    """SQLite would open another file, or none."""
+    """In the mutant, SQLite opens another file, or none."""
     (tmp_path / name).mkdir()
     with must_be_caught("file: before a path"), replaced(Path, "as_uri", lambda path: f"file:{path}"):
         journal_is_found(tmp_path / name)
@@ -85,7 +85,7 @@ def test_a_path_of_the_journal_that_is_not_quoted_is_detected(tmp_path: Path, na
 @pytest.mark.mutant
 @pytest.mark.parametrize("name", ["a%41", "#1"])
 async def test_a_path_of_the_store_that_is_not_quoted_is_detected(name: str) -> None:
-    """The client would look for another socket."""
+    """In the mutant, the client looks for another socket."""
     with (
         TemporaryDirectory(prefix="live-") as folder,
         must_be_caught("unix:// before a path"),

@@ -67,7 +67,7 @@ class Machine:
 
 @pytest.mark.slow
 def test_a_producer_is_voided_while_the_server_runs(tmp_path: Path) -> None:
-    """On the boards that can give its events back. The others are named, and the exit status tells."""
+    """Boards that can take events back do so. The command names the other boards, also in its exit status."""
     machine = Machine(tmp_path)
     try:
         for producer, votes in (("ann", ("v1", "v2")), ("bob", ("v3",))):
@@ -124,13 +124,13 @@ def test_a_producer_is_voided_while_the_server_runs(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_to_be_voided_must_be_clear(tmp_path: Path, words: tuple[str, ...], reason: str) -> None:
-    """Before anything is opened."""
+    """Unclear flags are refused before the command opens anything."""
     refused = run_command("void", "--data-dir", str(tmp_path), *words)
     assert (refused.returncode, reason in refused.stderr) == (2, True)
 
 
 async def is_named(url: str) -> None:
-    """The cookie of a visitor names the visitor. One that the server did not sign ends the command with status 1."""
+    """Erase a visitor by the cookie. A cookie that the server did not sign ends the command with status 1."""
     settings = fresh_settings(url)
     client = connect(url, settings)
     visitors = Visitors(client, settings.key_prefix)
@@ -151,13 +151,13 @@ async def is_named(url: str) -> None:
 
 
 async def test_a_visitor_is_named_by_the_cookie(valkey_url: str) -> None:
-    """Events name a digest of it. Anything that is no cookie is the actor itself."""
+    """Events contain a digest of the cookie. Text that is no cookie names the actor itself."""
     await is_named(valkey_url)
 
 
 @pytest.mark.mutant
 async def test_a_forged_cookie_that_is_taken_for_an_actor_is_detected(valkey_url: str) -> None:
-    """The command would find nothing, and say that all is done."""
+    """The mutant finds no events of the actor, and reports success."""
 
     async def believing(client: Store, settings: Settings, text: str) -> str:
         return await Visitors(client, settings.key_prefix).read(text) or text

@@ -35,14 +35,14 @@ MILLION: Final = 1_000_000
 
 @pytest.mark.parametrize("cost", UNIT_COSTS, ids=lambda cost: cost.work)
 def test_the_documentation_has_each_unit_cost(cost: UnitCost) -> None:
-    """In the order of the code, with the command that measures it again and the day."""
+    """The costs are in the order of the code, with the day and the command that measures each of them again."""
     assert [cost.work, cost.figure, cost.sum or "\u2013", f"`{cost.command}`", cost.measured] in ROWS
     assert cost.part in PARTS
 
 
 @pytest.mark.parametrize("cost", UNIT_COSTS, ids=lambda cost: cost.work)
 def test_a_unit_cost_follows_from_the_benchmarks(cost: UnitCost) -> None:
-    """Each figure that it rests on is on their page. The number that is calculated with is the one shown."""
+    """The page of benchmarks has each figure that a cost rests on. The plan uses the number that is shown."""
     number, unit = re.match(r"([\d.]+) (µs|ms|bytes|KB|MB)", cost.figure).groups()  # type: ignore[union-attr]
     assert cost.value == pytest.approx(float(number) * UNITS[unit])
     for figure in re.findall(r"\d[\d,.]*\d|\d", cost.sum or number):
@@ -65,7 +65,7 @@ PLANS: Final = {
 
 @pytest.mark.parametrize(("row", "demand"), PLANS.items())
 def test_the_documented_plans_are_those_of_the_command(row: str, demand: Demand) -> None:
-    """Cores, processes, memory and bytes."""
+    """Cores, processes, memory and bytes are the same."""
     made = plan(demand)
     (shown,) = (cells[1] for cells in ROWS if cells[0] == row)
     part = made.viewer_processes if demand.viewers else made.ingest_processes
@@ -100,7 +100,7 @@ def advice(**given: float) -> str:
 def test_another_engine_is_named_only_where_it_is_better(
     engine: str, small: dict[str, float], large: dict[str, float]
 ) -> None:
-    """Below a limit, nothing is said of it."""
+    """Below a limit, the plan does not mention the other engine."""
     assert engine not in advice(**small)
     assert engine in advice(**large)
 
@@ -131,7 +131,7 @@ def test_boards_are_read_once_per_frame_in_each_process_that_shows_them() -> Non
 
 
 def test_a_plan_leaves_no_core_too_busy() -> None:
-    """A Cluster has three primaries or more."""
+    """A Cluster gets at least three primaries."""
     for events in (1, 50_000, 100_000, MILLION):
         made = plan(Demand(events=events, boards=1000))
         assert made.primaries.cores / made.primaries.count <= STORE_BUSY
@@ -139,7 +139,7 @@ def test_a_plan_leaves_no_core_too_busy() -> None:
 
 
 def test_the_command_prints_one_json_object() -> None:
-    """With the plan."""
+    """The JSON object contains the plan."""
     ended = run_command("plan", "--viewers", "10", "--json")
     assert msgspec.convert(json.loads(ended.stdout), CapacityPlan) == plan(Demand(viewers=10))
 
@@ -152,7 +152,7 @@ def test_memory_that_depends_on_members_asks_for_them() -> None:
 
 
 def test_the_command_reads_the_settings_that_matter() -> None:
-    """The viewers of a process, the boards of a server, and how long ids are remembered."""
+    """It reads the viewers of a process, the boards of a server, and how long ids are remembered."""
     arguments = ("plan", "--viewers", "1000", "--board-count", "5", "--events", "1000", "--ids", "--json")
     small = {"LIVE_MAX_VIEWERS": "100", "LIVE_MAX_BOARDS": "2", "LIVE_DEDUPE_WINDOW": "10s"}
     made = msgspec.json.decode(run_command(*arguments, **small).stdout, type=CapacityPlan)
@@ -172,7 +172,7 @@ def test_the_command_reads_the_settings_that_matter() -> None:
     ],
 )
 def test_a_mistake_is_refused(arguments: tuple[str, ...], environment: dict[str, str], message: str) -> None:
-    """Exit status 2, and nothing on standard output."""
+    """The exit status is 2, and standard output is empty."""
     ended = run_command("plan", *arguments, **environment)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert message in ended.stderr

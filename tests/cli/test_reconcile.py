@@ -33,7 +33,7 @@ async def reconcile(board: Compared, *flags: str) -> tuple[int, str, str]:
 
 @pytest.mark.slow
 async def test_the_exit_status_tells_whether_there_is_drift(valkey_url: str, tmp_path: Path) -> None:
-    """It is 0 if nothing differs, 1 if something does or did, and 2 for a mistake."""
+    """The status is 0 if nothing differs, 1 if something does or did, and 2 for a mistake."""
     async with compared(valkey_url, tmp_path, BOARDS["first"]) as board:
         await fill(board)
         await wrong_value(board)
@@ -57,7 +57,7 @@ async def test_the_exit_status_tells_whether_there_is_drift(valkey_url: str, tmp
 
 @pytest.mark.slow
 async def test_without_a_server_what_waits_is_compared_and_stays(valkey_url: str, tmp_path: Path) -> None:
-    """The last entries are in the store, and nobody moves them. The board can be rebuilt then."""
+    """The last entries stay in the store, and count in the comparison. The board can then be rebuilt."""
     async with compared(valkey_url, tmp_path, BOARDS["first"]) as board:
         await fill(board)
         await board.is_drained()

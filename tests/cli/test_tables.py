@@ -58,7 +58,7 @@ def test_a_table_is_whole_in_80_columns(name: str) -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_has_one_line_per_row_where_there_is_room(name: str) -> None:
-    """So `grep` finds a row in the output of a pipe."""
+    """So `grep` finds a whole row in the output of a pipe."""
     lines = lines_of(TABLES[name][0], 1000)
     assert len(lines) == 2
     assert lines[1].startswith(LONG)
@@ -70,7 +70,7 @@ def test_a_table_has_one_line_per_row_where_there_is_room(name: str) -> None:
 def test_output_is_wide_unless_a_terminal_shows_it(
     monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool, columns: str | None, is_wide: bool
 ) -> None:
-    """A width in COLUMNS is respected."""
+    """A width in `COLUMNS` has precedence."""
     monkeypatch.delenv("COLUMNS", raising=False)
     if columns is not None:
         monkeypatch.setenv("COLUMNS", columns)

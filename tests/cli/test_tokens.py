@@ -32,7 +32,7 @@ def opened(token: str) -> tuple[bool, str | None]:
 
 
 def test_a_token_is_signed_with_a_link() -> None:
-    """Programs take the token from the output, or everything as JSON."""
+    """Scripts take the token from standard output, or everything as JSON."""
     ended = run_command("tokens", "sign", "--board", "st*,staff", "--for", "5m", LIVE_TOKEN_SECRET=SECRET)
     assert ended.returncode == 0, ended.stderr
     assert opened(ended.stdout) == (True, None)
@@ -44,7 +44,7 @@ def test_a_token_is_signed_with_a_link() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    """Nothing is signed."""
+    """After a mistake, the command signs nothing."""
     secret = {"LIVE_TOKEN_SECRET": SECRET}
     for words, environment, advice in (
         (("--board", "staff"), {}, "LIVE_TOKEN_SECRET is not set"),
@@ -65,7 +65,7 @@ def test_mistakes_are_named() -> None:
     [("python", "sign.py", [sys.executable]), ("js", "sign.mjs", [NODE]), ("go", "sign.go", [GO, "run"])],
 )
 def test_the_recipes_sign_tokens(tmp_path: Path, language: str, name: str, command: list[str | None]) -> None:
-    """As they are written."""
+    """Each recipe runs exactly as the documentation has it."""
     if command[0] is None:
         pytest.skip(f"what runs {name} is not installed")
     recipe = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[0]

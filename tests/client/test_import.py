@@ -10,7 +10,7 @@ LOADED = "import sys, json, live.client; print(json.dumps(sorted(sys.modules)))"
 
 
 def test_the_client_does_not_load_the_server() -> None:
-    """Of this project it loads its package, the domain and the errors, and none of the server's libraries."""
+    """The client loads its own package, the domain and the errors, and no library of the server."""
     printed = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, check=True).stdout
     modules = set(json.loads(printed))
     own = {name for name in modules if name.startswith("live.")}

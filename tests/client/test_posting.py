@@ -28,7 +28,7 @@ from tests.harness.store import StoreProcess
 
 
 async def test_an_answer_has_the_result_of_each_event(valkey_url: str) -> None:
-    """Counted, a duplicate by its id, or rejected by its index with a code. All fields of an event arrive."""
+    """An event is counted, a duplicate by its id, or rejected with its index and a code. All fields arrive."""
     boards = [rolling_board(), make_board(BoardChoice(id="best", source=("game",), operator="best", window="forever"))]
     async with run_server(fresh_settings(valkey_url), boards) as url, LiveBoard(f"{url}/") as live:
         answer = await live.post(Event("a"), Event("a", 4, id="1", source="shop"), Event(""))
@@ -65,7 +65,7 @@ async def test_a_lost_answer_is_requested_again(valkey_url: str, monkeypatch: py
 
 @pytest.mark.slow
 async def test_a_rate_limit_is_obeyed(valkey_url: str) -> None:
-    """It does not use up the patience, because a 429 does not mean that the server is away."""
+    """The pause does not use up the patience, because a 429 does not mean that the server is away."""
     settings = fresh_settings(valkey_url, rate=2, burst=2)
     async with run_server(settings, [rolling_board()]) as url, LiveBoard(url, patience=0.01) as live:
         began = asyncio.get_running_loop().time()
@@ -77,7 +77,7 @@ async def test_a_rate_limit_is_obeyed(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_post_waits_for_an_unavailable_server(valkey_url: str, tmp_path: Path) -> None:
-    """It waits as long as the patience lasts."""
+    """The client tries again as long as the patience lasts."""
     server = ServerProcess(fresh_settings(valkey_url, port=free_port()), tmp_path)
     server.start()
     async with LiveBoard(server.url, patience=math.inf) as live, LiveBoard(server.url, patience=0) as hasty:
@@ -108,7 +108,7 @@ async def test_a_frozen_store_counts_the_current_batch_once(own_store: StoreProc
 
 
 async def test_a_refusal_is_raised(valkey_url: str) -> None:
-    """Immediately, with the code of the problem."""
+    """The client raises the error at once, with the code of the problem."""
     async with run_server(fresh_settings(valkey_url, max_events=2), [rolling_board()]) as url:
         async with LiveBoard(url) as live:
             with pytest.raises(RequestRefusedError, match="more than 2 events") as raised:
@@ -123,7 +123,7 @@ async def test_a_refusal_is_raised(valkey_url: str) -> None:
 
 
 async def test_an_answer_of_another_server_is_an_error() -> None:
-    """It is not treated as a lost answer."""
+    """The client does not treat such an answer as a lost one."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -141,7 +141,7 @@ async def test_an_answer_of_another_server_is_an_error() -> None:
     ("event", "error"), [(Event("a" * 70_000), ValueError), (Event("a", metadata={"x": object()}), TypeError)]
 )
 async def test_an_invalid_event_is_refused_by_the_client(event: Event, error: type[Exception]) -> None:
-    """Before it opens a connection."""
+    """The client refuses it before it opens a connection."""
     async with LiveBoard("http://127.0.0.1:9") as live, live.producer() as producer:
         with pytest.raises(error):
             await live.post(event)
@@ -150,7 +150,7 @@ async def test_an_invalid_event_is_refused_by_the_client(event: Event, error: ty
 
 
 async def test_a_client_must_be_open() -> None:
-    """Otherwise it raises a clear error."""
+    """A closed client raises a clear error."""
     live = LiveBoard("http://127.0.0.1:9")
     for _ in range(2):
         with pytest.raises(RuntimeError, match="not entered"):

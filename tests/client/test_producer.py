@@ -69,7 +69,7 @@ async def test_events_are_sent_in_batches_and_in_order(valkey_url: str) -> None:
 
 
 async def test_a_single_event_does_not_wait_for_others(url: str) -> None:
-    """It is sent after `linger` at the latest, and immediately on `flush`."""
+    """The producer sends it after `linger` at the latest, and at once on `flush`."""
     async with LiveBoard(url) as live, live.producer(linger=0.01) as quick, live.producer(linger=1000) as slow:
         await quick.send(Event("a"))
 
@@ -105,7 +105,7 @@ async def test_each_event_counts_once_over_a_lossy_connection(url: str, monkeypa
 async def test_each_event_counts_once_if_server_and_store_are_killed(
     own_store: StoreProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are killed in turn, while events are sent."""
+    """Server and store are killed in turn while events are sent."""
     monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.1)
     server = ServerProcess(fresh_settings(own_store.url, port=free_port(), rate=0), tmp_path)
     server.start()
@@ -159,7 +159,7 @@ async def test_a_rate_limit_is_obeyed(valkey_url: str) -> None:
 
 
 async def test_rejected_events_are_reported(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The callback receives them, or they are logged. The others count."""
+    """The callback receives the rejected events, or they are logged. All other events count."""
     rejected: list[tuple[Event, Rejection]] = []
     async with LiveBoard(url) as live:
         async with live.producer(on_rejected=lambda *pair: rejected.append(pair)) as producer:
@@ -198,7 +198,7 @@ async def send_all(producer: Producer, events: list[Event]) -> None:
 
 @pytest.mark.slow
 async def test_a_failed_producer_returns_unsent_events(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another producer sends them with their ids, so they count once, even if the first one may have counted them."""
+    """Another producer sends them with the same ids. They count once, even if the first producer already sent them."""
     monkeypatch.setattr(sender, "_TIMEOUT", 0.5)
     events = many(2500)
     async with lossy(url) as proxy:
@@ -222,7 +222,7 @@ async def test_a_failed_producer_returns_unsent_events(url: str, monkeypatch: py
 
 
 async def test_a_cancelled_task_leaves_its_producer_immediately() -> None:
-    """It does so even if the server is away."""
+    """The task does not wait for a server that is away."""
     entered = asyncio.Event()
 
     async def produce() -> None:
@@ -253,7 +253,7 @@ async def test_closing_a_producer_ends_the_wait_for_a_result() -> None:
 
 
 async def test_a_producer_must_be_open(url: str) -> None:
-    """Before and after its context, it raises a clear error."""
+    """Before and after its context, the producer raises a clear error."""
     async with LiveBoard(url) as live:
         producer = live.producer()
         with pytest.raises(RuntimeError, match="not entered"):

@@ -7,7 +7,7 @@ from live.client.target import access_refused, authorization, parse_api_key, par
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "https://board.example", "http://[::1]:80", "http://h/live"])
 def test_a_url_has_no_slash_at_its_end(url: str) -> None:
-    """A path can be appended."""
+    """So a path can be appended."""
     assert parse_url(url) == parse_url(f"{url}/") == url
 
 
@@ -22,14 +22,14 @@ def test_a_malformed_url_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["http://me:sesame@h", "http://sesame@h", "ftp://me:sesame@h", "http://me:ses#ame@h"])
 def test_a_url_with_user_information_is_refused(url: str) -> None:
-    """A server takes an API key. The message does not repeat what may be a secret."""
+    """A server takes an API key instead. The message does not repeat what may be a secret."""
     with pytest.raises(ValueError, match="no user name and no password") as raised:
         parse_url(url)
     assert "ses" not in str(raised.value)
 
 
 def test_an_api_key_is_sent_without_its_line_end() -> None:
-    """A file may end with one. Without an API key there is no header."""
+    """A file with the key may end with a line end. Without an API key, the client sends no header."""
     assert parse_api_key(" shop.a.b_c-\n") == "shop.a.b_c-"
     assert parse_api_key(None) is None
     assert authorization("shop.a") == {"Authorization": "Bearer shop.a"}
@@ -38,7 +38,7 @@ def test_an_api_key_is_sent_without_its_line_end() -> None:
 
 
 def test_a_server_below_a_path_is_watched_below_it() -> None:
-    """Just as events are sent there. Both use TLS or neither."""
+    """Events are sent below the same path. Both connections use TLS, or neither does."""
     assert socket_url("http://h:1/live", "/x") == "ws://h:1/live/x"
     assert socket_url("https://h", "/x", "a=1") == "wss://h/x?a=1"
 
@@ -47,7 +47,7 @@ def test_a_server_below_a_path_is_watched_below_it() -> None:
     "key", ["", "sesame", "shop.", ".sesame", "Shop.sesame", "shop.ses ame", "shop.sesame\r\nX: y", "shop.sésame"]
 )
 def test_a_malformed_api_key_is_not_repeated(key: str) -> None:
-    """It may still be a secret."""
+    """Malformed text may still be a secret."""
     with pytest.raises(ValueError, match=r"is not of the form ID\.SECRET") as raised:
         parse_api_key(key)
     assert "sesame" not in str(raised.value)
@@ -65,7 +65,7 @@ def test_a_malformed_api_key_is_not_repeated(key: str) -> None:
     ],
 )
 def test_a_refused_api_key_gives_advice(status: int, key: str | None, advice: str, body: bytes) -> None:
-    """It does so whatever the answer looks like."""
+    """The error has advice whatever the server's answer looks like."""
     error = access_refused(status, body, key)
     assert advice in str(error)
     assert (error.status, error.detail) == (status, "so" if b"so" in body else "")

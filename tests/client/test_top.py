@@ -16,7 +16,7 @@ UPDATE = b"""{"type":"update","epoch":"e","since":%d,"offset":4,"rank_count":2,"
 
 
 def test_an_update_changes_the_previous_top() -> None:
-    """It removes, moves and adds records. A message of an unknown type changes nothing."""
+    """The update removes, moves and adds records. A message of an unknown type changes nothing."""
     state = TopState("b")
     state.receive(SYNC)
     before = state.changed()
@@ -32,7 +32,7 @@ def test_an_update_changes_the_previous_top() -> None:
 
 
 def test_a_top_has_the_facts_of_the_last_sync() -> None:
-    """Updates keep them."""
+    """Updates leave those facts unchanged."""
     state = TopState("b")
     state.receive(SYNC.replace(b'"recovered":false', b'"unit":"km","scale":1,"period_end":"2027-01-01T00:00:00Z"'))
     state.receive(UPDATE % 1)
@@ -45,7 +45,7 @@ def test_a_top_has_the_facts_of_the_last_sync() -> None:
 
 @pytest.mark.parametrize("message", [UPDATE % 2, UPDATE.replace(b'"e"', b'"other"') % 1])
 def test_an_update_that_does_not_follow_is_a_gap(message: bytes) -> None:
-    """It starts at another offset, belongs to another epoch, or comes before any sync."""
+    """The update starts at another offset, belongs to another epoch, or comes before any sync."""
     state = TopState("b")
     with pytest.raises(GapError):
         state.receive(message)
@@ -55,7 +55,7 @@ def test_an_update_that_does_not_follow_is_a_gap(message: bytes) -> None:
 
 
 def test_a_top_stays_stale_until_it_is_confirmed() -> None:
-    """The server or a new connection confirms it. Records that arrive in between do not make it live."""
+    """The server or a new connection confirms the top. Records that arrive before that do not make it live."""
     state = TopState("b")
     state.receive(SYNC)
     assert state.receive(b'{"type":"status","stale":true,"reason":"so"}') == Freshness(stale=True, reason="so")
@@ -77,7 +77,7 @@ def stale(state: TopState) -> str | None:
 
 
 def test_pauses_grow_with_jitter() -> None:
-    """Each is random up to a limit that doubles. A success resets it."""
+    """Each pause is random, up to a limit that doubles. After a success, the limit starts again."""
     pauses = [[] for _ in range(6)]  # type: list[list[float]]
     for _ in range(2000):
         backoff = Backoff(1, 8)

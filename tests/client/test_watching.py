@@ -89,7 +89,7 @@ async def watcher(url: str, board: str = "posts", limit: int = 50) -> AsyncItera
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", ["ordinal", "dense", "competition"])
 async def test_a_watcher_yields_the_ordered_top(valkey_url: str, ranks: str) -> None:
-    """Over random events, it equals the API's page, with ties by every rule."""
+    """After random events, the top equals the API's page, with ties by every rule."""
     chance = random.Random(4)
     board = make_board(BoardChoice(id="posts", ranks=ranks))  # type: ignore[arg-type]
     settings = fresh_settings(valkey_url, conflation_interval=Duration(0.005))
@@ -137,7 +137,7 @@ async def test_a_watcher_survives_a_hundred_disconnects(valkey_url: str) -> None
 
 
 async def test_a_returning_watcher_receives_what_it_missed(valkey_url: str) -> None:
-    """Its URL has its position."""
+    """The watcher sends its position in the URL."""
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url, LiveBoard(url) as live:
         follower = watching.Watcher(url, "posts", limit=3)
         for position in ("", "&epoch={0.epoch}&offset={0.offset}"):
@@ -151,7 +151,7 @@ async def test_a_returning_watcher_receives_what_it_missed(valkey_url: str) -> N
 
 @pytest.mark.slow
 async def test_a_watcher_survives_a_restart_of_the_server(valkey_url: str, tmp_path: Path) -> None:
-    """It returns after the pause from the last message, and receives the events in between."""
+    """The watcher returns after the pause that the last message asked for, and receives the events in between."""
     server = ServerProcess(fresh_settings(valkey_url, port=free_port()), tmp_path)
     server.start()
     async with LiveBoard(server.url) as live, watcher(server.url) as seen:
@@ -187,7 +187,7 @@ async def test_the_requested_pause_is_obeyed(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_the_end_of_a_watch_is_raised(valkey_url: str) -> None:
-    """No such board, a deleted board, or a server that is away for too long."""
+    """A watch ends if there is no such board, if the board is deleted, or if the server is away for too long."""
     settings = fresh_settings(valkey_url, anonymous_admin=True)
     async with (
         run_server(settings, [rolling_board()]) as url,
@@ -215,7 +215,7 @@ async def test_the_end_of_a_watch_is_raised(valkey_url: str) -> None:
 
 
 async def test_a_private_board_is_watched_with_an_api_key(valkey_url: str) -> None:
-    """Without one, there is no such board."""
+    """Without an API key, the server says that there is no such board."""
     settings = fresh_settings(valkey_url)
     key = await make_key(settings, "reader", verbs=("read",), boards=("staff",))
     staff = make_board(BoardChoice(id="staff", visibility="private"))

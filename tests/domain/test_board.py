@@ -59,7 +59,7 @@ def test_tags_follow_the_reading_order(ties: str, order: str, tags: str, reading
     ],
 )
 def test_a_plain_sum_needs_only_an_amount(choices: dict[str, Any], bare: object, described: object) -> None:
-    """Fields, actors and metadata are needed only where the board uses them."""
+    """A board asks for fields, actors and metadata only if it uses them."""
     board = make(**choices)
     assert (board.bare, board.described) == (bare, described)
 
@@ -148,7 +148,7 @@ def test_a_type_feeds_every_board_that_has_it_as_source() -> None:
 
 
 def test_a_category_narrows_the_boards() -> None:
-    """A board with categories accepts only these; one without accepts all, and events without a category."""
+    """A board with categories accepts only events in one of them. A board without any accepts every event."""
     every = make("every", source=frozenset({"like"}))
     some = make("some", source=frozenset({"like"}), categories=frozenset({"cats", "dogs"}))
     boards = Boards([every, some])
@@ -159,7 +159,7 @@ def test_a_category_narrows_the_boards() -> None:
 
 
 def test_a_union_is_fed_by_its_boards_with_their_weights() -> None:
-    """Once per event, with the added weights of all its parts that the event feeds."""
+    """An event counts once, with the sum of the weights of all parts that it feeds."""
     one, two = (make(name, source=frozenset({"like"})) for name in ("one", "two"))
     both = make("both", union={"one": 1, "two": -3})
     twice = make("twice", union={"two": 2, "three": 1})

@@ -9,7 +9,7 @@ from tests.domain.board_files import KINDS, LAST, SLOT_OF_DAYS, TOO_MANY, UNITS,
 
 @pytest.mark.parametrize("board_id", ["a", "0", "a-b_c", "9lives", "a" * 64])
 def test_a_valid_id_is_accepted(board_id: str) -> None:
-    """It has 1 to 64 of a-z, 0-9, - and _, and begins with neither - nor _."""
+    """An id has 1 to 64 of a-z, 0-9, - and _, and begins with neither - nor _."""
     assert make_board(BoardChoice(id=board_id)).id == board_id
 
 
@@ -18,7 +18,7 @@ def test_a_valid_id_is_accepted(board_id: str) -> None:
     ["", "A", "-a", "_a", "a b", "a.b", "a/b", "../a", "{}", "*", "{a}b", "a}b{c", "é", "a\n", "a:b", "a" * 65],
 )
 def test_an_invalid_id_is_refused(board_id: str) -> None:
-    """No board id can leave its hash tag, its path or its channel."""
+    """So no board id can form another hash tag, path or channel."""
     with pytest.raises(ValueError, match="is not an id"):
         make_board(BoardChoice(id=board_id))
 
@@ -101,7 +101,7 @@ def test_a_mistake_is_reported_with_its_board() -> None:
 
 @pytest.mark.parametrize("zone", ["", "..", "../etc/passwd", "/etc/localtime", "Europe", "a\0b", "é", "x" * 300])
 def test_an_unknown_time_zone_is_refused(zone: str) -> None:
-    """No name opens another file or raises another error."""
+    """A made-up zone name opens no other file, and raises no other error."""
     with pytest.raises(ValueError, match="unknown timezone"):
         Periods(unit="day", timezone=zone)
 
@@ -119,14 +119,14 @@ def test_an_unknown_time_zone_is_refused(zone: str) -> None:
     ],
 )
 def test_invalid_fields_are_refused(fields: str, message: str) -> None:
-    """The message is the one of the packing."""
+    """The message is the one that packing the fields raises."""
     text = f'[[board]]\nid = "b"\nwindow = "forever"\noperator = "set"\nscore = [{fields}]'
     assert mistakes(text) == [f"board 1 ('b'): score: {message}"]
 
 
 @pytest.mark.parametrize("entry", ["1", '"posts"', "[]", "true"])
 def test_an_entry_that_is_not_a_table_is_refused(entry: str) -> None:
-    """The message has its number."""
+    """The message has the number of the entry."""
     (line,) = mistakes(f"board = [{entry}]")
     assert line.startswith("board 1: expected a table, got ")
 
@@ -140,7 +140,7 @@ def test_an_id_of_another_type_is_refused(board_id: str) -> None:
 
 @pytest.mark.parametrize("text", ["0s", "0.4ms", "60.001s", "61s", "1h"])
 def test_a_conflation_interval_out_of_range_is_refused(text: str) -> None:
-    """It must be from a millisecond to a minute."""
+    """The interval must be from a millisecond to a minute."""
     (mistake,) = mistakes(f'[[board]]\nid = "b"\nconflation_interval = "{text}"')
     assert mistake.endswith(f"conflation_interval: '{text}' is not between 1ms and 60s")
 
@@ -164,6 +164,6 @@ def test_what_a_journal_can_not_keep_is_refused(line: str, message: str) -> None
 
 
 def test_a_calendar_board_keeps_its_periods_for_a_time() -> None:
-    """Without the choice, the setting says for how long."""
+    """If the board does not say for how long, a setting does."""
     board = make_board(BoardChoice(id="b", window=WindowChoice(calendar="day"), journal_periods="90d"))
     assert board.journal.periods == 90 * 86_400

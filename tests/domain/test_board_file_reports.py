@@ -179,6 +179,6 @@ def test_no_table_stops_the_report(table: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ['""', '"a.b"', '"a[0]"', '"votes.per_key"', '"\\u0084"'])
 @pytest.mark.parametrize("above", ["", "[board.votes]\n", "[board.window]\n", "[board.score]\n", "[[board.score]]\n"])
 def test_strange_names_are_reported(name: str, above: str) -> None:
-    """In a boards file, at every depth."""
+    """They may be at any depth of a boards file."""
     with pytest.raises(SetupError, match="board 1"):
         parse_boards(f'[[board]]\nid = "a"\n{above}{name} = 1\n')

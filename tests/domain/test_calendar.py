@@ -89,7 +89,7 @@ def test_periods_are_contiguous(calendar: Calendar, data: st.DataObject) -> None
 
 @given(calendars, st.data())
 def test_a_period_is_found_by_its_name(calendar: Calendar, data: st.DataObject) -> None:
-    """The periods next to it are not."""
+    """The name finds neither the period before nor the one after."""
     period = calendar.at(data.draw(moments(calendar.zone)))
     for neighbour in (calendar.before(period), period, calendar.at(period.end)):
         assert again(calendar).parse(neighbour.name) == neighbour
@@ -118,7 +118,7 @@ def assert_dates_around(middle: int, unit: Unit, zone: ZoneInfo, day_start: str 
 @pytest.mark.slow
 @given(st.sampled_from(UNITS[1:]), zones, day_starts, st.data())
 def test_periods_match_dates(unit: Unit, name: str, day_start: str, data: st.DataObject) -> None:
-    """They do so at changes of the clocks too, and if days begin at another hour."""
+    """They match at changes of the clocks too, and if days begin at another hour."""
     zone = ZoneInfo(name)
     assert_dates_around(change_after(data.draw(moments(zone)), zone), unit, zone, day_start)
 
@@ -169,7 +169,7 @@ def test_noon_is_in_the_period_of_its_date(unit: Unit, name: str, data: st.DataO
 @pytest.mark.slow
 @given(zones, st.data())
 def test_hours_match_the_clock(name: str, data: st.DataObject) -> None:
-    """Each begins at a full hour and ends at the next, except at a change of the clocks."""
+    """Each hour begins at a full hour and ends at the next one, except at a change of the clocks."""
     zone = ZoneInfo(name)
     middle = change_after(data.draw(moments(zone)), zone)
     calendar = Calendar("hour", zone)
@@ -283,7 +283,7 @@ def test_a_skipped_day_is_not_a_period(zone: str, day: str) -> None:
     ],
 )  # fmt: skip
 def test_a_repeated_hour_is_its_own_period(zone: str, begin: str, names: list[str]) -> None:
-    """The second one has its offset in the name. An hour cut by a change is short, a skipped one does not exist."""
+    """The second hour has its offset in the name. A change can shorten an hour. A skipped hour does not exist."""
     calendar = Calendar("hour", ZoneInfo(zone))
     found = [calendar.at(moment(begin))]
     assert found[0].start == moment(begin)
@@ -355,13 +355,13 @@ def test_any_text_is_a_name_or_a_value_error(calendar: Calendar, text: str) -> N
 
 @given(calendars)
 def test_examples_are_valid(calendar: Calendar) -> None:
-    """The form in the message is accepted in every zone."""
+    """The example in the error message is accepted in every zone."""
     assert calendar.parse(EXAMPLES[calendar.unit]).name == EXAMPLES[calendar.unit]
 
 
 @given(calendars)
 def test_calendars_end(calendar: Calendar) -> None:
-    """Their first and last times have periods, others are refused."""
+    """The first and the last time that a calendar supports have a period. Times outside are refused."""
     for seconds in (FIRST, LAST - 1):
         period = calendar.at(seconds)
         assert period.start <= seconds < period.end
@@ -381,7 +381,7 @@ def test_results_do_not_depend_on_earlier_calls(unit: Unit, name: str, places: l
 
 
 def test_known_periods_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The newest and recent periods are, in any order. The cache is bounded."""
+    """The newest and recent periods are cached, in any order. The cache is bounded."""
     known = Calendar("day", ZoneInfo("Europe/Berlin"))
     begin = known.parse("2026-11-21").start
     periods = [known.at(begin + n * DAY) for n in range(20)]

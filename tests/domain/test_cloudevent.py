@@ -93,7 +93,7 @@ def test_events_of_the_sdk_are_decoded_exactly(given_: Attributes, payload: Any)
 @settings(deadline=None)
 @given(st.lists(attributes, max_size=4))
 def test_a_batch_is_an_array_of_events(many: list[Attributes]) -> None:
-    """Or an empty array."""
+    """The array may be empty."""
     body = b"[" + b",\n".join(JSONFormat().write(CloudEvent(dict(given_))) for given_ in many) + b"]"
     events = [expected(given_) for given_ in many]
     assert decode_batch(body, 4) == DecodedBody(events, list(range(len(many))), [])
@@ -101,7 +101,7 @@ def test_a_batch_is_an_array_of_events(many: list[Attributes]) -> None:
 
 @pytest.mark.parametrize("name", ["id", "source", "type", "subject", "specversion"])
 def test_required_attributes_must_be_present(name: str) -> None:
-    """Four by the specification, and `subject` here. Null is not allowed."""
+    """The specification requires four attributes, and this server also `subject`. Null is not allowed."""
     missing = [(INVALID, f"the field `{name}` is missing")]
     assert fates(decode_structured(as_json({name: ...}))) == missing
     assert fates(decode_binary(as_headers({name: ...}))) == missing
@@ -109,7 +109,7 @@ def test_required_attributes_must_be_present(name: str) -> None:
 
 
 def test_an_event_carries_all_that_a_plain_one_does() -> None:
-    """In JSON and in headers: a category, an amount of any size and sign, fields and metadata as text."""
+    """In JSON and in headers, it has a category, an amount of any size and sign, and fields and metadata as text."""
     more = {"category": "art", "fields": '{"levels": 5, "time": -2}', "metadata": ' {"path": "/a"} '}
     for amount in (-3, 2**53, -(2**53), "-9007199254740992", "7"):
         for body in (
@@ -139,7 +139,7 @@ def test_an_event_carries_all_that_a_plain_one_does() -> None:
 
 @pytest.mark.parametrize("name", ["time", "sampledrate", "board", "actor", "dataschema", "data", "other"])
 def test_null_is_the_same_as_unset(name: str) -> None:
-    """This holds for every optional attribute."""
+    """Every optional attribute may be null."""
     assert decode_structured(as_json({name: None})) == decode_structured(as_json({}))
 
 
@@ -225,7 +225,7 @@ def test_invalid_json_in_one_event_refuses_that_event() -> None:
 
 @given(attributes, st.data())
 def test_a_repeated_attribute_is_refused(given_: Attributes, draw: st.DataObject) -> None:
-    """Any attribute, at any position, with equal or different values, also in headers."""
+    """It may be any attribute at any position, with equal or different values, also in headers."""
     fields = {**given_, "specversion": "1.0", "time": given_["time"].isoformat()}
     name = draw.draw(st.sampled_from(sorted(fields)))
     twin = draw.draw(st.just(fields[name]) | values)
@@ -237,7 +237,7 @@ def test_a_repeated_attribute_is_refused(given_: Attributes, draw: st.DataObject
 
 
 def test_data_is_ignored() -> None:
-    """It may contain anything, including repeated names, and may be present in both forms."""
+    """The data may contain anything, including repeated names, and may be present in both forms."""
     inner = b'{"a":1,"a":[{"A B":1e5,"data":{}}],"n":' + b"9" * 5000 + b"}"
     event = as_json({"data_base64": "no base64", "datacontenttype": "x", "dataschema": "y", "list": [1, {"a": 2}]})
     body = event[:-1] + b',"data":' + inner + b"}"
@@ -272,7 +272,7 @@ def test_a_sample_rate_may_be_text(rate: int | str) -> None:
     ],
 )
 def test_headers_are_unescaped_as_specified(header: bytes, key: str) -> None:
-    """Unquoted, then percent-decoded once. Values of older senders, which do not encode, are accepted."""
+    """A value is unquoted, and percent-decoded once. Values that older senders did not encode are accepted."""
     headers = [(name, header if name == b"ce-subject" else value) for name, value in as_headers({})]
     assert [event.key for event in decode_binary(headers).events] == [key]
 
@@ -311,7 +311,7 @@ def test_other_headers_are_ignored() -> None:
     ],
 )
 def test_invalid_json_refuses_the_body(body: bytes, detail: str) -> None:
-    """It is unknown where its events are."""
+    """In invalid JSON, nobody knows where the events are."""
     for decode in (decode_structured, lambda body: decode_batch(body, 10)):
         with pytest.raises(ProblemError) as caught:
             decode(body)

@@ -22,7 +22,7 @@ def written(*cells: str | int | None) -> list[str]:
 
 
 def test_no_text_begins_a_formula() -> None:
-    """Full-width forms and white space included. Other texts and numbers stay as they are."""
+    """Full-width signs and leading white space are covered too. Other texts and numbers stay as they are."""
     assert written(*FORMULAS) == [f"'{formula}" for formula in FORMULAS]
     texts = [*FORMULAS, "'=1", "''@a", "'a", "'", "a'=1"]
     assert [plain_cell(cell) for cell in written(*texts)] == texts  # the way back is exact
@@ -31,7 +31,7 @@ def test_no_text_begins_a_formula() -> None:
 
 @pytest.mark.mutant
 def test_a_writer_without_a_guard_is_noticed() -> None:
-    """Every formula would run."""
+    """In the mutant, a spreadsheet would run every formula."""
     with must_be_caught("texts as they are"), replaced(csv_table, "_inert", lambda text: text):
         for formula in FORMULAS:
             assert written(formula)[0].startswith("'")

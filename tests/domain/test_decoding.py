@@ -101,7 +101,7 @@ def test_valid_json_is_decoded_exactly(data: st.DataObject, many: list[Fields]) 
 @pytest.mark.slow
 @given(st.data(), events)
 def test_a_repeated_field_is_refused(data: st.DataObject, fields: Fields) -> None:
-    """Any field, at any position, in any spelling, with equal or different values."""
+    """It may be any field at any position, in any spelling, with equal or different values."""
     name = data.draw(st.sampled_from(sorted(fields)))
     twin = data.draw(
         st.one_of(st.just(fields[name]), events.filter(lambda other: name in other).map(lambda e: e[name]))
@@ -128,7 +128,7 @@ def test_a_repeated_field_is_refused(data: st.DataObject, fields: Fields) -> Non
     ],
 )
 def test_no_spelling_hides_a_repeated_field(text: str) -> None:
-    """Colons in values, offsets without one, and escapes in names do not."""
+    """Colons in values, offsets without a colon, and escapes in names do not hide it."""
     (rejection,) = decode_json(text.encode(), 1).rejections
     assert rejection.code == "field_duplicate"
 
@@ -208,7 +208,7 @@ def test_the_cost_of_invalid_elements_is_linear() -> None:
     ],
 )
 def test_times_are_rounded_down_to_milliseconds(time_text: str, milliseconds: int) -> None:
-    """RFC 3339 in any zone."""
+    """Times are RFC 3339, in any zone."""
     (event,) = decode_json(json.dumps({"key": "a", "time": time_text}).encode(), 1).events
     assert entry_of(event) == make_entry("a", 1, int(NOON.timestamp() * 1000) + milliseconds)
 

@@ -47,7 +47,7 @@ def test_limits_are_read_with_and_without_boards() -> None:
     ],
 )  # fmt: skip
 def test_a_mistake_says_what_to_write(text: str, mistake: str) -> None:
-    """It names the table."""
+    """The message names the table with the mistake."""
     with pytest.raises(SetupError) as caught:
         parse_boards(text)
     assert mistake in str(caught.value)

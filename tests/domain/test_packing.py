@@ -46,7 +46,7 @@ def directed(packing: Packing, values: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def test_a_score_is_a_number_in_mixed_radix() -> None:
-    """More levels are ahead; then fewer revives, then less time."""
+    """A score with more levels is ahead; among equal ones, fewer revives, and then less time."""
     assert GAME.count == 100 * 100 * 10_000
     assert GAME.pack({"levels": 0, "revives": 99, "time": 9_999}) == 0
     assert GAME.pack({"levels": 0, "revives": 99, "time": 9_998}) == 1
@@ -80,7 +80,7 @@ def test_unpacked_scores_can_be_packed(data: st.DataObject) -> None:
 @pytest.mark.slow
 @given(st.data())
 def test_scores_compare_like_their_fields(data: st.DataObject) -> None:
-    """One field after another, each in its direction."""
+    """Scores compare by one field after another, each in its direction."""
     packing = data.draw(packings())
     one = data.draw(values_for(packing))
     other = one | data.draw(st.sampled_from([{}, data.draw(values_for(packing))]))
@@ -103,7 +103,7 @@ def test_all_values_give_all_scores(packing: Packing) -> None:
 
 
 def test_a_score_has_at_most_2_to_the_53_values() -> None:
-    """More are refused, with the calculation."""
+    """Fields that need more values are refused, and the message shows the calculation."""
     half = Field("half", "desc", -1, 2**52 - 2)
     assert Packing((half, Field("side", "asc", 0, 1))).count == 2**53
     with pytest.raises(ValueError, match="takes") as caught:
@@ -165,7 +165,7 @@ def test_all_fields_are_required_and_no_others() -> None:
 
 @pytest.mark.parametrize("score", [-1, GAME.count, 2**60])
 def test_an_invalid_score_is_not_unpacked(score: int) -> None:
-    """It has no values."""
+    """No field values belong to such a score."""
     with pytest.raises(ValueError, match=f"^{score} is not a score of these fields, which go from 0 to 99999999$"):
         GAME.unpack(score)
 

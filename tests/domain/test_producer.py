@@ -35,7 +35,7 @@ def record(**scope: Any) -> StoredProducer:
 
 
 def test_secrets_are_long_and_unique() -> None:
-    """They have 256 bits, in characters that are valid in a header."""
+    """A secret has 256 bits, in characters that are valid in a header."""
     made = {new_secret() for _ in range(100)}
     assert len(made) == 100
     for secret in made:
@@ -77,7 +77,7 @@ def test_any_header_can_be_parsed(header: bytes) -> None:
 
 
 def test_a_secret_matches_only_its_own_digest() -> None:
-    """The digest may be at any position."""
+    """The matching digest may be at any position."""
     assert matches((OLD, NEW), b"old")
     assert matches((OLD, NEW), b"new")
     assert not matches((OLD, NEW), b"other")
@@ -99,14 +99,14 @@ class Watched(list[bytes]):
 @pytest.mark.parametrize("digests", [(OLD, NEW), NO_DIGESTS, record().digests])
 @pytest.mark.parametrize("secret", [b"old", b"new", b"other", b""])
 def test_every_digest_is_compared(digests: tuple[bytes, ...], secret: bytes) -> None:
-    """A match in the first place needs as many comparisons as no match, or an unknown producer."""
+    """A match in the first place takes as many comparisons as no match, or as an unknown producer."""
     watched = Watched(digests)
     matches(watched, secret)
     assert watched.looked == producers.MOST_SECRETS
 
 
 def test_the_comparison_takes_constant_time() -> None:
-    """`==` would accept text and return False; `hmac.compare_digest` refuses to compare it with bytes."""
+    """`hmac.compare_digest` refuses to compare text with bytes, while `==` would return False. So text must raise."""
     with pytest.raises(TypeError):
         matches(["no bytes"], b"old")  # type: ignore[list-item]
 
@@ -136,7 +136,10 @@ def test_a_producer_has_at_most_two_secrets() -> None:
 
 
 def test_a_secret_is_revoked_by_its_fingerprint() -> None:
-    """The other one stays. Without secrets the producer is revoked, but its record stays and can get new secrets."""
+    """The other secret stays valid. When its last secret is revoked, the producer counts as revoked.
+
+    Its record stays, and can get new secrets.
+    """
     both = with_secret(record(), "shop", Scope(), NEW, 200)
     kept = without_secret(both, "shop", both.secrets[0].fingerprint, 300)
     assert ([secret.digest for secret in kept.secrets], kept.revoked) == ([NEW], None)
@@ -148,7 +151,7 @@ def test_a_secret_is_revoked_by_its_fingerprint() -> None:
 
 
 def test_revoking_an_unknown_secret_is_refused() -> None:
-    """So is revoking a secret of an unknown producer."""
+    """Revoking a secret of an unknown producer is refused too."""
     with pytest.raises(SetupError, match="there is no producer 'shop'"):
         without_secret(None, "shop", None, 1)
     with pytest.raises(SetupError, match=f"no secret 'x'; its valid secrets: {record().secrets[0].fingerprint}"):
@@ -157,13 +160,13 @@ def test_revoking_an_unknown_secret_is_refused() -> None:
 
 @pytest.mark.parametrize("producer", ["", "Shop", "-a", "a.b", "a" * 65, "a\n", "é", ":version"])
 def test_a_producer_id_has_a_restricted_form(producer: str) -> None:
-    """It is used in headers, store keys and file names."""
+    """The id is used in headers, store keys and file names."""
     with pytest.raises(SetupError, match="is not an id"):
         with_secret(None, producer, Scope(), OLD, 1)
 
 
 def test_a_new_scope_replaces_given_fields() -> None:
-    """Other fields stay."""
+    """Fields that are not given stay."""
     first = record(boards=("a", "b"), rate=5.0)
     second = with_secret(first, "shop", Scope(rate=7.0, verbs=("admin",)), NEW, 2)
     assert (second.boards, second.rate, second.verbs) == (("a", "b"), 7.0, ("admin",))
@@ -171,7 +174,7 @@ def test_a_new_scope_replaces_given_fields() -> None:
 
 
 def test_a_fingerprint_does_not_reveal_the_digest() -> None:
-    """It is part of neither the digest nor the secret."""
+    """The fingerprint is part of neither the digest nor the secret."""
     secret = record().secrets[0]
     assert len(secret.fingerprint) == 8
     assert secret.fingerprint not in OLD.hex()
@@ -179,7 +182,7 @@ def test_a_fingerprint_does_not_reveal_the_digest() -> None:
 
 
 def test_a_record_can_be_stored() -> None:
-    """Its form is JSON."""
+    """A record is stored as JSON."""
     full = with_secret(record(boards=("a",), rate=1.5, burst=3), "shop", Scope(), NEW, 2)
     assert msgspec.json.decode(msgspec.json.encode(full), type=StoredProducer) == full
 
@@ -190,13 +193,13 @@ def test_a_record_can_be_stored() -> None:
      ({"rate": 0.0}, 0.0, 7), ({"rate": 10.0, "burst": 1}, 10.0, 1)],
 )  # fmt: skip
 def test_a_producers_own_rate_sets_a_burst_of_two_seconds(scope: dict[str, Any], rate: float, burst: int) -> None:
-    """A burst of its own takes precedence. Without either, the defaults apply."""
+    """A burst of its own has precedence. Without a rate and a burst, the defaults apply."""
     producer = record(**scope).producer(100.0, 7)
     assert (producer.id, producer.rate, producer.burst, producer.rate_key) == ("shop", rate, burst, "shop")
 
 
 def test_an_api_key_permits_its_boards_and_verbs() -> None:
-    """Other boards are refused by event, other verbs as a whole."""
+    """Events for other boards are refused one by one. Requests with other verbs are refused as a whole."""
     limited = record(boards=("a",)).producer(1, 1)
     assert (limited.refusal("a"), limited.refusal("b")) == (None, "board_forbidden")
     assert record().producer(1, 1).refusal("b") is None

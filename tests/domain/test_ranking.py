@@ -50,7 +50,7 @@ def test_any_order_of_equal_scores_can_become_any_other(
 
 @given(st.permutations("abcdef"), st.permutations("abcdef"))
 def test_the_fewest_records_are_sent(old: list[str], new: list[str]) -> None:
-    """The longest common order of both tops is not sent; checked against every subset."""
+    """The longest order that both tops have in common is not sent. Every subset is checked."""
     before, after = (in_order([(key, 1, UNSET) for key in keys], "ordinal") for keys in (old, new))
     changed, removed = diff(before, after)
     longest = max(
@@ -65,7 +65,7 @@ def test_the_fewest_records_are_sent(old: list[str], new: list[str]) -> None:
 
 @given(scores, scores, sizes)
 def test_applying_a_difference_gives_the_new_top(old: dict[str, int], new: dict[str, int], size: int) -> None:
-    """This holds for any two tops of any size."""
+    """The property covers any two tops of any size."""
     before, after = top(old, size), top(new, size)
     assert apply(before, *diff(before, after)) == after
 
@@ -106,7 +106,7 @@ def test_a_difference_contains_only_changes(old: dict[str, int], new: dict[str, 
 def test_a_record_that_only_changes_its_rank_is_not_sent(
     old: dict[str, int], new: dict[str, int], changed: list[tuple[str, int, int]], removed: list[str]
 ) -> None:
-    """Its new rank follows from the others."""
+    """A viewer finds the new rank from the other records."""
     assert diff(top(old), top(new)) == ([Record(*row) for row in changed], removed)
     assert apply(top(old), *diff(top(old), top(new))) == top(new)
 
@@ -125,7 +125,7 @@ def test_applying_a_difference_modifies_nothing() -> None:
 
 
 def test_new_metadata_is_a_change() -> None:
-    """Fields follow from the score."""
+    """Fields follow from the score, so they are not compared."""
     old = [Record("a", 2, 1, {"x": 2}, msgspec.Raw(b'{"v":1}')), Record("b", 1, 2)]
     new = [Record("a", 2, 1, {"x": 2}, msgspec.Raw(b'{"v":2}')), Record("b", 1, 2)]
     assert diff(old, new) == ([new[0]], [])

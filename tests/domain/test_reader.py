@@ -45,7 +45,7 @@ def test_the_gate_shows_private_boards_only_to_their_readers() -> None:
 
 
 def test_a_refusal_says_what_is_wrong_with_the_credentials() -> None:
-    """It depends on the reader alone. Without a check of the credentials, the client should try again."""
+    """The refusal depends on the reader alone. If the credentials could not be checked, the client should try again."""
     assert isinstance(NOBODY.refusal(), ProblemError)
     assert "revoked" in str(Reader(fault="the API key is revoked").refusal())
     assert isinstance(Reader(is_sure=False).refusal(), StoreUnavailableError)
@@ -62,7 +62,7 @@ def test_a_refusal_says_what_is_wrong_with_the_credentials() -> None:
     ],
 )  # fmt: skip
 def test_a_union_is_no_more_public_than_its_parts(part: str, union: str, is_valid: bool) -> None:  # noqa: FBT001
-    """With each default that the server may have."""
+    """This is checked for each default visibility of the server."""
 
     def choice(text: str) -> str:
         return f'visibility = "{text}"\n' if text else ""

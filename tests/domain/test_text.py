@@ -61,7 +61,7 @@ def test_the_pattern_of_contracts_accepts_what_the_check_accepts() -> None:
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_what_people_read_has_no_control_or_bidi_characters(check: str) -> None:
-    """One check holds for all of it. The message names the character, and does not contain it."""
+    """One check serves all such texts. The message names the character, and does not contain it."""
     for character in REFUSED.values():
         fault = CHECKS[check](f"a{character}b")
         assert fault is not None, repr(character)
@@ -72,21 +72,21 @@ def test_what_people_read_has_no_control_or_bidi_characters(check: str) -> None:
 
 
 def test_a_title_can_be_seen_and_is_in_nfc() -> None:
-    """A board whose title nobody sees, or that two titles spell alike, is a mistake."""
+    """An invisible title is a mistake, and so is one that can be spelled in two ways."""
     for value in (" ", "\u3164", "e\u0301"):
         assert text_fault(value) is not None
         assert board_fault(title=value) is not None
 
 
 def test_a_boards_file_with_such_a_title_has_a_mistake() -> None:
-    """The message is for a terminal."""
+    """The message can be shown on a terminal."""
     with pytest.raises(SetupError, match=r"`title` contains the control or format character U\+001B") as caught:
         parse_boards('[[board]]\nid = "posts"\ntitle = "a\\u001b[31m"')
     assert "\x1b" not in str(caught.value)
 
 
 def test_what_a_board_had_before_stays() -> None:
-    """Earlier versions accepted more. Such a board can still be changed, but gets nothing new of that kind."""
+    """Earlier versions accepted more texts. A board that has one can still be changed, but gets no new one."""
     old = read_board("b", {"title": "a\x1b", "source": ["c\x9b"]})
     assert list(text_mistakes(msgspec.structs.replace(old, frozen=True), old)) == []
     assert len(list(text_mistakes(msgspec.structs.replace(old, title="d\x1b"), old))) == 1
@@ -94,7 +94,7 @@ def test_what_a_board_had_before_stays() -> None:
 
 @pytest.mark.parametrize("character", REFUSED.values(), ids=REFUSED)
 def test_a_terminal_shows_escapes_of_json(character: str) -> None:
-    """So a JSON document means the same."""
+    """With JSON escapes, a JSON document keeps its meaning."""
     shown = visible(f"é{character}")
     assert shown.startswith("é\\u")
     assert character_fault(shown) is None
@@ -103,7 +103,7 @@ def test_a_terminal_shows_escapes_of_json(character: str) -> None:
 
 
 def test_json_is_read_as_people_read_it() -> None:
-    """White space between strings is none of their characters, and an escaped backslash begins no escape."""
+    """White space between strings is not part of the text, and an escaped backslash begins no escape."""
     assert json_fault('{\r\n\t"a": "\\\\u001b \\" \\/"}') is None
     assert json_fault('{"a": "\\ud83d\\udc4d"}') is None
     assert json_fault('{"a": "\\u001B"}') is not None
@@ -119,7 +119,7 @@ def test_json_is_read_as_people_read_it() -> None:
     ],
 )
 def test_a_wrong_check_of_metadata_is_noticed(mistake: str, name: str, mutant: Callable[[str], str | None]) -> None:
-    """A JSON string can spell a character in two ways."""
+    """The mutants miss one of the two ways in which JSON can spell a character."""
     with must_be_caught(mistake), replaced(event, name, mutant):
         for character in REFUSED.values():
             assert metadata_fault(character) is not None
@@ -127,7 +127,7 @@ def test_a_wrong_check_of_metadata_is_noticed(mistake: str, name: str, mutant: C
 
 @pytest.mark.mutant
 def test_an_escape_of_ascii_only_is_noticed() -> None:
-    """C1 begins sequences too, in eight bits."""
+    """The mutant lets C1 characters through, which also begin terminal sequences."""
     with (
         must_be_caught("only what is below a space is escaped"),
         replaced(text, "_is_refused", lambda character: character < " "),
@@ -145,5 +145,5 @@ def test_a_noun_agrees_with_its_count(count: int, shown: str) -> None:
 
 
 def test_an_irregular_plural_is_given() -> None:
-    """It is not used for one."""
+    """A count of one still has the singular."""
     assert [counted(count, "entry", "entries") for count in (1, 2)] == ["1 entry", "2 entries"]

@@ -25,7 +25,7 @@ def test_a_password_with_a_character_of_urls_is_refused(url: str, character: str
 
 @pytest.mark.parametrize("url", ["redis://:s3cret", "redis://:s3c#ret", "redis://:s3c/ret", "postgresql://me:s3cret"])
 def test_a_url_without_its_host_is_refused(url: str) -> None:
-    """What stands in the place of the port may be the password."""
+    """The text in the place of the port may be the password."""
     with pytest.raises(ValueError, match="percent-encode") as caught:
         check_url(url, SCHEMES)
     assert_hidden(f"{caught.value} {shown(url)}")
@@ -62,7 +62,7 @@ def test_a_percent_encoded_password_is_accepted(character: str) -> None:
     ],
 )
 def test_messages_show_no_user_information(url: str, expected: str) -> None:
-    """They show where a URL leads; of a URL that is refused, only its scheme."""
+    """Messages show where a URL leads. For a refused URL, they show only its scheme."""
     assert shown(url) == expected
 
 
@@ -82,13 +82,13 @@ def test_errors_of_drivers_are_scrubbed(text: str, expected: str) -> None:
 
 
 def test_user_information_in_options_is_scrubbed() -> None:
-    """A URL can have it there too."""
+    """The options of a URL can also have a user name and a password."""
     assert scrubbed("alice, s3c#ret", "postgresql://h/db?user=alice&password=s3c%23ret") == "***, ***"
 
 
 @pytest.mark.mutant
 def test_a_check_of_the_authority_alone_is_noticed() -> None:
-    """A reader that ends the password at the first / takes the rest for a path."""
+    """The mutant ends the password at the first /, and takes the rest for a path."""
 
     def lenient(url: str, _schemes: object) -> None:
         if "#" in url:
@@ -107,7 +107,7 @@ def test_a_url_is_refused_in_reasonable_time() -> None:
 
 
 def test_another_scheme_is_refused() -> None:
-    """The message lists those that are possible."""
+    """The message lists the possible schemes."""
     for url in ("http://h", "h:6379", "", "REDIS://h"):
         with pytest.raises(ValueError, match=r"^expected redis://… or unix://…$"):
             check_url(url, ["redis", "unix"])

@@ -44,7 +44,7 @@ def test_a_duration_is_parsed_exactly(thousandths: int, unit: str) -> None:
 
 @given(st.integers(0, 10**12 - 1), st.sampled_from(sorted(UNITS)))
 def test_a_duration_can_be_written_again(thousandths: int, unit: str) -> None:
-    """If it is whole milliseconds."""
+    """A duration of whole milliseconds has a text form."""
     milliseconds = Fraction(thousandths, 1000) * UNITS[unit] * 1000
     if milliseconds.denominator == 1:
         assert round(parse_duration(format_duration(int(milliseconds))) * 1000) == milliseconds
@@ -81,7 +81,7 @@ def test_invalid_durations_are_refused() -> None:
 
 
 def test_a_rolling_window_has_two_durations() -> None:
-    """Both in whole seconds, in any unit."""
+    """Both durations are whole seconds, in any unit."""
     assert Rolling.parse("24h", "1h") == Rolling(86_400, 3600)
     assert Rolling.parse("1.5m", "30s") == Rolling(90, 30)
     assert Rolling.parse("1s", "1000ms") == Rolling(1, 1)
@@ -100,7 +100,7 @@ def test_a_rolling_window_has_two_durations() -> None:
     ],
 )
 def test_a_window_must_be_a_multiple_of_its_slot(rolling: str, slot: str, message: str) -> None:
-    """Both must be whole seconds. The message names the invalid value."""
+    """Window and slot must be whole seconds. The message names the invalid value."""
     with pytest.raises(ValueError, match=message):
         Rolling.parse(rolling, slot)
 
@@ -109,7 +109,7 @@ def test_a_window_must_be_a_multiple_of_its_slot(rolling: str, slot: str, messag
     ("seconds", "start"), [(0, 0), (3599, 0), (3600, 3600), (-1, -3600), (-3600, -3600), (-3601, -7200)]
 )
 def test_a_slot_is_identified_by_its_start(seconds: int, start: int) -> None:
-    """This holds before 1970 too."""
+    """Slots before 1970 have one too."""
     assert Rolling(86_400, 3600).slot_at(seconds) == Slot(start, start + 3600)
 
 
@@ -134,7 +134,7 @@ def test_a_slot_counts_while_any_part_of_it_is_inside_the_window(
 
 
 def test_a_sliding_window_has_one_duration() -> None:
-    """It must be in whole seconds, at least one."""
+    """The duration must be whole seconds, and at least one."""
     assert Sliding.parse("3h") == Sliding(10_800)
     with pytest.raises(ValueError, match="a window must be at least 1s"):
         Sliding.parse("0s")
@@ -145,13 +145,13 @@ def test_a_sliding_window_has_one_duration() -> None:
 @pytest.mark.parametrize("window", [Sliding(3600), Forever()])
 @pytest.mark.parametrize("seconds", [0, -(10**11), 10**11])
 def test_a_window_without_slots_has_a_single_one(window: Window, seconds: int) -> None:
-    """Every time belongs to it, and it never expires."""
+    """The single slot contains every time, and never expires."""
     assert window.slot_at(seconds) == EVER
     assert window.oldest(EVER.start) == EVER.start
 
 
 def test_only_periods_have_separate_rankings() -> None:
-    """Periods that are added up have a single one."""
+    """Slots that are added up share a single ranking."""
     windows: list[Window] = [Rolling(60, 60), Sliding(60), Forever(), Periods(unit="day", last=7), Periods(unit="day")]
     assert [window.tables for window in windows] == [False, False, False, False, True]
 
@@ -161,7 +161,7 @@ NEW_YEAR = 1_767_225_600  # 1 January 2026 00:00 UTC
 
 
 def test_periods_follow_the_calendar() -> None:
-    """They have their time zone and their first day of the week."""
+    """Periods follow their time zone and their first day of the week."""
     assert Periods(unit="day").slot_at(NEW_YEAR + 5) == Slot(NEW_YEAR, NEW_YEAR + DAY)
     assert Periods(unit="month").slot_at(NEW_YEAR) == Slot(NEW_YEAR, NEW_YEAR + 31 * DAY)
     shanghai = Periods(unit="day", timezone="Asia/Shanghai")
@@ -187,7 +187,7 @@ def test_the_oldest_period_is_counted_in_periods(unit: str) -> None:
 
 @given(st.integers(-(10**13), 10**13))
 def test_every_time_has_a_period(seconds: int) -> None:
-    """So do times before and after all calendars."""
+    """Times before and after all calendars have one too."""
     window = Periods(unit="year", keep=1000)
     slot = window.slot_at(seconds)
     assert slot.start <= min(max(seconds, FIRST), LAST - 1) < slot.end
@@ -211,14 +211,14 @@ def test_invalid_periods_are_refused(choices: dict[str, Any], message: str) -> N
 
 
 def test_the_grace_of_periods_is_a_duration() -> None:
-    """It must be in whole seconds."""
+    """The grace must be whole seconds."""
     assert Periods.parse("1.5h", unit="week", keep=2) == Periods(unit="week", keep=2, grace=5400)
     with pytest.raises(ValueError, match="grace = '1ms' is not a whole number of seconds"):
         Periods.parse("1ms", unit="day")
 
 
 def test_a_slot_closes_when_no_live_second_is_left() -> None:
-    """At once when it has left the window, with the event in a sliding window, with the grace of a period, or never."""
+    """A slot closes when it leaves the window. A period has its grace, a sliding window keeps single events."""
     hourly, day = Rolling(24 * HOUR, HOUR), Periods(unit="day", keep=2, grace=60)
     newest = 30 * HOUR
     assert closes_at(hourly, hourly.slot_at(6 * HOUR), 6 * HOUR * 1000, newest) is None

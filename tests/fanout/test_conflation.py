@@ -99,7 +99,7 @@ async def test_a_viewer_receives_at_most_one_frame_per_interval(valkey_url: str)
 
 @pytest.mark.slow
 async def test_a_board_can_have_its_own_interval(valkey_url: str) -> None:
-    """Slower or faster than the server's."""
+    """The board's interval may be slower or faster than the server's."""
     board = msgspec.structs.replace(rolling_board(), conflation=250)
     async with (
         server(valkey_url, board, conflation_interval=Duration(0.01)) as (url, client),
@@ -114,7 +114,7 @@ async def test_a_board_can_have_its_own_interval(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_change_arrives_within_an_interval(valkey_url: str) -> None:
-    """Plus the time to send it, for a single change and for one among many."""
+    """A single change, and one among many, also need the time to send them."""
     async with (
         server(valkey_url, rolling_board(), conflation_interval=Duration(0.1)) as (url, client),
         watching(url, "") as (viewer,),

@@ -212,7 +212,7 @@ async def test_a_lost_notice_is_recovered(valkey_url: str, tmp_path: Path) -> No
 async def test_without_the_periodic_check_it_is_not_recovered(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test above can fail."""
+    """The mutant has no periodic check, and the test above notices it."""
 
     async def check_nothing(*_: object) -> None:
         """Do nothing."""

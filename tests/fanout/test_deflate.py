@@ -310,7 +310,7 @@ NEVER_SENT: Final = SharedText(b'"rank":'.join(b"%d,https://example.org/posts/" 
 def test_history_that_a_stream_did_not_send_last_is_noticed(
     valkey_url: str, name: str, mutant: Callable[..., object]
 ) -> None:
-    """A text before the rank that one viewer asked for, or one that no stream sent."""
+    """The mutants take for history a text that one viewer's rank followed, or that no stream sent."""
     with replaced(GzipStream, name, mutant), must_be_caught(name):
         for seed in range(RUNS):
             compare(seed, valkey_url, StreamPair)
@@ -330,7 +330,7 @@ def test_a_text_is_compressed_for_a_bounded_number_of_histories() -> None:
 
 
 def test_cohorts_that_come_to_the_same_state_become_one(valkey_url: str) -> None:
-    """It takes four messages. Otherwise each viewer that joins a quiet board would stay in its own cohort."""
+    """Cohorts meet after four messages. Otherwise each viewer that joins a quiet board would stay in its own cohort."""
 
     async def run() -> int:
         settings = fresh_settings(valkey_url)
@@ -354,7 +354,7 @@ def test_cohorts_that_come_to_the_same_state_become_one(valkey_url: str) -> None
 
 
 def test_a_message_that_does_not_shrink_is_sent_plain() -> None:
-    """So is a small one, because its compressed form would save nothing."""
+    """A small message is sent plain too, because compression would save nothing."""
     noise = random.Random(1).randbytes(500)
     for payload in (b'{"type":"alive"}', noise):
         frame = Frame("update", payload)
@@ -364,7 +364,7 @@ def test_a_message_that_does_not_shrink_is_sent_plain() -> None:
 
 @pytest.mark.slow
 def test_a_frame_does_not_keep_the_frames_before_it() -> None:
-    """Each is compressed with those before it; that must not hold all of them in memory."""
+    """Compressing a frame with the frames before it must not hold them all in memory."""
     history: TextHistory = ()
     first = None
     for number in range(50):

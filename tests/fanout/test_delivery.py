@@ -105,7 +105,7 @@ def cohort_of(ends: list[End], kind: type[Cohort] = Cohort) -> Cohort:
 
 
 def test_all_members_receive_the_same_bytes(ends: list[End]) -> None:
-    """Directly, or through the connection if there is no file descriptor."""
+    """The cohort writes to the socket, or through the connection if there is no file descriptor."""
     ends.append(End(direct=False))
     cohort = cohort_of(ends)
     assert cohort.send(SMALL.wire) == []
@@ -142,7 +142,7 @@ class Quick(End):
 
 
 def test_a_member_that_accepts_the_rest_stays() -> None:
-    """It receives the next frames with the cohort."""
+    """The viewer stays in the cohort, and receives the next frames with it."""
     end = Quick()
     cohort = cohort_of([end])
     before = end.fill()
@@ -153,7 +153,7 @@ def test_a_member_that_accepts_the_rest_stays() -> None:
 
 
 def test_broken_connections_are_aborted(ends: list[End]) -> None:
-    """They leave the cohort; the others receive every frame."""
+    """Broken connections leave the cohort. All other viewers receive every frame."""
     cohort = cohort_of(ends)
     ends[0].peer.close()
     ends[2].own.close()
@@ -165,7 +165,7 @@ def test_broken_connections_are_aborted(ends: list[End]) -> None:
 
 @pytest.mark.parametrize("direct", [True, False])
 def test_a_discarded_member_receives_nothing(*, direct: bool) -> None:
-    """A connection that reuses its file descriptor does not either. Discarding twice is allowed."""
+    """A new connection with the same file descriptor receives nothing either. Discarding twice is allowed."""
     gone, cohort = End(direct=direct), Cohort(ViewerPosition("e", 1))
     cohort.add(gone)
     cohort.discard(gone)
@@ -178,7 +178,7 @@ def test_a_discarded_member_receives_nothing(*, direct: bool) -> None:
 
 
 class KeepsTheSlow(Cohort):
-    """A naive cohort: it forwards the rest of a frame, and the viewer stays."""
+    """A wrong cohort: it forwards the rest of a frame, but keeps the slow viewer."""
 
     __slots__ = ()
 
@@ -189,7 +189,7 @@ class KeepsTheSlow(Cohort):
 
 
 class DropsTheRest(Cohort):
-    """A cohort that takes a short write for a complete one."""
+    """A wrong cohort: it takes a short write for a complete one."""
 
     __slots__ = ()
 
@@ -198,7 +198,7 @@ class DropsTheRest(Cohort):
 
 
 class KeepsTheGone(Cohort):
-    """A cohort that keeps file descriptors."""
+    """A wrong cohort: it keeps the file descriptors of closed connections."""
 
     __slots__ = ()
 
@@ -219,7 +219,7 @@ def received_by(kind: type[Cohort]) -> bytes:
 
 
 def test_errors_with_short_writes_are_detected() -> None:
-    """The viewer receives only the large frame, because it has left the cohort; with an error, something else."""
+    """The viewer must receive the large frame alone, because it has left the cohort. A mutant sends something else."""
     assert received_by(Cohort) == LARGE.wire
     assert SMALL.wire in received_by(KeepsTheSlow)[: len(LARGE.wire)]
     assert len(received_by(DropsTheRest)) < len(LARGE.wire)

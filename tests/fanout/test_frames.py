@@ -33,7 +33,7 @@ def top(offset: int, board: dict[str, int]) -> Page:
 
 
 def test_a_sync_has_the_documented_form() -> None:
-    """Its fields are in the documented order, and numbers are digits."""
+    """Fields are in the documented order, and numbers are digits."""
     frame = sync_frame(BOARD, page(41, ("p1", 77), rank_count=9312, total=88410), 50)
     assert (frame.type, frame.payload) == (
         "sync",
@@ -45,7 +45,7 @@ def test_a_sync_has_the_documented_form() -> None:
 
 
 def test_an_update_has_the_documented_form() -> None:
-    """It contains the changes since its `since` offset."""
+    """An update contains the changes since its `since` offset."""
     old = page(41, ("a", 100), ("b", 90), ("p31", 80), rank_count=9312, total=88410)
     new = page(57, ("a", 100), ("b", 90), ("p9", 81), rank_count=9313, total=88426)
     frame = update_frame(old, new, 3)
@@ -59,7 +59,7 @@ def test_an_update_has_the_documented_form() -> None:
 
 
 def test_a_status_has_the_documented_form() -> None:
-    """It has a reason while the board is stale, and none when it no longer is."""
+    """A status has a reason while the board is stale, and none when the board is live again."""
     assert status_frame("store unreachable").payload == b'{"type":"status","stale":true,"reason":"store unreachable"}'
     assert status_frame(None).payload == b'{"type":"status","stale":false}'
     assert status_frame(None).type == "status"
@@ -90,7 +90,7 @@ def test_any_key_can_be_sent(key: str) -> None:
 @pytest.mark.slow
 @given(st.lists(scores, min_size=1, max_size=5), st.integers(1, 9))
 def test_a_viewer_that_applies_every_message_holds_the_top(boards: list[dict[str, int]], size: int) -> None:
-    """Any sequence of boards at any size, with scores up to the limits."""
+    """The property covers any sequence of boards of any size, with scores up to the limits."""
     pages = [top(offset, board) for offset, board in enumerate(boards)]
     viewer = ModelViewer()
     viewer.receive(sync_frame(BOARD, pages[0], size).payload)
@@ -143,7 +143,7 @@ def test_a_viewer_holds_the_top_in_each_kind_of_ranks(
 
 
 def test_a_websocket_frame_says_its_size_in_few_bytes() -> None:
-    """RFC 6455, section 5.2: in one, two or eight."""
+    """The size takes one, three or nine bytes (RFC 6455, section 5.2)."""
     heads = {125: "817d", 126: "817e007e", 65_535: "817effff", 65_536: "817f0000000000010000"}
     for size, head in heads.items():
         assert Frame("sync", b"x" * size).wire == bytes.fromhex(head) + b"x" * size

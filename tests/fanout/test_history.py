@@ -20,7 +20,7 @@ def known(history: PageHistory, epoch: str = "e", size: int = 3) -> list[int]:
 
 
 def test_the_last_pages_are_kept() -> None:
-    """There are as many as the history's size. The oldest are dropped first."""
+    """The history keeps as many pages as its size says, and drops the oldest first."""
     history = PageHistory(3)
     for offset in (1, 2, 5, 7):
         history.add(page(offset))
@@ -36,7 +36,7 @@ def test_a_history_of_size_zero_is_empty() -> None:
 
 
 def test_a_new_epoch_clears_the_history() -> None:
-    """So does an offset that goes back."""
+    """An offset that goes back clears it too."""
     history = PageHistory(9)
     history.add(page(4))
     history.add(page(5))
@@ -71,7 +71,7 @@ def test_a_page_serves_only_viewers_of_its_size() -> None:
 @pytest.mark.slow
 @given(st.integers(0, 4), st.lists(st.tuples(st.sampled_from("ef"), st.integers(0, 8)), max_size=30))
 def test_a_history_never_exceeds_its_size_or_returns_a_wrong_page(size: int, steps: list[tuple[str, int]]) -> None:
-    """This holds for any sequence of pages."""
+    """The property covers any sequence of pages."""
     history = PageHistory(size)
     for epoch, offset in steps:
         history.add(page(offset, epoch))

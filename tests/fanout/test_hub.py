@@ -103,7 +103,7 @@ async def test_a_slow_viewer_skips_to_the_latest(valkey_url: str) -> None:
 
 
 async def test_viewers_of_different_sizes_share_a_read(valkey_url: str) -> None:
-    """Each sees its own top, even if it comes later with a larger size."""
+    """Each viewer sees its own top, even if it comes later with a larger size."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         await ledger.writer.add([make_entry(f"k{number}", number, None) for number in range(1, 31)])
         with hub.watch("posts", top(3)) as small:
@@ -134,7 +134,7 @@ async def test_viewers_are_counted_and_limited(valkey_url: str) -> None:
 
 @pytest.mark.fault
 async def test_the_viewers_of_an_address_are_counted(valkey_url: str) -> None:
-    """One that leaves makes room for one. Viewers without a known address have no such limit."""
+    """A viewer that leaves makes room for another. Viewers without a known address have no such limit."""
     async with running_hub(valkey_url, max_address_viewers=2) as (hub, _), AsyncExitStack() as stack:
         for address in ("one", "other", "", "", ""):
             stack.enter_context(hub.watch("posts", top(5), address))
@@ -145,7 +145,7 @@ async def test_the_viewers_of_an_address_are_counted(valkey_url: str) -> None:
 
 
 async def test_viewers_receive_the_status_of_the_store(own_store: StoreProcess) -> None:
-    """One status says that the board is stale, another that it no longer is, and missed changes follow."""
+    """The first status says that the board is stale, the next one that it is live again. Missed changes follow."""
     async with running_hub(
         own_store.url, store_timeout=Duration(0.3), write_deadline=Duration(5), conflation_interval=Duration(0.01)
     ) as (hub, ledger):
@@ -222,7 +222,7 @@ async def test_a_notice_that_nobody_received_is_recovered(valkey_url: str) -> No
 
 
 async def test_viewers_learn_how_many_they_are(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In all processes."""
+    """The number includes the viewers of all processes."""
     monkeypatch.setattr("live.fanout.hub.BEAT", 0.05)
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, _):
         model = ModelViewer()
@@ -233,7 +233,7 @@ async def test_viewers_learn_how_many_they_are(valkey_url: str, monkeypatch: pyt
 
 
 async def test_a_quiet_board_sends_nothing(valkey_url: str) -> None:
-    """No changes, no frames."""
+    """Without changes, there are no frames."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         model = ModelViewer()
         with hub.watch("posts", top(5)) as viewer:
@@ -353,7 +353,7 @@ async def settled_again(hub: Hub) -> None:
 
 
 async def test_notices_are_received_while_somebody_watches(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They start with the first viewer, and end some time after the last one, unless a viewer returns before."""
+    """The hub subscribes for the first viewer. Some time after the last viewer, it unsubscribes, unless one returns."""
     monkeypatch.setattr("live.fanout.hub._LINGER", 0.5)
     monkeypatch.setattr("live.fanout.hub._KEEP_ALIVE_INTERVAL", 0.02)
     async with running_hub(valkey_url) as (hub, ledger):
@@ -402,7 +402,7 @@ async def test_a_change_before_the_subscription_is_not_missed(valkey_url: str, m
 
 
 async def test_a_hub_that_drains_ends_its_viewers_and_takes_no_more(valkey_url: str) -> None:
-    """A second time changes nothing. Viewers that leave are counted."""
+    """Draining again changes nothing. Viewers that leave are counted."""
     async with running_hub(valkey_url) as (hub, _):
         with hub.watch("posts", top(5), "a") as viewer:
             page_viewer = hub.add_page_viewer(hub.admit("posts", top(5), "a"), top(5), "a")

@@ -37,14 +37,14 @@ class Called:
 
 @given(st.integers(0, 10**12), st.integers(1, 60_000))
 def test_the_next_tick_is_a_multiple(now: int, interval: int) -> None:
-    """It is after now, by at most one interval, so all with the same interval are called together."""
+    """The tick is after now, by at most one interval. So all entries with the same interval are called together."""
     after = Called().schedule.after(now, interval)
     assert after % interval == 0
     assert now < after <= now + interval
 
 
 async def test_nothing_is_called_before_the_start() -> None:
-    """What was added before is called at the start."""
+    """Entries that were added before are called at the start."""
     called = Called()
     called.schedule.add(called.schedule.now() - 5, "early")
     await asyncio.sleep(0.02)
@@ -71,7 +71,7 @@ async def test_each_entry_is_called_at_its_time() -> None:
 
 
 async def test_entries_that_are_due_together_are_called_together() -> None:
-    """Each once, even if it was due at several times in the past."""
+    """Each entry is called once, even if it was due at several times in the past."""
     called = Called()
     now = called.schedule.now()
     for time, name in ((now - 3, "a"), (now - 2, "b"), (now - 1, "a")):
@@ -83,7 +83,7 @@ async def test_entries_that_are_due_together_are_called_together() -> None:
 
 
 async def test_a_call_may_add_entries() -> None:
-    """They are called immediately, and other due entries are not lost."""
+    """New entries that are due are called at once, and no other due entry is lost."""
     called = Called()
     called.again = 5
     called.schedule.start()
@@ -96,7 +96,7 @@ async def test_a_call_may_add_entries() -> None:
 
 
 async def test_nothing_is_called_after_the_stop() -> None:
-    """This holds for waiting entries and new ones."""
+    """Neither waiting nor new entries are called."""
     called = Called()
     called.schedule.start()
     called.schedule.add(called.schedule.now() + 10, "waiting")

@@ -122,7 +122,7 @@ def test_a_frame_changes_only_with_its_content() -> None:
 
 
 def test_the_gap_is_known_without_neighbours() -> None:
-    """Changes of hidden neighbours do not count, unless they change the gap."""
+    """Changes of neighbours that are not shown do not count, unless they change the gap."""
     lookup, board = RankLookup("b", 0), Board()
     assert lookup.wanted == ("b", 1)
     assert board.take(lookup, 3, ("a", 9), ("b", 7), ("c", 6))
@@ -133,7 +133,7 @@ def test_the_gap_is_known_without_neighbours() -> None:
 
 
 def test_a_redefined_board_is_compared_again() -> None:
-    """The same rows may have another meaning, or not."""
+    """Under new choices, the same rows may or may not have another meaning."""
     lookup, board = RankLookup("a", 0), Board()
     assert board.take(lookup, 1, ("a", 1))
     frame = lookup.frame
@@ -176,7 +176,7 @@ async def test_viewers_of_a_member_share_frames(valkey_url: str) -> None:
 
 
 async def test_a_hidden_member_has_no_rank(valkey_url: str) -> None:
-    """Its viewers receive a message when it is hidden, and when it is shown again."""
+    """The member's viewers receive a message when it is hidden, and when it is shown again."""
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 9), make_entry("b", 7)])
         with hub.watch("posts", subscription("a")) as viewer:
@@ -226,7 +226,7 @@ async def arrived(sink: Sink, *types: str) -> None:
 
 
 async def test_a_push_viewer_with_a_member_joins_no_cohort(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While data waits it receives nothing, then the latest records and rank."""
+    """While data waits to be sent, the viewer gets nothing new. Then it gets the latest records and rank."""
     joined: list[Member] = []
     add = Cohort.add
 
@@ -340,7 +340,7 @@ async def test_a_failed_read_is_retried(valkey_url: str, monkeypatch: pytest.Mon
 
 
 async def test_a_redefined_board_has_new_ranks(valkey_url: str) -> None:
-    """The order is the new one, although no record has changed."""
+    """Ranks follow the new order, although no record has changed."""
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1), make_entry("b", 2)])
         with hub.watch("posts", subscription()) as viewer:
@@ -351,7 +351,7 @@ async def test_a_redefined_board_has_new_ranks(valkey_url: str) -> None:
 
 
 async def test_lookups_are_limited(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new lookup beyond the limit is refused, but not a shared one, nor a viewer without a member."""
+    """Beyond the limit, a new lookup is refused. A shared lookup and a viewer without a member are still accepted."""
     monkeypatch.setattr(rank_lookups, "_MOST", 2)
     async with running_hub(valkey_url, **FAST) as (hub, _):
         channel = hub.channels["posts"]

@@ -39,7 +39,7 @@ def test_missed_changes_are_recovered() -> None:
 
 
 def test_a_viewer_that_missed_nothing_is_recovered() -> None:
-    """It receives an update without changes."""
+    """The viewer receives an update without changes."""
     variant = running(many(1, 1), size=30)
     frame = variant.next_frame(ViewerPosition("one", 1))
     assert frame is not None
@@ -48,13 +48,13 @@ def test_a_viewer_that_missed_nothing_is_recovered() -> None:
 
 
 def test_viewers_from_the_same_position_share_a_frame() -> None:
-    """There are many of them after a cut."""
+    """After a cut, many viewers return from the same position."""
     variant = running(many(1, 1), many(2, 2), size=30)
     assert variant.next_frame(ViewerPosition("one", 1)) is variant.next_frame(ViewerPosition("one", 1))
 
 
 def test_a_sync_that_is_smaller_than_the_changes_is_sent_instead() -> None:
-    """It counts as recovered."""
+    """A viewer that receives such a sync counts as recovered."""
     variant = running(page(1, a=1, b=2), page(2, c=1))
     frame = variant.next_frame(ViewerPosition("one", 1))
     assert frame is not None
@@ -63,7 +63,7 @@ def test_a_sync_that_is_smaller_than_the_changes_is_sent_instead() -> None:
 
 
 def test_an_unknown_position_receives_a_sync() -> None:
-    """Too old, of another epoch, or never read by this process."""
+    """The position is too old, of another epoch, or was never read by this process."""
     pages = [many(number, number) for number in (1, 3, 5, 7, 9)]
     for position in (
         ViewerPosition("one", 1),
@@ -80,7 +80,7 @@ def test_an_unknown_position_receives_a_sync() -> None:
 
 
 def test_a_new_epoch_always_receives_a_sync() -> None:
-    """So does a viewer at an offset that the old epoch had."""
+    """A viewer at an offset that the old epoch also had receives a sync too."""
     variant = running(many(1, 1), many(2, 2), many(2, 7, "two"), size=30)
     assert types(variant.next_frame(ViewerPosition("one", 2))) == ["sync"]
 
@@ -99,7 +99,7 @@ def test_a_page_of_fewer_records_does_not_recover_a_larger_top() -> None:
 
 
 def test_a_viewer_that_is_ahead_waits_for_a_newer_read() -> None:
-    """It comes from a process that has seen more; older reads are not news for it."""
+    """The viewer comes from a process that has read more. Older reads are not news for it."""
     variant, position = running(many(5, 1), size=30), ViewerPosition("one", 7, last_read=2)
     assert variant.next_frame(position) is None
     variant.advance(many(6, 2), 2)  # this read began before the viewer came
@@ -119,7 +119,7 @@ def test_a_viewer_ahead_of_the_store_receives_a_sync() -> None:
 
 
 def test_a_history_can_be_turned_off() -> None:
-    """Its size is then zero."""
+    """A history of size zero is off."""
     history = PageHistory(0)
     history.add(many(1, 1))
     assert history.find("one", 1, 1) is None

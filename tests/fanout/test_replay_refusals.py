@@ -38,7 +38,7 @@ REFUSED = [
 
 
 async def test_an_invalid_replay_is_refused(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The WebSocket and the stream give the reason."""
+    """The WebSocket and the event stream both give the reason."""
     monkeypatch.undo()
     async with server_of(valkey_url, rolling_board(), journal="sqlite") as client:
         for query, code in REFUSED:
@@ -50,7 +50,7 @@ async def test_an_invalid_replay_is_refused(valkey_url: str, monkeypatch: pytest
 
 
 async def test_a_board_without_a_journal_refuses_replays(valkey_url: str) -> None:
-    """Whether the server has none, or only the board."""
+    """The whole server has no journal, or only this board has none."""
     without = msgspec.structs.replace(rolling_board(), journal=Journaling(level="off"))
     for board, journal in ((rolling_board(), "off"), (without, "sqlite")):
         async with server_of(valkey_url, board, journal=journal) as client:

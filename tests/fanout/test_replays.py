@@ -36,7 +36,7 @@ def agree(later: Tape, live: Tape, least: int = 1) -> None:
 
 
 async def test_a_delayed_viewer_sees_what_a_live_one_saw(valkey_url: str) -> None:
-    """Each state comes not before the delay is over."""
+    """No state arrives before the delay is over."""
     async with journaling(valkey_url) as server, watching(server) as live:
         await live.until(lambda message: message["type"] == "sync")
         async with watching(server, f"?delay={DELAY}s") as delayed:
@@ -53,7 +53,7 @@ async def test_a_delayed_viewer_sees_what_a_live_one_saw(valkey_url: str) -> Non
 
 
 async def test_a_replay_begins_with_the_state_of_its_time_and_becomes_live(valkey_url: str) -> None:
-    """It first names its time. At its end the viewer receives the present, and then updates."""
+    """The replay first says its time. At its end, the viewer receives the present top, and then updates."""
     async with journaling(valkey_url) as server, watching(server) as live:
         first = await server.post({"key": "mark"})
         await live.until_offset(first)
@@ -78,7 +78,7 @@ async def test_a_replay_begins_with_the_state_of_its_time_and_becomes_live(valke
 
 
 async def test_viewers_with_one_delay_share_every_frame(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is one replay, and each of its messages becomes one frame. It ends with its viewers, or with the board."""
+    """They share one replay, which makes one frame of each message. It ends with its last viewer, or with the board."""
     made: list[bytes] = []
     make = Frame
 
@@ -137,7 +137,7 @@ async def test_a_message_that_is_missing_is_detected(valkey_url: str) -> None:
 
 
 async def test_event_streams_play_too(valkey_url: str) -> None:
-    """They receive the same messages."""
+    """Event streams receive the same messages as WebSockets."""
     async with journaling(valkey_url) as server, watching(server) as live:
         began = text_of(time.time())
         last = await play(server, live, 3)
@@ -156,7 +156,7 @@ async def test_event_streams_play_too(valkey_url: str) -> None:
 
 
 async def test_a_replay_close_to_the_present_is_live_at_once(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It shows nothing of the past, and then the whole top of the present."""
+    """The viewer sees nothing of the past, and receives the whole present top."""
     monkeypatch.setattr(replays, "_PRESENT", 60_000)
     async with journaling(valkey_url) as server:
         began = time.time()
@@ -186,7 +186,7 @@ async def test_a_fast_replay_sends_no_more_messages_a_second(valkey_url: str) ->
 
 
 async def test_another_process_plays_too(valkey_url: str) -> None:
-    """It reads the same journal."""
+    """The other process reads the same journal."""
     async with journaling(valkey_url) as server, watching(server) as live:
         own = server.live.settings
         same: dict[str, Any] = {"key_prefix": own.key_prefix, "data_dir": own.data_dir}
@@ -246,18 +246,18 @@ async def short_visits_share_a_process(store: str) -> None:
 
 
 async def is_started(own: PlayerProcess) -> bool:
-    """Whether there is another process."""
+    """Return whether the replay process runs."""
     return own._pool is not None
 
 
 async def test_short_visits_share_a_process(valkey_url: str) -> None:
-    """Nobody can start a process with each connection."""
+    """So no client can start a process with each connection."""
     await short_visits_share_a_process(valkey_url)
 
 
 @pytest.mark.mutant
 async def test_a_process_for_each_visit_is_detected(valkey_url: str) -> None:
-    """The mutant ends the other process at once."""
+    """The mutant ends the replay process as soon as it has no replay."""
     end = PlayerProcess.end
 
     def at_once(own: PlayerProcess, number: int) -> None:
@@ -282,13 +282,13 @@ async def addresses_take_turns(store: str) -> None:
 
 
 async def test_addresses_take_turns(valkey_url: str) -> None:
-    """One with many replays delays only its own."""
+    """An address with many replays delays only its own."""
     await addresses_take_turns(valkey_url)
 
 
 @pytest.mark.mutant
 async def test_replays_in_the_order_of_their_requests_are_detected(valkey_url: str) -> None:
-    """The mutant does not tell addresses apart."""
+    """The mutant does not distinguish between addresses."""
     run = PlayerProcess._run
 
     def all_alike(own: PlayerProcess, _address: str, *given: Any) -> Any:
@@ -299,7 +299,7 @@ async def test_replays_in_the_order_of_their_requests_are_detected(valkey_url: s
 
 
 async def test_the_other_process_ends_after_the_last_replay(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So its memory is free, and the next replay starts another one, but never before the old one has ended."""
+    """Its memory is then free. The next replay starts a new process, but not before the old one has ended."""
     monkeypatch.setattr(players, "_KEPT", 0.0)
     async with journaling(valkey_url) as server:
         own = server.live.players
@@ -336,13 +336,13 @@ async def a_new_process_forgets_old_replays(store: str) -> None:
 
 
 async def test_a_new_process_forgets_old_replays(valkey_url: str) -> None:
-    """Otherwise it would never end."""
+    """Otherwise the new process would never end."""
     await a_new_process_forgets_old_replays(valkey_url)
 
 
 @pytest.mark.mutant
 async def test_a_replay_that_is_never_ended_is_detected(valkey_url: str) -> None:
-    """The mutant does not end the first replay, which the process that was killed knew."""
+    """The mutant does not end the first replay, which only the killed process knew."""
     end = PlayerProcess.end
 
     def all_but_the_first(own: PlayerProcess, number: int) -> None:
@@ -354,7 +354,7 @@ async def test_a_replay_that_is_never_ended_is_detected(valkey_url: str) -> None
 
 
 async def test_a_replay_waits_for_memory(valkey_url: str) -> None:
-    """The viewer learns why nothing comes, and receives the board when there is room."""
+    """The viewer learns that the replay waits for memory. It receives the board when there is room."""
     begin = PlayerProcess.begin
     full = True
 
@@ -374,7 +374,7 @@ async def test_a_replay_waits_for_memory(valkey_url: str) -> None:
 
 
 async def test_memory_is_limited(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first replay may begin whatever it takes, and no other one beyond the limit."""
+    """The first replay may always begin, however much memory it takes. Beyond the limit, no other replay may."""
     monkeypatch.setattr(players, "MOST_MEMORY", 1)
     monkeypatch.setattr(players, "_REPLAYS", {})
     monkeypatch.setattr(players, "_DATABASES", {})

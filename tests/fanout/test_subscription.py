@@ -20,7 +20,7 @@ def parse(**query: str) -> Subscription:
 
 
 def test_the_default_subscription() -> None:
-    """The first fifty records at the board's interval, from no position."""
+    """A subscription starts with the first fifty records, at the board's interval, without a position."""
     assert parse() == Subscription(size=50)
     assert Subscription.parse({}, Settings(max_live_limit=20), NOBODY).size == 20
 
@@ -38,7 +38,7 @@ def test_the_default_subscription() -> None:
     ],
 )
 def test_each_parameter(query: dict[str, str], changes: dict[str, Any]) -> None:
-    """Each parameter alone."""
+    """Each parameter is given alone."""
     assert parse(**query) == Subscription(**{"size": 50, **changes})
 
 
@@ -46,7 +46,7 @@ def test_each_parameter(query: dict[str, str], changes: dict[str, Any]) -> None:
     "query", [{"epoch": "e"}, {"offset": "1"}, {"epoch": "e", "offset": "-1"}, {"epoch": "e" * 65, "offset": "1"}]
 )
 def test_half_a_position_is_ignored(query: dict[str, str]) -> None:
-    """The viewer starts with the whole top; it is not refused."""
+    """The viewer is not refused, and starts with the whole top."""
     assert parse(**query) == Subscription(size=50)
 
 
@@ -75,13 +75,13 @@ def test_values_out_of_range_are_refused(query: dict[str, str], detail: str) -> 
     [(0, 100, 100), (50, 100, 100), (100, 100, 100), (101, 100, 200), (1000, 100, 1600), (60_000, 1, 65_536)],
 )
 def test_intervals_are_rounded_up_to_shared_ones(interval: int, of_board: int, paced: int) -> None:
-    """The interval of the board, doubled until it is at least as slow as requested."""
+    """The board's interval is doubled until it is at least as slow as requested."""
     assert viewer_interval(of_board, interval) == paced
 
 
 @given(st.text("0123456789abcdef", min_size=1, max_size=64), st.integers(0, 10**16 - 1))
 def test_a_written_position_can_be_read(epoch: str, offset: int) -> None:
-    """It may be the id of an event, or the tag of a page, which may also contain a period."""
+    """The text may be the id of an event, or the tag of a page, which may also contain a period."""
     word, expected = position_id(epoch, offset), Subscription(size=1, epoch=epoch, offset=offset)
     for text in (word, f"{word}:1767225600", f"{word}:-3600"):
         assert Subscription(size=1).since(text) == expected

@@ -163,7 +163,10 @@ async def test_a_viewer_of_a_busy_board_receives_few_frames(valkey_url: str) -> 
 
 
 async def test_a_change_of_the_top_does_not_wait(valkey_url: str) -> None:
-    """This holds even if totals wait for a minute. The update follows from the older offset."""
+    """The change arrives at once, even if totals wait for a minute.
+
+    The update's `since` is the offset that the viewer has, not that of the totals which were not sent.
+    """
     changes = {"conflation_interval": Duration(0.02), "totals_interval": Duration(60)}
     async with running_hub(valkey_url, **changes) as (hub, ledger):
         await ledger.writer.add([make_entry("first", 1000, None)])

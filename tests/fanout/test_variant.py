@@ -38,14 +38,14 @@ def types(*frames: Frame | None) -> list[str | None]:
 
 
 def test_there_is_no_frame_before_the_first_page() -> None:
-    """The first viewer waits."""
+    """The first viewer has to wait for the page."""
     position = ViewerPosition()
     assert variant_of(5).next_frame(position) is None
     assert position.offset == -1
 
 
 def test_a_viewer_receives_a_sync_and_then_updates() -> None:
-    """It receives nothing while the board does not change."""
+    """The viewer receives nothing while the board does not change."""
     variant, position = variant_of(5), ViewerPosition()
     variant.advance(page(1, a=1))
     assert types(variant.next_frame(position), variant.next_frame(position)) == ["sync", None]
@@ -68,7 +68,7 @@ def test_all_viewers_share_a_frame() -> None:
 
 
 def test_a_slow_viewer_skips_to_the_latest() -> None:
-    """One page behind, it receives the update; two pages behind, the whole top. There is no backlog."""
+    """One page behind, the viewer receives the update; two pages behind, the whole top. There is no backlog."""
     variant, quick, slow = variant_of(5), ViewerPosition(), ViewerPosition()
     variant.advance(page(1, a=1))
     variant.next_frame(quick), variant.next_frame(slow)
@@ -80,7 +80,7 @@ def test_a_slow_viewer_skips_to_the_latest() -> None:
 
 
 def test_a_new_viewer_receives_a_sync_while_others_receive_updates() -> None:
-    """It starts with the whole top, however long the variant exists."""
+    """The new viewer starts with the whole top, however long the variant exists."""
     variant, old = variant_of(5), ViewerPosition()
     variant.advance(page(1, a=1))
     variant.next_frame(old)
@@ -89,7 +89,7 @@ def test_a_new_viewer_receives_a_sync_while_others_receive_updates() -> None:
 
 
 def test_a_page_that_is_not_newer_is_ignored() -> None:
-    """One read may overtake another."""
+    """A read that began earlier may end later."""
     variant, position = variant_of(5), ViewerPosition()
     variant.advance(page(3, a=3))
     variant.next_frame(position)
@@ -112,7 +112,7 @@ def test_a_new_epoch_begins_with_a_sync() -> None:
 
 
 def test_a_page_is_for_viewers_at_other_positions() -> None:
-    """Cut to the size. None for a viewer that has it, or may have seen more than was read."""
+    """The page is cut to the size. A viewer that has it, or may have seen more, receives none."""
     variant = variant_of(2)
     assert variant.page_elsewhere(ViewerPosition()) is None
     variant.advance(page(3, a=3, b=2, c=1), read=5)
@@ -165,7 +165,7 @@ def test_a_viewer_that_asks_at_any_time_holds_the_top(schedule: list[dict[str, i
 
 
 def test_a_redefined_board_sends_the_whole_top_to_every_viewer() -> None:
-    """To those in cohorts and to those alone, also if they had a position from before."""
+    """Viewers in cohorts and alone receive it, also if they had a position from before."""
     variant = variant_of(5)
     alone = PullViewer(cast("Any", None), variant, ViewerPosition("one", 1))
     variant.loose.add(alone)
@@ -181,7 +181,7 @@ def test_a_redefined_board_sends_the_whole_top_to_every_viewer() -> None:
 
 
 def test_a_new_period_begins_with_the_whole_top() -> None:
-    """It says when the period begins and ends, also to a viewer that reconnects, and an update does not."""
+    """A sync says when the period begins and ends, also to a viewer that reconnects. An update does not."""
     history, window, position = PageHistory(50), Periods(unit="week", day_start="09:00"), ViewerPosition()
     variant, found = Variant(replace(BOARD, window=window), 5, 100, history), []
     for offset, name in enumerate(("2026-W46", "2026-W46", "2026-W47"), 1):

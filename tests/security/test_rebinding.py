@@ -70,7 +70,10 @@ ATTACK = """async (base) => {
 
 @asynccontextmanager
 async def attacked(store: str, **changes: Any) -> AsyncIterator[tuple[Page, str, httpx.AsyncClient]]:
-    """A page of the attacker, whose name now resolves to this machine; its address; and an honest client."""
+    """Yield a page of the attacker, then the server's address, then an honest client.
+
+    The attacker's host name now resolves to this machine.
+    """
     settings = fresh_settings(store, **{"allowed_hosts": (), "anonymous_admin": True, **changes})
     async with (
         run_server(settings, [rolling_board()]) as url,

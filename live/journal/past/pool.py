@@ -47,7 +47,7 @@ class Past:
         On a board with the server's clock, wait only until SQL has everything before `at` (milliseconds since 1970).
 
         Raises:
-            JournalBehindError: SQL does not catch up.
+            JournalBehindError: SQL still lacks entries from before the wanted time when the wait ends.
             SetupError: the database can't be opened.
         """
         deadline = asyncio.get_running_loop().time() + _PATIENCE

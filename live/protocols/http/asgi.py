@@ -144,7 +144,7 @@ class AppRequest:
 
     @property
     def is_full(self) -> bool:
-        """Whether to read no more of the body until the application has begun, or consumed some."""
+        """Whether to pause reading the body until the application starts or takes some of it."""
         is_waiting = not self._has_begun or self.wanted > 0 or len(self.cycle.body) > HIGH_WATER_LIMIT
         return is_waiting and not self.cycle.response_complete
 

@@ -73,8 +73,8 @@ class BatchIdentities(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         all: the identities, 16 bytes each and distinct.
-        counted: how many of them, from the first, belong to events that the plan counts. The
-            others belong only to events that the plan refuses.
+        counted: the first `counted` identities belong to events that the plan counts. The rest belong only to refused
+            events.
         bucket: the start of the newest bucket of identities.
         newest: the number of that bucket's store key.
         oldest: the number of the last store key to search. The next store key is deleted when a new bucket begins.

@@ -12,10 +12,16 @@
 -- KEYS[6] entrants — hash: the registered members, if the board counts only those
 -- KEYS[7] hidden — hash: the members without a rank
 -- KEYS[8] journal — stream: what SQL does not hold yet
--- KEYS[9...] more — where the request says: the buckets of identities (sets), newest first, then the one to drop; for
---         each group slot (hash: member, value), ranking (sorted set: name, score), reached (hash: member, tag),
---         levels (sorted set: each score in the ranking), metadata (hash: member, JSON), votes (hash: voter digest,
---         count); for a correction, all slots of the board
+-- KEYS[9...] more — the request has the indexes of these keys:
+--         the buckets of identities (sets), newest first, and then the one to drop;
+--         for each group:
+--             slot (hash: member, value);
+--             ranking (sorted set: name, score);
+--             reached (hash: member, tag);
+--             levels (sorted set: each score in the ranking);
+--             metadata (hash: member, JSON);
+--             votes (hash: voter digest, count);
+--         for a correction, all slots of the board
 -- Request: AddRequest
 -- Returns {'ok', offset, widest, {value, ...}} — widest is the largest absolute value in the batch; where the request asks
 --         for it, the value that a better one had to beat for each member of each group, '' for none

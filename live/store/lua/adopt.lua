@@ -12,8 +12,10 @@
 -- KEYS[5] entrants — hash: the registered members
 -- KEYS[6] hidden — hash: the members without a rank
 -- KEYS[7] journal — stream: what SQL does not hold yet
--- KEYS[8...] parts — for each slot, where the request says: slot, reached, metadata, votes; or the last three of the
---         only ranking, if there is no slot; then the buckets of identities
+-- KEYS[8...] parts — the request has the indexes of these keys:
+--         for each slot: slot, reached, metadata and votes;
+--         if there is no slot: reached, metadata and votes of the only ranking;
+--         then the buckets of identities
 -- Request: AdoptRequest
 -- Returns {'ok', id} — the id of the entry, also of an earlier one that is enough; '' if the journal had begun
 --         {'slots'} — the slots or the buckets have changed: ask again with their store keys

@@ -16,7 +16,7 @@ from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
 
 _ON_PAGE: Final = 100
 _LONGEST_SEARCH: Final = 64
-_WIDTH: Final = 120  # of a line, in its own units
+_WIDTH: Final = 120  # width of a sparkline, in units of its SVG `viewBox`
 _HEIGHT: Final = 24
 _MINUTE: Final = 6  # samples
 _LONGEST_LAG: Final = 10.0  # seconds

@@ -168,7 +168,8 @@ async def acknowledge_nothing_without_the_replica(pair: Pair) -> None:
     try:
         await everyone[0].prepare()
         await first.open()
-        others = {name: Paths(hasty) for name in first.all()}  # a connection that has written nothing, for each path
+        # For each path, another connection, which has not written yet.
+        others = {name: Paths(hasty) for name in first.all()}
         everyone += others.values()
         await asyncio.gather(*(paths.open() for paths in others.values()))
         with pair.replica.frozen(), patch.object(replicated, "PATIENCE", 0):

@@ -161,7 +161,7 @@ async def test_two_processes_add_producers_concurrently(any_store: str) -> None:
 
 
 async def test_an_unreadable_record_is_an_error(valkey_url: str) -> None:
-    """Nobody is admitted on the basis of half of the producers."""
+    """If one record can't be read, loading fails, rather than going on with an incomplete list of producers."""
     async with producer_store(valkey_url) as (producers, client):
         await producers.add("a", Scope())
         await client.hset(producers.key, "b", '{"id": 1}')

@@ -37,8 +37,8 @@ async def forget_member(
 ) -> bool:
     """Delete a member from a board, and append the entry to its journal, in one step.
 
-    The past of a board with a `cap` does not tell which records the member has displaced. So its journal begins again
-    with what the board holds. If there is no such board, return False.
+    On a board with a `cap`, the journal can't say which records would be there without the member. So a new journal
+    begins with the present contents. If there is no such board, return False.
     """
     reply: list[Any] = [b"epoch", b""]
     while reply[0] != b"ok":
