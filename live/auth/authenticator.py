@@ -79,12 +79,14 @@ class _Uses:
         """Whether it is time to record the uses."""
         return time.monotonic() >= self._noted + _NOTING
 
-    def take(self) -> tuple[set[bytes], Counter[str]]:
-        """Return the uses, and begin a new record."""
+    async def note(self, store: ProducerStore) -> None:
+        """Record the uses. The next note has what could not be recorded.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+        """
         self._noted = time.monotonic()
-        taken = self.digests, self.refused
-        self.digests, self.refused = set(), Counter()
-        return taken
+        await store.note_uses(self.digests, self.refused)
 
 
 class Authenticator:
@@ -154,14 +156,16 @@ class Authenticator:
         is_away = False
         try:
             while True:
+                fault = "can't read the API keys"
                 try:
                     await self.open()
                     if self._uses.are_due:
-                        await self._store.note_uses(*self._uses.take())
+                        fault = "can't note the uses of API keys"
+                        await self._uses.note(self._store)
                         self._change()  # so that each head is checked again once, and its use recorded
                 except StoreUnavailableError as error:
                     if not is_away:
-                        log.warning("can't read the API keys", reason=str(error))
+                        log.warning(fault, reason=str(error))
                     is_away = True
                 else:
                     is_away = False

@@ -272,3 +272,35 @@ async def test_the_last_use_of_a_secret_is_noted(any_store: str, monkeypatch: py
         assert set(uses) == {fingerprint, refused_name("shop")}
         assert abs(uses[fingerprint] - time.time()) < 60
         assert authenticator.generation > generation
+
+
+async def test_uses_that_can_not_be_noted_are_noted_later(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store refuses one of them, and the log says what can't be done. The others are noted once."""
+    monkeypatch.setattr("live.auth.authenticator._NOTING", 0.0)
+    monkeypatch.setattr("live.auth.authenticator._PAUSE", 0.01)
+    with capture_logs() as logs:
+        async with running(valkey_url) as made:
+            (authenticator,) = made.authenticators
+            header, client = await made.key(), made.client
+            await authenticator.open()
+            used = made.producers._used
+            await client.call(used, "HSET", used, refused_name("shop"), "no number")
+            authenticator.identify(header, CLIENT)
+            for name in ("shop", "other", "shop"):
+                authenticator.note_refusal(name)
+
+            async def count_of(name: str) -> Any:
+                return await client.call(used, "HGET", used, refused_name(name))
+
+            assert await eventually(lambda: count_of("other")) == b"1"
+            uses = authenticator._uses
+
+            async def is_left() -> bool:
+                return (uses.digests, uses.refused) == (set(), {"shop": 2})
+
+            await eventually(is_left)
+            await client.call(used, "HDEL", used, refused_name("shop"))
+            assert await eventually(lambda: count_of("shop")) == b"2"
+            assert await count_of("other") == b"1"
+    (said,) = {entry["event"] for entry in logs}
+    assert said == "can't note the uses of API keys"

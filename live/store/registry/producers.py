@@ -1,6 +1,7 @@
 """The producers in the store: a record for each, changed by compare-and-set."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -8,7 +9,8 @@ import msgspec
 from live.domain.producer import Scope, Secret, StoredProducer, digest_of, new_secret, with_secret, without_secret
 from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
-from live.store.connection.client import Store
+from live.store.connection.client import Store, required
+from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script, Text, text
 from live.store.registry.versioned import VersionedHash, decode_entry
 
@@ -69,18 +71,28 @@ class ProducerStore(VersionedHash):
         """
         return await self._change(producer, lambda old, now: without_secret(old, producer, fingerprint, now))
 
-    async def note_uses(self, digests: Collection[bytes], refused: Mapping[str, int]) -> None:
+    async def note_uses(self, digests: set[bytes], refused: Counter[str]) -> None:
         """Note that these secrets, by their digests, have been used now, and requests that rates have `refused`, by id.
+
+        Remove from both what is noted, so that the rest can be noted later.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
         """
-        for producer, count in refused.items():
-            await self._client.write(self._used, "HINCRBY", self._used, refused_name(producer), count)
-        if digests:
-            now = int((await self._client.call(self._used, "TIME"))[0])
-            fields = [part for digest in digests for part in (Secret(digest, 0).fingerprint, now)]
-            await self._client.write(self._used, "HSET", self._used, *fields)
+        used, counts = list(digests), list(refused.items())
+        now = int((await self._client.call(self._used, "TIME"))[0])
+        commands: list[tuple[Word, ...]] = []
+        commands += [("HINCRBY", self._used, refused_name(name), count) for name, count in counts]
+        if used:
+            fields = (part for digest in used for part in (Secret(digest, 0).fingerprint, now))
+            commands.append(("HSET", self._used, *fields))
+        replies = await self._client.outcomes([(self._used, command) for command in commands])
+        for (name, count), reply in zip(counts, replies, strict=False):  # the last reply is that about the secrets
+            if not isinstance(reply, Exception):
+                refused -= Counter({name: count})
+        if used and not isinstance(replies[-1], Exception):
+            digests.difference_update(used)
+        required(replies)
 
     async def last_uses(self) -> Mapping[str, int]:
         """Return when secrets were last used, in seconds since 1970, by their fingerprints.
