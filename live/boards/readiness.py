@@ -97,7 +97,6 @@ class Readiness:
                     faults.boards.extend(filter(None, [await self._explain(ledger, error)]))
                 except StoreUnavailableError as error:
                     faults.boards.append(f"board {ledger.state.board.id} takes no events: {error.public}")
-            self._client.high_water.require_no_loss()
             faults.boards.extend(self._losses())
         finally:
             self._check = None
@@ -129,13 +128,12 @@ class Readiness:
         """Return a sentence for each board that lost data, up to a number.
 
         Raises:
-            EpochLostError: all boards lost data.
+            EpochLostError: the whole store, or each of its boards, lost data.
         """
-        boards = self._registry.ledgers
-        held = self._client.high_water.lost_boards.items()
-        lost = {board: why for board, why in held if boards.find(board, SERVER) is not None}
-        if lost and len(lost) == len(boards):
-            raise EpochLostError("; ".join(lost.values()))
+        boards, water = self._registry.boards.by_id, self._client.high_water
+        if loss := water.loss_of_all(boards):
+            raise EpochLostError(loss)
+        lost = {board: why for board, why in water.lost_boards.items() if board in boards}
         sentences = [f"board {board} takes no events until an operator decides: {why}" for board, why in lost.items()]
         left = len(sentences) - _MOST_LOST
         return sentences[:_MOST_LOST] + ([f"{counted(left, 'other board')} lost data too"] if left > 0 else [])

@@ -314,10 +314,10 @@ class BoardWork:
         self._hub = hub
         self._board_admin = board_admin
         self._writes = not client.is_replica
-        self.processes = Processes(client, settings.key_prefix)
+        self._committers: dict[str, Committer] = {}
+        self.processes = Processes(client, settings.key_prefix, self._committers.keys())
         self._rotation = Rotation(settings.rotation_interval, self.processes.owns)
         self._baselines = BaselineKeeper()
-        self._committers: dict[str, Committer] = {}
         self._group: asyncio.TaskGroup | None = None
         # The run-time boards with an `idle_ttl`. Each has the earliest time at which it can expire, by our clock.
         self._idle_until: dict[Ledger, float] = {}

@@ -107,6 +107,16 @@ class HighWater:
         """Return why nothing may be acknowledged on a board; empty if it lost nothing."""
         return self.lost or self._restart_boards.get(board) or self.facts.lost_boards.get(board, "")
 
+    def loss_of_all(self, boards: Collection[str]) -> str:
+        """Return why a process with these boards is not ready: the store, or each of the boards, lost data.
+
+        The text is empty if the process is ready.
+        """
+        lost = self.lost_boards
+        if self.lost or not boards or not lost.keys() >= set(boards):
+            return self.lost
+        return "; ".join(lost[board] for board in boards)
+
     def require_no_loss(self, board: str = "") -> None:
         """Raise an error if the whole store, or the given board, lost data and no operator has accepted the loss."""
         if loss := self.loss_of(board):

@@ -10,6 +10,7 @@ Each process also reports which version of the definitions of boards it runs, so
 import hashlib
 import secrets
 import time
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 import msgspec
@@ -47,10 +48,13 @@ class Beat(NamedTuple):
 
 
 class Processes:
-    """This process and the others."""
+    """This process, which has some `boards`, and the others."""
 
-    def __init__(self, client: Store, prefix: str, beat: Script[BeatRequest] = BEAT) -> None:
+    def __init__(
+        self, client: Store, prefix: str, boards: Collection[str] = (), beat: Script[BeatRequest] = BEAT
+    ) -> None:
         self._client = client
+        self._boards = boards
         self._beat = beat
         names = SystemKeys(prefix)
         self._keys = [names.processes, names.process_versions, names.process_faults]
@@ -84,8 +88,7 @@ class Processes:
 
     async def _report(self) -> tuple[int, dict[str, str]]:
         """Return the time of the store, and the version that each live process has reported."""
-        water = self._client.high_water
-        fault = (water.lost or "; ".join(water.lost_boards.values()))[:_LONGEST_FAULT]
+        fault = self._client.high_water.loss_of_all(self._boards)[:_LONGEST_FAULT]
         request = BeatRequest(self._own, _TTL_MS, self._version, fault)
         now, *found = await self._beat(self._client, self._keys, request)
         names = (process.decode() for process in found[::2])

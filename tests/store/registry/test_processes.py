@@ -101,7 +101,7 @@ async def test_a_clock_that_is_set_is_noticed(any_store: str) -> None:
     own_clock = BEAT.changed(
         BEAT.source.replace("redis.call('TIME')", f"redis.call('LRANGE', '{settings.key_prefix}:time', 0, -1)")
     )
-    process = Processes(client, settings.key_prefix, own_clock)
+    process = Processes(client, settings.key_prefix, beat=own_clock)
     for hour, was_set in ((0, False), (1, True), (1, False), (0, True), (0, False)):
         await set_clock(client, settings, hour * 3_600_000)
         assert (await process.beat()).was_set is was_set
