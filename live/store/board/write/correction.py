@@ -17,6 +17,7 @@ CORRECTOR: Final = ":correction"
 """The producer of corrections in the journal. No API key can have this id."""
 
 _ATTEMPTS: Final = 100  # each one means that the member received something between two calls
+_ATTEMPTS_OF_SEVERAL: Final = 10  # the caller can correct fewer at once
 CODES: Final = {b"frozen": "frozen", b"crowded": "board_full", b"unregistered": "entrant_unknown",
                  b"range": "score_out_of_range"}  # fmt: skip
 
@@ -34,6 +35,10 @@ class Correction(msgspec.Struct, frozen=True, kw_only=True):
     time: int | None = None
 
 
+class ChangedError(StoreUnavailableError):
+    """The members changed again and again between reading and correcting them. Nothing was corrected."""
+
+
 class Corrected(msgspec.Struct, frozen=True):
     """The score of a member before and after a correction. `before` is null if the member had no score."""
 
@@ -47,13 +52,15 @@ async def correct(writer: BoardWriter, corrections: Sequence[Correction]) -> lis
     Return the result of each correction, or the code of its refusal.
 
     Raises:
+        ChangedError: other processes change the members all the time. Fewer members at once change less often.
         StoreUnavailableError, JournalBehindError, EpochLostError: as `BoardWriter.add`.
     """
     state = writer.state
     await state.open_to_write()
     future = round(state.settings.max_future * 1000)
     refused: dict[str, str] = {}
-    for _ in range(_ATTEMPTS):
+    attempts = _ATTEMPTS if len(corrections) == 1 else _ATTEMPTS_OF_SEVERAL
+    for _ in range(attempts):
         left = [correction for correction in corrections if correction.member not in refused]
         if not left:
             break
@@ -72,7 +79,7 @@ async def correct(writer: BoardWriter, corrections: Sequence[Correction]) -> lis
                 named = [word.decode() for word in words[min(step - 1, 1) :: step]]
                 refused |= dict.fromkeys(named or [correction.member for correction in left], CODES[reason])
     else:
-        raise StoreUnavailableError(f"board {state.board.id}: the scores changed {_ATTEMPTS} times in a row")
+        raise ChangedError(f"board {state.board.id}: the scores changed {attempts} times in a row")
     return [refused[correction.member] for correction in corrections]
 
 

@@ -3,8 +3,9 @@ if request.held then
   local read = request.held
   if not same_slots(read.starts) then return {'changed'} end
   for i, slot in ipairs(held) do
-    for j, member in ipairs(read.members) do
-      if (call('HGET', slot, member) or '') ~= read.values[j][i] then return {'changed'} end
+    local values = call('HMGET', slot, unpack(read.members))
+    for j = 1, #read.members do
+      if (values[j] or '') ~= read.values[j][i] then return {'changed'} end
     end
   end
 end
