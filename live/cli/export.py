@@ -44,7 +44,6 @@ from live.maintenance.import_scores import Imported, Importing, csv_parts, sorte
 from live.maintenance.rebuild import board_of
 from live.settings import load_settings
 from live.store.connection.embedded import opened_store
-from live.store.registry.trail import note_command
 
 _END = 2**52  # milliseconds; after every event time
 AsOfOption = Annotated[
@@ -210,11 +209,7 @@ def import_scores(  # noqa: PLR0913 - one parameter per flag
 
         async def work() -> Imported:
             async with opened_store(settings) as client:
-                found = await Importing(client, settings, board, f"import of {source}").run(parts, show)
-                if found.changed or found.titles:
-                    after = {"source": source, "scores": found.changed, "titles": found.titles}
-                    await note_command(client, settings.key_prefix, "imported", board=board, after=after)
-                return found
+                return await Importing(client, settings, board, source).run(parts, show)
 
         found = asyncio.run(work())
     if not reported(found, as_json=as_json):

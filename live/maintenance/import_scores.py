@@ -17,16 +17,17 @@ from live.domain.csv_table import plain_cell
 from live.domain.event import MAX_SCORE, key_fault, milliseconds
 from live.domain.item import Item, item_faults
 from live.domain.text import text_fault, unknown
-from live.errors import REFUSALS, JournalBehindError, NotFoundError, ProblemError, SetupError
-from live.settings import Settings
+from live.errors import REFUSALS, EpochLostError, NotFoundError, ProblemError, SetupError, StoreUnavailableError
+from live.settings import Duration, Settings
 from live.store.board.ledger import Ledger
-from live.store.board.write.correction import Corrected, Correction, changes_of_union, correct
+from live.store.board.write.correction import ChangedError, Corrected, Correction, changes_of_union, correct
 from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store
 from live.store.connection.foreign import read_sorted_set
 from live.store.connection.loss import LossWatch
 from live.store.registry.definitions import DefinitionStore
 from live.store.registry.items import Items
+from live.store.registry.trail import AuditTrail, acting, command_user
 
 MOST_LINE: Final = 16 * 1024  # bytes
 MOST_NAMED: Final = 100  # maximum refused lines that a result lists
@@ -34,7 +35,7 @@ _PIECE: Final = 1000  # lines, also of one batch
 _MOST_READ: Final = 20_000  # values of members in slots that the script compares for one batch
 _MOST_REASON: Final = 500  # characters
 _PAUSE: Final = 0.2
-_PATIENCE: Final = 60.0  # seconds for which the journal may be behind
+_PATIENCE: Final = 60.0  # seconds for which the store may be away, or the journal behind
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,16}(\.0*)?")
 _COLUMNS: Final = {"key": "member"}  # as `live export` names it
 
@@ -198,13 +199,15 @@ async def sorted_set_parts(url: str, key: str) -> AsyncIterator[SourcePart]:
 class Importing:
     """Sets the scores of a board to those of a source, and the titles of its members. Servers may run.
 
-    `reason` is the reason of each change in the journal. `items` has the titles.
+    `source` names the source in the audit log, and in the reason of each change in the journal.
     """
 
-    def __init__(self, client: Store, settings: Settings, board: str, reason: str) -> None:
+    def __init__(self, client: Store, settings: Settings, board: str, source: str) -> None:
         self._client = client
         self._settings = settings
         self._board = board
+        self._source = source
+        reason = f"import of {source}"
         self._reason = reason[:_MOST_REASON] if text_fault(reason) is None else "import"
         self._items = Items(client, settings.key_prefix, settings.max_items)
 
@@ -214,30 +217,37 @@ class Importing:
         `show` receives the size that was read, the whole size, and the number of lines.
 
         Raises:
-            SetupError: there is no such board, it is a union or frozen, or a union of it refuses.
-            StoreUnavailableError, JournalBehindError, EpochLostError: the same import continues where it stopped.
+            SetupError: there is no such board, it is a union or frozen, or a union can't follow: the message says why,
+                and what that union may lack.
+            StoreUnavailableError, EpochLostError: the same import continues where it stopped. If the store may have run
+                the last batch, that batch may lack in the unions.
         """
         (await LossWatch(self._client, self._settings.key_prefix).find()).require_none(self._board)
         writer, unions = await self._open()
         await writer.state.open_to_write()
         imported, count = Imported(), 0
-        async for part in parts:
-            wanted = []
-            for line in part.lines:
-                if isinstance(line, RefusedLine):
-                    imported.refuse(line)
-                else:
-                    wanted.append(line)
-            slots = await self._client.call(writer.state.keys.slots, "ZCARD", writer.state.keys.slots)
-            for batch in _batches(wanted, min(_PIECE, max(1, _MOST_READ // max(slots, 1)))):
-                await self._set(writer, unions, batch, imported)
-            count += len(part.lines)
-            show(part.done, part.total, count)
+        trail, before = AuditTrail(self._client, self._settings.key_prefix), {"source": self._source}
+        async with acting(trail, command_user(), "imported", before, board=self._board) as entry:
+            async for part in parts:
+                wanted = []
+                for line in part.lines:
+                    if isinstance(line, RefusedLine):
+                        imported.refuse(line)
+                    else:
+                        wanted.append(line)
+                slots = await self._client.call(writer.state.keys.slots, "ZCARD", writer.state.keys.slots)
+                for batch in _batches(wanted, min(_PIECE, max(1, _MOST_READ // max(slots, 1)))):
+                    await self._set(writer, unions, batch, imported)
+                count += len(part.lines)
+                show(part.done, part.total, count)
+            entry["after"] = {"scores": imported.changed, "titles": imported.titles}
         return imported
 
     async def _open(self) -> tuple[BoardWriter, list[tuple[BoardWriter, int]]]:
         """Return the board, and its unions with their weights."""
         prefix = self._settings.key_prefix
+        # A batch whose reply is lost is sent again under its own number, so that it counts once, and its union follows.
+        settings = msgspec.structs.replace(self._settings, write_deadline=Duration(_PATIENCE))
         found = await all_boards(self._client, self._settings)
         if self._board not in found:
             raise NotFoundError(unknown("board", self._board, found))
@@ -247,9 +257,7 @@ class Importing:
         made = (await DefinitionStore(self._client, prefix).load()).boards
         detached = {(name, board.id) for name, one in made.items() if one.parts.get(board.id, epoch) != epoch}
         fed = Boards([one for one, _ in found.values()], detached).with_unions([board])
-        writers = [
-            (Ledger(self._client, one, self._settings, born=found[one.id][1]).writer, weight) for one, weight in fed
-        ]
+        writers = [(Ledger(self._client, one, settings, born=found[one.id][1]).writer, weight) for one, weight in fed]
         return writers[0][0], writers[1:]
 
     async def _set(
@@ -258,19 +266,16 @@ class Importing:
         corrections = [
             Correction(member=one.member, reason=self._reason, score=one.score, time=one.time) for one in batch
         ]
-        outcomes = await _patiently(writer, corrections)
-        for union, weight in unions:
-            added = changes_of_union(corrections, outcomes, weight)
-            for outcome in await _patiently(union, added) if added else ():
-                if isinstance(outcome, str):
-                    raise SetupError(f"union {union.state.board.id} of the board refuses: {REFUSALS[outcome]}")
+        outcomes = list[Corrected | str]()
+        async for some, found in _patiently(writer, corrections):
+            if "frozen" in found:
+                raise SetupError("the board is frozen. Thaw it first")
+            outcomes += await _move_unions(writer, unions, some, found)
         is_sum = writer.state.board.operator == "incr"
         titled: dict[str, str] = {}
         for one, outcome in zip(batch, outcomes, strict=True):
-            if outcome == "frozen":
-                raise SetupError("the board is frozen. Thaw it first")
             if isinstance(outcome, str):
-                imported.refuse(RefusedLine(one.number, one.member, REFUSALS[outcome]))
+                imported.refuse(RefusedLine(one.number, one.member, REFUSALS.get(outcome, outcome)))
                 continue
             if outcome.score == (outcome.before or 0 if is_sum else outcome.before):
                 imported.unchanged += 1
@@ -292,17 +297,78 @@ class Importing:
             imported.titles += len(items)
 
 
-async def _patiently(writer: BoardWriter, corrections: list[Correction]) -> list[Corrected | str]:
-    """Correct scores. While the journal is behind, wait and try again."""
-    loop = asyncio.get_running_loop()
-    give_up = loop.time() + _PATIENCE
-    while True:
+async def _move_unions(
+    writer: BoardWriter,
+    unions: list[tuple[BoardWriter, int]],
+    corrections: list[Correction],
+    outcomes: list[Corrected | str],
+) -> list[Corrected | str]:
+    """Move the unions of a board as the board has moved. Return the outcomes, or why a line is refused.
+
+    What a union refuses is taken back on the board, because the next import only adds what the board lacks.
+
+    Raises:
+        SetupError: a union is frozen, or can't be reached. The message names what a board may lack.
+    """
+    moved, faults = [(writer, 1)], list[str]()
+
+    async def add(to: BoardWriter, changes: list[Correction]) -> dict[str, str]:
+        """Add changes as far as possible. Return the reasons of refusals by member."""
+        left, refused = {one.member: one for one in changes}, dict[str, str]()
         try:
-            return await correct(writer, corrections)
-        except JournalBehindError:
-            if loop.time() > give_up:
+            async for some, found in _patiently(to, changes):
+                for one, outcome in zip(some, found, strict=True):
+                    del left[one.member]
+                    if isinstance(outcome, str):
+                        refused[one.member] = outcome
+        except (StoreUnavailableError, EpochLostError) as error:
+            names = ", ".join(f"{one.member} {one.add:+d}" for one in left.values())
+            faults.append(f"{error}. So board {to.state.board.id} may lack what no second import adds: {names}")
+        return refused
+
+    for union, weight in unions:
+        refused = await add(union, changes_of_union(corrections, outcomes, weight))
+        if refused:
+            for board, times in moved:
+                changes = changes_of_union(corrections, outcomes, -times)
+                kept = await add(board, [one for one in changes if one.member in refused])
+                name = board.state.board.id
+                faults += [f"board {name} keeps {member!r}: {REFUSALS[code]}" for member, code in kept.items()]
+            reasons = {member: f"union {union.state.board.id}: {REFUSALS[code]}" for member, code in refused.items()}
+            outcomes = [reasons.get(one.member, outcome) for one, outcome in zip(corrections, outcomes, strict=True)]
+        if "frozen" in refused.values():
+            faults.append(f"union {union.state.board.id} of the board is frozen. Thaw it first")
+        moved.append((union, weight))
+    if faults:
+        raise SetupError("\n".join(faults))
+    return outcomes
+
+
+async def _patiently(
+    writer: BoardWriter, corrections: list[Correction]
+) -> AsyncIterator[tuple[list[Correction], list[Corrected | str]]]:
+    """Correct scores. Yield the corrections that were made at once, with their results.
+
+    While the store is away or the journal is behind, wait and try again. While the members change all the time, correct
+    fewer at once.
+    """
+    loop = asyncio.get_running_loop()
+    give_up, at, size = loop.time() + _PATIENCE, 0, len(corrections)
+    while at < len(corrections):
+        some = corrections[at : at + size]
+        try:
+            found = await correct(writer, some)
+        except ChangedError:
+            if size == 1:
+                raise
+            size = max(1, size // 2)
+        except StoreUnavailableError as error:
+            if error.unknown or loop.time() > give_up:
                 raise
             await asyncio.sleep(_PAUSE)
+        else:
+            yield some, found
+            give_up, at = loop.time() + _PATIENCE, at + len(some)
 
 
 def _batches(wanted: Sequence[ScoreLine], most: int) -> Iterator[list[ScoreLine]]:
