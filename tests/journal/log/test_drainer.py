@@ -28,6 +28,7 @@ from live.store.registry.journals import paused_trimming
 from tests.harness.boards import rolling_board
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.proxy import Proxy, listening
 from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.fault
@@ -340,6 +341,25 @@ async def test_while_sql_is_unavailable_the_outcome_is_unknown(valkey_url: str, 
         with pytest.raises(StoreUnavailableError) as refused:
             await board.like("a")
         assert refused.value.unknown
+
+
+class Forgetful(Proxy):
+    """Drops the connection when somebody asks what SQL has."""
+
+    async def request(self, data: bytes) -> bytes | None:
+        return None if b"\r\nsafe\r\n" in data else data
+
+
+async def test_while_the_store_does_not_say_what_sql_has_the_outcome_is_unknown(
+    valkey_url: str, tmp_path: Path
+) -> None:
+    """The event was counted before the store went away, so nobody may send it again as a new one."""
+    choices: dict[str, Any] = {"journal_ack": True, "write_deadline": Duration(0.2)}
+    async with listening(Forgetful(valkey_url), tmp_path) as proxy, journaled(proxy.url, tmp_path, **choices) as board:
+        with pytest.raises(StoreUnavailableError) as refused:
+            await board.like("a")
+        assert refused.value.unknown
+        assert await board.rows() == [("a", 1)]
 
 
 async def repeats_before_sql_has_it(board: Journaled) -> None:

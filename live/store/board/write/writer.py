@@ -114,7 +114,13 @@ class BoardWriter:
         deadline = loop.time() + state.settings.write_deadline
         reign = state.client.servers.reign_of(meta).encode()
         while True:
-            safe, held, journal = await state.call("HMGET", meta, "safe", "reign", "journal")
+            try:
+                safe, held, journal = await state.call("HMGET", meta, "safe", "reign", "journal")
+            except StoreUnavailableError as error:  # the batch was applied all the same
+                if loop.time() > deadline:
+                    raise StoreUnavailableError(str(error), unknown=True) from error
+                await asyncio.sleep(_RETRY_PAUSE)
+                continue
             if reign and held != reign:
                 return False
             if offset is None:  # the last entry of the journal begins with its offset
