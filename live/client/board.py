@@ -197,8 +197,12 @@ class LiveBoard:
         await self._sender().call("PUT", _path("boards", board, "records", member), body)
 
     async def withdraw(self, board: str, member: str) -> None:
-        """Withdraw a registered member without votes from a contest. The API key needs the verb `admin`."""
-        await self._sender().call("DELETE", _path("boards", board, "records", member))
+        """Withdraw a member without votes from a contest, if it is registered. The API key needs the verb `admin`."""
+        try:
+            await self._sender().call("DELETE", _path("boards", board, "records", member))
+        except RequestRefusedError as error:
+            if error.code != _NOT_RANKED:  # otherwise the response to an earlier attempt may have been lost
+                raise
 
     def producer(
         self,

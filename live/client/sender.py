@@ -255,6 +255,8 @@ class Sender:
         except (aiohttp.ClientError, TimeoutError) as error:
             # Do not use the `repr` of the error. Some errors show the request's headers there, and these contain the
             # API key.
+            if not isinstance(error, aiohttp.ClientResponseError):  # which is what another kind of server causes
+                self._patience.has_answer = True  # there was a connection
             return FailedAttempt(f"{type(error).__name__} {error}".strip(), lost=True)
         self._patience.has_answer = True
         return Response(response.status, body, response.headers.get("Retry-After", ""))
@@ -300,25 +302,17 @@ def refusal(reply: Response, url: str, api_key: str | None, verb: str = "post") 
         NotALiveBoardError: the response does not come from Live Board.
     """
     status, body, retry_after = reply
-    failure = read_failure(status, body, retry_after)
-    if failure is not None:
-        return failure
-    if status in ACCESS_REFUSED:
-        raise access_refused(status, body, api_key, verb)
-    if status in _NO_SUCH_ROUTE and not read_problem(body).code:
-        raise NotALiveBoardError(f"{url} is not a Live Board server: {RequestRefusedError(status, body)}")
-    raise RequestRefusedError(status, body)
-
-
-def read_failure(status: int, body: bytes, retry_after: str) -> FailedAttempt | None:
-    """Return why the same request may succeed later, or None if it would fail again."""
-    problem = f"{status}: {body[:_MAX_SHOWN].decode(errors='replace')}"
+    text = f"{status}: {body[:_MAX_SHOWN].decode(errors='replace')}"
     pause = parse_retry_after(retry_after)
     if status in _LOST or b'"outcome_unknown"' in body:
-        return FailedAttempt(problem, pause, lost=True)
+        return FailedAttempt(text, pause, lost=True)
     if status in _NOT_TAKEN:
-        return FailedAttempt(problem, pause, paced=status == _TOO_MANY)
-    return None
+        return FailedAttempt(text, pause, paced=status == _TOO_MANY)
+    if status in ACCESS_REFUSED:
+        raise access_refused(status, body, api_key, verb)
+    if (status in _SUCCESS or status in _NO_SUCH_ROUTE) and not read_problem(body).code:
+        raise NotALiveBoardError(f"{url} is not a Live Board server: {RequestRefusedError(status, body)}")
+    raise RequestRefusedError(status, body)
 
 
 def parse_retry_after(value: str) -> float | None:

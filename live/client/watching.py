@@ -13,8 +13,8 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from live.client.errors import RequestRefusedError, WatchEndedError
-from live.client.sender import Backoff, read_failure
+from live.client.errors import WatchEndedError
+from live.client.sender import Backoff, Response, refusal
 from live.client.target import Patience, authorization, socket_url
 from live.domain.ranking import Ranks, Record, apply
 from live.domain.views import BoardFacts
@@ -238,7 +238,9 @@ class Watcher:
 
         Raises:
             WatchEndedError: the server closed the connection permanently, for example because the board was deleted.
+            AccessRefusedError: the API key or viewer token is missing or not accepted.
             RequestRefusedError: the server refuses the connection, for example because there is no such board.
+            NotALiveBoardError: no Live Board server answers at the URL.
             ServerUnavailableError: the patience is over.
         """
         self._last_contact = _now()
@@ -289,9 +291,8 @@ class Watcher:
         except InvalidStatus as error:  # the server refuses the handshake
             response, self._patience.has_answer = error.response, True
             body = bytes(response.body or b"")
-            failure = read_failure(response.status_code, body, response.headers.get("Retry-After", ""))
-            if failure is None:  # a retry would be refused again
-                raise RequestRefusedError(response.status_code, body) from None
+            reply = Response(response.status_code, body, response.headers.get("Retry-After", ""))
+            failure = refusal(reply, self._url, None if callable(self._credentials) else own, "read")
             self._problem = failure.problem
             self._wait(failure.retry_after)
         except ConnectionClosed as closed:

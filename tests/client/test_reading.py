@@ -22,12 +22,21 @@ from live.domain.board_file import BoardChoice, VotesChoice, make_board
 from tests.harness.boards import rolling_board
 from tests.harness.ingest import make_key
 from tests.harness.network import free_port
+from tests.harness.proxy import Proxy, listening
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
 CONTEST = make_board(BoardChoice(id="cup", votes=VotesChoice(per_key=1, registered=True), window="forever"))
 ODD = "a/b?c=1&d#é %2F"  # a member that must be percent-encoded
+
+
+class FirstAnswerLost(Proxy):
+    """Drops the first connection in place of the answer."""
+
+    async def answer(self, data: bytes) -> bytes | None:
+        """Let all later answers pass."""
+        return data if self.connections > 1 else None
 
 
 async def test_the_client_reads_boards_and_sets_titles(valkey_url: str) -> None:
@@ -76,7 +85,9 @@ async def test_the_client_reads_boards_and_sets_titles(valkey_url: str) -> None:
         assert {one.member: (one.score, bytes(one.metadata)) for one in entrants} == {
             ODD: (0, b'{"team":"red"}'), "Bo": (1, b"{}"),
         }  # fmt: skip
-        await live.withdraw("cup", ODD)
+        async with listening(FirstAnswerLost(url)) as proxy, LiveBoard(proxy.url, key) as unlucky:
+            await unlucky.withdraw("cup", ODD)
+            assert proxy.connections == 2
         with pytest.raises(RequestRefusedError) as refused:
             await live.withdraw("cup", "Bo")
         assert refused.value.code == "record_voted"
@@ -141,8 +152,10 @@ async def test_a_wrong_address_fails_within_seconds(valkey_url: str, monkeypatch
             with pytest.raises(ServerUnavailableError, match=r"no Live Board server answers .* check the address and"):
                 await use()
 
+    answers = iter([b"404 Not Found", b"404 Not Found", b"200 OK", b"401 Unauthorized"])
+
     async def other(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno")
+        writer.write(b"HTTP/1.1 %b\r\nContent-Length: 2\r\n\r\nno" % next(answers))
         await writer.drain()
         writer.close()
 
@@ -150,6 +163,11 @@ async def test_a_wrong_address_fails_within_seconds(valkey_url: str, monkeypatch
     async with server, LiveBoard(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as live:
         with pytest.raises(NotALiveBoardError, match=r"is not a Live Board server: .* with 404: no"):
             await live.boards()
+        for _ in range(2):
+            with pytest.raises(NotALiveBoardError, match="is not a Live Board server"):
+                await anext(live.watch("posts"))
+        with pytest.raises(AccessRefusedError, match="the server requires an API key"):
+            await anext(live.watch("posts"))
     settings = fresh_settings(valkey_url)
     async with LiveBoard("http://127.0.0.1:9") as live:
         async with run_server(settings, [rolling_board()]) as url:
