@@ -28,6 +28,7 @@ const MOST_EVENTS = 1000; // the default limit of the server for a body
 const MOST_RANKED = 100; // the server returns 1,000 records, one on each board
 const MOST_BODY = 512 * 1024; // bytes
 const MOST_EVENT = 64 * 1024;
+const LONGEST_PAUSE = 86_400; // seconds: a day
 const TOO_MANY = 429;
 const NOT_TAKEN = [408, TOO_MANY, 503]; // nothing was counted
 const LOST = [500, 502, 504]; // from a failed server or a proxy; with ids, the events can be sent again
@@ -73,6 +74,7 @@ export class Producer {
   #hurry = null;
   /** @type {Error | null} */
   #failure = null;
+  #flushing = 0; // calls of `flush`, during which no batch waits for more events
   /** @type {Event[]} */
   #unsent = [];
   #url;
@@ -113,6 +115,7 @@ export class Producer {
    *
    * @param {Event} event
    * @returns {Promise<Result>}
+   * @throws {BufferFullError | RangeError | TypeError} at once: the buffer is full, or the event is too long or no JSON
    */
   send(event) {
     const sent = this.#send(event);
@@ -124,14 +127,19 @@ export class Producer {
 
   /** Wait until each event that was sent has a response. */
   async flush() {
+    this.#flushing++;
     this.#hurry?.();
     await Promise.allSettled(this.#unsettled);
+    this.#flushing--;
     if (this.#failure) throw this.#failure;
   }
 
-  /** @param {Event} event */
-  async #send(event) {
-    if (this.#failure) throw this.#failure;
+  /**
+   * @param {Event} event
+   * @returns {Promise<Result>}
+   */
+  #send(event) {
+    if (this.#failure) return Promise.reject(this.#failure);
     const { maxBytes } = this.#setting;
     const identified = this.#identified(event);
     const line = JSON.stringify(identified);
@@ -169,7 +177,7 @@ export class Producer {
 
   async #sendAll() {
     while (this.#waiting.length) {
-      if (!this.#isFull()) await this.#linger();
+      if (!this.#isFull() && !this.#flushing) await this.#linger();
       const batch = this.#batch();
       try {
         const answer = await this.#answer(batch.map(({ line }) => line));
@@ -235,7 +243,7 @@ export class Producer {
         if (![...NOT_TAKEN, ...LOST].includes(response.status)) throw refused;
         problem = refused.message;
         const seconds = Number(response.headers.get("Retry-After") ?? NaN);
-        if (seconds >= 0) pause = backoff.after(seconds);
+        if (seconds >= 0) pause = backoff.after(Math.min(seconds, LONGEST_PAUSE));
         if (response.status === TOO_MANY) since = now() + pause; // the server works, and wants fewer events
       } catch (error) {
         if (error instanceof RefusedError) throw error;
