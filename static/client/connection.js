@@ -12,7 +12,7 @@ import { Backoff } from "./backoff.js";
  * @typedef {{message: (message: Message, replaces: boolean) => void, report: (report: Report) => void,
  *            error: (error: unknown) => void}} Listener `replaces`: the first one of a connection that replaces another
  * @typedef {Environment & {random: () => number, staleAfter: number}} Setting
- * @typedef {(at: number, link: Link, whole: boolean) => () => void} Open `whole`: ask for the whole top
+ * @typedef {(at: number, link: Link, whole: boolean, environment?: Environment) => () => void} Open `whole`: of the top
  * @typedef {{close: () => void, hasReceived: boolean, current: boolean}} Attempt `hasReceived`: a message; `current`: records
  */
 

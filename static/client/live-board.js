@@ -65,30 +65,27 @@ export class LiveBoard {
     this.#board = this.#base = position ?? null;
     this.#setting = settingOf(options);
     const setting = this.#setting;
-    let { transports = ["websocket", "sse", "poll"] } = options;
+    let { transports = NAMES } = options;
     if (!setting.WebSocket) console.warn("no WebSocket:", (transports = transports.filter((name) => name !== "websocket")));
     const root = `${server.replace(/\/$/, "")}/v1/boards/${encodeURIComponent(board)}`;
     const { origin } = new URL(root);
     const choice = new Choice(transports, setting.now, storageOf(options), `live-board ${origin}`);
-    const isForeign = "location" in globalThis && location.origin !== origin;
+    const isForeign = !options.token && "location" in globalThis && location.origin !== origin;
     /** @type {import("./transports.js").Address} */
     const address = (path, query) => root + path + queryText(query);
     /** @type {import("./connection.js").Open} */
-    let open = (at, link, whole) => {
+    let open = (at, link, whole, environment = setting) => {
       const hasReceived = this.#board && this.#board !== position;
       const hidesReason = isForeign && transports[at] !== "sse" && !hasReceived;
       const watched = { ...this.watched, position: whole ? undefined : this.#position() };
-      return TRANSPORTS[transports[at]](address, hidesReason ? asking(link, address, setting) : link, setting, watched);
+      return TRANSPORTS[transports[at]](address, hidesReason ? asking(link, address, setting) : link, environment, watched);
     };
     //#region tokens
     const ask = options.token;
     if (ask) {
-      const renew = () => this.#connection.renew();
+      const bare = open;
       open = (at, link, whole) =>
-        openWithToken(ask, renew, link, setting, (ending, sending) => {
-          const watched = { ...this.watched, position: whole ? undefined : this.#position() };
-          return TRANSPORTS[transports[at]](address, ending, sending, watched);
-        });
+        openWithToken(ask, () => this.#connection.renew(), link, setting, (ending, sending) => bare(at, ending, whole, sending));
     }
     //#endregion
     this.#connection = new Connection(
@@ -258,7 +255,7 @@ export class LiveBoard {
     const previous = this.#published;
     const made = (this.#published = this.#snapshot);
     if (previous.state !== made.state) this.#emit("state", made.state);
-    if (CHANGES.some((name) => previous[name] !== made[name])) this.#emit("change", made);
+    if (/** @type {(keyof Snapshot)[]} */ (Object.keys(made)).some((name) => name !== "state" && previous[name] !== made[name])) this.#emit("change", made);
     this.#emit("any");
   }
 
@@ -294,29 +291,28 @@ export class LiveBoard {
     const { document } = globalThis;
     if (!document) return abort;
     const connection = this.#connection;
-    const on = (/** @type {EventTarget} */ target, /** @type {string} */ name, /** @type {() => void} */ work) =>
+    const on = (/** @type {string} */ name, /** @type {() => void} */ work, /** @type {EventTarget} */ target = globalThis) =>
       target.addEventListener(name, work, { signal: abort.signal });
-    on(globalThis, "offline", () => connection.close("offline"));
-    on(globalThis, "online", () => connection.connect());
-    on(globalThis, "pagehide", () => connection.close("idle"));
-    on(globalThis, "pageshow", () => connection.connect());
+    on("offline", () => connection.close("offline"));
+    on("online", () => connection.connect());
+    on("pagehide", () => connection.close("idle"));
+    on("pageshow", () => connection.connect());
     const refresh = () => {
-      this.#hidden = document.visibilityState === "hidden";
+      this.#hidden = document.hidden;
       if (this.#hidden && this.whenHidden === "disconnect") connection.close("idle");
       if (this.#hidden) return;
       connection.wake();
       if (this.#published !== this.#snapshot) this.#publish();
     };
-    on(document, "visibilitychange", refresh);
-    this.#hidden = document.visibilityState === "hidden";
+    on("visibilitychange", refresh, document);
+    this.#hidden = document.hidden;
     return abort;
   }
 }
 
+const NAMES = /** @type {import("./transports.js").TransportName[]} */ (Object.keys(TRANSPORTS));
 /** @type {Snapshot["records"]} */
 const NONE = [];
-/** @type {(keyof Snapshot)[]} */
-const CHANGES = ["epoch", "offset", "records", "viewers", "around", "waiting"];
 
 /** @param {Object<string, string | number | undefined>} [query] */
 function queryText(query = {}) {

@@ -20,6 +20,10 @@
  * @typedef {Sync | Page | Update | Status | Viewers | Around | {type: "alive"}} Message
  */
 
+//#region facts
+const FACTS = ["period_start", "period_end", "opens", "closes", "unit", "format", "scale"];
+//#endregion
+
 /** An update that does not start at the position of the board: a message is missing. */
 export class Gap extends Error {}
 
@@ -36,7 +40,7 @@ export function applied(board, message) {
     epoch: message.epoch,
     offset: message.offset,
     //#region facts: the server writes them into its pages
-    facts: message.type === "update" ? board?.facts : message,
+    facts: message.type === "update" ? board?.facts : JSON.parse(JSON.stringify(message, FACTS)),
     //#endregion
     rankCount: message.rank_count,
     totalScore: message.total_score,

@@ -34,7 +34,7 @@ export function openWithToken(ask, renew, link, environment, open) {
   const begin = (/** @type {string} */ token) => {
     if (abort.signal.aborted) return;
     const left = endOf(token) - now();
-    const timer = left > 0 && left < Infinity && setTimeout(renew, left - Math.min(RENEWAL, left / 2));
+    const timer = left > 0 && setTimeout(renew, left - Math.min(RENEWAL, left / 2));
     const authorized = /** @type {typeof fetch} */ (url, init) =>
       fetch(url, { ...init, headers: { ...init?.headers, Authorization: `Bearer ${token}` } });
     const Socket = /** @type {any} */ (
@@ -67,6 +67,6 @@ function endOf(token) {
     const claims = token.split(".")[1].replace(/-/g, "+").replace(/_/g, "/");
     return JSON.parse(atob(claims)).exp * 1000;
   } catch {
-    return Infinity;
+    return NaN;
   }
 }

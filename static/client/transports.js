@@ -40,9 +40,8 @@ function websocket(address, link, { WebSocket }, watched) {
 
 /** @type {Transport} */
 function sse(address, link, { fetch }, watched) {
-  const abort = new AbortController();
-  const read = async () => {
-    const response = await fetch(address("/stream", queryOf(watched)), { cache: "no-store", signal: abort.signal });
+  return reading(link, async (signal) => {
+    const response = await fetch(address("/stream", queryOf(watched)), { cache: "no-store", signal });
     if (!response.ok || !response.body) return refusal(response);
     const reader = response.body.getReader();
     const decoder = new TextDecoder();
@@ -58,21 +57,18 @@ function sse(address, link, { fetch }, watched) {
         if (data) link.received(JSON.parse(data[1]));
       }
     }
-  };
-  read().then(link.closed, () => link.closed({}));
-  return () => abort.abort();
+  });
 }
 
 /** @type {Transport} */
 function poll(address, link, { fetch, now, setTimeout }, { limit, interval = 0, key, around }) {
-  const abort = new AbortController();
-  const read = async () => {
+  return reading(link, async (signal) => {
     let tag = "";
     for (;;) {
       const started = now();
       const headers = tag ? { "If-None-Match": tag } : undefined;
       const url = address("", { wait: `${POLL_WAIT}s`, limit });
-      const response = await fetch(url, { headers, cache: "no-store", signal: abort.signal });
+      const response = await fetch(url, { headers, cache: "no-store", signal });
       if (response.status !== 304) {
         if (!response.ok) return refusal(response);
         const page = await response.json();
@@ -80,17 +76,27 @@ function poll(address, link, { fetch, now, setTimeout }, { limit, interval = 0, 
         link.received({ ...page, type: "page" });
         link.received({ type: "viewers", count: page.viewer_count });
         if (key !== undefined) {
-          const record = await fetch(address(`/records/${encodeURIComponent(key)}`, { around }), { signal: abort.signal });
+          const record = await fetch(address(`/records/${encodeURIComponent(key)}`, { around }), { signal });
           const found = record.ok ? await record.json() : { ...page, key, score: null, rank: null, gap: null, records: [] };
           if (record.ok || record.status === 404) link.received({ ...found, type: "around" });
         }
       } else link.received();
       const pause = Math.max(POLL_PAUSE, interval) - (now() - started);
       if (pause > 0) await new Promise((resolve) => setTimeout(() => resolve(0), pause));
-      if (abort.signal.aborted) return {};
+      if (signal.aborted) return {};
     }
-  };
-  read().then(link.closed, () => link.closed({}));
+  });
+}
+
+/**
+ * Read until the end, or until the link is closed.
+ *
+ * @param {Link} link
+ * @param {(signal: AbortSignal) => Promise<End>} read
+ */
+function reading(link, read) {
+  const abort = new AbortController();
+  read(abort.signal).then(link.closed, () => link.closed({}));
   return () => abort.abort();
 }
 

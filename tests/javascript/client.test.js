@@ -311,7 +311,7 @@ test("a signal stops the watch", async () => {
 });
 
 test("a hidden page is not updated until it is shown", async () => {
-  const page = Object.assign(new EventTarget(), { visibilityState: "visible" });
+  const page = Object.assign(new EventTarget(), { hidden: false });
   Object.assign(globalThis, { document: page, addEventListener: () => {} });
   const { clock, world, live } = watched();
   let calls = 0;
@@ -319,17 +319,17 @@ test("a hidden page is not updated until it is shown", async () => {
   live.start();
   await clock.advance(SECOND);
   const before = calls;
-  const show = (/** @type {string} */ how) => {
-    page.visibilityState = how;
+  const hide = (/** @type {boolean} */ hidden) => {
+    page.hidden = hidden;
     page.dispatchEvent(new Event("visibilitychange"));
   };
-  show("hidden");
+  hide(true);
   for (let i = 0; i < 10; i++) {
     world.board.like("a", 1);
     await clock.advance(SECOND);
   }
   assert.equal(calls, before);
-  show("visible");
+  hide(false);
   assert.deepEqual([calls, live.snapshot.records[0].score], [before + 1, 10]);
 });
 

@@ -41,3 +41,10 @@ test("an update from another position is a gap", () => {
   assert.throws(() => applied(applied(null, { ...sync, offset: sync.offset + 9 }), update), Gap);
   assert.throws(() => applied(applied(null, { ...sync, epoch: "other" }), update), Gap);
 });
+
+test("the facts of a board have nothing else, and stay with updates", () => {
+  const [sync, update] = walks[0].messages;
+  const board = applied(null, /** @type {any} */ ({ ...sync, unit: "€", scale: 2, next_cursor: "c" }));
+  assert.deepEqual(board.facts, { unit: "€", scale: 2 });
+  assert.equal(applied(board, update).facts, board.facts);
+});
