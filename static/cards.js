@@ -40,7 +40,7 @@ class Card {
     this.board.subscribe(() => this.#request());
     this.board.on("state", ({ name }) => name === "live" || this.#rate.forget());
     const { board: live } = this;
-    whenWritten(this.element, this, () => live.start());
+    whenWritten(this.element, this, () => live === this.board && live.start());
     this.#poll ??= new Poll(
       () => `${root}v1/boards/${board}/baseline`,
       (/** @type {import("./poll.js").Baseline} */ baseline) => {

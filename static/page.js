@@ -3,6 +3,7 @@
 import { plain } from "./client/words.js";
 
 export const MINUTE = 60_000; // milliseconds
+const AGAIN = 5000; // milliseconds after which a script that did not load is asked for again
 export const HOUR = 60 * MINUTE;
 
 /**
@@ -25,18 +26,22 @@ export function write(element, text) {
 }
 
 /**
- * Begin once scores can be written: with a unit or decimals, that needs another script.
+ * Begin once scores can be written: with a unit or decimals, that needs another script. Without it, they would be wrong.
  *
  * @param {HTMLElement} element of the board
  * @param {{writing: import("./client/words.js").Writing}} view
  * @param {() => void} work
  */
-export function whenWritten({ dataset: { format } }, view, work) {
+export function whenWritten(element, view, work) {
+  const { format } = element.dataset;
   if (!format) return work();
-  import("./units.js").then(({ writingOf }) => {
-    view.writing = writingOf(JSON.parse(format), plain);
-    work();
-  });
+  import("./units.js").then(
+    ({ writingOf }) => {
+      view.writing = writingOf(JSON.parse(format), plain);
+      work();
+    },
+    () => setTimeout(whenWritten, AGAIN, element, view, work),
+  );
 }
 
 /**

@@ -57,6 +57,7 @@ const Base = globalThis.HTMLElement ?? Object;
 const TINT = "color-mix(in srgb, var(--lb-accent, light-dark(#2f4bd8, #9fb1ff)) 18%, var(--lb-paper, light-dark(#fff, #171a20)))";
 const TINTED = 2_500; // milliseconds for which rows that rose are tinted; others wait until then
 const MOST_TINTED = 3;
+const AGAIN = 5_000; // milliseconds after which a script that did not load is asked for again
 /** @type {CSSStyleSheet | undefined} one for all elements; needs no permission of the page's Content-Security-Policy */
 let sheet;
 
@@ -135,19 +136,27 @@ export class LiveBoardElement extends Base {
     /** @type {TableView | undefined} */
     let view;
     board.on("state", () => this.#showState(board));
-    board.on("change", async (snapshot) => {
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    let again;
+    const show = async (/** @type {import("./live-board.js").Snapshot} */ snapshot) => {
       if (snapshot.epoch === null) return;
       const { facts } = snapshot;
-      const writing = facts?.format ? (await import("./units.js")).writingOf(facts, plain) : plain;
+      const units = facts?.format && (await import("./units.js").catch(() => null));
       if (board !== this.board) return;
+      clearTimeout(again);
+      if (units === null) {
+        again = setTimeout(() => show(board.snapshot), AGAIN); // without the script, scores would be wrong
+        return;
+      }
       const fields = Object.keys(snapshot.records[0]?.fields ?? {});
       if (!view || (fields.length && !view.fields.length)) view = this.#table(server, fields, key);
-      view.writing = writing;
+      view.writing = units ? units.writingOf(facts, plain) : plain;
       view.show(snapshot.records);
       this.#parts.fallback.hidden = true;
       this.#parts.live.hidden = false;
       this.dispatchEvent(new CustomEvent("live-board-change", { detail: snapshot }));
-    });
+    };
+    board.on("change", show);
     board.start();
   }
 
