@@ -201,10 +201,11 @@ def alive(processes: Sequence[int]) -> bool:
 
 
 @pytest.mark.slow
-async def test_a_killed_parent_leaves_nothing(valkey_url: str, tmp_path: Path) -> None:
+async def test_a_killed_parent_leaves_nothing(
+    valkey_url: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """The workers end, and the last one removes the folder of the metrics."""
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
+    temporary = tmp_path_factory.mktemp("t")  # a short path, because the address of a socket has at most 107 bytes
     server = ServerProcess(fresh_settings(valkey_url, workers=2), tmp_path)
     server.environment["TMPDIR"] = str(temporary)
     server.start()
