@@ -36,7 +36,7 @@ BELOW = (("location / {", f"location {ROOT}/ {{"),)
 
 
 def connections_to(url: str) -> set[int]:
-    """The local ports of connections to a server on this machine."""
+    """Return the local ports of connections to a server on this machine."""
     port = urlsplit(url).port
     lines = [line.split() for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
     ends = [(line[1].split(":")[1], line[2].split(":")[1], line[3]) for line in lines]
@@ -77,7 +77,7 @@ async def test_no_viewer_token_is_in_the_log(valkey_url: str, tmp_path: Path) ->
 
 
 async def test_a_proxy_may_sign_people_in(valkey_url: str, tmp_path: Path) -> None:
-    """With the documented lines. Who is signed in reads a private board; the service that signs in gets no API key."""
+    """With the documented lines, a signed-in person reads a private board. The sign-in service gets no API key."""
     page = (Path(__file__).parents[1] / "docs" / "private-boards.md").read_text(encoding="utf-8")
     (recipe,) = re.findall(r"^```nginx\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     asked: list[bytes] = []
@@ -119,7 +119,7 @@ async def test_a_proxy_may_sign_people_in(valkey_url: str, tmp_path: Path) -> No
 
 @pytest.mark.skipif(FAIL2BAN is None, reason="fail2ban is not installed")
 async def test_fail2ban_finds_those_who_guess(valkey_url: str, tmp_path: Path) -> None:
-    """It finds each request with a wrong API key in the log of nginx, and no line that a client has made up."""
+    """In nginx's log, it finds each request with a wrong API key, and no line that a client has made up."""
     assert FAIL2BAN is not None
     made_up = quote('x HTTP/1.1" 401 0 "y\n203.0.113.9 - - [25/Nov/2026:20:00:00 +0000] "GET / HTTP/1.1" 401 0 "')
     async with behind_nginx(valkey_url, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as client:
@@ -143,7 +143,7 @@ async def test_fail2ban_finds_those_who_guess(valkey_url: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("protocol", ["h2c", "foo", "websocket, h2c", "WebSocket"])
 async def test_other_upgrades_are_not_passed_on(valkey_url: str, tmp_path: Path, protocol: str) -> None:
-    """A POST with an upgrade is answered like any other, and its connection continues."""
+    """A POST with an upgrade is answered like any other, and its connection goes on."""
     upgrade = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": protocol, "HTTP2-Settings": "AAMAAABk"}
     async with (
         behind_nginx(valkey_url, tmp_path) as (url, _),
@@ -157,7 +157,7 @@ async def test_other_upgrades_are_not_passed_on(valkey_url: str, tmp_path: Path,
 
 
 async def test_connections_to_the_server_serve_many_requests(valkey_url: str, tmp_path: Path) -> None:
-    """Each of 30 clients has its own connection to nginx; connections to the server are reused."""
+    """Each of 30 clients has its own connection to nginx, which reuses its connections to the server."""
     async with behind_nginx(valkey_url, tmp_path) as (url, server):
         used: set[int] = set()
         for number in range(30):
@@ -169,7 +169,7 @@ async def test_connections_to_the_server_serve_many_requests(valkey_url: str, tm
 
 
 async def test_what_operators_read_is_for_this_machine(valkey_url: str, tmp_path: Path) -> None:
-    """In each spelling of the path. Boards are for everybody."""
+    """It is refused to others in each spelling of its path. Boards are for everybody."""
     from_elsewhere = httpx.AsyncHTTPTransport(local_address="127.0.0.2")
     async with (
         behind_nginx(valkey_url, tmp_path) as (url, _),
@@ -287,7 +287,7 @@ async def test_everything_is_served_below_a_path(valkey_url: str, tmp_path: Path
 
 
 async def test_the_admin_page_works_below_a_path(valkey_url: str, tmp_path: Path) -> None:
-    """Its links and its cookie are below the path, and the audit log has the address of the client."""
+    """Links and cookie of the page are below the path, and the audit log has the client's address."""
     settings = fresh_settings(valkey_url, root_path=ROOT, admin_page="on", trusted_proxies=TRUSTED, open=True)
     key = await add_key(settings, "chief")
     async with run_server(settings, [rolling_board()]) as server:

@@ -160,7 +160,7 @@ async def test_names_are_always_text(valkey_url: str) -> None:
 
 
 async def test_an_unavailable_store_is_shown_as_stale(own_store: StoreProcess) -> None:
-    """Afterwards the page continues by itself."""
+    """When the store is back, the page goes on by itself."""
     async with board_in_browser(own_store.url, {"key": "a", "amount": 3}) as (page, producer):
         await until_live(page)
         with own_store.frozen():
@@ -172,7 +172,7 @@ async def test_an_unavailable_store_is_shown_as_stale(own_store: StoreProcess) -
 
 
 async def test_the_page_survives_a_restart_of_the_server(valkey_url: str, tmp_path: Path) -> None:
-    """It shows that the server is gone, tries again by itself, and is up to date afterwards."""
+    """The page shows that the server is gone, tries again by itself, and is up to date afterwards."""
     settings = fresh_settings(valkey_url, port=free_port())
     server = ServerProcess(settings, tmp_path)
     server.start()

@@ -122,7 +122,7 @@ async def test_all_can_be_done_by_keyboard_without_script(valkey_url: str) -> No
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed")
 async def test_every_page_is_accessible_and_fits(valkey_url: str, tmp_path: Path) -> None:
-    """In each theme and language, on a phone, a tablet and a desk. The keyboard reaches what is there."""
+    """Each theme and language is tried, on a phone, a tablet and a desk. The keyboard reaches every control."""
     settings = fresh_settings(valkey_url, journal="sqlite", data_dir=tmp_path, token_secret=TokenSecret("s" * 32))
     key = await add_key(settings, "chief", verbs=("admin", "post"))
     async with opened(settings, key, bypass_csp=True) as (page, api):

@@ -31,7 +31,7 @@ TEXTS = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
 
 
 async def test_fields_and_metadata_are_live(valkey_url: str) -> None:
-    """Each field has a column and metadata is below the name, as the server renders them, and always as text."""
+    """The script renders them as the server does: a column for each field, metadata below the name, always as text."""
     (board,) = parse_boards(CLIMB)
     first = [
         {"key": "a", "fields": {"levels": 7, "seconds": 1200}, "metadata": {"team": "red", "1": 1e21}},
@@ -137,10 +137,7 @@ async def test_the_script_and_the_server_show_the_same_rows(valkey_url: str) -> 
 
 
 async def test_a_new_period_empties_the_page(valkey_url: str) -> None:
-    """With the first event of a new week its name changes and the records disappear.
-
-    There is a link to the previous week.
-    """
+    """The first event of a new week changes the name of the period, and the records disappear."""
     (board,) = parse_boards(WEEK)
     async with board_in_browser(valkey_url, board=board) as (page, producer):
         await until_live(page)
@@ -166,7 +163,7 @@ async def test_a_new_period_empties_the_page(valkey_url: str) -> None:
 
 
 async def test_boards_side_by_side_are_live(valkey_url: str) -> None:
-    """Each has its own connection. They are next to each other if there is room, else below each other."""
+    """Each board has its own connection. Boards are next to each other if there is room, else below each other."""
     boards = [rolling_board(board="north"), rolling_board(board="south"), *parse_boards(CLIMB)]
     path = "north,south,climb"
     async with board_in_browser(

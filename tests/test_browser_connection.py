@@ -35,7 +35,7 @@ SHUTTING_DOWN = {"type": "status", "stale": True, "reason": "the server is shutt
 
 
 class Server:
-    """The other end of the page's sockets, which the test controls."""
+    """The server's end of the page's sockets, which the test controls."""
 
     def __init__(self) -> None:
         self.sockets: list[WebSocketRoute] = []
@@ -46,7 +46,7 @@ class Server:
         self.times.append(time.monotonic())
 
     async def socket(self, number: int) -> WebSocketRoute:
-        """One of the page's connections, by its number."""
+        """Return one of the page's connections, by its number."""
 
         async def is_there() -> bool:
             return len(self.sockets) > number
@@ -82,7 +82,7 @@ async def controlled(store: str, query: str = "") -> AsyncIterator[tuple[Page, S
 
 
 async def test_the_page_reconnects_after_the_requested_pause(valkey_url: str) -> None:
-    """It does not reconnect earlier, even if the network comes back. It receives only what it missed."""
+    """Even if the network comes back, the page does not reconnect earlier. It receives only what it missed."""
     async with controlled(valkey_url) as (page, server):
         first = await server.socket(0)
         send(first, SYNC)
@@ -117,7 +117,7 @@ async def test_the_requested_pause_has_some_jitter(valkey_url: str) -> None:
 
 
 async def test_a_gap_makes_the_page_reconnect(valkey_url: str) -> None:
-    """It sends the position that it has reached."""
+    """The page sends the position that it has reached."""
     async with controlled(valkey_url) as (page, server):
         send(await server.socket(0), SYNC, UPDATE)
         await until_first(page, "b")
@@ -157,7 +157,7 @@ async def until_place(page: Page, text: str) -> None:
 
 
 async def test_missing_elements_are_ignored(valkey_url: str) -> None:
-    """A page of an older version may have neither of the two elements."""
+    """A page of an older version may lack both elements."""
     async with controlled(valkey_url) as (page, server):
         assert await page.locator("#place").count() == 0
         socket = await server.socket(0)
@@ -174,7 +174,7 @@ async def test_the_viewer_count_is_live(valkey_url: str) -> None:
 
 
 async def test_the_script_and_the_server_show_a_rank_alike(valkey_url: str) -> None:
-    """They use the same words."""
+    """Script and server use the same words."""
     places = [(1, None), (2, 0), (3, 1), (1234, 1_000_000), (None, None), (None, 3)]
     async with board_in_browser(valkey_url) as (page, _):
         said = await page.evaluate(
@@ -231,7 +231,7 @@ async def test_an_event_source_reconnects(valkey_url: str, tmp_path: Path) -> No
 
 
 async def test_an_event_source_stops_when_its_board_is_deleted(valkey_url: str) -> None:
-    """It reconnects once, and the answer says that there is no such board."""
+    """The browser reconnects once. The answer says that there is no such board."""
     settings = fresh_settings(valkey_url, anonymous_admin=True)
     async with run_server(settings, [rolling_board()]) as url, browser() as chromium:
         async with httpx.AsyncClient(base_url=url) as client:

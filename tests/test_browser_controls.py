@@ -80,7 +80,7 @@ async def test_a_name_is_found_by_keyboard(valkey_url: str) -> None:
 
 
 async def test_a_name_is_found_without_script(valkey_url: str) -> None:
-    """The field is a form. The page lists members with their ranks, and says if there is none."""
+    """The field is in a form. The page lists members with their ranks, or says that there is none."""
     async with board_page(valkey_url, java_script_enabled=False) as (page, address, producer):
         await post(producer, *({"key": f"Member {number}", "amount": 100 - number} for number in range(60)))
         await page.goto(address)
@@ -97,7 +97,7 @@ async def test_a_name_is_found_without_script(valkey_url: str) -> None:
 
 
 async def test_a_theme_is_chosen_and_kept(valkey_url: str) -> None:
-    """By one click, on every page that follows. The address of the board stays the same."""
+    """One click sets the theme of this and every later page. The address of the board stays the same."""
     async with board_page(valkey_url) as (page, address, _):
         await page.emulate_media(color_scheme="light")
         await page.goto(address)

@@ -34,7 +34,7 @@ CLIMB = '[[board]]\nid="climb"\nwindow="forever"\noperator="best"\nscore=[{field
 
 
 async def test_cards_are_live(valkey_url: str) -> None:
-    """Records overtake each other, appear and disappear, as the server renders them."""
+    """The script lets records overtake each other, appear and disappear, as the server renders them."""
     boards = [rolling_board(board="posts"), *parse_boards(CLIMB)]
     events = [{"key": key, "amount": amount, "board": "posts"} for key, amount in (("a", 3), ("b", 2), ("c", 1))]
     async with board_in_browser(valkey_url, *events, board=boards, path="../") as (page, producer):
@@ -100,7 +100,7 @@ async def test_cards_tell_what_moves(valkey_url: str) -> None:
 
 
 async def test_a_card_says_when_it_is_stale(own_store: StoreProcess) -> None:
-    """Afterwards it continues by itself."""
+    """When the store is back, the card goes on by itself."""
     async with board_in_browser(own_store.url, {"key": "a"}, path="../") as (page, _):
         await page.wait_for_selector(CARD.format("posts", "live"), timeout=PATIENCE)
         with own_store.frozen():

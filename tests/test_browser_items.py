@@ -21,7 +21,7 @@ PIXEL = bytes.fromhex(
 
 
 async def test_titles_are_shown_in_old_and_new_rows(valkey_url: str) -> None:
-    """They are text, whatever they contain. Pictures come from listed hosts, and nothing else is loaded."""
+    """Titles are text, whatever they contain. The page loads pictures from listed hosts, and nothing else."""
     settings = fresh_settings(valkey_url, anonymous_admin=True, image_hosts=("img.example.org",))
     faults: list[str] = []
     async with (

@@ -67,7 +67,7 @@ async def test_a_like_counts_and_stays_marked(valkey_url: str) -> None:
 
 
 async def test_a_new_row_can_be_liked_by_keyboard(valkey_url: str) -> None:
-    """Its button has a name, and keeps the focus."""
+    """The button has a name, and keeps the focus after the like."""
     async with board_in_browser(valkey_url, *EVENTS, board=BOARD) as (page, producer):
         await until_loaded(page)
         await post(producer, {"key": "Cy", "amount": 20})
@@ -234,7 +234,7 @@ async def double_click(visitor: BrowserContext, distance: Distance, board: Board
 
 @pytest.mark.parametrize("board", [BOARD, SONGS], ids=["likes", "votes"])
 async def test_a_double_click_is_one_like(valkey_url: str, board: Board) -> None:
-    """The second click waits for the first one, which brings the cookie. With one vote, no other can be cast."""
+    """The second click waits for the cookie that the first one brings. With one vote, a visitor can't cast another."""
     async with far_away(valkey_url, board, 0.15) as (visitor, distance, producer):
         await double_click(visitor, distance, board)
         assert await scores(producer, board) == {"Ada": 2, "Bo": 2 if board is BOARD else 1}
@@ -261,7 +261,7 @@ async def test_clicks_that_are_sent_at_once_are_caught(valkey_url: str) -> None:
 @pytest.mark.parametrize("board", [BOARD, SONGS], ids=["likes", "votes"])
 @pytest.mark.parametrize("script", [True, False])
 async def test_two_tabs_without_a_cookie_are_one_visitor(valkey_url: str, board: Board, *, script: bool) -> None:
-    """Both like before either has an answer."""
+    """Both tabs like before either one has an answer."""
     async with far_away(valkey_url, board, 0, java_script_enabled=script) as (visitor, distance, producer):
         tabs = [await visitor.new_page() for _ in range(2)]
         for tab in tabs:

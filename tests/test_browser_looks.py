@@ -84,7 +84,7 @@ async def contrasts(page: Page, reader: Page, selectors: Sequence[str]) -> dict[
 
 
 async def test_every_surface_can_be_read_in_every_system(valkey_url: str) -> None:
-    """Without any parameter, over a video that is white or black, and in a frame of a white page."""
+    """No parameter is needed over a white or black video, or in a frame of a white page."""
     vote = read_board("vote", {"source": ["vote"], "window": "forever", "votes": {"per_actor": 1}})
     votes = [{"type": "vote", "key": key, "actor": actor} for key, actor in ("Aa", "Ab", "Bc")]
     boards = [rolling_board(), vote]
@@ -116,7 +116,7 @@ async def test_poor_contrast_is_noticed(valkey_url: str) -> None:
 
 
 async def test_a_transparent_frame_shows_the_page_around_it(valkey_url: str) -> None:
-    """Also where the system is dark: browsers put a background behind a frame with another colour scheme."""
+    """So does one in a dark system, where browsers put a background behind a frame with another colour scheme."""
     async with board_in_browser(valkey_url, *LIKES, color_scheme="dark", reduced_motion="reduce") as (own, _):
         page, reader = await own.context.new_page(), await own.context.new_page()
         html = (

@@ -66,7 +66,7 @@ async def click_while_rows_move(page: Page, producer: httpx.AsyncClient) -> None
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_a_row_that_rises_says_whom_it_passed(valkey_url: str, theme: str) -> None:
-    """Its score is right at once. Its texts stay readable on the tint, in both themes, until the tint goes."""
+    """The row's score is right at once. Its texts stay readable on the tint, in both themes, until the tint goes."""
     async with board_in_browser(valkey_url, *EVENTS, color_scheme=theme) as (page, producer):
         await until_told(page)
         await post(producer, {"key": "d", "amount": 25})
@@ -83,7 +83,7 @@ async def test_a_row_that_rises_says_whom_it_passed(valkey_url: str, theme: str)
 
 
 async def test_rows_that_stay_in_order_stay_in_the_document(valkey_url: str) -> None:
-    """Where one row passes others, or two change places, the browser lays out one row again."""
+    """If one row passes others, or two change places, the browser lays out only one row again."""
     async with board_in_browser(valkey_url, *EVENTS) as (page, producer):
         await until_told(page)
         await page.evaluate("""() => {

@@ -76,7 +76,10 @@ async def page_with_past(store: str, **context: Any) -> AsyncIterator[tuple[Page
 
 @pytest.mark.parametrize(("language", "words"), [("en", "As of"), ("zh-Hans", "时的榜单")])
 async def test_a_page_shows_a_board_at_a_time_without_script(valkey_url: str, language: str, words: str) -> None:
-    """It has a banner, links to other times, and one back to live. The bar of the first row is as wide as its name."""
+    """The page has a banner, and links to other times and to the live board.
+
+    The first row's bar is as wide as its name.
+    """
     async with page_with_past(valkey_url, java_script_enabled=False) as (page, address, _, then):
         await page.goto(f"{address}?as_of={then}&lang={language}")
         assert await page.locator("#records tr").count() == 1
@@ -92,7 +95,7 @@ async def test_a_page_shows_a_board_at_a_time_without_script(valkey_url: str, la
 
 
 async def test_steps_lead_to_times_that_the_journal_has(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is none to a time before it, nor to the future."""
+    """No step leads to the future, or to a time before the journal."""
     monkeypatch.setattr(
         pages, "_STEPS", ((-60, "hour_earlier"), (-1, "minute_earlier"), (1, "minute_later"), (3600, "hour_later"))
     )
@@ -112,7 +115,7 @@ async def test_steps_lead_to_times_that_the_journal_has(valkey_url: str, monkeyp
 
 
 async def test_a_time_without_a_past_is_explained(valkey_url: str) -> None:
-    """It is before the journal began, or in the future."""
+    """The time is before the journal began, or in the future."""
     async with page_with_past(valkey_url) as (_, address, client, _):
         for time, status, words in (
             ("2001-01-01T00:00:00Z", 404, "nothing to show"),
@@ -241,7 +244,7 @@ async def test_the_slider_shows_what_the_page_of_a_time_and_the_api_show(valkey_
 async def test_figures_of_the_present_beside_rows_of_the_past_are_noticed(
     valkey_url: str, right: str, wrong: str
 ) -> None:
-    """With either mistake, the page would mix two times."""
+    """Each mistake in the script mixes two times on a page."""
 
     def mistaken(script: str) -> str:
         assert right in script
@@ -270,7 +273,7 @@ async def test_before_the_journal_there_is_nothing(valkey_url: str) -> None:
 
 
 async def test_the_tape_shows_the_race_and_is_the_slider(valkey_url: str) -> None:
-    """It does not move the page when it comes. A drag looks back; a scroll by touch does not."""
+    """The page does not move when the tape appears. A drag on the tape looks back; a scroll by touch does not."""
     async with page_with_past(valkey_url, viewport={"width": 390, "height": 800}, has_touch=True) as (
         page,
         address,
@@ -340,7 +343,7 @@ async def test_the_tape_fits_boards_of_all_kinds(valkey_url: str) -> None:
 
 
 async def test_after_a_while_away_the_page_tells_what_happened(valkey_url: str) -> None:
-    """In a note that stays until it is closed, with arrows from the places before."""
+    """The note stays until it is closed. Its arrows show from which place a member came."""
     async with page_with_past(valkey_url) as (page, address, producer, _):
         await page.goto(f"{address}?lang=en")
         await until_live(page)
@@ -358,7 +361,7 @@ async def test_after_a_while_away_the_page_tells_what_happened(valkey_url: str) 
 
 
 async def test_a_replay_plays_and_becomes_live(valkey_url: str) -> None:
-    """It starts at the time in the URL."""
+    """The replay starts at the time in the URL."""
     async with page_with_past(valkey_url) as (page, address, producer, _):
         await page.goto(address)
         await until_live(page)

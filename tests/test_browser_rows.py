@@ -52,7 +52,7 @@ async def forget_baseline(settings: Settings) -> None:
 async def with_baseline(
     store: str, *events: dict[str, Any], board: Board | None = None
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A server whose board has a baseline with the records of these events."""
+    """Run a server whose board has a baseline, with the records of these events."""
     settings, boards = fresh_settings(store), [board or rolling_board()]
     async with serving(settings, *boards) as client:
         answer = await post(client, *events)
@@ -112,7 +112,7 @@ async def test_sparklines_show_the_window(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("width", [320, 1280])
 async def test_rows_have_the_same_height(valkey_url: str, width: int) -> None:
-    """Their content does not matter. Nothing overflows its row, or makes the page wider than the screen."""
+    """Their content does not matter. Nothing overflows a row, or makes the page wider than the screen."""
     board = read_board("posts", {"operator": "set", "window": "forever"})
     scores = (
         [2**53 - 1 - number for number in range(4)] + [10**number for number in (12, 9, 8, 7, 6, 3, 1)] + [-(2**53)]
@@ -158,7 +158,7 @@ async def test_names_link_to_their_records(valkey_url: str) -> None:
 
 
 async def test_the_readers_own_row_is_highlighted(valkey_url: str) -> None:
-    """It may enter the page later."""
+    """The row may enter the page later."""
     async with serving(fresh_settings(valkey_url)) as client:
         await post(client, {"key": "a", "amount": 2})
         async with page_of(f"{client.base_url}/boards/posts?key=me") as page:

@@ -70,7 +70,7 @@ async def told(store: str, path: str = "", **context: Any) -> AsyncIterator[tupl
 
 
 async def shown(page: Page) -> dict[str, Any]:
-    """What the server and the script draw of a board with a baseline."""
+    """Return what the server and the script draw of a board with a baseline."""
     found: dict[str, Any] = await page.evaluate(
         """() => ({
             paces: [...document.querySelectorAll("#records th")].map((name) => name.dataset.pace),
@@ -133,7 +133,7 @@ async def test_the_rail_tells_what_happened(valkey_url: str) -> None:
 
 
 async def test_the_rail_says_that_nothing_happened(valkey_url: str) -> None:
-    """Also once the page has compared the board with its baseline."""
+    """The rail still says it once the page has compared the board with its baseline."""
     async with (
         with_baseline(valkey_url, {"key": "a", "amount": 5}) as client,
         page_of(f"{client.base_url}/boards/posts") as page,
@@ -146,7 +146,7 @@ async def test_the_rail_says_that_nothing_happened(valkey_url: str) -> None:
 
 
 async def test_the_rate_is_compared_with_the_hour_before(valkey_url: str) -> None:
-    """Before it is known, the figure is that of the hour before."""
+    """Until this hour's rate is known, the figure is that of the hour before."""
     async with told(valkey_url) as (page, producer, _):
         assert await page.inner_text("#rate") == "10"
         await until_live(page)

@@ -40,7 +40,7 @@ NOTHING_TO_CLICK = "() => ![...document.querySelectorAll('button, input, a')].so
 
 
 async def alphas(page: Page, reader: Page, box: dict[str, float]) -> dict[str, int]:
-    """What video software receives of a page, inside and outside of a box."""
+    """Return what video software receives of a page, inside and outside of a box."""
     picture = base64.b64encode(await page.screenshot(omit_background=True)).decode()
     found: dict[str, int] = await reader.evaluate(ALPHA, [picture, box])
     return found
@@ -53,7 +53,7 @@ async def until_overlaid(page: Page) -> None:
 
 
 async def test_ten_rows_fill_a_wall_display(valkey_url: str) -> None:
-    """All of them are visible, their names are large, and nothing can be clicked."""
+    """All ten rows are visible, their names are large, and nothing can be clicked."""
     screen: Any = {"width": 1920, "height": 1080}
     async with board_in_browser(valkey_url, *LIKES, path="posts?display=wall&theme=dark", viewport=screen) as (page, _):
         await until_live(page)
@@ -136,7 +136,7 @@ async def test_every_format_of_a_wall_shows_names_ranks_and_scores(valkey_url: s
 
 
 async def test_a_wall_shows_one_page_after_another_and_what_happens(valkey_url: str) -> None:
-    """Each format shows whole rows of one board at a time. The foot has the time and news of all boards."""
+    """In each format, a page has whole rows of one board. The foot has the time, and news of all boards."""
     boards = list(parse_boards(WALL))
     path = "large,climb,none?display=wall&rotate=5s&limit=20"
     async with board_in_browser(valkey_url, *ON_WALL, board=boards, path=path) as (page, producer):
@@ -169,7 +169,7 @@ async def test_a_wall_shows_one_page_after_another_and_what_happens(valkey_url: 
 
 
 async def test_an_overlay_tells_news(valkey_url: str) -> None:
-    """What it says comes and goes below its rows, which stay where they are, also while it is offline."""
+    """News come and go below the rows. The rows stay where they are, also while the overlay is offline."""
     async with board_in_browser(valkey_url, *LIKES, path="../overlay/posts?rows=5") as (page, producer):
         await until_overlaid(page)
         place = "() => document.getElementById('records').getBoundingClientRect().toJSON()"
@@ -212,7 +212,7 @@ async def test_an_overlay_is_transparent_outside_of_its_rows(valkey_url: str) ->
 
 
 async def test_an_overlay_says_when_it_is_stale(own_store: StoreProcess) -> None:
-    """It shows a text, and its colours change."""
+    """The overlay shows a text, and changes its colours."""
     async with board_in_browser(own_store.url, *LIKES, path="../overlay/posts") as (page, _):
         await page.wait_for_selector("#connection[data-state=live]", state="attached", timeout=PATIENCE)
         assert not await page.is_visible("#connection")
@@ -224,7 +224,7 @@ async def test_an_overlay_says_when_it_is_stale(own_store: StoreProcess) -> None
 
 
 async def test_a_frame_reports_its_height(valkey_url: str) -> None:
-    """It does so with every change. The background of the outer page is visible if the URL asks for that."""
+    """The frame reports every change. If the URL asks for it, the outer page's background is visible."""
     async with board_in_browser(valkey_url, {"key": "a"}, path="../embed/posts?bg=transparent") as (own, producer):
         address, page = own.url, await own.context.new_page()
         await page.route("**/around", lambda route: route.fulfill(content_type="text/html", body="<!doctype html>"))
@@ -255,7 +255,7 @@ async def test_a_frame_reports_its_height(valkey_url: str) -> None:
 
 
 async def test_a_frame_has_the_theme_of_its_url(valkey_url: str) -> None:
-    """The system may have the other theme."""
+    """The theme of the system may be another one."""
     async with board_in_browser(valkey_url, path="../embed/posts?theme=light", color_scheme="dark") as (page, _):
         await until_live(page)
         assert await page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(245, 245, 241)"

@@ -103,7 +103,7 @@ def test_the_image_has_what_the_documentation_names(image: Image) -> None:
 
 
 def test_the_image_serves(image: Image) -> None:
-    """It demands an API key, counts an event with it, and ends in peace. Two workers use /tmp."""
+    """The server demands an API key, counts an event with it, and stops cleanly. Two workers use /tmp."""
     port = str(free_port())
     refused = image.start("live", "serve", LIVE_PORT=port)
     assert "no producer has an API key" in refused.communicate(timeout=120)[0]

@@ -28,7 +28,7 @@ from tests.harness.workers import children
 
 @pytest.mark.slow
 async def test_an_empty_board_begins_with_a_day_of_likes(valkey_url: str) -> None:
-    """Each post has likes in each past hour of the window, once, although several processes send them."""
+    """Several processes send likes. Still, each post gets its likes once in each past hour of the window."""
     async with (
         run_server(fresh_settings(valkey_url, demo=True, workers=1), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,
@@ -52,7 +52,7 @@ async def test_an_empty_board_begins_with_a_day_of_likes(valkey_url: str) -> Non
 
 @pytest.mark.slow
 async def test_boards_of_several_kinds_are_fed(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may be private. The union has the sum of its parts, and a contest that is over begins again."""
+    """Boards may be private. The union has the sum of its parts, and a contest that is over begins again."""
     monkeypatch.setattr(demo, "_VOTING", timedelta(seconds=2))
     monkeypatch.setattr(demo, "_RESULT", timedelta(seconds=1))
     settings = fresh_settings(valkey_url, demo=True, workers=1, visibility="private")
@@ -87,7 +87,7 @@ async def test_boards_of_several_kinds_are_fed(valkey_url: str, monkeypatch: pyt
 
 @pytest.mark.slow
 async def test_one_of_all_workers_generates_likes(valkey_url: str, tmp_path: Path) -> None:
-    """There are three workers and a second server. When that worker is killed, another one takes over."""
+    """There are three workers and a second server. When the worker that sends likes is killed, another takes over."""
     settings = fresh_settings(valkey_url, workers=3, demo=True)
     servers = [ServerProcess(settings, tmp_path) for _ in range(2)]
     store: Any = connect(valkey_url, settings)

@@ -44,7 +44,7 @@ def documents(variant: str) -> list[dict[str, Any]]:
 
 
 def containers(variant: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each pod of a variant, with its only container."""
+    """Return each pod of a variant, with its only container."""
     for each in documents(variant):
         if each["kind"] in {"Deployment", "StatefulSet"}:
             pod = each["spec"]["template"]["spec"]
@@ -53,7 +53,7 @@ def containers(variant: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def variables(value: object) -> set[str]:
-    """All names of environment variables in a document, which begin with LIVE_."""
+    """Return all names of environment variables in a document that begin with `LIVE_`."""
     return set(re.findall(r"\bLIVE_[A-Z_]+\b", str(value)))
 
 
@@ -76,7 +76,7 @@ def test_a_composition_sets_only_what_exists(name: str) -> None:
     reason="docker compose is not installed",
 )
 def test_docker_compose_reads_a_composition(name: str) -> None:
-    """Without an engine."""
+    """No container engine has to run."""
     assert DOCKER is not None
     ended = subprocess.run(
         [DOCKER, "compose", "-f", name, "config", "--quiet"], cwd=ROOT, capture_output=True, check=False
@@ -86,7 +86,7 @@ def test_docker_compose_reads_a_composition(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMPOSITIONS[1:])
 def test_a_store_starts_with_the_configuration_of_a_composition(name: str, tmp_path: Path) -> None:
-    """It syncs each write, and evicts nothing."""
+    """The store syncs each write, and evicts nothing."""
     text = composition(name)["configs"]["store"]["content"].replace("/data", str(tmp_path))
     options = dict(line.split(" ", 1) for line in text.splitlines())
     assert PROMISED.items() <= options.items()
@@ -101,7 +101,7 @@ def test_a_store_starts_with_the_configuration_of_a_composition(name: str, tmp_p
 
 
 def test_the_sentinels_of_the_composition_watch_its_store(tmp_path: Path) -> None:
-    """They agree by majority on the primary that the URL of the board names."""
+    """A majority of them agrees on the primary that the URL of the board names."""
     made = composition("compose.sentinel.yml")
     text = made["configs"]["sentinel"]["content"].replace("/data", str(tmp_path))
     monitor = re.search(r"^sentinel monitor (\S+) (\S+) 6379 (\d)$", text, re.MULTILINE)
@@ -122,7 +122,7 @@ def test_the_sentinels_of_the_composition_watch_its_store(tmp_path: Path) -> Non
 
 
 def test_the_cluster_of_the_composition_joins_all_its_nodes() -> None:
-    """By addresses that do not change."""
+    """The nodes find each other by addresses that do not change."""
     services = composition("compose.cluster.yml")["services"]
     nodes = {
         service["networks"]["store"]["ipv4_address"] for name, service in services.items() if name.startswith("store-")
@@ -150,7 +150,7 @@ def test_kubernetes_sets_only_what_exists(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_pod_has_minimal_rights(variant: str) -> None:
-    """Those of the image: read-only except for its volumes, without capabilities, with limits, and not as root."""
+    """Like the image, it can write only its volumes, has no capabilities, has limits, and does not run as root."""
     for pod, container in containers(variant):
         assert pod["automountServiceAccountToken"] is False
         assert pod["enableServiceLinks"] is False, "the server refuses LIVE_BOARD_PORT, which Kubernetes would set"
@@ -193,7 +193,7 @@ def test_objects_find_each_other(variant: str) -> None:
 
 
 def test_the_store_of_kubernetes_syncs_and_evicts_nothing() -> None:
-    """As the guarantee needs it."""
+    """The guarantee for acknowledged events needs both."""
     store = next(container for _, container in containers("own-store") if container["name"] == "valkey")
     options = dict(zip(store["command"][1::2], store["command"][2::2], strict=True))
     assert {f"--{name}": value for name, value in PROMISED.items()}.items() <= options.items()
@@ -210,7 +210,7 @@ def test_the_version_is_that_of_the_project() -> None:
 @pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_kubernetes_accepts_every_object(variant: str) -> None:
-    """By the schemas of its API, without fields that it does not know, after Kustomize."""
+    """After Kustomize, each object fits the schema of its API, and has no unknown fields."""
     validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
     assert KUBECTL is not None
     made = subprocess.run([KUBECTL, "kustomize", str(KUBERNETES / variant)], capture_output=True, check=True).stdout

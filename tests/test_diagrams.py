@@ -29,7 +29,7 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("path", DIAGRAMS, ids=[path.name for path in DIAGRAMS])
 def test_a_diagram_is_accessible(path: Path) -> None:
-    """It has a title and a description, enough contrast in both schemes, and loads nothing."""
+    """A diagram has a title, a description, and enough contrast in both schemes. It loads nothing."""
     text = path.read_text(encoding="utf-8")
     root = ET.fromstring(text)  # noqa: S314 - our own files
     assert root.get("role") == "img"

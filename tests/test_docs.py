@@ -61,27 +61,27 @@ def test_pages_name_only_existing_settings() -> None:
 
 
 def test_every_problem_code_is_documented() -> None:
-    """It has its HTTP status."""
+    """The table has each code with its HTTP status."""
     for code in PROBLEMS:
         assert [str(PROBLEMS[code].status), f"`{code}`"] in [row[:2] for row in rows("http-api")]
 
 
 def test_every_refusal_code_is_documented() -> None:
-    """It is in the first column of a table."""
+    """Each code is in the first column of a table."""
     for code in REFUSALS:
         assert code in first_cells("http-api")
 
 
 @pytest.mark.parametrize("code", CLOSE_CODES)
 def test_every_close_code_is_documented(code: int) -> None:
-    """It has its reason, and whether to reconnect."""
+    """The table has each code with its reason, and whether to reconnect."""
     (row,) = (row for row in rows("live-protocol") if row[0] == str(code))
     assert row[1].startswith(CLOSE_CODES[code].reason)
     assert row[2].startswith("yes") is CLOSE_CODES[code].reconnect
 
 
 def test_every_metric_is_documented() -> None:
-    """It has its name in Prometheus."""
+    """The table has each metric with its name in Prometheus."""
     for name in METRICS:
         assert name in first_cells("operations")
 
@@ -104,13 +104,13 @@ def commands() -> list[str]:
 
 
 def test_every_command_is_documented() -> None:
-    """It is in the table of commands."""
+    """The table of commands has each command."""
     for command in commands():
         assert any(word == command or word.startswith(f"{command} ") for word in first_cells("commands"))
 
 
 def test_every_choice_of_a_board_is_documented() -> None:
-    """It is in the table of choices."""
+    """The table of choices has each choice."""
     for choice in BoardChoice.__struct_fields__:
         assert choice in first_cells("boards")
 
@@ -138,7 +138,7 @@ def without_code(text: str) -> str:
 
 
 def test_every_internal_link_resolves() -> None:
-    """It leads to a file and a heading. Pages of the site do not link to files outside of it."""
+    """Each link leads to a file and a heading. Pages of the site do not link to files outside of it."""
     for path in PAGES:
         text = path.read_text(encoding="utf-8")
         for link in re.findall(r"\]\((?!https?:)([^)]+)\)", text) + re.findall(
@@ -152,7 +152,10 @@ def test_every_internal_link_resolves() -> None:
 
 
 def wrong_names(page: str) -> set[str]:
-    """The files, folders and functions on a page that do not exist. Paths are those of tests, or relative to `live`."""
+    """Return what a page names and does not exist: files, folders, functions.
+
+    Paths are of tests, or relative to `live`.
+    """
     found = {
         path
         for path in re.findall(r"`([^`\s]+(?:\.py|\.lua|/))`", page)
@@ -189,14 +192,14 @@ def test_the_architecture_page_names_what_exists() -> None:
     ],
 )
 def test_a_wrong_name_on_the_architecture_page_is_found(name: str, wrong: str, found: str) -> None:
-    """The other names are still right."""
+    """All other names stay right."""
     page = DOCS["architecture"]
     assert name in page
     assert wrong_names(page.replace(name, wrong)) == {found}
 
 
 def test_the_architecture_page_names_every_package() -> None:
-    """Each folder of `live`, and each module beside them, is in the table."""
+    """The table has each folder of `live`, and each module beside the folders."""
     for package in [*FOLDERS, *MODULES]:
         assert f"`{package}`" in DOCS["architecture"].split("## Packages")[1].split("## ")[0]
 
@@ -207,7 +210,7 @@ def test_every_page_is_reachable() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    """New users can read it in a few minutes; the rest is in docs."""
+    """New users can read it in a few minutes. Everything else is in docs."""
     assert len(README.splitlines()) <= 130
 
 

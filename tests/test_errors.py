@@ -14,7 +14,7 @@ SCRIPTS = list(ROOMS.rglob("*.lua"))
 
 
 def words(sources: Iterable[Path]) -> set[str]:
-    """All quoted words of some sources."""
+    """Return all quoted words of some sources."""
     return {word for path in sources for word in re.findall(r"""["']([a-z_0-9]+)["']""", code_of(path))}
 
 
@@ -69,5 +69,5 @@ def test_a_close_code_determines_whether_to_reconnect(code: int) -> None:
 
 
 def test_a_problem_shows_its_code_and_detail() -> None:
-    """This is for log lines."""
+    """Log lines use this text."""
     assert str(ProblemError("overloaded", "too much", retry_after=1)) == "overloaded: too much"

@@ -123,7 +123,7 @@ def total_counts(senders: Iterable[Sender]) -> Counter[str]:
 
 @pytest.mark.timeout(120)
 async def test_ten_thousand_events_sent_twice_count_once(own_store: StoreProcess) -> None:
-    """Through a proxy that drops a third of all answers, the total is that of the events, and the audit is clean."""
+    """A proxy drops a third of all answers. Still, the total is that of the events, and the audit is clean."""
     settings = fresh_settings(own_store.url)
     events, totals = make_events()
     async with run_server(settings, [rolling_board()]) as server, lossy(server, 1 / 3, 5, answers_only=True) as proxy:

@@ -84,7 +84,7 @@ def rendering(examples: Path, port: int) -> Iterator[None]:
 
 
 async def test_a_plain_page(valkey_url: str, tmp_path: Path) -> None:
-    """It shows the records and its state, and every change."""
+    """The page shows the records, its state, and every change."""
     examples = tmp_path / "examples"
     with site(tmp_path) as origin:
         async with watched(valkey_url, tmp_path, origin) as (page, producer, _):
@@ -115,7 +115,7 @@ async def test_a_page_with_react(valkey_url: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 async def test_a_page_that_a_server_renders(valkey_url: str, tmp_path: Path) -> None:
-    """It has the records without script. With script, the first message holds only what has changed since."""
+    """The page has records without script. With script, its first message has only what has changed since."""
     port = free_port()
     async with watched(valkey_url, tmp_path, f"http://127.0.0.1:{port}") as (page, producer, examples):
         with rendering(examples, port):

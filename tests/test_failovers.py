@@ -54,7 +54,7 @@ KINDS = [pytest.param(VALKEY, id="valkey"), pytest.param(REDIS_SERVER, id="redis
 
 
 class Load:
-    """Events for some boards, one after the other, and what became of them."""
+    """Send events for some boards, one after the other, and note the outcome of each."""
 
     def __init__(self, url: str, folder: Path, deadline: float, **changes: Any) -> None:
         self.settings = fresh_settings(
@@ -165,7 +165,7 @@ async def test_planned_failovers_of_a_cluster_refuse_nothing(binary: str, tmp_pa
 
 @pytest.mark.mutant
 async def test_a_router_that_ignores_where_slots_are_is_detected(tmp_path: Path) -> None:
-    """It asks the old primary until the deadline."""
+    """The mutant asks the old primary until the deadline."""
 
     async def stubborn(*_arguments: object) -> bool:
         return True
@@ -202,7 +202,7 @@ async def becomes_primary_again(folder: Path) -> None:
 
 @pytest.mark.cluster
 async def test_a_board_is_checked_on_a_server_that_is_a_primary_again(tmp_path: Path) -> None:
-    """It may lack something, although it is the server under which the board was checked last."""
+    """That server may lack events, although the board was last checked under it."""
     await becomes_primary_again(tmp_path)
 
 
@@ -218,7 +218,7 @@ async def test_a_connection_that_outlives_a_reign_is_detected(tmp_path: Path) ->
 
 
 def certificate_of(binary: str, folder: Path) -> Certificate | None:
-    """What the servers need for TLS. The embedded Valkey is built without it."""
+    """Return the TLS files for servers, or nothing for the embedded Valkey, which is built without TLS."""
     return make_certificate(folder) if binary == REDIS_SERVER and OPENSSL else None
 
 
@@ -282,7 +282,7 @@ async def test_a_promoted_replica_has_everything_that_was_acknowledged(
 
 @pytest.mark.mutant
 async def test_a_server_that_waits_for_no_replica_is_detected(tmp_path: Path) -> None:
-    """It acknowledges what the promoted replica lacks."""
+    """The mutant acknowledges events that the promoted replica lacks."""
     with must_be_caught("LIVE_WAIT_REPLICAS=0"):
         await fails_over_to_a_replica_that_is_behind(VALKEY, tmp_path, 1, wait_replicas=0)
 
@@ -311,7 +311,7 @@ async def asks_past_a_wrong_sentinel(folder: Path) -> None:
 
 
 async def answered(call: Awaitable[object]) -> bytes:
-    """The reply, or why there is none."""
+    """Return the reply, or why there is none."""
     try:
         reply = await call
     except StoreUnavailableError as error:
@@ -343,7 +343,7 @@ Move = Callable[[Server, Server, int], Awaitable[None]]
 
 
 async def moves_slots(binary: str, move: Move, folder: Path, times: int = 1, deadline: float = 30) -> None:
-    """The slots of two boards, and of what a server writes before it waits, move to other servers, and back."""
+    """Move the slots of two boards, and of what a server writes before it waits, to other servers and back."""
     cluster = ClusterSet(binary, folder, replicas=replicas_of(times, least=1))
     async with running(cluster), load(cluster.url, folder, deadline) as events:
         prefix = events.settings.key_prefix

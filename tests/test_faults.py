@@ -214,7 +214,7 @@ async def test_a_server_killed_during_a_rotation(tmp_path: Path) -> None:
 
 
 async def test_no_acknowledged_event_is_lost_when_the_store_is_killed(own_store: StoreProcess, effort: int) -> None:
-    """Through five kills or more, every acknowledged like is kept, and others are answered with 503."""
+    """After five kills or more, every acknowledged like is kept. All others were answered with 503."""
     settings = fresh_settings(own_store.url, write_deadline=Duration(0.5), store_timeout=Duration(0.3))
     client: Any = connect(own_store.url, settings)
     acknowledged: Counter[str] = Counter()

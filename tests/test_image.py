@@ -62,7 +62,7 @@ def test_the_image_installs_exactly_the_tested_packages() -> None:
 
 @pytest.mark.parametrize("name", ["requirements.txt", "build.txt"])
 def test_every_package_of_the_image_has_its_hashes(name: str) -> None:
-    """There is one wheel, or one per architecture. The files contain no URL."""
+    """Each package has one wheel, or one per architecture. The files contain no URL."""
     assert "/" not in (ROOT / "image" / name).read_text().replace("\\", "")
     for package, hashes in pinned(name).items():
         assert len(hashes) in {1, 2}, package
@@ -70,7 +70,7 @@ def test_every_package_of_the_image_has_its_hashes(name: str) -> None:
 
 
 def test_the_image_installs_nothing_else() -> None:
-    """Each call of pip checks hashes or has no index, and the process is not root."""
+    """Each call of pip checks hashes or uses no index, and the process is not root."""
     calls = re.findall(r"pip install (.*?)(?:\n[A-Z]|&&)", DOCKERFILE.replace("\\\n", ""), re.DOTALL)
     assert len(calls) == 3
     assert all("--require-hashes" in call or "--no-index" in call for call in calls)
@@ -98,7 +98,7 @@ def test_a_service_has_minimal_rights() -> None:
 
 @pytest.mark.parametrize("composition", COMPOSITIONS.values(), ids=COMPOSITIONS)
 def test_a_composition_is_closed_by_default(composition: dict[str, Any]) -> None:
-    """Only this machine can reach the board, only the board can reach the store, and events need an API key."""
+    """Only this machine reaches the board, only the board reaches the store, and events need an API key."""
     services = dict(composition["services"])
     board = services.pop("board")
     for service in services.values():
@@ -111,7 +111,7 @@ def test_a_composition_is_closed_by_default(composition: dict[str, Any]) -> None
 
 
 def test_the_store_syncs_and_evicts_nothing() -> None:
-    """As the guarantee needs it."""
+    """The guarantee for acknowledged events needs both."""
     store = COMPOSITIONS["docker-compose.yml"]["services"]["store"]
     options = dict(zip(store["command"][1::2], store["command"][2::2], strict=True))
     assert (options["--appendonly"], options["--appendfsync"], options["--maxmemory-policy"]) == (
@@ -125,7 +125,7 @@ def test_the_store_syncs_and_evicts_nothing() -> None:
     reason="needs root to drop rights as a container does",
 )
 def test_it_runs_unprivileged_on_a_read_only_system() -> None:
-    """It can write only its data and temporary files, has no capabilities, and runs two workers."""
+    """The container can write only its data and temporary files, has no capabilities, and runs two workers."""
     with tempfile.TemporaryDirectory(prefix="live-") as name:
         folder = Path(name)
         folder.chmod(0o755)

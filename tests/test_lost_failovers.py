@@ -100,7 +100,7 @@ class Machine:
             await self.ledgers[board].writer.add([make_entry("a", 1, None)])
 
     async def score(self, board: str) -> int:
-        """What the board has counted, as soon as the store answers; -1 if it is lost."""
+        """Return what the board has counted, as soon as the store answers; -1 if the board is lost."""
         found: list[int] = []
 
         async def answered() -> bool:
@@ -118,7 +118,7 @@ class Machine:
         return found[-1]
 
     async def waits(self, board: str, reason: str) -> None:
-        """Wait until the board waits for this reason, and check that it does not go on without SQL."""
+        """Wait until the board waits for this reason. Without SQL, it must not go on."""
 
         async def refused() -> bool:
             try:
@@ -193,7 +193,10 @@ async def test_positions_from_reads_are_detected(tmp_path: Path) -> None:
 
 
 async def loses_what_was_acknowledged(folder: Path, make: Make = DEFAULT) -> None:
-    """Without a journal, only the boards are lost that lack something, and nobody writes before a check."""
+    """Fail over without a journal. Only boards that lack something are lost.
+
+    Nobody writes to a board before its check.
+    """
     servers = make(folder / "store")
     async with machines(servers, folder, "a", "b") as (one, other):
         await one.count("a", 1)
@@ -211,7 +214,7 @@ async def loses_what_was_acknowledged(folder: Path, make: Make = DEFAULT) -> Non
 
 @pytest.mark.parametrize("make", [REDIS_SENTINEL, VALKEY_CLUSTER])
 async def test_a_loss_concerns_the_board_that_lacks_something(make: Make, tmp_path: Path) -> None:
-    """Without a journal, its events are refused. The others go on."""
+    """Without a journal, events of this board are refused. The other boards go on."""
     await loses_what_was_acknowledged(tmp_path, make)
 
 
@@ -235,7 +238,7 @@ async def is_checked_before_a_write(folder: Path, make: Make = DEFAULT, scripts:
 
 @pytest.mark.parametrize("make", [VALKEY_SENTINEL, REDIS_CLUSTER])
 async def test_a_board_is_checked_before_a_write(make: Make, tmp_path: Path) -> None:
-    """The other machine has another data directory, and finds nothing missing."""
+    """The second machine has another data directory, and finds nothing missing."""
     await is_checked_before_a_write(tmp_path, make)
 
 
@@ -316,7 +319,7 @@ async def goes_on_without_sql(folder: Path, make: Make = DEFAULT) -> None:
 
 @pytest.mark.parametrize("make", [VALKEY_SENTINEL, REDIS_CLUSTER])
 async def test_boards_go_on_without_sql_unless_producers_wait_for_it(make: Make, tmp_path: Path) -> None:
-    """They go on if they have what was acknowledged, by the positions in the data directory."""
+    """The offsets in the data directory show that the boards have everything that was acknowledged."""
     await goes_on_without_sql(tmp_path, make)
 
 
@@ -385,7 +388,7 @@ async def sends_again(folder: Path, make: Make = DEFAULT) -> None:
 
 @pytest.mark.parametrize("make", ALL)
 async def test_what_only_sql_has_is_sent_again(make: Make, tmp_path: Path) -> None:
-    """Nobody counts on top before, and a retry is a duplicate afterwards."""
+    """Until then nobody counts on top of it. Afterwards, a retry is a duplicate."""
     await sends_again(tmp_path, make)
 
 
@@ -467,7 +470,7 @@ async def test_what_was_sent_again_in_part_counts_once(make: Make, tmp_path: Pat
 
 @pytest.mark.mutant
 async def test_a_second_attempt_under_new_numbers_is_detected(tmp_path: Path) -> None:
-    """What the first attempt has sent would count twice."""
+    """In the mutant, entries that the first attempt has sent count twice."""
     with must_be_caught("begin again under new numbers"):
         await is_sent_again_after_an_end(tmp_path, plan=renumbered)
 

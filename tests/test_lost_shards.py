@@ -65,7 +65,7 @@ async def has(refused: list[str]) -> bool:
 
 
 async def test_a_lost_shard_concerns_its_boards_only(tmp_path: Path, effort: int) -> None:
-    """Also if it holds what belongs to no board. Nothing is refused elsewhere. All goes on later."""
+    """The shard may also hold what belongs to no board. Nothing is refused elsewhere, and later everything goes on."""
     for lost in list(SYSTEM)[:effort]:
         await loses_a_shard(tmp_path / str(lost), lost)
 
@@ -85,7 +85,7 @@ async def test_a_lost_shard_that_stops_all_is_noticed(tmp_path: Path) -> None:
 
 
 async def unites_through_failovers(folder: Path, times: int) -> None:
-    """The primaries that hold a union and its parts are killed one after the other."""
+    """Kill the primaries that hold a union and its parts, one after the other."""
     cluster = ClusterSet(VALKEY, folder / "store")
     async with running(cluster), traffic(cluster.url, folder, *BOARDS, unions=[TOTAL]) as events:
         for number in range(times):
@@ -101,7 +101,7 @@ async def unites_through_failovers(folder: Path, times: int) -> None:
 
 
 async def test_a_union_of_three_servers_counts_what_its_parts_count(tmp_path: Path, effort: int) -> None:
-    """Each board counts an event at its own time. A producer that sends an event again until then is exact."""
+    """Each board counts an event at its own time. If a producer repeats the event until all have, the sum is exact."""
     await unites_through_failovers(tmp_path, effort)
 
 
@@ -140,7 +140,10 @@ async def starts_without_a_shard(folder: Path, lost: int) -> None:
 
 
 async def test_a_server_starts_while_a_shard_is_away(tmp_path: Path, effort: int) -> None:
-    """Also if it holds what belongs to no board. Only its boards are unavailable, or all events without API keys."""
+    """Only boards of the shard are unavailable.
+
+    If the shard holds what belongs to no board, so are events without API keys.
+    """
     for lost in list(SYSTEM)[:effort]:
         await starts_without_a_shard(tmp_path / str(lost), lost)
 

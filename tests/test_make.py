@@ -10,7 +10,7 @@ OLD: Final = '#!/bin/sh\ntest "$1" != --version || echo Python 3.9.2\ntest "$1" 
 
 
 def test_a_missing_or_old_python_is_named(tmp_path: Path) -> None:
-    """With the variable that names another one. No virtual environment is left, which would look like a whole one."""
+    """The message names the variable for another Python. No half-made virtual environment is left."""
     for part in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / part, tmp_path)
     shutil.copytree(ROOT / "tests" / "tools", tmp_path / "tests" / "tools")

@@ -39,13 +39,13 @@ def test_every_metric_is_updated() -> None:
 
 @pytest.mark.parametrize("gauge", [metric for metric in TABLE.values() if isinstance(metric, Gauge)])
 def test_a_gauge_defines_how_workers_are_combined(gauge: Gauge) -> None:
-    """With several processes it is a sum, maximum or minimum of the running ones."""
+    """The gauge of several workers is the sum, maximum or minimum of the running ones."""
     assert gauge._multiprocess_mode in {"livesum", "livemax", "livemin"}
 
 
 @pytest.mark.parametrize("histogram", [metric for metric in TABLE.values() if isinstance(metric, Histogram)])
 def test_the_buckets_of_a_histogram_increase(histogram: Histogram) -> None:
-    """They end with infinity."""
+    """The last bucket is infinity."""
     bounds = histogram._upper_bounds
     assert bounds == sorted(set(bounds))
     assert bounds[-1] == float("inf")

@@ -43,7 +43,7 @@ def left_alone(servers: SentinelSet | ClusterSet, primary: Server) -> Iterator[N
 
 
 async def is_left_with_a_primary(kind: Kind, folder: Path) -> None:
-    """A viewer watches a board whose primary is cut off from all others, and then comes back."""
+    """Cut a primary off from all other servers while a viewer watches its board, and let it come back."""
     servers = kind(VALKEY, folder / "store")
     await asyncio.to_thread(servers.start)
     settings = fresh_settings(servers.url, data_dir=folder / "data", write_deadline=Duration(2), wait_replicas=1)
@@ -111,7 +111,7 @@ async def has_score(model: ModelViewer, score: int) -> bool:
     ],
 )
 async def test_a_primary_without_its_replicas_is_not_trusted(kind: Kind, tmp_path: Path) -> None:
-    """It answers, but another one may be the primary by now."""
+    """This primary answers, but another server may be the primary by now."""
     await is_left_with_a_primary(kind, tmp_path)
 
 

@@ -23,7 +23,7 @@ INDENT: Final = "    "
 
 
 def sections() -> Iterator[tuple[str, list[tuple[str, list[str]]]]]:
-    """Each section of the table: its title, and the mistakes with the lines of their messages."""
+    """Return each section of the table: its title, and the mistakes with the lines of their messages."""
     for section in TABLE.read_text(encoding="utf-8").split("\n# ")[1:]:
         title, *lines = section.rstrip().split("\n")
         found: list[tuple[str, list[str]]] = []
@@ -36,7 +36,7 @@ def sections() -> Iterator[tuple[str, list[tuple[str, list[str]]]]]:
 
 
 def of_board(line: str) -> list[str]:
-    """What is said about a line of a boards file."""
+    """Return what the server says about a line of a boards file."""
     own = "" if line.startswith("id ") else 'id = "b"\n'
     try:
         parse_boards(f'[[board]]\nid = "a"\n[[board]]\n{own}{line}')
@@ -46,7 +46,7 @@ def of_board(line: str) -> list[str]:
 
 
 def of_setting(line: str) -> list[str]:
-    """What is said about an environment variable."""
+    """Return what the server says about an environment variable."""
     name, _, value = line.partition("=")
     try:
         load_settings({name: value})
@@ -56,7 +56,7 @@ def of_setting(line: str) -> list[str]:
 
 
 async def of_request(client: httpx.AsyncClient, line: str) -> list[str]:
-    """What a server says to a request."""
+    """Return what a server says to a request."""
     method, path, *body = line.split(" ", 2)
     headers = {"Content-Type": "application/json"} if body else {}
     answer = await client.request(method, path, content=body[0] if body else None, headers=headers)

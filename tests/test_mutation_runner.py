@@ -30,7 +30,7 @@ def test_a_mutant_that_passes_is_reported() -> None:
 
 @pytest.mark.parametrize("error", [StoreUnavailableError("gone"), TimeoutError(), redis.ResponseError("ERR")])
 def test_another_error_is_not_a_catch(error: Exception) -> None:
-    """It could come from a mutant that does not even run."""
+    """Such an error could come from a mutant that does not even run."""
     with pytest.raises(type(error)), must_be_caught("it raises"):
         raise error
 
@@ -60,19 +60,19 @@ def test_a_piece_that_is_missing_or_repeated_is_an_error(right: str) -> None:
 
 
 def test_a_function_is_replaced_while_in_the_context() -> None:
-    """Afterwards the right one is back."""
+    """Afterwards, the right function is back."""
     with must_be_caught("it subtracts"), replaced(Counter, "add", lambda _, one, other: one - other):
         assert Counter().add(2, 1) == 3
     assert Counter().add(2, 1) == 3
 
 
 def test_a_mutant_that_nothing_calls_is_an_error() -> None:
-    """What passes or fails without it proves nothing."""
+    """A test that does not call the mutant proves nothing."""
     with pytest.raises(RuntimeError, match="nothing called add"), replaced(Counter, "add", lambda *_: 0):
         pass
 
 
 def test_a_function_that_does_not_exist_is_an_error() -> None:
-    """It may have been renamed."""
+    """Somebody may have renamed the function."""
     with pytest.raises(AttributeError), replaced(Counter, "subtract", lambda *_: 0):
         pass

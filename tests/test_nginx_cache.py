@@ -58,7 +58,7 @@ async def edge(
 
 
 async def poll(url: str) -> None:
-    """One round of a thousand pollers. Each gets a page."""
+    """Let a thousand pollers ask once. Each gets a page."""
 
     async def some() -> None:
         async with connected(url) as wire:
@@ -83,7 +83,7 @@ async def check_polling(at: Edge) -> None:
 async def test_a_thousand_pollers_are_a_request_a_second(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They see a change soon after it."""
+    """The pollers see a change soon after it."""
     async with edge(valkey_url, tmp_path, monkeypatch) as at, httpx.AsyncClient(base_url=at.url) as client:
         await check_polling(at)
         await post(client, {"key": "a", "amount": 7})
@@ -106,7 +106,7 @@ async def test_pollers_all_reach_a_server_behind_a_proxy_that_keeps_nothing(
 
 
 async def test_each_page_is_kept_by_itself(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its URL, the name of the server, and the encoding. A tag that the client knows is answered by nginx."""
+    """URL, host name and encoding tell pages apart. If the client has the tag, nginx answers by itself."""
     async with edge(valkey_url, tmp_path, monkeypatch) as at, httpx.AsyncClient(base_url=at.url) as client:
         await post(client, *({"key": f"a rather long name of a member, number {number}"} for number in range(50)))
         for _ in range(2):

@@ -35,7 +35,7 @@ def named(expression: str) -> set[str]:
 
 
 def test_the_dashboard_shows_every_metric() -> None:
-    """And no other. Panels have their own ids, and do not lie on each other."""
+    """It shows no other metric. Each panel has its own id, and none covers another."""
     panels = json.loads((OPS / "grafana.json").read_text(encoding="utf-8"))["panels"]
     shown = {name for panel in panels for target in panel.get("targets", ()) for name in named(target["expr"])}
     assert shown == TABLE | OF_PROCESSES
@@ -45,7 +45,7 @@ def test_the_dashboard_shows_every_metric() -> None:
 
 
 def test_every_alert_is_about_a_metric_and_has_a_section() -> None:
-    """Its runbook is a heading of the page, and the page has no others."""
+    """The alert's runbook is a heading of the page, and the page has no other headings."""
     (group,) = yaml.safe_load((OPS / "alerts.yml").read_text(encoding="utf-8"))["groups"]
     text = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
     assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == [rule["alert"] for rule in group["rules"]]
@@ -67,7 +67,7 @@ def test_every_alert_is_about_a_metric_and_has_a_section() -> None:
 
 
 def test_files_for_services_name_settings_that_exist() -> None:
-    """Also in comments."""
+    """Names in comments must exist too."""
     known = {environment_name(field) for field in Settings.__struct_fields__} | {"LIVE_NAME"}
     for name in ("Caddyfile", "live-board.service", "live-board.socket"):
         text = (OPS / name).read_text(encoding="utf-8")
@@ -78,10 +78,7 @@ def test_files_for_services_name_settings_that_exist() -> None:
 
 
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
-    """Without a warning, once the program exists. The service says when it is ready, and gives signs of life.
-
-    Of what a service may do, it keeps little: systemd rates it, from 0 for nothing to 100 for everything.
-    """
+    """Checking the units gives no warning. The service says when it is ready, and gives signs of life."""
     units = [OPS / "live-board.service", OPS / "live-board.socket"]
     text = units[0].read_text(encoding="utf-8")
     for line in ("Type=notify", "WatchdogSec=30", "StateDirectory=live-board", "LimitNOFILE=65536"):

@@ -120,7 +120,7 @@ def test_an_empty_environment_serves_the_page(installed: Path, server: ServerPro
 
 @pytest.mark.timeout(300)
 def test_the_client_alone_needs_no_server(wheels: dict[str, Path], server: ServerProcess, tmp_path: Path) -> None:
-    """It posts and watches with three packages and what these need, each in a version that the server accepts too."""
+    """The client posts and watches with three packages and what they need, in versions that suit the server too."""
     manifest = tomllib.loads((ROOT / "packages" / "client" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     whole = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert set(manifest["dependencies"]) <= set(whole["dependencies"])

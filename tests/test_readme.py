@@ -238,7 +238,7 @@ def follow(step: Step, block: str, shell: str, folder: Path, ports: tuple[int, i
 
 @pytest.mark.skipif(not has_docker(), reason="there is no Docker engine")
 def test_the_composition_accepts_an_event(checkout: Path) -> None:
-    """It has the API key that the block creates."""
+    """The event has the API key that the block creates."""
     (block,) = (block for block in BLOCKS if "docker" in block)
     try:
         follow(next(step for step in STEPS if "docker" in step.begins), block, "bash", checkout, free_ports())

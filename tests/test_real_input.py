@@ -91,7 +91,7 @@ async def test_the_site_log_equals_a_plain_count_at_many_instants(valkey_url: st
 
 @pytest.mark.timeout(120)
 async def test_eight_concurrent_producers_give_the_same_ranking(valkey_url: str) -> None:
-    """Each slot is shuffled and posted by all of them. The board is checked after every third slot."""
+    """The producers post each slot in random order. The board is checked after every third slot."""
     chance = random.Random(11)
     slots: dict[int, list[dict[str, Any]]] = {}
     for event in load():

@@ -57,7 +57,7 @@ async def test_distinct_visitors_per_path_and_day(valkey_url: str) -> None:
 
 
 async def test_calendar_days_and_weeks_in_two_zones(valkey_url: str) -> None:
-    """Each day and each ISO week, in Shanghai and in New York."""
+    """The days and ISO weeks are those of Shanghai and of New York."""
     text = ""
     for zone, info in ZONES.items():
         for unit in ("day", "week"):

@@ -87,7 +87,7 @@ class Reader:
         self._servers: list[subprocess.Popen[str]] = []
 
     def here(self, text: str) -> str:
-        """The text with the addresses of this test."""
+        """Replace the addresses in the text by those of this test."""
         for before, after in self._replaced.items():
             text = text.replace(before, after)
         return text
@@ -209,7 +209,7 @@ def check_framework(name: str, command: list[str], page: Reader) -> None:
 
 
 def test_the_recipes_work(valkey_url: str, tmp_path: Path) -> None:
-    """Their boards are those of the file, and likes of each web framework that is installed here count."""
+    """Boards are those of the file. Likes count from each web framework that is installed here."""
     boards = (FILES / "recipes.toml").read_text(encoding="utf-8")
     assert [block.text for block in blocks_of("recipes") if block.language == "toml" and block.text not in boards] == []
     key = f"leaderboard-{tmp_path.name}"
@@ -247,13 +247,13 @@ def is_installed(framework: str) -> bool:
 
 @pytest.mark.parametrize("framework", ["fastapi", "django", "express", "go"])
 def test_a_web_framework_is_tried(framework: str) -> None:
-    """Otherwise the test run says which recipe was not."""
+    """If one is not installed, the test run says which recipe was not tried."""
     if not is_installed(framework):
         pytest.skip(f"{framework} is not installed, so its recipe was not tried")
 
 
 @pytest.mark.parametrize("page", ["tutorial-contest", "tutorial-usage"])
 def test_a_tutorial_works(tmp_path: Path, page: str) -> None:
-    """From its start to its end."""
+    """The test follows the page from its start to its end."""
     with reader(tmp_path) as person:
         person.follow(page)

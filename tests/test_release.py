@@ -38,7 +38,7 @@ def release(checkout: Path, *words: str) -> str:
 
 
 def test_a_release_changes_every_file_and_closes_the_changelog(checkout: Path) -> None:
-    """Its tag then is right, and no other one. A version that is being developed leaves the changelog open."""
+    """Then only its own tag is right. A version in development leaves the changelog open."""
     log = checkout / "CHANGELOG.md"
     before = log.read_text(encoding="utf-8")
     assert "is not the version in" in release(checkout, "--check", "v7.8.9")
@@ -55,7 +55,7 @@ def test_a_release_changes_every_file_and_closes_the_changelog(checkout: Path) -
 
 
 def steps(workflow: dict[Any, Any]) -> list[dict[str, Any]]:
-    """All steps."""
+    """Return all steps of a workflow."""
     return [step for job in workflow["jobs"].values() for step in job["steps"]]
 
 

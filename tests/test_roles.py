@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 async def test_events_of_one_process_are_shown_by_another(valkey_url: str) -> None:
-    """They appear on its pages and its live route."""
+    """The events appear on the other process's pages and live route."""
     settings = fresh_settings(valkey_url)
     boards = [rolling_board()]
     async with (
@@ -48,7 +48,7 @@ async def test_an_ingest_process_serves_no_viewers(valkey_url: str, path: str) -
 
 
 async def test_a_viewer_process_accepts_no_events(valkey_url: str) -> None:
-    """It has no POST."""
+    """Its routes have no POST."""
     async with (
         run_server(fresh_settings(valkey_url, role="viewers"), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,

@@ -139,7 +139,7 @@ def test_an_invalid_value_is_reported_with_its_variable(name: str, text: str, me
     ],
 )
 def test_an_origin_that_no_browser_sends_is_refused(text: str, advice: str) -> None:
-    """It would never match, without any sign. The message says what to write."""
+    """Such an origin would never match, and nobody would notice. The message says what to write."""
     (line,) = mistakes(LIVE_ALLOWED_ORIGINS=text)
     assert line.startswith("LIVE_ALLOWED_ORIGINS (or its flag) = ")
     assert advice in line
@@ -149,7 +149,7 @@ def test_an_origin_that_no_browser_sends_is_refused(text: str, advice: str) -> N
     "origin", ["http://localhost:3000", "https://a.example:8443", "http://[::1]:8080", "capacitor://localhost"]
 )
 def test_a_valid_origin_is_accepted(origin: str) -> None:
-    """It has its port if that is not the default of its scheme. Other schemes are accepted too."""
+    """An origin has its port unless it is the scheme's default. Schemes other than HTTP are accepted too."""
     assert load_settings({"LIVE_ALLOWED_ORIGINS": origin}).allowed_origins == (origin,)
 
 

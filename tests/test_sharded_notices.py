@@ -44,7 +44,7 @@ VALKEY: Final = str(get_binary_path())
 
 @asynccontextmanager
 async def cluster_of(binary: str | None, folder: Path) -> AsyncIterator[ClusterSet]:
-    """Three servers without replicas, of which each answers while others are gone."""
+    """Start three servers without replicas. Each of them answers while others are gone."""
     if binary is None:
         pytest.skip("redis-server is not installed")
     cluster = ClusterSet(binary, folder, *PARTIAL, replicas=0)
@@ -59,7 +59,7 @@ def server_of(cluster: ClusterSet, settings: Settings, board: str) -> Server:
 
 
 class Listener:
-    """What one client hears of all boards, while another one counts events."""
+    """What one client hears of all boards, while another client counts events."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.settings = fresh_settings(url, data_dir=folder / "data", write_deadline=Duration(30), wait_replicas=0)
@@ -82,7 +82,7 @@ class Listener:
         return found
 
     async def until(self, kind: type[Notice], boards: set[str]) -> None:
-        """Wait until a kind of notice was received for some boards, and for no others."""
+        """Wait until a kind of notice has been received for some boards, and for no other board."""
 
         async def there() -> bool:
             return self.boards(kind) >= boards
@@ -140,7 +140,7 @@ async def notices_move(binary: str | None, move: Move, folder: Path) -> None:
     ],
 )
 async def test_the_notices_of_a_slot_move_with_it(binary: str | None, move: Move, tmp_path: Path) -> None:
-    """Its board has a gap, and the other boards of both servers have none."""
+    """The board of the slot has a gap. Other boards of both servers have none."""
     await notices_move(binary, move, tmp_path)
 
 
@@ -158,7 +158,7 @@ async def test_an_unasked_end_of_a_subscription_that_is_ignored_is_detected(tmp_
 
 
 async def test_a_server_that_fails_silences_its_boards_only(tmp_path: Path) -> None:
-    """A frozen one is found out by its silence, and a dead one at once. The others are heard all the time."""
+    """A frozen server is noticed by its silence, and a dead one at once. Other servers are heard all the time."""
     async with cluster_of(VALKEY, tmp_path) as cluster, listening(cluster, tmp_path) as listener:
         lost = server_of(cluster, listener.settings, BOARDS[0])
         gone = {name for name in BOARDS if server_of(cluster, listener.settings, name) is lost}
@@ -229,7 +229,7 @@ class Site:
         return bool(offset == safe)
 
     async def loses(self, server: Server, client: httpx.AsyncClient) -> None:
-        """A server is gone for a while, and its boards are stale meanwhile. The others do not notice."""
+        """Take a server away for a while. Its boards are stale meanwhile, and other boards go on."""
         gone = [name for name in BOARDS if server_of(self.cluster, self.settings, name) is server]
         others = [name for name in BOARDS if name not in gone]
         before = [self.viewers[name].times for name in others]
@@ -279,7 +279,7 @@ async def site_on(folder: Path) -> AsyncIterator[tuple[Site, httpx.AsyncClient]]
 
 
 async def each_server_is_lost(folder: Path) -> None:
-    """One after the other, so that each part of what belongs to no board is gone for a while."""
+    """Lose one server after the other, and so each part of what belongs to no board."""
     async with site_on(folder) as (site, client):
         for server in site.cluster.servers:
             await site.loses(server, client)
@@ -299,7 +299,7 @@ async def test_viewers_and_journals_follow_slots_that_move(move: Move, tmp_path:
 
 
 async def test_a_dead_server_stops_its_boards_only(tmp_path: Path) -> None:
-    """Viewers of the other boards stay live, and their journals go on, whatever else lies on that server."""
+    """Viewers of other boards stay live, and their journals go on, whatever else the dead server holds."""
     await each_server_is_lost(tmp_path)
 
 
@@ -361,7 +361,7 @@ def _place(client: Store, ledger: Ledger) -> object:
 
 
 async def test_a_slow_server_delays_its_journals_only(cluster_url: str, tmp_path: Path) -> None:
-    """They are tried again apart from the others."""
+    """The server's journals are tried again apart from the others."""
     await one_server_is_slow(cluster_url, tmp_path)
 
 

@@ -79,7 +79,7 @@ def served(folder: Path) -> Iterator[str]:
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 async def test_a_browser_needs_only_the_files_of_the_site(site: Path) -> None:
-    """It reads every page, and searches."""
+    """The browser reads every page, and searches."""
     fetched: list[str] = []
     with served(site) as url:
         async with async_playwright() as playwright:

@@ -75,7 +75,7 @@ def shared_names(sources: Iterable[str]) -> list[str]:
 
 
 def test_files_functions_and_classes_are_small() -> None:
-    """Nothing is over a limit."""
+    """None of them is over its limit."""
     found = {name_of(path): faults(path.read_text(encoding="utf-8")) for path in MODULES}
     assert {name: over for name, over in found.items() if over} == {}
 

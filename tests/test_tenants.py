@@ -55,7 +55,7 @@ def is_refusal(response: httpx.Response, status: int, code: str, *parts: str) ->
 
 
 async def boards_hold(one: Client, two: Client) -> None:
-    """Of many that are made at once, a tenant gets two. It gets another one for each that it deletes."""
+    """Let many requests make boards at once. A tenant gets two, and another one for each that it deletes."""
     made = await asyncio.gather(*(make((one, two)[number % 2], f"acme-{number}") for number in range(6)))
     assert sorted(response.status_code for response in made) == [201, 201, 409, 409, 409, 409]
     refused = [response for response in made if response.status_code == 409]
@@ -90,7 +90,7 @@ async def members_hold(one: Client, two: Client) -> None:
 
 
 async def viewers_hold(one: Client, _: Client) -> None:
-    """They count over all boards of the tenant, by socket, stream and long poll. Whoever leaves makes room."""
+    """Viewers count over all boards of a tenant, by socket, stream and long poll. Whoever leaves makes room."""
     for board in ("acme-a", "acme-b", "beta-a"):
         assert (await make(one, board)).status_code == 201
     async with AsyncExitStack() as stack:
@@ -122,7 +122,10 @@ async def viewers_hold(one: Client, _: Client) -> None:
 
 
 async def rates_hold(one: Client, two: Client) -> None:
-    """It counts over all boards, producers and servers. An event for both tenants counts for the other one."""
+    """The rate counts over all boards, producers and servers.
+
+    If one tenant is over it, the other one's events still count.
+    """
     for board in ("acme-a", "acme-b", "beta-a"):
         assert (await make(one, board)).status_code == 201
 
@@ -186,7 +189,7 @@ async def test_a_missing_limit_is_caught(valkey_url: str, name: str) -> None:
 
 @pytest.mark.mutant
 async def test_a_shared_rate_is_caught(valkey_url: str) -> None:
-    """One tenant would use up the rate of all."""
+    """In the mutant, one tenant uses up the rate of all."""
     with (
         must_be_caught("all prefixes have one rate"),
         patch.object(PrefixLimits, "rate_key", property(lambda _: "boards:")),
@@ -195,7 +198,7 @@ async def test_a_shared_rate_is_caught(valkey_url: str) -> None:
 
 
 async def test_limits_hold_for_boards_that_are_older(valkey_url: str) -> None:
-    """None of them has more members than the limits allow in all. Nothing else becomes of them."""
+    """No older board takes more members than its tenant's limits allow in all. Otherwise it stays as it is."""
     settings = fresh_settings(valkey_url, anonymous_admin=True, open=True)
     async with serving(settings, *parse_boards('[[board]]\nid = "posts"')) as client:
         for number in range(2):

@@ -57,7 +57,7 @@ class Site(NamedTuple):
 
 @pytest.fixture(params=["valkey", "redis"])
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
-    """Both kinds of servers. A quiet primary says each second that it is there."""
+    """Yield a primary and a replica. A quiet primary says each second that it is there."""
     binary = BINARIES[request.param]
     if binary is None:
         pytest.skip("redis-server is not installed")
@@ -73,7 +73,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
 
 
 def both_settings(pair: Pair, folder: Path, **changes: Any) -> tuple[Settings, Settings]:
-    """Those of both processes, which share no folder."""
+    """Return the settings of both processes, which share no folder."""
     settings = replace(fresh_settings(f"redis://{pair.primary.place}"), data_dir=folder / "ingest", role="ingest")
     copy = {"store": f"redis+replica://{pair.replica.place}", "data_dir": folder / "viewers", "role": "viewers"}
     return settings, replace(settings, **{**copy, **changes})
@@ -81,7 +81,7 @@ def both_settings(pair: Pair, folder: Path, **changes: Any) -> tuple[Settings, S
 
 @asynccontextmanager
 async def site(pair: Pair, folder: Path, **changes: Any) -> AsyncIterator[Site]:
-    """Both processes, and one event that the replica has."""
+    """Run both processes, and count one event, which the replica has."""
     ingest, viewers = both_settings(pair, folder, **changes)
     boards = [rolling_board()]
     async with run_server(ingest, boards) as first, httpx.AsyncClient(base_url=first) as producer:
@@ -100,7 +100,7 @@ async def follow(socket: Any, model: ModelViewer, score: int) -> None:
 
 @asynccontextmanager
 async def watched(pair: Pair, folder: Path) -> AsyncIterator[tuple[Site, Any, ModelViewer]]:
-    """Both processes, and a viewer at the replica that has seen the event."""
+    """Run both processes, and a viewer at the replica that has seen the event."""
     async with (
         site(pair, folder) as at,
         connect_viewer(f"{at.url.replace('http', 'ws')}/v1/boards/posts/live") as socket,
@@ -111,7 +111,7 @@ async def watched(pair: Pair, folder: Path) -> AsyncIterator[tuple[Site, Any, Mo
 
 
 def refused_writes(server: Server) -> int:
-    """How many writes a replica has refused."""
+    """Return how many writes a replica has refused."""
     return int(server.fields("INFO", "errorstats").get("errorstat_READONLY", "count=0").removeprefix("count="))
 
 
@@ -178,7 +178,7 @@ async def check_opened(pair: Pair, folder: Path) -> None:
 @pytest.mark.fault
 @pytest.mark.sentinel
 async def test_a_replica_that_hears_nothing_is_stale_and_then_live_again(pair: Pair, tmp_path: Path) -> None:
-    """Its viewers know, and no read shows the old state as the present. Afterwards nothing is missing."""
+    """Viewers learn it, and no read shows the old state as present. Afterwards nothing is missing."""
     async with watched(pair, tmp_path) as (at, socket, model):
         with pair.primary.frozen():
             await until_stale(socket, model)
@@ -242,7 +242,7 @@ async def test_a_promoted_replica_is_shown_and_still_not_written(pair: Pair, tmp
 
 
 async def test_the_primary_counts_the_viewers_if_it_is_named(pair: Pair, tmp_path: Path) -> None:
-    """Otherwise nobody does."""
+    """If no primary is named, nobody counts them."""
     for named, expected in ((f"redis://{pair.primary.place}", 1), ("", 0)):
         folder = tmp_path / str(expected)
         ingest, viewers = both_settings(pair, folder, store_primary=named)
@@ -266,7 +266,7 @@ async def test_the_primary_counts_the_viewers_if_it_is_named(pair: Pair, tmp_pat
 
 
 async def test_a_process_finds_out_that_its_store_is_a_replica(pair: Pair, tmp_path: Path) -> None:
-    """With the role `viewers`. It never writes from then on. Other roles and settings that contradict are refused."""
+    """With the role `viewers`, it never writes again. Other roles, and settings that contradict, are refused."""
     ingest, viewers = both_settings(pair, tmp_path)
     boards = Boards([rolling_board()])
     ingest = replace(ingest, open=True)

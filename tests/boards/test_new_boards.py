@@ -42,7 +42,7 @@ async def at_once(_registry: BoardRegistry) -> None:
 async def two_processes(
     store: str, *, plain: bool = False, hears: bool = False
 ) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
-    """Yield clients of two processes of one server, neither of which hears of the other's new boards."""
+    """Yield clients of two processes of one server. Unless `hears`, neither is notified of the other's new boards."""
     settings = fresh_settings(store, anonymous_admin=True)
     with ExitStack() as changes:
         if not hears:

@@ -218,7 +218,10 @@ def test_the_grace_of_periods_is_a_duration() -> None:
 
 
 def test_a_slot_closes_when_no_live_second_is_left() -> None:
-    """A slot closes when it leaves the window. A period has its grace, a sliding window keeps single events."""
+    """It closes when it leaves the window; a period, after its grace.
+
+    A sliding window closes for an event when that expires.
+    """
     hourly, day = Rolling(24 * HOUR, HOUR), Periods(unit="day", keep=2, grace=60)
     newest = 30 * HOUR
     assert closes_at(hourly, hourly.slot_at(6 * HOUR), 6 * HOUR * 1000, newest) is None

@@ -310,7 +310,10 @@ NEVER_SENT: Final = SharedText(b'"rank":'.join(b"%d,https://example.org/posts/" 
 def test_history_that_a_stream_did_not_send_last_is_noticed(
     valkey_url: str, name: str, mutant: Callable[..., object]
 ) -> None:
-    """The mutants take for history a text that one viewer's rank followed, or that no stream sent."""
+    """One mutant takes an older text for history, before a rank was asked for.
+
+    Another takes a text that was never sent.
+    """
     with replaced(GzipStream, name, mutant), must_be_caught(name):
         for seed in range(RUNS):
             compare(seed, valkey_url, StreamPair)

@@ -63,7 +63,7 @@ def waiting_at(variant: Variant, position: ViewerPosition, receiver: Receiver) -
 
 
 def test_a_receiver_gets_one_page_once_it_differs() -> None:
-    """At once if it differs already. After it, nothing more comes."""
+    """If the page already differs, the receiver gets it at once. Afterwards it gets nothing more."""
     variant, receiver = at_first_page(), Receiver()
     position = ViewerPosition("one", 1)
     viewer = waiting_at(variant, position, receiver)
@@ -80,7 +80,7 @@ def test_a_receiver_gets_one_page_once_it_differs() -> None:
 
 
 def test_a_receiver_learns_that_there_is_nothing_more() -> None:
-    """It gets the code, once."""
+    """The receiver gets the close code, once."""
     viewer = waiting_at(at_first_page(), ViewerPosition("one", 1), receiver := Receiver())
     viewer.end(4000)
     viewer.end(4001)
@@ -126,7 +126,7 @@ def sent(kind: str = "sync") -> tuple[float, float]:
 
 
 def test_a_viewer_that_takes_a_whole_frame_joins_a_cohort() -> None:
-    """One with data in its queue stays alone, and gets nothing until the queue is empty. Metrics have each frame."""
+    """A viewer whose queue has data stays alone, and gets nothing until it is empty. Metrics count each frame."""
     variant, before = at_first_page(), sent()
     quick, slow = (PushViewer(cast("Any", Plain()), variant, ViewerPosition(), Sink(room)) for room in (1, 0))
     for viewer in (quick, slow):
@@ -170,7 +170,10 @@ async def turns_during(work: Any) -> int:
 
 @pytest.mark.parametrize(("viewers", "turns"), [(255, 0), (256, 1), (511, 1), (512, 2)])
 async def test_others_have_a_turn_after_some_hundred_frames(viewers: int, turns: int) -> None:
-    """For viewers alone and for cohorts. What is in the outbox is written first: nobody may join in between."""
+    """Frames for single viewers and for cohorts leave turns.
+
+    The outbox is written first: no viewer may join in between.
+    """
     variant = at_first_page()
     variant.loose.update(alone := [Silent() for _ in range(viewers)])
     assert await turns_during(wake([variant])) == turns
@@ -195,7 +198,7 @@ async def test_others_have_a_turn_after_some_hundred_frames(viewers: int, turns:
 
 
 def test_a_frame_is_counted_for_each_of_its_viewers() -> None:
-    """So are its bytes."""
+    """Its bytes are also counted for each of them."""
     before = sent("viewers")
     count_frames(Frame("viewers", b"{}"), 3, 10)
     assert [after - earlier for after, earlier in zip(sent("viewers"), before, strict=True)] == [3, 30]

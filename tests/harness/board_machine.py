@@ -165,7 +165,7 @@ class BoardMachine(StoreMachine):
 
     @rule(batch=entries, process=st.integers(0, 1))
     def add(self, batch: list[tuple[str, int, int | None, str, bytes | None]], process: int) -> None:
-        """Each entry is counted, or refused for the same reason as in the reference."""
+        """Add entries. The board counts each one, or refuses it for the same reason as the reference."""
         made = [self.entry(*parts) for parts in batch]
         added = self.run(self.ledgers[process].writer.add(made))
         assert dict(added.refused) == self.reference.add(made, self.now)
@@ -218,7 +218,7 @@ class BoardMachine(StoreMachine):
         seconds=st.one_of(st.none(), st.none(), st.integers(-60, 0)),
     )
     def correct(self, key: str, amounts: list[tuple[bool, int]], seconds: int | None) -> None:
-        """One or two administrators correct a score at once, as if one after the other. The past stays as it is."""
+        """Let one or two administrators correct a score at once, as if one after the other. The past stays as it is."""
         self.rotate_all(self.ledgers[0])
         now = self.reference.now(self.now)
         time = None if seconds is None or now is None else now + seconds * 1000
@@ -434,7 +434,7 @@ class BoardMachine(StoreMachine):
 
     @rule(size=st.integers(1, 4), process=st.integers(0, 1))
     def settle(self, size: int, process: int) -> None:
-        """Once nothing is due, pages of any size match the reference in both directions."""
+        """Move on until nothing is due, and compare pages of any size with the reference, in both directions."""
         ledger = self.ledgers[process]
         self.rotate_all(ledger)
         self.compare(ledger, size)
@@ -476,7 +476,7 @@ class BoardMachine(StoreMachine):
             ]
 
     def walk(self, ledger: Ledger, size: int, period: int | None) -> list[object]:
-        """All records, forwards and backwards."""
+        """Read all records, forwards and backwards."""
         forth: list[Any] = []
         page = self.run(ledger.reader.read(size, period=period))
         count = page.rank_count

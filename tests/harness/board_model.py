@@ -175,7 +175,7 @@ class Reference:
         return event.slot < window.oldest(window.slot_at(now // 1000).start)
 
     def forget(self, key: str) -> None:
-        """Forget a member. Those who voted for it have voted."""
+        """Forget a member, but not that its voters have voted."""
         if self.other is not None:
             self.other.forget(key)
         self.placed = {place: number for place, number in self.placed.items() if place[1] != key}

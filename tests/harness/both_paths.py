@@ -82,7 +82,7 @@ class Both(NamedTuple):
         await self._common(sent, TRENDS)
 
     async def same_wait(self, sent: bytes) -> None:
-        """Both give the same answer to a wait, in their own time."""
+        """Check that both servers give the same answer to a wait, whenever they give it."""
         ours, plain = await asyncio.gather(*(answered(url, sent) for url in self))
         assert without_viewers(ours) == without_viewers(plain)
 
@@ -127,7 +127,7 @@ async def fill(client: httpx.AsyncClient) -> None:
 
 @asynccontextmanager
 async def both_servers(store: str, **changes: Any) -> AsyncIterator[Both]:
-    """Both servers, filled."""
+    """Yield both servers with the same events."""
     settings = fresh_settings(store, anonymous_admin=True, **changes)
     boards = parse_boards(BOARDS)
     with patch.object(baseline, "_LONGEST_WAIT", 0.5):

@@ -16,11 +16,7 @@ BARE: Final = {name: value for name, value in os.environ.items() if not name.sta
 
 
 def run_command(*words: str, **environment: str) -> CompletedProcess[str]:
-    """Run a command to its end, without a terminal, with these environment variables and no other `LIVE_` ones.
-
-    Logs are dropped, and an error that the command does not expect is raised. `live serve` must refuse to start. It
-    changes neither the logs nor the signals of this process.
-    """
+    """Run a command to its end, without a terminal. It sees these `LIVE_` variables, and no others."""
     unset = dict.fromkeys(name for name in os.environ if name.startswith("LIVE_"))
     umask = os.umask(UMASK)
     try:

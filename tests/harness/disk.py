@@ -31,7 +31,7 @@ class Disk:
         self._ballast = path / "ballast"
 
     def leave(self, room: int) -> None:
-        """Change its size so that it has this room, in bytes."""
+        """Change the size of the disk, so that this number of bytes is free."""
         now = os.statvfs(self.path)
         size = (now.f_blocks - now.f_bfree) * now.f_bsize + room
         command = ["mount", "-o", f"remount,size={size}", str(self.path)]
@@ -65,7 +65,7 @@ def small_disk(path: Path, size: str) -> Iterator[Disk]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Another process begins to write to a SQLite database, and does not finish."""
+    """Let another process begin to write to a SQLite database, and not finish."""
     command = [sys.executable, "-c", _HOLD, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

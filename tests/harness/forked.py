@@ -65,11 +65,7 @@ class ForkedProcess:
 
 
 def run_live(*words: str, environment: Mapping[str, str], timeout: float = 60) -> CompletedProcess[str]:
-    """Run a command to its end, without a terminal, with these environment variables only.
-
-    Raises:
-        TimeoutExpired: it takes longer than `timeout` seconds.
-    """
+    """Run a command to its end, without a terminal, with these environment variables and no others."""
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
         process = ForkedProcess(words, environment, Path.cwd(), out, err)

@@ -46,7 +46,7 @@ def simulated(script: Script[Any], clock: str, mutant: Mutant | None) -> Script[
 
 
 def simulated_scripts(store: str, clock: str, mutant: Mutant | None) -> Scripts:
-    """All scripts of a ledger on a clock that the test sets. The store compiles the mutant first."""
+    """Make all scripts of a ledger, on a clock that the test sets. The store compiles the mutant first."""
     scripts = Scripts(*(simulated(script, clock, mutant) for script in msgspec.structs.astuple(SCRIPTS)))
     if mutant is not None:
         compiled(store, getattr(scripts, mutant.script, None) or simulated(FORGET, clock, mutant))
@@ -120,7 +120,7 @@ class LedgerMachine(StoreMachine):
 
     @rule(batch=batches, process=st.integers(0, 1))
     def add(self, batch: Batch, process: int) -> None:
-        """Each entry gets the answer of the model, and accepted entries count."""
+        """Add entries. Each one gets the answer of the model, and accepted ones count."""
         entries = [
             make_entry(key, amount, None if offset is None else (self.now + offset) * 1000, identity)
             for key, amount, offset, identity in batch
@@ -190,7 +190,7 @@ class LedgerMachine(StoreMachine):
         return newest
 
     def known(self, identity: bytes | None, bucket: int) -> bool:
-        """Whether an identity is in this bucket or the previous one."""
+        """Return whether an identity is in this bucket or in the previous one."""
         return identity is not None and self.counted.get(identity, 0) >= bucket - DEDUPE
 
     def refusal(self, time: int | None, newest: int | None) -> str | None:
@@ -280,7 +280,7 @@ class LedgerMachine(StoreMachine):
 
     @rule(size=st.integers(1, 9))
     def settle(self, size: int) -> None:
-        """Once nothing is due, pages of any size match a plain count over the window."""
+        """Move on until nothing is due, and compare pages of any size with a plain count over the window."""
         self.rotate_all(0)
         expected = self.expected()
         walked: list[tuple[str, int]] = []

@@ -58,7 +58,7 @@ def compiled(store: str, script: Script[_R]) -> Script[_R]:
 
 @contextmanager
 def must_be_caught(mistake: str) -> Iterator[None]:
-    """Fail unless the body, which runs a mutant, ends with a failed assertion of a test. Other errors are raised."""
+    """Fail unless a test's assertion fails in the body, which runs a mutant. Other errors are raised."""
     try:
         with impatient():
             yield

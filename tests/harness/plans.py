@@ -42,7 +42,7 @@ def plan_on(board: Board, entries: Sequence[Entry], now: int) -> Plan:
 
 
 def amounts(made: Plan) -> dict[int, dict[str, int]]:
-    """What a plan adds to each slot."""
+    """Return what a plan adds to each slot."""
     return {start: group.amounts for start, group in made.slots.items()}
 
 

@@ -19,7 +19,7 @@ _USER: Final = "postgres"  # the server refuses to run as root
 
 
 def has_postgres() -> bool:
-    """Whether a server is installed that these tests may run."""
+    """Return whether PostgreSQL is installed and the tests may run it."""
     return (BINARIES / "postgres").exists() and (os.getuid() != 0 or _exists(_USER))
 
 

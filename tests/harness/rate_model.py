@@ -84,7 +84,7 @@ class Simulation:
         await self.go_on(0)
 
     def wait_of(self, process: int, producer: Principal) -> float:
-        """How many seconds a process will refuse a producer."""
+        """Return for how many seconds a process will refuse a producer."""
         account = self.processes[process]._accounts.get(producer.rate_key)
         return max(0.0, account.refused_until - self.now) if account else 0.0
 

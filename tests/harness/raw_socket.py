@@ -51,7 +51,7 @@ class RawSocket:
             return Opcode(first & 0x0F), await self.wire.reader.readexactly(length)
 
     async def ended(self) -> int:
-        """The server's close code, after other messages and pings."""
+        """Skip other messages and pings, and return the server's close code."""
         while (received := await self.receive())[0] is not Opcode.CLOSE:
             pass
         self.wire.writer.write(close())

@@ -86,7 +86,7 @@ async def serving(
 def server(
     store: str, *boards: Board, plain: bool = False, **changes: Any
 ) -> AbstractAsyncContextManager[httpx.AsyncClient]:
-    """The same with other settings; `changes` are settings."""
+    """Run a server with other settings; `changes` are settings."""
     return serving(fresh_settings(store, **changes), *boards, plain=plain)
 
 

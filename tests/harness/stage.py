@@ -62,7 +62,7 @@ class Stage:
         return response.status_code, response.json()["code"]
 
     async def page(self, board: str, **query: Any) -> BoardPage:
-        """One page of a board."""
+        """Return one page of a board."""
         return msgspec.json.decode(await self.get(f"/v1/boards/{board}", **query), type=BoardPage)
 
     async def rows(self, board: str, **query: Any) -> Rows:

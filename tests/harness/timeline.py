@@ -66,7 +66,7 @@ class RecordedBoard(Journaled):
         return Ledger(self.client, self.board, self.settings, with_clock(SCRIPTS, self.settings))
 
     async def drainer(self, folder: Path | None = None) -> Drainer:
-        """Another drainer."""
+        """Make another drainer of the same journal."""
         found = await super().drainer(folder)
         self.drainers.append(found)
         return found
@@ -118,7 +118,7 @@ class RecordedBoard(Journaled):
         return found
 
     async def in_one_pass(self, hours: list[int]) -> list[list[Row]]:
-        """The rankings at hours in one pass. Each record has the rank that it is said to have without the others."""
+        """Return the rankings at several hours, read in one pass. Check the ranks that single look-ups give."""
 
         def work(connection: Connection, _timeline: Timeline) -> list[list[Row]]:
             found = []

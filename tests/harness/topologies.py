@@ -25,7 +25,7 @@ _LONG: Final = 4  # times that a fault happens, above which a run is a long one
 
 
 class Server(StoreProcess):
-    """A server that others can reach over a port. Tests ask it over its socket."""
+    """A server with a port for other servers. Tests talk to it over its socket."""
 
     def __init__(self, binary: str, folder: Path, *options: str, certificate: Certificate | None = None) -> None:
         self.port = free_port()
@@ -77,7 +77,7 @@ class SentinelServer(Server):
         self._command = [binary, str(path), "--sentinel"]
 
     def watched(self) -> dict[bytes, bytes]:
-        """What it knows of the primary."""
+        """Return what the Sentinel knows of the primary."""
         reply = self.ask("SENTINEL", "MASTER", NAME)
         return dict(zip(reply[::2], reply[1::2], strict=True))
 
@@ -256,7 +256,7 @@ def secured(scheme: str, certificate: Certificate | None) -> tuple[str, str]:
 
 
 def replicas_of(times: int, *, least: int) -> int:
-    """How many replicas each primary of a Cluster has in a test: 2 in a long run, because nine servers start slowly."""
+    """Return how many replicas each primary of a Cluster has: 2 in a long run, because nine servers start slowly."""
     return 2 if times > _LONG else least
 
 
@@ -279,7 +279,7 @@ def plain_client(url: str) -> redis.Redis:
 
 
 def nodes(server: Server) -> list[str]:
-    """What a server of a Cluster knows of each."""
+    """Return what a server of a Cluster knows of each node."""
     text: str = server.ask("CLUSTER", "NODES").decode()
     return text.splitlines()
 

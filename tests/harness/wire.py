@@ -20,7 +20,7 @@ _WAIT: Final = 20.0
 
 
 def request(method: str, target: str, *fields: tuple[str, str], body: bytes = b"", version: str = "1.1") -> bytes:
-    """A request with exactly these fields after `Host`."""
+    """Make a request with `Host` and then exactly these fields."""
     lines = [
         f"{method} {target} HTTP/{version}",
         "Host: localhost",
@@ -79,7 +79,7 @@ class Wire:
         return [await self.answer() for _ in range(count)]
 
     async def rest(self) -> bytes:
-        """All bytes until the server closes."""
+        """Return all bytes until the server closes the connection."""
         async with asyncio.timeout(_WAIT):
             try:
                 return _DATE.sub(b"", await self.reader.read())

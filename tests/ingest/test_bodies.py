@@ -114,13 +114,13 @@ async def test_a_missing_type_is_refused(client: httpx.AsyncClient) -> None:
 
 @pytest.mark.parametrize("encoding", ["br", "deflate", "zstd", "compress", "gzip, gzip", "gzip,identity", "x"])
 async def test_an_unknown_encoding_is_refused(client: httpx.AsyncClient, encoding: str) -> None:
-    """Only gzip is decompressed, and only once."""
+    """The server decompresses only gzip, and only once."""
     await expect_refused(client, EVENT, {**JSON, "Content-Encoding": encoding}, "unsupported_media_type", ENCODING)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "GZIP", "gZip"])
 async def test_gzip_is_decompressed(client: httpx.AsyncClient, encoding: str) -> None:
-    """It may come in one piece, in chunks, or as several members in a row."""
+    """The compressed body may come in one piece, in chunks, or as several gzip members in a row."""
     headers = {**JSON, "Content-Encoding": encoding}
     await expect_counted(client, gzip.compress(EVENT), headers)
     await expect_counted(client, chunks(gzip.compress(EVENT), 3), headers)
@@ -155,7 +155,7 @@ async def test_a_compressed_body_is_validated_like_any_other(client: httpx.Async
 
 
 async def test_a_body_of_exactly_the_limit_is_accepted(client: httpx.AsyncClient) -> None:
-    """It may have a Content-Length, come in chunks, or be compressed."""
+    """The body may have a Content-Length, come in chunks, or be compressed."""
     await expect_counted(client, padded(MOST), JSON)
     await expect_counted(client, chunks(padded(MOST)), JSON)
     await expect_counted(client, gzip.compress(padded(MOST)), GZIP)
@@ -164,7 +164,7 @@ async def test_a_body_of_exactly_the_limit_is_accepted(client: httpx.AsyncClient
 
 
 async def test_a_body_one_byte_over_the_limit_is_refused(client: httpx.AsyncClient) -> None:
-    """This holds for each form. A client that is still sending receives the answer too."""
+    """All these forms are refused. A client that is still sending receives the answer too."""
     compressed = gzip.compress(padded(MOST)) + gzip.compress(b" ")
     for body, headers in (
         (padded(MOST + 1), JSON),

@@ -83,7 +83,7 @@ async def test_every_format_is_charged_by_its_events(valkey_url: str, variant: s
 
 @pytest.mark.parametrize("variant", EVENTS)
 async def test_one_event_is_charged_as_one(valkey_url: str, variant: str) -> None:
-    """As an object, as a line, and as a CloudEvent in each mode."""
+    """The event may be an object, a line, or a CloudEvent in each mode."""
     event = EVENTS[variant](1)
     cloud = as_cloudevent(event, 1)
     names = {f"ce-{name}": str(value).encode() for name, value in cloud.items() if name not in {"data", "subject"}}
@@ -146,7 +146,7 @@ async def test_other_charges_are_caught(valkey_url: str) -> None:
 
 
 async def test_a_body_counts_once_towards_the_rate_of_each_prefix(valkey_url: str) -> None:
-    """With the events of all boards that have the prefix. Other limits of a prefix do not matter."""
+    """The charge is the events of all boards with the prefix. Other limits of the prefix do not matter."""
     names = ("acme-a", "acme-b", "beta-a", "free-a")
     text = '[limits."acme-*"]\nrate = 9\n[limits."beta-*"]\nrate = 9\n[limits."free-*"]\nboards = 9\n'
     boards = parse_boards(text + "".join(f'[[board]]\nid = "{name}"\n' for name in names))

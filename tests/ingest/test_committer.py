@@ -77,7 +77,7 @@ async def test_waiting_requests_share_a_call(valkey_url: str) -> None:
 
 
 async def test_a_batch_has_whole_requests(valkey_url: str) -> None:
-    """It has as many as fit into the batch size, in order and not split."""
+    """A batch has as many requests as fit into the batch size, in order, and splits none."""
     bench = Bench(valkey_url, batch_size=10)
     requests = bench.send(*[likes(*"abcd") for _ in range(5)], likes("e"), likes("f"))
     await waiting(*requests)
@@ -87,7 +87,7 @@ async def test_a_batch_has_whole_requests(valkey_url: str) -> None:
 
 
 async def test_a_request_larger_than_a_batch_is_committed_alone(valkey_url: str) -> None:
-    """It takes its own call."""
+    """Such a request takes a call of its own."""
     bench = Bench(valkey_url, batch_size=2)
     requests = bench.send(likes("a"), likes(*"bcde"), likes("f"))
     await waiting(*requests)
@@ -96,7 +96,7 @@ async def test_a_request_larger_than_a_batch_is_committed_alone(valkey_url: str)
 
 
 async def test_the_largest_batch_is_one_call(valkey_url: str) -> None:
-    """As many events as the settings allow in one body, each for another member, take a single script call."""
+    """The body has as many events as settings allow, each for another member. They take a single script call."""
     bench = Bench(valkey_url, max_events=3000, batch_size=3000)
     async with bench.running():
         committed = await bench.committer.commit(likes(*(f"k{i}" for i in range(3000))))
@@ -105,7 +105,7 @@ async def test_the_largest_batch_is_one_call(valkey_url: str) -> None:
 
 
 async def test_each_request_gets_its_own_refusals(valkey_url: str) -> None:
-    """Their indexes are those within the request. A request that counted nothing has no offset."""
+    """The indexes are those within the request. A request that counted nothing has no offset."""
     bench = Bench(valkey_url, rolling_board(clock="event"))
     day = 24 * HOUR * 1000
     requests = bench.send(
@@ -160,7 +160,7 @@ async def test_a_score_near_the_end_of_its_range_is_logged_once(valkey_url: str)
 
 
 async def test_empty_requests_are_answered(valkey_url: str) -> None:
-    """They do not delay others."""
+    """Empty requests do not delay others."""
     bench = Bench(valkey_url)
     requests = bench.send([], likes("a"))
     await waiting(*requests)
@@ -170,7 +170,7 @@ async def test_empty_requests_are_answered(valkey_url: str) -> None:
 
 
 async def test_a_cancelled_request_does_not_affect_others(valkey_url: str) -> None:
-    """It neither stops the batch nor loses the results of others."""
+    """The batch goes on, and the other requests get their results."""
     bench = Bench(valkey_url)
     requests = bench.send(likes("a"), likes("gone"), likes("b"))
     await waiting(*requests)
@@ -196,7 +196,7 @@ async def test_too_many_waiting_events_are_refused(valkey_url: str) -> None:
 
 
 async def test_an_unavailable_store_rejects_all_waiting_requests() -> None:
-    """It rejects all later ones too."""
+    """Later requests are rejected too, while the store is unavailable."""
     bench = Bench("unix:///nowhere/valkey.sock", write_deadline=Duration(0.1))
     requests = bench.send(*[likes("a")] * 20)
     await waiting(*requests)
@@ -343,12 +343,12 @@ async def test_a_group_commit_delay_ends_with_its_batch(valkey_url: str) -> None
 
 
 async def waits_for(bench: Bench, wanted: int) -> bool:
-    """Whether the next batch starts at this number of shares."""
+    """Return whether the next batch starts when it has this number of shares."""
     return bench.committer._wanted == wanted
 
 
 async def test_a_retired_committer_leaves_no_timer(valkey_url: str) -> None:
-    """It may be retired during a group-commit delay."""
+    """The committer may be retired during a group-commit delay."""
     bench = Bench(valkey_url, commit_delay=Duration(60))
     async with bench.running():
         requests = bench.send(*[likes("a")] * 5)

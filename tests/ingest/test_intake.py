@@ -26,7 +26,7 @@ WAYS = {"array": ("[%s]", JSON), "lines": ("%s\n", {"Content-Type": "application
 
 
 def at(**ahead: float) -> str:
-    """The current time by this machine's clock, plus an offset."""
+    """Return the current time by this machine's clock, plus an offset."""
     return (datetime.now(UTC) + timedelta(**ahead)).isoformat()
 
 
@@ -61,7 +61,7 @@ async def test_one_plain_like_is_answered_like_any_other_body(valkey_url: str, w
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_an_id_is_the_same_on_every_path(valkey_url: str, way: str) -> None:
-    """An event counted on the fast path is a duplicate on the others, and vice versa."""
+    """An event that counted on the fast path is a duplicate on the other paths, and the other way round."""
     async with serving(fresh_settings(valkey_url), POSTS) as client:
         for first, second in ((None, way), (way, None)):
             for source in ("", ',"source":"s"', ',"source":"é"'):
@@ -71,7 +71,7 @@ async def test_an_id_is_the_same_on_every_path(valkey_url: str, way: str) -> Non
 
 
 async def test_a_producer_of_refused_events_does_not_ask_each_time(valkey_url: str) -> None:
-    """The kinds of its events were refused a moment ago. New boards, and other kinds, make the server ask again."""
+    """The server remembers that it just refused this kind of event. Only new boards or other kinds make it ask."""
     async with serving(fresh_settings(valkey_url), POSTS) as client:
         asked = 0
         add = _Refused.add

@@ -83,7 +83,7 @@ async def test_refusals_are_part_of_the_answer(settings: Settings) -> None:
 
 @pytest.mark.slow
 async def test_twenty_concurrent_requests_count_once(settings: Settings) -> None:
-    """They go to two servers, with and without event ids, and all get the same bytes."""
+    """Requests with and without event ids go to two servers, and all responses have the same bytes."""
     body = b'[{"key":"a"},{"key":"b","id":"1"},{"key":"c"}]'
     async with serving(settings) as first, serving(settings) as second:
         answers = await asyncio.gather(*(send(client, "k", body) for client in (first, second) * 10))
@@ -110,7 +110,7 @@ async def test_a_process_that_dies_before_it_stores_the_answer(
 
 
 async def test_another_body_is_refused(settings: Settings, store: Store) -> None:
-    """Both after and before the first body is answered. The key stays with the first body."""
+    """It is refused before and after the first body is answered. The key stays with the first body."""
     async with serving(settings) as client:
         first = await send(client, "k")
         for body in (b'{"key":"b"}', b'{ "key":"a"}', b'[{"key":"a"}]'):
@@ -138,7 +138,7 @@ async def test_an_event_in_headers_is_part_of_the_body(settings: Settings) -> No
     "key", ["", '""', '"a', 'a"', "a b", '"a b"', "a" * 256, f'"{"a" * 256}"', '"a"b', '"a"; b=c', "é", "a\\b", "a\tb"]
 )
 async def test_a_malformed_idempotency_key_is_refused(settings: Settings, store: Store, key: str) -> None:
-    """It must be one string of 1 to 255 visible characters. Nothing of the body is counted."""
+    """A key must be one string of 1 to 255 visible characters. Otherwise nothing of the body counts."""
     async with serving(settings) as client:
         response = await send(client, key.encode())
         assert (response.status_code, response.json()["code"]) == (400, "idempotency_key_invalid")
@@ -191,7 +191,7 @@ async def test_idempotency_keys_belong_to_a_producer(settings: Settings) -> None
 async def test_an_invalid_body_does_not_use_up_its_idempotency_key(
     settings: Settings, store: Store, body: bytes, media_type: str, encoding: str
 ) -> None:
-    """It is refused as it is without a key, and the corrected body counts with the same key."""
+    """The refusal is as without a key. Afterwards, the corrected body counts with the same key."""
     async with serving(msgspec.structs.replace(settings, max_events=10, max_body=1000)) as client:
         headers = {"Content-Encoding": encoding} if encoding else {}
         for _ in range(2):
@@ -212,7 +212,7 @@ async def test_the_compressed_body_is_compared(settings: Settings) -> None:
 
 @pytest.mark.slow
 async def test_an_unavailable_board_is_fed_on_a_retry(settings: Settings, store: Store) -> None:
-    """Only a complete answer is stored."""
+    """Only a complete answer is stored, so the retry is not answered from the store."""
     writers = Keys(settings.key_prefix, "news").writers
     async with serving(settings, POSTS, NEWS) as client:
         await send(client, "first")

@@ -140,12 +140,12 @@ def _unavailable(answer: Any) -> None:
 
 
 async def test_an_event_of_the_server_itself_counts(intake: Intake) -> None:
-    """It needs no body."""
+    """Such an event needs no body."""
     assert await intake.count(ME, IncomingEvent(key="a")) == Answer(1, 0, (), {"posts": 1})
 
 
 async def test_a_body_in_pieces_is_collected_up_to_the_limit(intake: Intake) -> None:
-    """One byte more is refused."""
+    """One byte over the limit is refused."""
 
     async def pieces(*sizes: int) -> AsyncIterator[bytes]:
         for size in sizes:

@@ -104,7 +104,7 @@ def test_careless_identities_are_caught(make: type[Identities]) -> None:
 
 @pytest.mark.slow
 async def test_an_id_counts_once_over_bodies_and_restarts(valkey_url: str) -> None:
-    """It is repeated in one body, in the next, on another server, and after a restart, with other content."""
+    """The id is repeated with other content in one body, in the next, on another server and after a restart."""
     settings = fresh_settings(valkey_url)
     async with serving(settings) as first, serving(settings) as second:
         like = {"key": "a", "id": "1", "source": "s"}
@@ -123,7 +123,7 @@ def now(**ahead: float) -> str:
 
 
 async def test_ids_are_scoped_to_their_source(valkey_url: str) -> None:
-    """The same id with another source or none is another event; so is the same text split differently."""
+    """An id with another source, or none, is another event. So is the same text with another split of source and id."""
     async with serving(fresh_settings(valkey_url)) as client:
         pairs = [("s", "1"), ("t", "1"), (None, "1"), ("s1", "1"), ("s", "11"), ("1:s", "1"), ("s", "1:1"), ("S", "1")]
         events = [{"key": "a", "id": id_, **({} if source is None else {"source": source})} for source, id_ in pairs]

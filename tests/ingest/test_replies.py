@@ -7,7 +7,7 @@ from live.ingest.replies import _LEAST_GZIPPED, Reply
 
 
 def test_only_successes_worth_a_packet_are_compressed() -> None:
-    """The compressed form has a weak tag, its own length, and the other fields of the plain one."""
+    """The compressed form has a weak tag and its own length. Its other fields are those of the plain form."""
     large, small = b"a" * _LEAST_GZIPPED, b"a" * (_LEAST_GZIPPED - 1)
     for plain in (Reply(200, b"text/plain", small), Reply(404, b"text/plain", large)):
         assert plain.gzipped is plain
@@ -25,7 +25,7 @@ def test_only_successes_worth_a_packet_are_compressed() -> None:
 
 
 def test_the_memory_for_refused_kinds_is_bounded() -> None:
-    """As many as fit are kept. One more starts afresh, and long parts are not kept at all."""
+    """When the memory is full, it is emptied and starts again. Long names are not kept at all."""
     refused = _Refused()
     kinds = [(f"{number}", "like", "news") for number in range(_MOST_REFUSED)]
     refused.add({*kinds[:-1]})

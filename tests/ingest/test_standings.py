@@ -50,7 +50,7 @@ async def records(client: httpx.AsyncClient, *events: dict[str, Any]) -> list[di
 
 
 async def test_records_follow_the_events(valkey_url: str) -> None:
-    """One for each event on each board, with the position, in the order of the events; also for a single plain like."""
+    """Each event, even a plain like, has a record for each board with its position. The records are in order."""
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
         await client.post("/v1/events", json=[{"key": "a", "amount": 5}, {"key": "b", "amount": 2}])
         found = await records(client, {"key": "b", "amount": 9}, {"key": "c"}, {"key": "b", "amount": -11})
@@ -75,7 +75,7 @@ async def test_records_follow_the_events(valkey_url: str) -> None:
 
 
 async def test_a_new_best_is_known(valkey_url: str) -> None:
-    """Within a body each event is compared with those before it; the first of a member is one; a tie is none."""
+    """Each event is compared with those before it in the body. A member's first value is a new best, a tie is not."""
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
 
         async def bests(*amounts: tuple[str, int]) -> list[bool]:
@@ -92,7 +92,7 @@ async def test_a_new_best_is_known(valkey_url: str) -> None:
 
 
 async def test_the_rank_is_that_of_the_period_of_the_event(valkey_url: str) -> None:
-    """A late event has its own period; the best of one period is none of another. Less is better here."""
+    """A late event gets the rank in its own period. A best of one period is none of another. Less is better here."""
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
 
         async def lap(key: str, seconds: int, day: int, **more: str) -> tuple[Any, ...]:
@@ -109,7 +109,7 @@ async def test_the_rank_is_that_of_the_period_of_the_event(valkey_url: str) -> N
 
 
 async def test_only_events_that_count_have_records(valkey_url: str) -> None:
-    """Not refused ones; a repeated request with an `Idempotency-Key` has the same bytes."""
+    """Refused events have none. A repeated request with an `Idempotency-Key` gets the same bytes."""
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
         assert await records(client, {"key": "a", "type": "none"}, {"key": ""}) == []
         once = {"Idempotency-Key": "k"}
@@ -136,7 +136,7 @@ async def test_what_a_producer_may_not_read_has_no_record(valkey_url: str) -> No
 
 
 async def test_bests_are_exact_under_load(valkey_url: str) -> None:
-    """Of many requests at once, no two with a new best have the same amount, and one has the best of all."""
+    """Among many concurrent requests, no two new bests have the same amount, and one is the best of all."""
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
 
         async def run(amount: int) -> tuple[int, int, int] | None:

@@ -57,13 +57,13 @@ def codes(answer: dict[str, Any]) -> list[str]:
 
 
 async def counts(client: httpx.AsyncClient, board: str) -> int:
-    """How many members are on a board."""
+    """Return how many members are on a board."""
     count: int = (await client.get(f"/v1/boards/{board}")).json()["rank_count"]
     return count
 
 
 async def test_nothing_counts_if_one_event_is_refused(valkey_url: str) -> None:
-    """Whoever refuses it: the decoder, the routing, the plan or the script. Otherwise everything counts."""
+    """The decoder, the routing, the plan or the script may refuse it. Without a refusal, everything counts."""
     good = {"key": "a"}
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
         for bad, code in (
@@ -96,7 +96,7 @@ async def test_nothing_counts_if_one_event_is_refused(valkey_url: str) -> None:
 
 
 async def test_a_duplicate_is_no_refusal(valkey_url: str) -> None:
-    """Not even one that would be late by now. A repeated id within a refused body does not count by the back door."""
+    """A duplicate that would now be late is none either. A refused body counts nothing, not even a repeated id."""
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
         events: list[dict[str, Any]] = [{"key": "a", "id": "1"}, {"key": "b", "id": "2"}]
         assert (await strictly(client, *events))[0] == 200
@@ -131,7 +131,7 @@ async def test_each_of_several_boards_counts_all_or_none(valkey_url: str) -> Non
 
 
 async def test_a_refused_request_is_not_stored(valkey_url: str) -> None:
-    """Its `Idempotency-Key` can be used again, and the events count once."""
+    """The client can use its `Idempotency-Key` again, and the events then count once."""
     async with server(valkey_url, *parse_boards(BOARDS), anonymous_admin=True) as client:
         await client.put("/v1/boards/open", json={"types": ["visit"], "frozen": True})
         event, once = {"key": "a", "type": "visit"}, {"Idempotency-Key": "k"}
@@ -172,7 +172,7 @@ async def count_at_random(store: str, seed: int) -> None:
 
 
 async def test_accepted_strict_bodies_are_what_a_board_holds(valkey_url: str) -> None:
-    """After random bodies; and the test notices a writer that withholds nothing."""
+    """The bodies are random. A mutant that withholds nothing is noticed."""
     await count_at_random(valkey_url, 1)
     with must_be_caught("nothing is withheld"), replaced(writer, "withheld_by", lambda *_: frozenset()):
         await count_at_random(valkey_url, 2)
@@ -180,14 +180,14 @@ async def test_accepted_strict_bodies_are_what_a_board_holds(valkey_url: str) ->
 
 @pytest.mark.parametrize("prefer", ["handling=lenient", "strict", "handling=strictly", "xhandling=strict"])
 async def test_another_preference_is_not_strict(valkey_url: str, prefer: str) -> None:
-    """It is ignored, as RFC 7240 says."""
+    """The server ignores preferences that it does not know, as RFC 7240 says."""
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
         answer = await client.post("/v1/events", json=[{"key": "a"}, {"key": ""}], headers={"Prefer": prefer})
         assert (answer.status_code, answer.json()["accepted"]) == (200, 1)
 
 
 async def test_a_best_needs_an_amount(valkey_url: str) -> None:
-    """So does a value that is set. The default, 1, would be a score that nobody has reached."""
+    """A value that is set needs one too. The default, 1, would be a score that nobody has reached."""
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
         answer = await client.post("/v1/events", json=[{"key": "a", "type": "run"}])
         assert codes(answer.json()) == ["amount_required"]

@@ -169,7 +169,7 @@ async def test_a_compressed_body_is_charged_for_its_content(valkey_url: str) -> 
 
 
 async def test_rejected_elements_are_charged(valkey_url: str) -> None:
-    """Each counts towards the rate like an event."""
+    """A rejected element counts towards the rate like an event."""
     settings = fresh_settings(valkey_url, rate=100, burst=1500, max_events=1000)
     async with serving(settings) as client:
         codes = [(await client.post("/v1/events", json=[1] * 900)).status_code for _ in range(4)]

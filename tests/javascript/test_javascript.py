@@ -82,7 +82,7 @@ def test_the_logic_is_correct(tmp_path: Path) -> None:
 
 
 def test_the_pages_import_only_the_entry_points() -> None:
-    """Everything that they need, others can use too."""
+    """So everything that the pages need is open to other users too."""
     public = {f"./client/{name}" for name in CLIENT}
     for script in (ROOT / "static").glob("*.js"):
         used = set(re.findall(r'from "(\./client/[^"]+)"', script.read_text(encoding="utf-8")))
@@ -93,7 +93,7 @@ def test_the_pages_import_only_the_entry_points() -> None:
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_the_schedules_detect_a_mistake(mistake: str, tmp_path: Path) -> None:
-    """In one of them, a client with a mistake has another state than the server."""
+    """A client with a mistake ends with another state than the server in at least one schedule."""
     name, right, wrong = MISTAKES[mistake]
     tests = copied(tmp_path)
     script = tmp_path / "static" / "client" / name
@@ -120,7 +120,7 @@ def test_the_served_client_works(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 async def test_the_client_agrees_with_a_real_server(valkey_url: str, tmp_path: Path) -> None:
-    """It uses a WebSocket, an event stream and long polling."""
+    """The client uses a WebSocket, an event stream and long polling."""
     copied(tmp_path)
     shutil.copy(Path(__file__).parent / "server.mjs", tmp_path)
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:

@@ -65,7 +65,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What packing needs of the checkout. So runs at the same time do not see the files of each other."""
+    """Copy what packing needs of the checkout, so that concurrent runs do not see each other's files."""
     folder = tmp_path_factory.mktemp("checkout")
     shutil.copytree(ROOT / "static" / "client", folder / "static" / "client")
     (folder / "tests" / "tools").mkdir(parents=True)
@@ -101,7 +101,10 @@ def run(command: list[str], folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def said(project: Path) -> list[str]:
-    """What TypeScript says about right and wrong files of the project, in one run: it reads all libraries each time."""
+    """Return what TypeScript says about right and wrong files.
+
+    One run checks all, because each run reads all libraries.
+    """
     files = {"good.ts": CONSUMER, "bad.ts": CONSUMER.replace("limit: 5", 'limit: "5"')}
     if REACT.exists():
         files |= {"good.tsx": COMPONENT, "bad.tsx": COMPONENT.replace('"dark"', '"red"')}
@@ -113,7 +116,7 @@ def said(project: Path) -> list[str]:
 
 
 def test_the_package_contains_its_exports(project: Path) -> None:
-    """Each entry point with its types, the words, the licence, and no tests. Its version is that of the server."""
+    """It has each entry point with its types, the words and the licence, but no tests. It has the server's version."""
     package = project / "node_modules" / "live-board"
     manifest = json.loads((package / "package.json").read_text())
     assert manifest["version"] == re.sub(r"\.(dev|rc)", r"-\1.", __version__)  # as npm writes it
@@ -134,12 +137,12 @@ def test_the_types_are_exact(said: list[str]) -> None:
 
 @pytest.mark.skipif(not REACT.exists(), reason="the types of React are not installed")
 def test_react_knows_the_element(said: list[str]) -> None:
-    """JSX takes its attributes, and no others."""
+    """JSX accepts the attributes of the element, and no others."""
     assert [line.partition(",")[0] for line in said if "tsx" in line] == ["bad.tsx(5"]
 
 
 def test_each_entry_can_be_imported_on_a_server(project: Path) -> None:
-    """There, without a document, the core works, and the hook of React renders no records."""
+    """Without a document, the core works, and the React hook renders no records."""
     script = """
         import { createElement } from "react";
         import { renderToString } from "react-dom/server";

@@ -64,7 +64,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.mark.skipif(not has_postgres(), reason="needs a PostgreSQL server: apt-get install postgresql")
 async def test_the_settings_of_postgres_are_read(tmp_path: Path, postgres: Postgres) -> None:
-    """Those of the server, and those of the connection."""
+    """Both the server and the connection have settings."""
 
     async def names(url: str) -> list[str]:
         database = open_journal(fresh_settings("", journal=url, data_dir=tmp_path), writes=False)
@@ -119,7 +119,7 @@ async def replicas_are_named(url: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("server", ["valkey", "redis"])
 async def test_a_replica_is_a_reason_for_a_warning(tmp_path: Path, server: str) -> None:
-    """It copies what was acknowledged a moment later."""
+    """A replica lags behind what was acknowledged."""
     if server == "redis" and REDIS_SERVER is None:
         pytest.skip("redis-server is not installed")
     binary = valkey(tmp_path).binary if server == "valkey" else str(REDIS_SERVER)
@@ -129,7 +129,7 @@ async def test_a_replica_is_a_reason_for_a_warning(tmp_path: Path, server: str) 
 
 @pytest.mark.mutant
 async def test_a_server_that_ignores_replicas_is_detected(tmp_path: Path) -> None:
-    """It would say nothing."""
+    """The mutant does not warn."""
     right = live.store.connection.client.Store.each
 
     async def alone(client: Store, *words: Any, replicas: bool = False) -> list[tuple[str, Any]]:
@@ -168,7 +168,7 @@ def journal_status(settings: Any) -> list[str]:
 
 @pytest.mark.slow
 async def test_the_command_gives_the_warnings(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Also while the store is away."""
+    """It gives them even while the store is away."""
     settings = fresh_settings(own_store.url, journal="sqlite", data_dir=tmp_path / "data")
     with Database("sqlite", settings.data_dir, settings.key_prefix, writes=True) as database:
         assert database.take_now()
@@ -183,7 +183,7 @@ async def test_the_command_gives_the_warnings(own_store: StoreProcess, tmp_path:
 
 
 def test_compacting_gives_the_disk_its_space_back(tmp_path: Path) -> None:
-    """What was deleted is in no file any more."""
+    """Afterwards, no file contains the deleted data."""
     with Database("sqlite", tmp_path, "live", writes=True) as database:
         assert database.take_now()
 
@@ -202,7 +202,7 @@ def test_compacting_gives_the_disk_its_space_back(tmp_path: Path) -> None:
 
 
 async def test_who_reads_a_journal_can_not_change_it(valkey_url: str, tmp_path: Path) -> None:
-    """It has to exist: reading makes none."""
+    """Reading does not create a missing journal."""
     async with journaled(valkey_url, tmp_path) as board:
         settings = board.settings
         with pytest.raises(SetupError, match="LIVE_JOURNAL is off"):

@@ -68,7 +68,7 @@ async def unannounced(*_: Any) -> AsyncIterator[None]:
 
 @pytest.mark.mutant
 async def test_a_journal_that_is_not_announced_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """Nobody looks at it until the next sweep."""
+    """In the mutant, no drainer looks at the journal until the next sweep."""
     async with journaled(valkey_url, tmp_path) as board:
         with must_be_caught("no announcement"), replaced(live.store.board.manage.lifecycle, "announced", unannounced):
             await make_and_make_again(board)
@@ -132,14 +132,14 @@ async def rebuild_a_part(board: Journaled) -> None:
 
 
 async def test_a_union_keeps_a_part_that_is_rebuilt(valkey_url: str, tmp_path: Path) -> None:
-    """It would ignore a board with another epoch."""
+    """The rebuilt part has a new epoch. The union must not ignore it for that."""
     async with journaled(valkey_url, tmp_path) as board:
         await rebuild_a_part(board)
 
 
 @pytest.mark.mutant
 async def test_a_forgotten_union_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """Its definition has the epoch that the part had before."""
+    """In the mutant, the union's definition keeps the part's old epoch."""
 
     async def none(*_: Any) -> dict[str, str]:
         return {}
@@ -150,14 +150,14 @@ async def test_a_forgotten_union_is_detected(valkey_url: str, tmp_path: Path) ->
 
 
 async def test_a_board_that_is_only_defined_is_rebuilt(valkey_url: str, tmp_path: Path) -> None:
-    """Its definition gets the new epoch."""
+    """The board's definition gets the new epoch."""
     async with journaled(valkey_url, tmp_path) as board:
         await rebuild_without_a_timeline(board)
 
 
 @pytest.mark.mutant
 async def test_a_dropped_definition_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """Only boards with entries are rebuilt."""
+    """The mutant rebuilds only boards with entries."""
 
     async def with_entries(_: Any, begun: Timeline, newest: Any, *given: Any) -> Any:
         assert begun.size == len(given) - 2 == 0

@@ -40,14 +40,14 @@ def test_a_list_is_read_with_its_boards(journal: Database, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("replace", [False, True])
 def test_digests_of_another_key_replace_the_list_or_are_left_out(journal: Database, *, replace: bool) -> None:
-    """Nobody could tell with two keys which digests are whose."""
+    """In a list with two keys, nobody could tell which key a digest belongs to."""
     other, before = ErasedList(b"another key", [OTHER]), journal.work(key_of)
     journal.work(lambda connection: import_list(connection, other, replace=replace))
     assert (journal.work(key_of), rows_in(journal)) == ((other.key, [OTHER]) if replace else (before, [OWN]))
 
 
 def test_digests_of_the_same_key_are_added_once(journal: Database) -> None:
-    """Also when the list is merged again."""
+    """Merging a list again adds nothing."""
     found = ErasedList(journal.work(key_of) or b"", [OWN, OTHER])
     for _ in range(2):
         journal.work(lambda connection: import_list(connection, found, replace=True))

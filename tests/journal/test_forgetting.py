@@ -17,7 +17,7 @@ def without_b(kind: str, body: object) -> Any:
 
 
 def test_every_other_event_of_a_batch_keeps_its_place() -> None:
-    """Also in the share of each producer, and in the list of events. What names the member goes."""
+    """The share of each producer and the list of events keep their order. Only what names the member goes."""
     groups = [
         {"members": ["a"], "amounts": [1]},
         {
@@ -62,12 +62,12 @@ def test_every_other_event_of_a_batch_keeps_its_place() -> None:
     ],
 )  # fmt: skip
 def test_an_entry_names_no_erased_member(kind: str, body: object, expected: object) -> None:
-    """None if it did not name one."""
+    """An entry that does not name the member stays unchanged."""
     assert without_b(kind, body) == expected
 
 
 def test_a_board_is_adopted_without_the_member() -> None:
-    """Its slots, rankings, contestants, hidden members and events are a flat list each."""
+    """The member leaves the flat lists of slots, rankings, contestants, hidden members and events."""
     logged = ["\0" * 8 + f"{amount} {member}" for member, amount in (("a", 1), ("b", 2))]
     held = {
         "slots": [["0", ["a", "1", "b", "2"]], ["60", ["b", "3"]]],

@@ -106,7 +106,7 @@ class Sliding:
         return self.folded.ranking(BOARD, int((NOON + seconds) * 1000))
 
     async def rebuild(self) -> None:
-        """Write the board from the journal into other store keys, and continue there."""
+        """Write the board from the journal into other store keys, and read those from now on."""
         await self.folded.read()
         self.lives += 1
         restore = self.on_clock(live.store.board.manage.restore.RESTORE)
@@ -220,7 +220,7 @@ async def test_reconcile_knows_what_left_before_another_entry_follows(valkey_url
 
 
 async def test_a_board_of_an_older_version_names_what_has_left(valkey_url: str, tmp_path: Path) -> None:
-    """Its state does not say it. The first event does, by what the log still holds."""
+    """Its state does not name them. The first event does so, from what the log still holds."""
     async with sliding(valkey_url, tmp_path) as board:
         await leave_and_go_back(board)
         await board.made.client.hdel(board.folded.keys.meta, "left")

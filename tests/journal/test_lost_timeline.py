@@ -191,7 +191,7 @@ async def test_a_store_that_goes_back_leaves_the_journal_readable(own_store: Sto
 
 
 async def test_a_lost_board_can_be_rebuilt_from_its_journal(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The other side of the decision: the store gets back what SQL has, under a new epoch."""
+    """Instead of accepting the loss, an operator gives the store back what SQL has, under a new epoch."""
     with served(own_store, tmp_path) as live:
         await go_back(live)
         await eventually(lambda: is_lost(live), 30)
@@ -210,7 +210,7 @@ async def test_a_lost_board_can_be_rebuilt_from_its_journal(own_store: StoreProc
 
 
 async def test_an_emptied_store_leaves_the_past(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Nothing continues after the loss. It is recorded, and the past before it can be read."""
+    """After the loss, the board stops. The loss is recorded, and the past before it can be read."""
     with served(own_store, tmp_path) as live:
         await asyncio.to_thread(live.like, "a", 5)
         await live.drained()
@@ -231,7 +231,7 @@ async def test_an_emptied_store_leaves_the_past(own_store: StoreProcess, tmp_pat
 
 
 async def test_a_board_without_events_can_be_read_and_restored(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Its past, its export and its comparison work at once, and it survives the loss of the store."""
+    """The board's past, export and comparison work at once, and it survives the loss of the store."""
     with served(own_store, tmp_path) as live:
         key = live.said("keys", "add", "ann", "--verbs", "admin")["key"]
         put = partial(httpx.put, headers={"Authorization": f"Bearer {key}"}, json={"source": ["none"]}, timeout=30)

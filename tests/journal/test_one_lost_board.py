@@ -68,13 +68,13 @@ class Far:
         await self.client.call(meta, "DEL", meta)
 
     async def waiting(self, board: str) -> int:
-        """How many entries of the journals of a board wait in the store."""
+        """Return how many entries of a board's journals wait in the store."""
         streams = [name async for name in self.client.names(f"{self.prefix}:{{{board}}}:journal:*")]
         return sum([await self.client.call(stream, "XLEN", stream) for stream in streams])
 
 
 class Load:
-    """Producers of a board: how many events were acknowledged, and of those that began after the loss."""
+    """Producers of a board, with the number of acknowledged events, in total and among those sent after the loss."""
 
     def __init__(self, client: httpx.AsyncClient, board: str) -> None:
         self.client, self.board = client, board
@@ -154,7 +154,7 @@ async def only_far_stops(client: httpx.AsyncClient, near: Load, other: Load, str
 
 
 async def drains(far: Far, near: Load) -> None:
-    """Check that the journal of the other board moves, after its load."""
+    """Check that the other board's journal still moves to SQL after load."""
 
     async def drained() -> bool:
         return not await far.waiting("near")
@@ -188,14 +188,14 @@ LOSSES: Final = pytest.mark.parametrize("lose", [Far.go_back, Far.lose_state], i
 
 @LOSSES
 async def test_one_lost_board_stops_alone(valkey_url: str, tmp_path: Path, lose: Lose) -> None:
-    """Nothing is acknowledged on top of what was lost, and the other board does not notice."""
+    """Nothing is acknowledged on top of the lost board, and the other board goes on."""
     await lose_under_load(valkey_url, tmp_path, lose)
 
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("mistake", ["for all", "in silence"])
 async def test_a_loss_of_the_wrong_extent_is_detected(valkey_url: str, tmp_path: Path, mistake: str) -> None:
-    """One mutant stops every board, and the other one stops none."""
+    """One mutant stops every board. Another mutant stops none."""
 
     def wrong(high_water: HighWater, reasons: Mapping[str, str]) -> None:
         if mistake == "for all" and reasons:
@@ -220,7 +220,7 @@ class Machine:
 
     @property
     def facts(self) -> Facts:
-        """What the data directory says."""
+        """Return the contents of the data directory."""
         path = self.settings.data_dir / f"witness-{self.settings.key_prefix}.json"
         return msgspec.json.decode(path.read_bytes(), type=Facts)
 
@@ -233,7 +233,7 @@ class Machine:
             yield client
 
     def lost(self) -> list[str]:
-        """What `live journal status` lists as lost."""
+        """Return the boards that `live journal status` lists as lost."""
         found: list[str] = json.loads(self.run("journal", "status", "--json").stdout)["lost"]
         return found
 
@@ -245,10 +245,7 @@ async def score(client: httpx.AsyncClient, board: str) -> int:
 
 
 async def lose_and_start_again(machine: Machine, far: Far, lose: Lose) -> tuple[Load, Load, int]:
-    """Lose a board under load, and start the server again, which serves the other one only.
-
-    Returns the producers, and what the store holds of the lost board.
-    """
+    """Lose a board under load, and start the server again. It then serves only the other board."""
     async with machine.client() as client:
         near, other = await begin(client, far)
         async with streaming(client, board="near") as stream, running(near):
@@ -285,7 +282,7 @@ async def lose_and_start_again(machine: Machine, far: Far, lose: Lose) -> tuple[
 async def test_a_server_starts_with_a_lost_board_until_an_operator_decides(
     own_store: StoreProcess, tmp_path: Path, lose: Lose, words: tuple[str, ...]
 ) -> None:
-    """The decision ends the loss of this board, and leaves the other one alone."""
+    """The decision ends the loss of this board, and does not touch the other one."""
     machine = Machine(own_store.url, tmp_path)
     far = Far(machine.settings, tmp_path)
     machine.server.start()

@@ -70,7 +70,7 @@ async def test_every_event_is_in_postgres_once(valkey_url: str, tmp_path: Path, 
 
 
 async def test_an_actor_is_erased_from_postgres(valkey_url: str, tmp_path: Path, postgres: Postgres) -> None:
-    """From every segment; what others did stays."""
+    """Every segment loses the actor's events, and keeps those of others."""
     board = Journaled(valkey_url, tmp_path, CONTEST, postgres.url)
     drainer = await board.drainer()
     for actor in (EVE, "joe"):
@@ -90,7 +90,7 @@ async def test_an_actor_is_erased_from_postgres(valkey_url: str, tmp_path: Path,
 
 
 async def test_one_process_writes_at_a_time(tmp_path: Path, postgres: Postgres) -> None:
-    """There is an advisory lock for each prefix of store keys."""
+    """Each prefix of store keys has an advisory lock."""
     first, second = (Database(postgres.url, tmp_path, "lock", writes=True) for _ in range(2))
     other = Database(postgres.url, tmp_path, "other", writes=True)
     assert await first.take()
@@ -229,7 +229,7 @@ async def lose_commits(
 async def test_a_connection_lost_at_a_commit_changes_nothing(
     valkey_url: str, tmp_path: Path, postgres: Postgres, chance: random.Random, effort: int
 ) -> None:
-    """It is unknown whether it was committed, so the drainer reads the position of SQL again."""
+    """Nobody knows whether the commit succeeded, so the drainer reads the position of SQL again."""
     await lose_commits(valkey_url, tmp_path, postgres, chance, 5 * effort)
 
 
@@ -237,7 +237,7 @@ async def test_a_connection_lost_at_a_commit_changes_nothing(
 async def test_a_server_killed_at_a_commit_changes_nothing(
     valkey_url: str, tmp_path: Path, postgres: Postgres, chance: random.Random, effort: int
 ) -> None:
-    """It may have to recover from its log."""
+    """PostgreSQL may have to recover from its log."""
     await lose_commits(valkey_url, tmp_path, postgres, chance, 3 * effort, kill=True)
 
 
@@ -270,14 +270,14 @@ async def test_a_blind_retry_is_detected(
 
 
 async def test_postgres_tells_the_past(valkey_url: str, tmp_path: Path, postgres: Postgres) -> None:
-    """It is the same as from SQLite."""
+    """PostgreSQL gives the same past as SQLite."""
     await past_is_exact(valkey_url, tmp_path, "rolling", 7, postgres.url)
 
 
 async def test_a_delayed_viewer_sees_what_happened_while_postgres_was_away(
     valkey_url: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It learns that the journal does not answer, and sees the board of then once it does."""
+    """The viewer learns that the journal is away. When it is back, the viewer sees the board of that time."""
     monkeypatch.setattr(subscription, "_LEAST_DELAY", 1)
     async with journaling(valkey_url, journal=postgres.url) as server, watching(server) as live:
         first = await server.post({"key": "mark"})

@@ -97,6 +97,6 @@ async def test_a_database_that_syncs_later_is_detected(tmp_path: Path, chance: r
 
 @pytest.mark.mutant
 async def test_a_store_that_syncs_later_is_detected(tmp_path: Path, chance: random.Random) -> None:
-    """It loses up to a second of events."""
+    """The mutant's store loses up to a second of events."""
     with must_be_caught("appendfsync everysec"):
         await power_cuts(tmp_path, chance, 3, appendfsync="everysec")

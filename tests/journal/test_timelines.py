@@ -103,7 +103,7 @@ async def lose_and_accept(board: Journaled, store: StoreProcess, folder: Path) -
 
 
 async def test_a_lost_board_stops_until_the_loss_is_accepted(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Then a new timeline begins, and the loss is recorded."""
+    """When an operator accepts the loss, it is recorded, and a new timeline begins."""
     async with journaled(own_store.url, tmp_path) as board:
         await lose_and_accept(board, own_store, tmp_path)
 
@@ -149,7 +149,7 @@ async def test_a_loss_that_never_ends_is_detected(own_store: StoreProcess, tmp_p
 
 
 async def compare_high_water(board: Journaled, store: StoreProcess, folder: Path) -> None:
-    """No process of this machine knew how far the board was. The drainer says that data was lost."""
+    """Let the store go back, and check that the drainer notices it by the offsets in SQL and stops only this board."""
     drainer = await go_back(board, store, folder)
     board.client.high_water.active = True
     await drainer.sweep()
@@ -162,7 +162,7 @@ async def compare_high_water(board: Journaled, store: StoreProcess, folder: Path
 async def test_after_a_loss_that_only_sql_knows_nothing_is_acknowledged(
     own_store: StoreProcess, tmp_path: Path
 ) -> None:
-    """For example after the data directory was replaced."""
+    """Only SQL knows it, for example, after the data directory was replaced."""
     async with journaled(own_store.url, tmp_path) as board:
         await compare_high_water(board, own_store, tmp_path)
 
@@ -180,7 +180,7 @@ async def test_a_drainer_that_keeps_a_loss_to_itself_is_detected(own_store: Stor
 async def test_a_journal_that_goes_on_after_a_loss_is_detected(
     own_store: StoreProcess, tmp_path: Path, mistake: str
 ) -> None:
-    """It treats SQL as the side that is behind, or does not say what the new epoch continues."""
+    """The mutants treat SQL as the side that is behind, or do not say what the new epoch continues."""
     async with journaled(own_store.url, tmp_path) as board:
         if mistake == "direction":
             wrong = replaced(live.journal.log.drainer, "went_back", lambda *_: False)
@@ -314,7 +314,7 @@ async def test_a_damaged_journal_is_noticed_and_can_begin_again(valkey_url: str,
 
 @pytest.mark.mutant
 async def test_a_backup_that_proves_nothing_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """It says that it is complete, and nobody can restore it."""
+    """The mutant's backup says that it is complete, but nobody can restore it."""
     async with journaled(valkey_url, tmp_path) as board:
         wrong = replaced(live.maintenance.backup, "contents_of", lambda *_: Snapshot())
         with must_be_caught("a backup that is not folded"), wrong:

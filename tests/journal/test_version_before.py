@@ -51,7 +51,7 @@ def put_journal(folder: Path) -> Path:
 
 
 def rows_of(path: Path) -> dict[str, int]:
-    """How many rows each table of the journal has."""
+    """Return how many rows each table of the journal has."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         return {name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in names}  # noqa: S608
@@ -65,7 +65,7 @@ async def scores(client: httpx.AsyncClient, board: str, **query: str) -> dict[st
 
 
 def journal_opens(folder: Path) -> None:
-    """A server that writes the journal drops the tables, and keeps every row of the others."""
+    """Check that a server that writes the journal drops old tables, and keeps every row of the others."""
     path = put_journal(folder)
     before = rows_of(path)
     assert all(before[name] for name in (*GONE, *KEPT))
@@ -114,7 +114,7 @@ async def server_continues(store: StoreProcess, folder: Path) -> None:
 
 
 async def test_a_server_continues_with_the_data_of_the_version_before(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Boards with choices that this version does not know run."""
+    """Boards run even if they have choices that this version does not know."""
     await server_continues(own_store, tmp_path)
 
 
@@ -126,7 +126,7 @@ async def test_choices_that_are_not_migrated_are_detected(own_store: StoreProces
 
 
 async def test_boards_of_the_version_before_are_rebuilt(own_store: StoreProcess, tmp_path: Path) -> None:
-    """From the definitions in the journal alone, which that version wrote too."""
+    """The journal alone has their definitions, because the version before wrote them too."""
     put_journal(tmp_path)
     settings = fresh_settings(own_store.url, key_prefix="before", data_dir=tmp_path, journal="sqlite")
     client = connect(own_store.url, settings)
@@ -165,7 +165,7 @@ def folded(path: Path, *, writes: bool, erased: bool) -> set[bytes]:
 
 
 def test_the_list_of_erased_actors_stays(tmp_path: Path) -> None:
-    """Its rows name no board: they are of every board."""
+    """Its rows name no board, because they are for every board."""
     keeps_the_list(tmp_path)
 
 

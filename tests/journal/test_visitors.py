@@ -50,7 +50,7 @@ async def is_restored(board: Journaled, wanted: Wanted) -> bool:
 
 @pytest.mark.parametrize("wanted", [Wanted(), Wanted(board="posts")], ids=["everything", "one board"])
 async def test_a_cookie_is_valid_after_a_rebuild(valkey_url: str, tmp_path: Path, wanted: Wanted) -> None:
-    """Also if boards are rebuilt one by one."""
+    """It is valid even if boards are rebuilt one by one."""
     async with journaled(valkey_url, tmp_path) as board:
         assert await is_restored(board, wanted)
         rows = await board.databases[0].run(
@@ -61,7 +61,7 @@ async def test_a_cookie_is_valid_after_a_rebuild(valkey_url: str, tmp_path: Path
 
 @pytest.mark.mutant
 async def test_a_journal_without_the_secret_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """After a rebuild, every visitor could like again."""
+    """In the mutant, every visitor could like again after a rebuild."""
     right = DefinitionLog._copy
 
     async def forgetful(log: DefinitionLog, kind: str, found: dict[str, str], version: int) -> None:
@@ -90,7 +90,7 @@ async def notices_a_change(url: str, deadline: float) -> None:
 
 
 async def test_a_process_notices_another_secret(valkey_url: str) -> None:
-    """Such as that of a journal, which was restored beside it."""
+    """The secret changes, for example, when a journal is restored while the process runs."""
     await notices_a_change(valkey_url, DEADLINE)
 
 
@@ -98,7 +98,7 @@ async def test_a_process_notices_another_secret(valkey_url: str) -> None:
 async def test_a_process_that_keeps_the_first_secret_is_detected(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would refuse the cookies of all other processes."""
+    """The mutant refuses the cookies of all other processes."""
     monkeypatch.setattr(visitors, "_FRESH", math.inf)
     with must_be_caught("a secret that is read once"):
         await notices_a_change(valkey_url, 2)

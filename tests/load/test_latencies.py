@@ -47,12 +47,12 @@ def test_quantiles_are_within_a_thousandth_of_the_measured_values(microseconds: 
 
 
 def test_no_times_have_no_quantiles() -> None:
-    """None, not zero."""
+    """The quantile is `None`, not zero."""
     assert quantiles([]) is None
 
 
 def test_an_objective_is_met_by_every_kind_of_viewer() -> None:
-    """If nothing was measured, it is missed."""
+    """Without measurements, the objective is missed."""
     objective = parse_objective("p99=1s")
     fast, slow = quantiles([0.5]), quantiles([1.5])
     assert fast is not None

@@ -97,7 +97,7 @@ def assert_freeze_shows(report: LoadReport) -> None:
 
 
 def test_rates_and_ramps_are_parsed() -> None:
-    """They are in likes per second."""
+    """Rates are in likes per second."""
     assert parse_rate("500") == (500, 500)
     assert parse_rate("0..2000.5") == (0, 2000.5)
     assert options("http://h", rate="10..20", duration="2s", batch=3).schedule == Schedule(
@@ -112,7 +112,7 @@ def test_a_server_below_a_path_is_watched_there() -> None:
 
 
 async def test_a_report_counts_what_the_server_counted(url: str) -> None:
-    """It accounts for every like, every viewer saw the last one, and the board holds the same sum."""
+    """The report accounts for every like. Every viewer saw the last one, and the board has the same sum."""
     report = await load(url, sse_viewers=3)
     async with httpx.AsyncClient() as client:
         page = (await client.get(f"{url}/v1/boards/posts?limit=100")).json()
@@ -142,7 +142,7 @@ async def test_processes_and_batches_share_the_load(url: str) -> None:
 
 
 async def test_a_ramp_is_reported_in_steps(url: str) -> None:
-    """Each has the rate that was requested and the rate that was counted."""
+    """Each step has its requested and its counted rate."""
     report = await load(url, rate="0..200", duration="1s")
     assert report.accepted == report.sent > 0
     assert [step.requested_rate for step in report.steps] == [10, 30, 50, 70, 90, 110, 130, 150, 170, 190]
@@ -179,7 +179,7 @@ async def test_a_rate_that_is_not_reached_fails(url: str) -> None:
 
 @pytest.mark.fault
 async def test_a_frozen_store_shows_with_its_whole_length(own_store: StoreProcess) -> None:
-    """Only a few requests wait for it, but all that were due in that time count."""
+    """Only a few requests wait for the store, but all requests that were due in that time count."""
     report = await loaded_with_a_freeze(own_store)
     assert_freeze_shows(report)
 
@@ -211,7 +211,7 @@ async def test_a_load_that_the_server_refuses_ends_with_its_answer(valkey_url: s
     ],
 )
 async def test_a_load_that_cannot_start_says_why(url: str, changes: dict[str, str], message: str) -> None:
-    """There is no such board, or no server."""
+    """The board or the server does not exist."""
     with pytest.raises(SetupError, match=message):
         await load(**{"url": url, **changes})
 
@@ -232,7 +232,7 @@ async def test_a_load_that_cannot_start_says_why(url: str, changes: dict[str, st
     ],
 )
 def test_malformed_flags_are_refused(changes: dict[str, Any]) -> None:
-    """Before anything is sent."""
+    """The command sends nothing."""
     with pytest.raises(SetupError):
         options(**{"url": "http://h", **changes})
 
@@ -245,7 +245,7 @@ def test_without_the_extra_the_command_says_what_to_install(monkeypatch: pytest.
 
 
 async def test_a_report_has_a_row_for_each_time(url: str) -> None:
-    """It says whether the objective was met."""
+    """The report says whether the objective was met."""
     text = text_of(await load(url, sse_viewers=1, slo=["p99=1d"]))
     for expected in (
         "of 50 likes counted",
@@ -273,7 +273,7 @@ async def test_the_exit_status_tells_whether_the_load_test_passed(url: str, slo:
 
 @pytest.mark.parametrize("given", ["none", "wrong", "right"])
 async def test_producers_send_an_api_key_and_viewers_need_none(valkey_url: str, given: str) -> None:
-    """It comes from the environment. With a wrong one the load ends with advice that does not show the secret."""
+    """The key comes from the environment. A wrong key ends the load with advice that does not show it."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     _, secret = await ProducerStore(client, settings.key_prefix).add("shop", Scope())

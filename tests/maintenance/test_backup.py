@@ -44,7 +44,7 @@ def rows_in(board: Journaled, folder: Path) -> Rows:
 
 
 def after_the_copy(board: Journaled, work: Callable[[], Awaitable[object]]) -> Any:
-    """A copy of the database, after which other work is done before the backup continues."""
+    """Let a test do other work after a backup has copied the database, and before it continues."""
     loop = asyncio.get_running_loop()
 
     def copy(*arguments: Any) -> None:
@@ -80,7 +80,7 @@ async def back_up_while_drained(board: Journaled, folder: Path) -> None:
 
 
 async def test_entries_that_are_drained_after_the_copy_are_in_the_backup(valkey_url: str, tmp_path: Path) -> None:
-    """They are still in the store. Afterwards the drainer drops them there."""
+    """The store still has the entries. After the backup, the drainer drops them there."""
     async with journaled(valkey_url, tmp_path) as board:
         await back_up_while_drained(board, tmp_path / "backup")
         drainer = await board.drainer()
@@ -106,7 +106,7 @@ async def never(*_: Any) -> bool:
 
 
 async def test_a_missing_pause_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """Both sides must respect it."""
+    """The backup must set the pause, and the drainer must respect it."""
     for name, (module, what, mistake) in {
         "no pause": (live.maintenance.backup, "paused_trimming", no_pause),
         "no look at the pause": (live.journal.log.drainer, "is_trimming_paused", never),
@@ -118,7 +118,7 @@ async def test_a_missing_pause_is_detected(valkey_url: str, tmp_path: Path) -> N
 
 
 async def test_a_drainer_that_commits_as_the_pause_begins_leaves_no_hole(valkey_url: str, tmp_path: Path) -> None:
-    """It checks for a pause after its commit, so every later copy has what it may still trim."""
+    """The drainer checks for a pause after its commit, so every later copy has what the drainer may still trim."""
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         await drainer.sweep()
@@ -136,7 +136,7 @@ async def test_a_drainer_that_commits_as_the_pause_begins_leaves_no_hole(valkey_
 
 
 async def test_a_backup_that_lost_its_pause_fails_and_leaves_nothing(valkey_url: str, tmp_path: Path) -> None:
-    """It may have been frozen for longer than its lease."""
+    """The backup may have been frozen for longer than its lease."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         await (await board.drainer()).sweep()
@@ -149,7 +149,7 @@ async def test_a_backup_that_lost_its_pause_fails_and_leaves_nothing(valkey_url:
 
 
 async def test_the_pause_of_a_killed_backup_ends(valkey_url: str, tmp_path: Path) -> None:
-    """Another backup is refused only until then."""
+    """Another backup is refused only until the pause ends."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         drainer = await board.drainer()
@@ -186,7 +186,7 @@ async def test_a_pause_is_renewed_while_it_lasts(valkey_url: str, tmp_path: Path
 
 
 async def test_boards_that_are_not_in_sql_yet_are_in_the_backup(valkey_url: str, tmp_path: Path) -> None:
-    """Their whole journal waits in the store. A deleted board ends."""
+    """Their whole journal waits in the store. A deleted board ends in the backup."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         await board.drainer()
@@ -201,7 +201,7 @@ async def test_boards_that_are_not_in_sql_yet_are_in_the_backup(valkey_url: str,
 
 
 async def test_a_gap_and_the_content_after_it_are_in_the_backup(valkey_url: str, tmp_path: Path) -> None:
-    """Without the whole content of the board after the gap, there is no backup."""
+    """Until the journal has the whole content of the board after the gap, a backup fails."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a", "b")
         drainer = await board.drainer()
@@ -234,7 +234,7 @@ async def test_a_store_that_lost_data_is_not_backed_up(valkey_url: str, tmp_path
 
 
 async def test_a_board_without_a_definition_is_not_backed_up(valkey_url: str, tmp_path: Path) -> None:
-    """It could not be rebuilt."""
+    """Such a board could not be rebuilt."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         await board.drainer()
@@ -246,7 +246,7 @@ async def test_a_board_without_a_definition_is_not_backed_up(valkey_url: str, tm
 
 
 async def test_a_backup_names_the_boards_without_a_journal(valkey_url: str, tmp_path: Path) -> None:
-    """It holds nothing of them."""
+    """The backup has no data of these boards."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         await board.drainer()
@@ -258,7 +258,7 @@ async def test_a_backup_names_the_boards_without_a_journal(valkey_url: str, tmp_
 
 
 async def test_files_are_private_and_damage_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """Each file has a checksum, and no other user can read it. A directory with files is refused."""
+    """Each file has a checksum, and no other user can read it. A directory that has files is refused."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         await (await board.drainer()).sweep()
@@ -328,7 +328,7 @@ async def keeps_what_stopped(board: Journaled) -> None:
 
 
 async def test_a_board_that_stopped_is_not_trimmed_after_a_backup(valkey_url: str, tmp_path: Path) -> None:
-    """Its entries wait for an operator."""
+    """The entries of the board wait for an operator."""
     async with journaled(valkey_url, tmp_path) as board:
         await keeps_what_stopped(board)
 

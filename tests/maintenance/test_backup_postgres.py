@@ -110,7 +110,7 @@ async def back_up_while_drained(board: Journaled, folder: Path) -> None:
 
 
 async def test_a_backup_has_what_postgres_and_the_store_have(valkey_url: str, tmp_path: Path, url: str) -> None:
-    """It is of one instant, and nothing of other key prefixes is in it."""
+    """The backup is of one instant, and has nothing of other key prefixes."""
     async with journaled(valkey_url, tmp_path, url=url) as other, journaled(valkey_url, tmp_path, url=url) as board:
         await other.like("x")
         await (await other.drainer()).sweep()
@@ -119,7 +119,7 @@ async def test_a_backup_has_what_postgres_and_the_store_have(valkey_url: str, tm
 
 @pytest.mark.mutant
 async def test_a_copy_of_several_instants_is_detected(valkey_url: str, tmp_path: Path, url: str) -> None:
-    """By default, each statement in PostgreSQL sees what was committed before that statement."""
+    """By default, each statement in PostgreSQL sees what was committed before it, not one common instant."""
     async with journaled(valkey_url, tmp_path, url=url) as board:
         with must_be_caught("no common view"), replaced(live.maintenance.backup, "text", lambda _: text("SELECT 1")):
             await back_up_while_drained(board, tmp_path / "backup")
@@ -138,7 +138,7 @@ def restore_into(folder: Path, backup: Path, board: Journaled, store: str, journ
 async def test_a_backup_is_restored_into_postgres_and_sqlite(
     valkey_url: str, own_store: StoreProcess, tmp_path: Path, postgres: Postgres, url: str
 ) -> None:
-    """Each time with other epochs. The journal goes on: its rows have numbers of their own."""
+    """Each restored board has a new epoch. The journal goes on, and numbers its rows itself."""
     async with journaled(valkey_url, tmp_path, url=url) as board:
         await board.like("a", "a", "b")
         await (await board.drainer()).sweep()
@@ -163,7 +163,7 @@ async def test_a_backup_is_restored_into_postgres_and_sqlite(
 async def test_a_database_with_a_journal_is_not_replaced(
     valkey_url: str, own_store: StoreProcess, tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not even with rows of another key prefix."""
+    """A database with rows of another key prefix is not replaced either."""
     async with journaled(valkey_url, tmp_path, url=url) as board:
         await board.like("a")
         await (await board.drainer()).sweep()
@@ -179,7 +179,7 @@ async def test_a_database_with_a_journal_is_not_replaced(
 async def test_a_damaged_backup_changes_nothing(
     valkey_url: str, own_store: StoreProcess, tmp_path: Path, postgres: Postgres, url: str
 ) -> None:
-    """It is refused by its checksum; rows that can't be copied leave the database as it was."""
+    """Its checksum is refused. If rows can't be copied, the database stays as it was."""
     async with journaled(valkey_url, tmp_path, url=url) as board:
         await board.like("a")
         await (await board.drainer()).sweep()

@@ -109,7 +109,7 @@ def checkpoint(connection: Any, board: Journaled) -> None:
 
 
 def digests_of(board: Journaled, actor: str) -> set[bytes]:
-    """All digests that contain an actor."""
+    """Return all digests that contain an actor."""
     if board.board.votes is None:
         return {like_of(member, actor)[3] or b"" for member in MEMBERS}
     secret = board.ledger.state.secret
@@ -234,7 +234,7 @@ async def everything(board: Journaled) -> tuple[dict[str, object], dict[str, lis
 
 
 async def test_a_dry_run_changes_nothing(folder: Path) -> None:
-    """It reports entries that wait in the store."""
+    """The report includes entries that wait in the store."""
     async with machine(folder, CONTEST) as board:
         await LossWatch(board.client, board.settings.key_prefix).find()  # as a server does when it starts
         await fill(board)
@@ -247,7 +247,7 @@ async def test_a_dry_run_changes_nothing(folder: Path) -> None:
 
 
 async def test_a_dry_run_ends_no_journal(folder: Path) -> None:
-    """The definition says that there is none, and the servers that run have not read that yet."""
+    """The definition turns the journal off, but running servers have not read that yet."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         keys, epoch = board.ledger.state.keys, board.ledger.state.epoch or ""
@@ -333,7 +333,7 @@ async def test_servers_run_while_an_actor_is_erased(folder: Path) -> None:
 
 
 async def test_a_vote_between_the_search_and_the_deletion_is_found(folder: Path) -> None:
-    """It is for another member, and the digest of the actor alone goes with the others."""
+    """The vote is for another member. The digest of the actor alone is deleted with the others."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         found: list[Any] = []
@@ -372,7 +372,7 @@ async def restored(board: Journaled, older: Path, target: Path) -> set[bytes]:
 
 
 async def test_an_interrupted_restore_erases_again(folder: Path, tmp_path: Path) -> None:
-    """The first attempt set the journal aside and did not come further. The second one finds nothing to set aside."""
+    """The first attempt only set the journal aside. The second one finds nothing to set aside."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         backup, target = tmp_path / "backup", tmp_path / "target"
@@ -394,7 +394,7 @@ async def test_an_interrupted_restore_erases_again(folder: Path, tmp_path: Path)
 
 
 def test_a_list_with_another_key_replaces_none_that_an_earlier_call_set_aside(tmp_path: Path) -> None:
-    """It may be of other boards. The list of the journal that this call sets aside replaces the one in the backup."""
+    """That list may be of other boards. The list that this call sets aside replaces the one in the backup."""
     with Database("sqlite", tmp_path, "live", writes=True) as database:
         assert database.take_now()
         key = database.work(key_of) or b""
@@ -412,7 +412,7 @@ def test_a_list_with_another_key_replaces_none_that_an_earlier_call_set_aside(tm
 
 
 async def test_a_like_in_a_period_is_found(folder: Path) -> None:
-    """Its identity has the name of the period. It would keep the visitor from liking the member again."""
+    """The like's identity contains the period. If it stayed, the visitor could not like the member again."""
     async with machine(folder, LIKED_DAYS) as board:
         drainer = await board.drainer()
         await drainer.claim()
@@ -479,7 +479,7 @@ async def erase_from(board: Journaled, in_file: Boards, boards: list[str]) -> st
 
 
 async def test_a_board_that_was_rebuilt_from_another_one_keeps_who_is_erased_only_there(folder: Path) -> None:
-    """Its journal shows what the store holds."""
+    """The rebuilt board's journal shows what the store holds."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         ledger = await rebuilt_as(board, "other")
@@ -492,7 +492,7 @@ async def test_a_board_that_was_rebuilt_from_another_one_keeps_who_is_erased_onl
 
 
 async def test_a_deleted_board_that_was_rebuilt_from_another_one_is_searched(folder: Path) -> None:
-    """Only the journal of the other one has the secret that keys its digests."""
+    """Only the other board's journal has the secret that keys the digests of the deleted one."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         ledger = await rebuilt_as(board, "other")

@@ -169,7 +169,7 @@ async def erased(valkey_url: str, tmp_path: Path) -> Settings:
 
 
 async def test_nothing_is_left_of_a_member(valkey_url: str, tmp_path: Path) -> None:
-    """On boards of every kind. Others stay as they are, also in the past, and the member can come back."""
+    """On boards of every kind, other members stay as they are, also in the past. The member can come back."""
     settings = await erased(valkey_url, tmp_path)
     async with connected(valkey_url, settings) as store:
         assert "segment" in await places_of(store, settings, SIP)

@@ -103,7 +103,7 @@ class Place:
         return json.loads(ended.stdout) if ended.stdout else {"message": ended.stderr}
 
     async def run(self, *words: str) -> str:
-        """What another command prints."""
+        """Run another command, and return its output."""
         ended = await asyncio.to_thread(run_command, *words, **self._environment)
         assert ended.returncode == 0, (words, ended.stdout, ended.stderr)
         return ended.stdout
@@ -128,7 +128,7 @@ class Place:
         return bool((await self.client.get("/v1/items/Ann")).json().get("title") == "Ann of the North")
 
     async def is_explained(self, board: str, reasons: list[str | None]) -> bool:
-        """Whether the journal has changes of Ann with these reasons, the newest first."""
+        """Return whether the journal has changes of Ann with these reasons, newest first."""
         answer = await self.client.get(f"/v1/boards/{board}/records/Ann/explanation")
         return [change.get("reason") for change in answer.json().get("changes", ())] == reasons
 
@@ -169,7 +169,7 @@ async def check_import(store: str, folder: Path) -> None:
 
 
 async def test_an_import_twice_is_the_same_as_once(valkey_url: str, tmp_path: Path) -> None:
-    """On boards of every kind, for hidden members too. The journal says why, and agrees with the store."""
+    """This is checked on boards of every kind, with hidden members. The journal says why, and agrees with the store."""
     await check_import(valkey_url, tmp_path)
 
 
@@ -181,7 +181,7 @@ async def test_unions_that_do_not_follow_are_noticed(valkey_url: str, tmp_path: 
 
 
 async def test_refused_lines_are_named(valkey_url: str, tmp_path: Path) -> None:
-    """With their numbers. The others count, and lines of any length take little memory."""
+    """The report has their numbers. Other lines count, and lines of any length take little memory."""
     settings = fresh_settings(valkey_url, journal="sqlite")
     async with serving(settings, *parse_boards(BOARDS)) as client:
         place = Place(settings, tmp_path, client)
@@ -212,7 +212,7 @@ async def test_refused_lines_are_named(valkey_url: str, tmp_path: Path) -> None:
 
 
 async def test_a_sorted_set_is_imported(valkey_url: str, tmp_path: Path) -> None:
-    """Of any size, with exact scores. The other server is not changed."""
+    """The set may have any size, and its scores stay exact. The other server is not changed."""
     settings = fresh_settings(valkey_url, journal="sqlite")
     store = connect(valkey_url, settings)
     key = f"{settings.key_prefix}-other"

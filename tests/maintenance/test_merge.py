@@ -32,7 +32,7 @@ KINDS = ("posts", "seconds", "days", "best", "last", "all")
 
 
 async def send(client: httpx.AsyncClient, key: str, amount: int) -> None:
-    """Send an event to all boards. Those that keep single amounts keep its metadata."""
+    """Send an event to all boards. Boards that keep single amounts also keep its metadata."""
     answer = await client.post("/v1/events", json={"key": key, "amount": amount, "metadata": {"of": key}})
     assert answer.json()["accepted"] == 1, answer.text
 
@@ -69,7 +69,7 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def journal() -> Iterator[str]:
-    """The journal of the tests of this file."""
+    """Return the journal that the tests of this file share."""
     if not has_postgres():
         yield "sqlite"
         return

@@ -59,7 +59,7 @@ async def test_everything_is_restored_from_the_journal(tmp_path: Path) -> None:
 
 
 async def test_a_board_under_another_id_has_a_past_too(tmp_path: Path) -> None:
-    """Its journal continues that of the board, which stays as it is."""
+    """The new board's journal continues that of the old board, which stays as it is."""
     machine = Machine(tmp_path)
     await asyncio.to_thread(machine.server.start, "--open")
     try:
@@ -91,7 +91,7 @@ async def moment_of(client: httpx.AsyncClient, board: str) -> str:
 
 
 def test_a_time_needs_a_zone(tmp_path: Path) -> None:
-    """Without one it is ambiguous."""
+    """A time without a zone is ambiguous."""
     machine = Machine(tmp_path)
     refused = machine.run("rebuild", "--at", "2026-01-01T00:00:00")
     assert (refused.returncode, "time zone" in refused.stderr) == (2, True)

@@ -114,7 +114,7 @@ async def epochs(board: Journaled) -> list[str]:
 
 
 async def delete_and_lose(board: Journaled) -> None:
-    """Delete a run-time board, and lose the store before the next sweep: the other boards are rebuilt."""
+    """Delete a run-time board, lose the store before the next sweep, and rebuild the other boards."""
     drainer = await board.drainer()
     await board.like("a")
     await make(board, drainer, "first")
@@ -130,14 +130,14 @@ async def delete_and_lose(board: Journaled) -> None:
 
 
 async def test_a_deleted_board_does_not_stop_a_rebuild(valkey_url: str, tmp_path: Path) -> None:
-    """Its timeline is open until the next sweep."""
+    """The deleted board's timeline is open until the next sweep."""
     async with journaled(valkey_url, tmp_path) as board:
         await delete_and_lose(board)
 
 
 @pytest.mark.mutant
 async def test_a_deleted_board_that_is_not_left_out_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """Its definition is missing."""
+    """The mutant misses the definition of the deleted board."""
     async with journaled(valkey_url, tmp_path) as board:
         with (
             must_be_caught("nobody knows that it was deleted"),
@@ -151,7 +151,7 @@ def _lines(work: Rebuilding, connection: Any) -> list[Any]:
 
 
 async def test_both_timelines_of_a_board_made_again_end(valkey_url: str, tmp_path: Path) -> None:
-    """Only the newer one is rebuilt. The next start would report the older one as lost."""
+    """Only the newer timeline is rebuilt. If the older one stayed open, the next start would report it as lost."""
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         for epoch in ("first", "second"):

@@ -24,7 +24,7 @@ def differences(report: Report) -> set[tuple[str, str, object, object]]:
 
 @pytest.mark.parametrize("name", BOARDS)
 async def test_an_untouched_board_equals_its_journal(valkey_url: str, tmp_path: Path, name: str) -> None:
-    """For every kind of board, everything is compared, and nothing changes."""
+    """On every kind of board, the command compares everything and changes nothing."""
     async with compared(valkey_url, tmp_path, BOARDS[name]) as board:
         await fill(board)
         before = await board.held()
@@ -70,7 +70,7 @@ async def concealed(board: Compared) -> None:
 
 
 async def other_metadata(board: Compared) -> None:
-    """Change the metadata of one record, and remove that of another."""
+    """Change the metadata of one record, and remove that of another record."""
     table = await table_of(board, "metadata")
     await board.do("HSET", table, "ann", '{"team":"y"}')
     await board.do("HDEL", table, "bob")
@@ -155,7 +155,7 @@ async def test_drift_in_the_store_is_found(
 
 
 async def test_a_report_names_the_differences(valkey_url: str, tmp_path: Path) -> None:
-    """It has the kind, the slot, the member and both values."""
+    """Each difference has its kind, slot, member and both values."""
     async with compared(valkey_url, tmp_path, BOARDS["key"]) as board:
         await fill(board)
         for plant in (wrong_value, lost_value, ghost):

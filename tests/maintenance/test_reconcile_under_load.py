@@ -49,7 +49,7 @@ async def under_load(board: Compared) -> None:
 
 @pytest.mark.parametrize("drains", [True, False])
 async def test_drift_is_found_under_load(valkey_url: str, tmp_path: Path, *, drains: bool) -> None:
-    """Each piece is compared at its own instant, whether entries move to SQL meanwhile or wait in the store."""
+    """Each piece is compared at one instant, whether its entries wait in the store or move to SQL meanwhile."""
     async with compared(valkey_url, tmp_path, BOARDS["first"]) as board:
         if not drains:
             await board.stop_draining()

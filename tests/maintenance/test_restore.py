@@ -81,7 +81,7 @@ def without_load(pages: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_a_restore_has_everything_acknowledged_before_the_backup(tmp_path: Path) -> None:
-    """Boards of all kinds are under load. Every board has a new epoch; the rest is unchanged."""
+    """Boards of all kinds are under load. Every restored board has a new epoch; all else is unchanged."""
     machine = await asyncio.to_thread(started, tmp_path / "first")
     folder = tmp_path / "backup"
     try:
@@ -139,7 +139,7 @@ def kill_in_the_middle(machine: Machine, folder: Path) -> None:
 
 
 def test_a_backup_of_a_stopped_server_and_refused_restores(tmp_path: Path) -> None:
-    """It has entries that no drainer has moved to SQL. Incomplete backups and existing data are refused."""
+    """The backup has entries that no drainer moved to SQL. Incomplete backups and existing data are refused."""
     machine = started(tmp_path / "first")
     folder, half = tmp_path / "backup", tmp_path / "half"
     try:

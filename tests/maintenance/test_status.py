@@ -13,7 +13,7 @@ REPLICA = "a replica takes over"
 
 
 async def test_the_status_says_what_is_lost_at_most(valkey_url: str, tmp_path: Path) -> None:
-    """What SQL lacks is counted. The settings decide what else is safe."""
+    """The status counts entries that SQL lacks. The settings decide what else is safe."""
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         await board.like("a")

@@ -45,7 +45,7 @@ def board_of(kind: str, **choices: Any) -> Board:
 
 
 def random_batches(kind: str, seed: int) -> list[list[Sent]]:
-    """Batches of events of three producers, now and in earlier slots. Nobody takes back the votes of others."""
+    """Make batches of events of three producers, now and in earlier slots. Nobody takes back votes of others."""
     dice, now = random.Random(seed), time.time_ns() // 1_000_000
     cast: dict[tuple[str, str, str], int] = {}
     batches = []
@@ -98,7 +98,7 @@ async def state_of(ledger: Ledger) -> dict[str, object]:
 
 @asynccontextmanager
 async def counted(store: str, folder: Path, kind: str, seed: int) -> AsyncIterator[tuple[Journaled, Ledger]]:
-    """A board with events of three producers, and another one without those of `ann`."""
+    """Make a board with events of three producers, and another one without the events of `ann`."""
     async with journaled(store, folder, board_of(kind)) as board:
         settings = fresh_settings(store)
         without = Ledger(board.client, board.board, settings)
@@ -157,7 +157,7 @@ async def test_ties_continue_as_the_journal_says(valkey_url: str, tmp_path: Path
 
 
 async def test_a_member_keeps_its_record_when_several_slots_change(valkey_url: str, tmp_path: Path) -> None:
-    """Each slot of the batch gives it the same place among ties."""
+    """In each slot of the batch, the member has the same place among ties."""
     board_of_hours = make_board(BoardChoice(id="posts", ties="first", window=WindowChoice(rolling="4h", slot="1h")))
     async with journaled(valkey_url, tmp_path, board_of_hours) as board:
         await (await board.drainer()).claim()
@@ -193,7 +193,7 @@ class KilledError(Exception):
 async def test_an_interrupted_void_continues(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Each batch is taken back once, wherever the command is killed."""
+    """Wherever the command is killed, each batch is taken back once."""
     monkeypatch.setattr(live.maintenance.void, "_MOST_CONTRIBUTIONS", 1)
 
     async with counted(valkey_url, tmp_path, kind, 5) as (board, without):
@@ -211,7 +211,7 @@ async def test_an_interrupted_void_continues(
 
 
 async def test_the_time_limits_what_is_voided(valkey_url: str, tmp_path: Path) -> None:
-    """It is the time of counting. Overlapping periods take nothing back twice."""
+    """The time is that of counting. Two voids of overlapping periods take nothing back twice."""
     async with journaled(valkey_url, tmp_path, board_of("forever")) as board:
         await board.drainer()
         times = []
@@ -240,7 +240,7 @@ async def _now(board: Journaled) -> float:
 
 
 async def test_voiding_an_actor_takes_back_its_votes(valkey_url: str, tmp_path: Path) -> None:
-    """The votes of others stay. What one producer sent of the actor is not taken back twice."""
+    """Votes of other actors stay. An actor's events that a voided producer sent are not taken back twice."""
     async with journaled(valkey_url, tmp_path, board_of("contest")) as board:
         await board.drainer()
         await count(

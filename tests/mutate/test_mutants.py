@@ -16,7 +16,7 @@ def refuse(size: int = 1) -> str:
 
 
 def mistakes() -> list[tuple[str, str]]:
-    """Each mutant of the source: its kind, and the line that it changes as it is then."""
+    """Return each mutant of the source: its kind, and the changed line."""
     found = []
     for mutant in mutants_of(SOURCE.encode()):
         text = mutant.apply(SOURCE.encode()).decode()
@@ -26,7 +26,7 @@ def mistakes() -> list[tuple[str, str]]:
 
 
 def test_every_kind_of_mistake_is_made_once() -> None:
-    """Each changes one place. Defaults, asserts, constants of the module, texts and what is logged stay."""
+    """Each mutant changes one place. Defaults, asserts, constants of the module, texts and log lines stay."""
     condition = "(not size <= LIMIT) or ('é' != str(size))"
     assert sorted(mistakes()) == [
         ("`and` and `or` exchanged", f"if ({condition}):"),

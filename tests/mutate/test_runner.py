@@ -89,7 +89,7 @@ def test_a_mistake_counts_as_caught_if_the_test_passes_without_it(tmp_path: Path
 
 
 def test_a_runner_that_is_told_to_end_leaves_no_process(tmp_path: Path) -> None:
-    """It does not wait for the tests of the mutant."""
+    """The runner does not wait for the tests of its mutant."""
     (tmp_path / "test_endless.py").write_text(ENDLESS)
     (tmp_path / "pytest.ini").write_text("[pytest]")
     number = tmp_path / "pid"

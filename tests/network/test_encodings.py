@@ -14,7 +14,7 @@ from live.network.encodings import takes_gzip
     ],
 )  # fmt: skip
 def test_clients_that_accept_gzip_receive_it(accepted: tuple[str, ...]) -> None:
-    """They name it, or `*`."""
+    """The clients name `gzip`, or `*`."""
     assert takes_gzip(accepted)
 
 
@@ -27,5 +27,5 @@ def test_clients_that_accept_gzip_receive_it(accepted: tuple[str, ...]) -> None:
     ],
 )  # fmt: skip
 def test_other_clients_receive_plain_responses(accepted: tuple[str, ...]) -> None:
-    """They refuse gzip, prefer the plain form, or send something invalid."""
+    """The clients refuse gzip, prefer the plain form, or send something invalid."""
     assert not takes_gzip(accepted)

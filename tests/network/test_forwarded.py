@@ -13,7 +13,7 @@ def hops(*fields: tuple[str, str]) -> list[tuple[str | None, str | None, str | N
 
 
 def test_each_proxy_adds_its_client() -> None:
-    """In one field or several. A protocol or host that only one proxy sets is true for all behind it."""
+    """One field or several list the clients. A protocol or host that only one proxy sets holds for all behind it."""
     assert hops(("x-forwarded-for", "a, b"), ("x-forwarded-for", "c")) == [
         ("c", None, None), ("b", None, None), ("a", None, None),
     ]  # fmt: skip
@@ -37,13 +37,13 @@ def test_the_standard_field() -> None:
 
 @pytest.mark.parametrize("value", ["for", "for=", "for=a b", 'for="a', "for=a;for=b", "=a", "for=[::1]", "é=a"])
 def test_a_malformed_field_is_refused(value: str) -> None:
-    """It is not read in part."""
+    """No part of the field is used."""
     with pytest.raises(ValueError, match="malformed"):
         hops(("forwarded", value))
 
 
 def test_two_kinds_of_fields_are_refused() -> None:
-    """A proxy that sets one of them may pass on the client's other one."""
+    """A proxy that sets one kind may pass on the other kind from the client."""
     with pytest.raises(ValueError, match="has both"):
         hops(("forwarded", "for=192.0.2.1"), ("x-forwarded-for", "192.0.2.1"))
     with pytest.raises(ValueError, match="has both"):
@@ -51,7 +51,7 @@ def test_two_kinds_of_fields_are_refused() -> None:
 
 
 def test_a_long_list_takes_little_work() -> None:
-    """The client may have written all but the end. If the end can't be parsed without the rest, it is refused."""
+    """Only the end is surely not the client's. If the end can't be parsed without the rest, the field is refused."""
     found = hops(("x-forwarded-for", "a," * 30_000 + "b,c"))
     assert [node for node, _, _ in found[:2]] == ["c", "b"]
     assert len(found) <= 32
@@ -69,7 +69,7 @@ def test_a_long_list_takes_little_work() -> None:
     ],
 )  # fmt: skip
 def test_the_address_of_a_node(node: str | None, address: str | None) -> None:
-    """With or without a port. Anything else has no address."""
+    """The node may have a port. Anything that is no address gives none."""
     found = node_address(node)
     assert (None if found is None else str(found)) == address
 

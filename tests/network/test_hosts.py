@@ -90,7 +90,7 @@ def test_an_invalid_host_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_loopback_hosts(host: str, *, loopback: bool) -> None:
-    """The loopback addresses and `localhost`. Any other name may have any address."""
+    """Only loopback addresses and `localhost` count. Any other name may resolve to any address."""
     assert is_loopback(host) is loopback
     assert is_own_name(host) is loopback
 
@@ -121,7 +121,7 @@ def test_allowed_names_of_a_server() -> None:
     ],
 )  # fmt: skip
 def test_a_root_path_is_removed_once(path: str, root: str, below: str) -> None:
-    """Nothing remains of a path that is not below it."""
+    """If a path is not below the root path, nothing of it remains."""
     assert below_root(path, root) == below
     assert below_root(path.encode(), root.encode()) == below.encode()
 

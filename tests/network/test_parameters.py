@@ -8,7 +8,7 @@ from live.network.parameters import is_whole, whole_number
 
 @pytest.mark.parametrize(("text", "number"), [("1", 1), ("10", 10), ("007", 7), ("5", 5)])
 def test_a_number_in_the_range_is_accepted(text: str, number: int) -> None:
-    """Both ends are included. Without the parameter the default applies, which may be outside."""
+    """Both ends of the range are valid. A missing parameter has its default, which may be outside the range."""
     assert whole_number({"limit": text}, "limit", 50, 1, 10) == number
     assert whole_number({"other": text}, "limit", 50, 1, 10) == 50
 

@@ -116,7 +116,7 @@ async def test_trailers_and_chunk_extensions_are_limited(url: str, endless: byte
 
 
 async def test_a_head_below_the_limit_is_accepted(url: str) -> None:
-    """It may come in one piece or in small ones, with many fields, and repeatedly on one connection."""
+    """The head may come in one piece or in small ones, with many fields, and repeatedly on one connection."""
     heads = [padded(60_000), post(ONE, *[("a", "b")] * 7000), padded(60_000, "/v1/%65vents")]
     async with connected(url) as wire:
         for head in heads:
@@ -137,7 +137,7 @@ async def test_small_chunks_of_a_large_body_are_accepted(url: str) -> None:
 @pytest.mark.parametrize("target", ["/v1/events", "/v1/%65vents", "/nothing"])
 @pytest.mark.parametrize("chunked", [False, True], ids=["declared", "chunked"])
 async def test_a_huge_body_does_not_fill_the_memory(server: ServerProcess, target: str, *, chunked: bool) -> None:
-    """The server refuses 200 MB when they begin, drops the rest, and keeps the connection open."""
+    """The server refuses a body of 200 MB at its start, drops the rest, and keeps the connection open."""
     fields = CHUNKED if chunked else ("Content-Length", str(HUGE))
     piece = chunks(PIECE)[:-5] if chunked else PIECE
     before, most = memory(server), 0
@@ -183,7 +183,7 @@ async def test_empty_fragments_do_not_fill_the_memory(server: ServerProcess) -> 
     ids=["ordinary", "short", "events over ASGI", "mixed"],
 )
 async def test_a_client_that_reads_no_answers_is_throttled(server: ServerProcess, piece: bytes) -> None:
-    """It can't send without limit or fill the memory, and others are served. When it reads, every answer is there."""
+    """It can't send more, nor fill the memory. Others are served. When it reads again, every answer is there."""
     before, sent = memory(server), 0
     async with connected(server.url, window=4096) as wire:
         with suppress(TimeoutError):

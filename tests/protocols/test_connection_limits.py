@@ -142,7 +142,7 @@ async def test_a_connection_without_a_request_times_out(valkey_url: str) -> None
 
 
 async def test_the_default_timeout_is_below_ten_seconds(valkey_url: str) -> None:
-    """It applies to incomplete heads and bodies."""
+    """The timeout applies to incomplete heads and bodies."""
     clock = asyncio.get_running_loop().time
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:
 
@@ -158,7 +158,7 @@ async def test_the_default_timeout_is_below_ten_seconds(valkey_url: str) -> None
 
 
 async def test_a_steady_stream_of_requests_does_not_time_out(valkey_url: str) -> None:
-    """Each write ends in the middle of a request, so a request is always incomplete, but none is late."""
+    """Each write ends within a request. So one request is always incomplete, but none of them is late."""
     settings = fresh_settings(valkey_url, **TIMES)
     clock = asyncio.get_running_loop().time
     async with run_server(settings, [rolling_board()]) as url, connected(url) as wire:
@@ -172,7 +172,7 @@ async def test_a_steady_stream_of_requests_does_not_time_out(valkey_url: str) ->
 
 
 async def test_an_idle_connection_is_closed(valkey_url: str) -> None:
-    """This happens after `idle_timeout`, on every path. A connection that sends in between stays open."""
+    """Every path closes it after `idle_timeout`. A connection that sends in between stays open."""
     settings = fresh_settings(valkey_url, idle_timeout=Duration(0.8))
     clock = asyncio.get_running_loop().time
     async with run_server(settings, [rolling_board()]) as url, connected(url) as kept:
@@ -200,7 +200,7 @@ async def open_connections(url: str, stack: AsyncExitStack, count: int, first: b
 
 @pytest.mark.parametrize("first", [post(ONE), HEALTH], ids=["short", "ordinary"])
 async def test_an_idle_connection_makes_room(valkey_url: str, first: bytes) -> None:
-    """The longest idle connection is closed. The others stay open and the new one is served."""
+    """The server closes the connection that was idle longest. Others stay open, and the new one is served."""
     settings = fresh_settings(valkey_url, max_connections=3)
     async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
         oldest, *others = await open_connections(url, stack, 3, first)
@@ -247,7 +247,7 @@ async def test_a_new_connection_is_refused_when_all_others_are_busy(own_store: S
 async def test_a_connection_beyond_all_limits_is_refused_at_once(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing that it could ask for is answered, so it need not send anything."""
+    """No request on it would be answered, so the server does not wait for one."""
     monkeypatch.setattr(connection_limits, "HEALTH_PLACES", 0)
     settings = fresh_settings(valkey_url, max_connections=1)
     async with run_server(settings, [rolling_board()]) as url, connected(url) as busy, connected(url) as wire:
@@ -260,7 +260,7 @@ async def test_a_connection_beyond_all_limits_is_refused_at_once(
 
 
 async def test_a_client_with_many_connections_takes_no_place_of_another(valkey_url: str) -> None:
-    """Its new connection is refused, although the other client's only one is idle."""
+    """Its new connection is refused, although the only connection of another client is idle."""
     settings = fresh_settings(valkey_url, max_connections=3)
     async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
         other = await stack.enter_async_context(connected(url, source="127.0.0.2"))

@@ -144,7 +144,7 @@ async def test_pipelined_posts_are_all_counted(both: Both) -> None:
 
 
 async def test_requests_after_connection_close_are_not_counted(both: Both) -> None:
-    """Nothing after a request with `Connection: close` is read."""
+    """The server reads nothing after a request with `Connection: close`."""
     for url in both:
         before = await total(url)
         for last in (post(ONE, CLOSE), post(b"{", CLOSE), post(ONE, CLOSE, target="/v1/%65vents")):
@@ -211,7 +211,7 @@ async def test_both_protocols_check_api_keys_alike(valkey_url: str) -> None:
 @pytest.mark.slow
 @WAYS
 async def test_a_revoked_api_key_is_refused_on_an_open_connection(valkey_url: str, *, plain: bool) -> None:
-    """It takes at most five seconds, even if the head is cached."""
+    """The refusal begins within five seconds, even if the head is cached."""
     async with with_keys(valkey_url, plain=plain) as (url, producers, keys), connected(url) as wire:
         sent = post(ONE, bearer(keys["all"]))
         for _ in range(3):
@@ -227,7 +227,7 @@ async def test_a_revoked_api_key_is_refused_on_an_open_connection(valkey_url: st
 
 
 async def test_one_connection_serves_several_producers(valkey_url: str) -> None:
-    """A proxy does this. The result for one head is not used for another that differs only in its API key."""
+    """A proxy shares connections. The cached result of one head is not used for a head with another API key."""
     async with with_keys(valkey_url, plain=False) as (url, _, keys), connected(url) as wire:
         length = ("Content-Length", str(len(ONE)))
         for fields in ((), (length,)):  # the API key before and after the length
@@ -296,7 +296,10 @@ async def test_both_protocols_report_an_unavailable_store_alike(own_store: Store
         found: list[list[bytes]] = []
 
         async def is_unavailable() -> bool:
-            """At first, a server answers that a body may have been counted."""
+            """Return whether the server says that the store is unavailable.
+
+            At first it says that a body may have counted.
+            """
             found[:] = await servers.ask(post(ONE), post(likes(2)), answers=2)
             return all(b"store_unavailable" in answer for answers in found for answer in answers[:2])
 

@@ -64,7 +64,7 @@ async def test_offers_of_a_whole_window_are_accepted(valkey_url: str) -> None:
 
 
 def test_a_handshake_leaves_no_compressor_behind() -> None:
-    """One takes 256 KiB, so a thousand viewers that connect at once would need as many MB until they are collected."""
+    """A compressor takes 256 KiB. If each stayed until it is collected, a thousand viewers would take 256 MB."""
     fields = Headers([*HANDSHAKE, ("Sec-WebSocket-Extensions", "permessage-deflate")])
     shake_hands(b"/", fields)
     gc.collect()
@@ -103,7 +103,7 @@ async def compare(server: Served, path: str) -> None:
 @pytest.mark.slow
 @on_uvloop
 async def test_the_websockets_library_reads_the_same_with_and_without(valkey_url: str) -> None:
-    """It reads 30 updates, each of which refers to the one before it."""
+    """Each of 30 updates refers to the one before it."""
     async with served(valkey_url) as server:
         await server.fill()
         await compare(server, f"{WATCH}?limit=20")
@@ -150,7 +150,7 @@ def reads_alone(data: bytes, expected: bytes) -> bool:
 
 @on_uvloop
 async def test_what_a_viewer_sends_is_decompressed_within_its_bound(valkey_url: str) -> None:
-    """A small frame that would become 10 MB closes the connection, and so does any message."""
+    """A small frame that would become 10 MB closes the connection. So does any other message."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     bomb = (packer.compress(b" " * 10_000_000) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4][:1000]
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
@@ -171,7 +171,7 @@ async def test_what_a_viewer_sends_is_decompressed_within_its_bound(valkey_url: 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 @on_uvloop
 async def test_node_reads_what_a_plain_client_reads(valkey_url: str) -> None:
-    """Its own `WebSocket` offers the extension. At each offset that both see, both have the same records."""
+    """Node's `WebSocket` offers compression. At each offset that both clients see, both have the same records."""
     async with served(valkey_url) as server, AsyncExitStack() as stack:
         await server.fill()
         address = server.url.replace("http", "ws") + f"{WATCH}?limit=20"
@@ -203,7 +203,7 @@ async def test_node_reads_what_a_plain_client_reads(valkey_url: str) -> None:
 @pytest.mark.browser
 @on_uvloop
 async def test_chromium_reads_compressed_frames(valkey_url: str) -> None:
-    """It offers the extension, and shows what a plain viewer has."""
+    """Chromium offers compression, and shows what a plain viewer has."""
     assert CHROMIUM is not None, "install Chromium to run the browser tests"
     async with served(valkey_url) as server, launched() as chromium:
         await server.post(*({"key": f"https://example.org/posts/{n}", "amount": 100 - n} for n in range(50)))

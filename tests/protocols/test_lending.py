@@ -13,7 +13,7 @@ HEALTH = request("GET", "/healthz")
 
 
 async def test_a_stream_takes_no_producer_place(valkey_url: str) -> None:
-    """With the maximum number of viewers, all producer places are free."""
+    """All producer places are free while there is the maximum number of viewers."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(server(valkey_url, max_connections=2, max_viewers=6))
         url = str(client.base_url)
@@ -45,7 +45,7 @@ async def test_a_connection_takes_a_place_after_its_stream(valkey_url: str) -> N
 
 @pytest.mark.slow
 async def test_a_connection_after_its_stream_closes_no_other(valkey_url: str) -> None:
-    """If no place is free, it is closed itself, rather than an idle one."""
+    """If no place is free after the stream, this connection is closed, rather than an idle one."""
     async with server(valkey_url, max_connections=2, anonymous_admin=True) as client:
         url = str(client.base_url)
         await client.put("/v1/boards/june", json={})

@@ -60,7 +60,7 @@ def test_a_stream_is_read_alike_however_it_is_split() -> None:
 
 
 def test_a_reader_knows_whether_a_request_is_incomplete() -> None:
-    """In a head, before and in a body, and until the last trailer."""
+    """It is incomplete in its head, before and in its body, and until the last trailer."""
     for end in range(1, STREAM.index(b"GET /ws")):
         reader = read_all(STREAM[:end])[2]
         assert reader.inside
@@ -78,7 +78,7 @@ LIMITS = {  # the longest allowed stream with a filler of so many bytes, and whe
 
 @pytest.mark.parametrize("name", LIMITS)
 def test_lines_are_read_up_to_their_limit(name: str) -> None:
-    """One byte more is refused, complete or not. What is incomplete is refused no earlier."""
+    """One byte over the limit is refused, in a complete line or not. An incomplete line is refused no earlier."""
     form, before, most = LIMITS[name]
     longest = form % (b"x" * (most + before - len(form) + 2))
     assert len(longest) == most + before
@@ -95,7 +95,7 @@ def test_lines_are_read_up_to_their_limit(name: str) -> None:
 
 
 def test_what_two_parsers_could_read_differently_is_refused() -> None:
-    """Each with its own words, as soon as it has arrived."""
+    """Each case has its own message, and is refused as soon as it has arrived."""
     get, post = b"GET / HTTP/1.1\r\n" + HOST, b"POST / HTTP/1.1\r\n" + HOST
     for stream, words in (
         (b"get", "begin with its method"), (b" ", "begin with its method"), (b"GET / HTTP/1.1\nHost", "end with CR LF"),
@@ -127,7 +127,7 @@ def test_what_two_parsers_could_read_differently_is_refused() -> None:
 
 
 def test_many_chunks_are_decoded_in_several_calls() -> None:
-    """So that they do not hold up the event loop."""
+    """So many chunks do not hold up the event loop."""
     data, reader, at, calls = b"1\r\na\r\n" * 3000 + b"0\r\n\r\n", ChunkReader(), 0, []
     while not reader.done:
         part, at = reader.read(data, at)
@@ -145,12 +145,12 @@ def test_a_head_without_one_host_is_refused(hosts: str) -> None:
 
 
 def test_an_absolute_target_may_have_no_path() -> None:
-    """Then the path is `/`, and the query stays."""
+    """The path is then `/`, and the query stays."""
     head = parse_head(b"GET http://a.example?limit=1 HTTP/1.1\r\nHost: a.example\r\n\r\n")
     assert head.target == b"/?limit=1"
 
 
 def test_a_trailer_that_is_no_field_is_refused() -> None:
-    """It could hide the next request."""
+    """Such a trailer could hide the next request."""
     with pytest.raises(ProblemError, match="a trailer must be a header field"):
         ChunkReader().read(b"0\r\nGET / HTTP/1.1\r\n\r\n", 0)

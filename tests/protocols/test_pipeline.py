@@ -76,7 +76,7 @@ def test_replies_wait_for_the_replies_to_earlier_requests() -> None:
 
 
 def test_nothing_follows_the_last_reply() -> None:
-    """A reply without keep-alive is the last, even when others are known."""
+    """A reply without keep-alive is the last one, even if later replies are known."""
     pipeline, (first, second) = filled(2)
     first.keep_alive = False
     one = answer(first)
@@ -98,7 +98,7 @@ def test_a_body_goes_to_its_request() -> None:
 
 
 def test_a_body_that_the_application_does_not_read_stops_reading() -> None:
-    """Otherwise its pieces would pile up in memory."""
+    """Otherwise the pieces of the body would fill the memory."""
     pipeline, exchange = Pipeline(), Exchange()
     assert pipeline.add(exchange, has_body=True)
     seen = [pipeline.has_room]
@@ -120,7 +120,7 @@ def test_a_bounded_number_of_requests_is_read_ahead() -> None:
 
 
 def test_a_client_is_late_only_while_no_complete_request_waits() -> None:
-    """Its deadline runs while it sends, not while the server works."""
+    """The client's deadline runs while it sends, not while the server works."""
     pipeline, exchange = Pipeline(), Exchange()
     seen = [pipeline.awaits_answer]
     pipeline.add(exchange, has_body=True)
@@ -149,7 +149,7 @@ def test_a_request_that_is_cut_off_gets_no_answer() -> None:
 
 
 def test_a_request_with_an_answer_is_not_withdrawn() -> None:
-    """Otherwise it would get two answers."""
+    """Otherwise the request would get two answers."""
     pipeline, exchange = Pipeline(), Exchange()
     pipeline.add(exchange, has_body=True)
     answer(exchange)
@@ -173,7 +173,7 @@ def test_a_stop_without_requests_returns_false() -> None:
 
 
 def test_an_incomplete_body_is_read_to_its_end_after_a_stop() -> None:
-    """Its request is still answered."""
+    """The request with this body is still answered."""
     pipeline, exchange = Pipeline(), Exchange()
     pipeline.add(exchange, has_body=True)
     assert pipeline.stop()
@@ -192,7 +192,7 @@ def test_a_client_that_leaves_disconnects_every_request() -> None:
 
 
 def test_the_exchange_at_the_front_begins() -> None:
-    """No other one does, because the application writes directly to the connection."""
+    """No other exchange begins, because the application writes directly to the connection."""
     pipeline, (first, second) = filled(2)
     pipeline.begin_first()
     assert (first.began, second.began) == (True, False)
@@ -200,7 +200,7 @@ def test_the_exchange_at_the_front_begins() -> None:
 
 @pytest.mark.parametrize("waiting", [0, 1])
 def test_a_refusal_waits_for_earlier_answers_and_ends_the_connection(waiting: int) -> None:
-    """It is answered in its turn, like any other request."""
+    """A refused request is answered in its turn, like any other."""
     pipeline, exchanges = filled(waiting)
     refusal = Refusal(ProblemError("malformed_request", "not HTTP"))
     pipeline.add(refusal, has_body=False)

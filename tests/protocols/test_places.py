@@ -116,7 +116,7 @@ def test_a_place_is_free_again_once_its_connection_is_closed(place: Place) -> No
 
 
 def test_an_address_has_its_own_limit(place: Place) -> None:
-    """One more is refused, although there is a place for another address."""
+    """One connection more is refused, although there is a place for another address."""
     for _ in range(3):
         place.open("a")
     place.open("a", Admission.HEALTH)
@@ -124,14 +124,14 @@ def test_an_address_has_its_own_limit(place: Place) -> None:
 
 
 def test_a_proxy_may_take_all_places(place: Place) -> None:
-    """Only the limit of all connections holds for it."""
+    """Only the limit of all connections applies to a proxy."""
     for _ in range(4):
         place.open("proxy")
     place.open("proxy", Admission.HEALTH)
 
 
 def test_requests_about_health_have_a_few_places(place: Place) -> None:
-    """They are refused after a second, and free again once closed."""
+    """When all these places are taken, requests are refused after a second. A closed connection frees its place."""
     for _ in range(4):
         place.open("proxy")
     extra = [place.open("x", Admission.HEALTH, busy=False) for _ in range(HEALTH_PLACES)]
@@ -148,7 +148,7 @@ def test_requests_about_health_have_a_few_places(place: Place) -> None:
 
 
 def test_a_viewer_that_left_takes_only_a_free_place(place: Place) -> None:
-    """It closes no other connection."""
+    """Its connection makes the server close no other."""
     peers = [place.open("proxy") for _ in range(4)]
     place.limits.idle(peers[0])
     assert not place.limits.reclaim(Peer("b"))
@@ -162,7 +162,7 @@ def test_a_viewer_that_left_takes_only_a_free_place(place: Place) -> None:
 
 
 def test_a_request_has_its_deadline_from_its_first_byte(place: Place) -> None:
-    """More bytes do not extend it. It ends when the request is complete."""
+    """More bytes do not extend the deadline. It ends when the request is complete."""
     slow, done = place.open("a", busy=False), place.open("a", busy=False)
     place.now += 5
     place.limits.receiving(slow)
@@ -202,7 +202,7 @@ def test_an_idle_connection_has_its_deadline(place: Place) -> None:
 
 
 def test_a_connection_lingers_until_its_client_has_read(place: Place) -> None:
-    """Then its client has ten seconds."""
+    """The client has ten seconds for that."""
     done, reading = place.open("a", busy=False), place.open("b", busy=False)
     reading.unsent = 5
     assert place.limits.start_lingering(done)
@@ -221,7 +221,7 @@ def test_a_connection_lingers_until_its_client_has_read(place: Place) -> None:
 
 
 def test_a_few_connections_without_a_place_may_linger(place: Place) -> None:
-    """Those with a place, also one for health, always may."""
+    """Connections with a place may always linger, even with a place for health."""
     kept = [place.open("proxy") for _ in range(4)]
     health = place.open("x", Admission.HEALTH)
     refused = [Peer("x") for _ in range(HEALTH_PLACES)]
@@ -289,7 +289,7 @@ def test_a_new_connection_replaces_the_longest_idle_one_of_the_largest_client(pl
 
 
 def test_a_client_at_its_own_limit_replaces_its_own(place: Place) -> None:
-    """There is room for others, and theirs stay."""
+    """There is room for other clients, and their connections stay."""
     own = [place.open("a") for _ in range(3)]
     other = place.open("b")
     place.limits.idle(other)
@@ -299,7 +299,7 @@ def test_a_client_at_its_own_limit_replaces_its_own(place: Place) -> None:
 
 
 def test_the_slowest_connection_makes_room(place: Place) -> None:
-    """After a period of grace: bytes in a second decide."""
+    """After a period of grace, the connection with the fewest bytes in a second goes."""
     fast, slow, fresh = (place.open("a", busy=False) for _ in range(3))
     fast.received, slow.received = 1000, 10
     place.now += GRACE
@@ -324,7 +324,7 @@ def test_the_slowest_connection_makes_room(place: Place) -> None:
 
 
 def test_a_client_with_more_than_twice_as_many_gets_no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One with twice as many gets it."""
+    """A client with exactly twice as many connections gets the grace."""
     for many, wanted in ((2, Admission.HEALTH), (3, Admission.FULL)):
         place = Place(monkeypatch, max_connections=many)
         peers = [place.open("a", busy=False) for _ in range(many)]
@@ -375,7 +375,7 @@ def test_a_connection_counts_its_bodies_together(place: Place) -> None:
 
 
 def test_the_client_that_holds_least_goes_first(place: Place) -> None:
-    """Of two with as much, the one that has waited longer. Nobody overtakes one that waits for room."""
+    """Among clients with as much, the longest wait goes first. No client overtakes one that waits for room."""
     large = place.send("a", 50)
     place.send("b", 48)
     more = place.send("b", 2)
@@ -392,7 +392,7 @@ def test_the_client_that_holds_least_goes_first(place: Place) -> None:
 
 
 def test_a_body_that_waits_for_too_long_is_refused(place: Place) -> None:
-    """So is one that would be one too many to wait."""
+    """A body is also refused if too many wait already."""
     place.send("a", 50)
     place.send("b", 50)
     waits = place.send("c", 50, admitted=False)
@@ -422,7 +422,7 @@ def test_as_many_bodies_wait_as_the_budget_has_reads(place: Place) -> None:
 
 
 def test_a_slow_body_loses_its_connection_to_one_that_waits(place: Place) -> None:
-    """Its client holds more. If that is not more than twice as much, it has a period of grace."""
+    """Its client holds more than the waiting one. Up to twice as much, it has a period of grace."""
     for few, is_dropped in ((20, True), (25, False)):
         slow, other = place.send("a", 50), place.send("b", few)
         third = place.send("c", 50 - few)

@@ -56,7 +56,7 @@ def reaper_of(hub: Viewers) -> tuple[ViewerReaper, set[object]]:
 
 
 def test_a_viewer_is_checked_once_in_twenty_seconds() -> None:
-    """In one of three rounds it is pinged. One that is gone is left alone."""
+    """The reaper pings a viewer in one of three rounds, and leaves alone a viewer that is gone."""
     reaper, connections = reaper_of(Viewers())
     socket, gone = Socket(), Socket()
     for each in (socket, gone):
@@ -76,7 +76,7 @@ def test_a_viewer_is_checked_once_in_twenty_seconds() -> None:
 
 
 def test_a_viewer_that_is_gone_leaves_the_hub() -> None:
-    """One whose subscription was refused was never there."""
+    """A viewer whose subscription was refused was never in the hub."""
     hub = Viewers()
     reaper, _ = reaper_of(hub)
     for viewer in ("viewer", None):
@@ -87,7 +87,7 @@ def test_a_viewer_that_is_gone_leaves_the_hub() -> None:
 
 
 def test_a_viewer_without_progress_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its time begins again with each byte that it acknowledges."""
+    """Each byte that the viewer acknowledges starts its time again."""
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(viewer_reaper, "time", SimpleNamespace(monotonic=lambda: clock.now))
     reaper, _ = reaper_of(Viewers())

@@ -138,7 +138,7 @@ async def test_a_half_closed_connection_is_closed(server: Served) -> None:
 
 @on_uvloop
 async def test_a_library_client_can_close(server: Served) -> None:
-    """Its closing handshake is answered with its code."""
+    """The server answers the client's closing handshake with the client's code."""
     socket = await connect(server.url.replace("http", "ws") + WATCH)
     await socket.recv()
     await socket.close(4000, "bye")
@@ -151,7 +151,7 @@ async def test_a_library_client_can_close(server: Served) -> None:
 async def test_a_viewer_that_does_not_answer_a_close_is_disconnected(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is a timeout."""
+    """The server waits only for a timeout."""
     monkeypatch.setattr("live.protocols.websocket.viewer._CLOSE_TIMEOUT", 0.3)
     async with watch(server.url) as socket:
         await socket.receive()
@@ -205,7 +205,7 @@ async def test_viewers_that_answer_no_pings_are_disconnected(server: Served) -> 
 @pytest.mark.slow
 @on_uvloop
 async def test_a_library_client_answers_pings(server: Served) -> None:
-    """It does so in every round."""
+    """The client answers in every round."""
     async with connect(server.url.replace("http", "ws") + WATCH, ping_interval=None) as socket:
         await socket.recv()
         for _ in range(3):
@@ -221,13 +221,13 @@ async def test_a_library_client_answers_pings(server: Served) -> None:
 
 
 def viewers(reaper: ViewerReaper) -> list[ViewerSocket]:
-    """All viewers of the reaper."""
+    """Return all viewers of the reaper."""
     return [viewer for slot in reaper._slots for viewer in slot if isinstance(viewer, ViewerSocket)]
 
 
 @on_uvloop
 async def test_a_viewer_that_acknowledges_messages_is_rarely_pinged(server: Served) -> None:
-    """In a round without a message to acknowledge, it is pinged as well."""
+    """The reaper pings it only in a round without a message to acknowledge."""
     async with watch(server.url) as quiet:
         reaper = server.live.reaper
         ping_all(reaper)
@@ -260,7 +260,7 @@ def test_reading_pauses_while_data_waits_unless_the_transport_closes(*, is_closi
 
 @pytest.mark.parametrize("is_closing", [False, True])
 def test_a_viewer_goes_on_when_no_data_waits_unless_the_server_closes_it(*, is_closing: bool) -> None:
-    """It gets the next frame at once. After a close frame, nothing may follow."""
+    """The viewer gets the next frame at once. After a close frame, no frame may follow."""
     viewer = ViewerSocket(Mock(), "a")
     viewer.viewer = waiting = Mock()
     if is_closing:

@@ -74,7 +74,7 @@ class _Answer:
 
 @on_uvloop
 async def test_a_refused_handshake_is_an_http_answer(valkey_url: str) -> None:
-    """It has the status and the code of the problem."""
+    """The answer has the status and the code of the problem."""
     async with served(valkey_url) as server:
         for name, (sent, status, code) in REFUSED.items():
             found, headers, body = await refusal(server, sent)
@@ -109,7 +109,7 @@ async def expect_empty(server: Served) -> None:
 @pytest.mark.parametrize("setting", ["max_viewers", "max_board_viewers", "max_address_viewers"])
 @on_uvloop
 async def test_a_viewer_that_leaves_makes_room(valkey_url: str, setting: str) -> None:
-    """It closes the WebSocket, closes the connection, or resets it."""
+    """The viewer closes the WebSocket, closes the connection, or resets it."""
     limits: dict[str, Any] = {setting: 2}
     async with served(valkey_url, **limits) as server:
         shake = request("GET", WATCH, *HANDSHAKE)
@@ -139,7 +139,7 @@ def reset(socket: RawSocket) -> None:
 
 @on_uvloop
 async def test_500_viewers_come_and_go(valkey_url: str) -> None:
-    """Some leave during the handshake, some right after it, some are refused: none keeps a place."""
+    """Some viewers leave during the handshake, some right after it, and some are refused. None keeps a place."""
     chance = random.Random(1)
     async with served(valkey_url, max_connections=50, max_viewers=40) as server:
         shake = request("GET", WATCH, *HANDSHAKE)

@@ -60,7 +60,7 @@ async def expect_converged(server: Served, socket: RawSocket, model: ModelViewer
 
 
 def viewers(server: Served) -> list[ViewerSocket]:
-    """All viewers of the reaper."""
+    """Return all viewers of the reaper."""
     return [viewer for slot in server.live.reaper._slots for viewer in slot if isinstance(viewer, ViewerSocket)]
 
 
@@ -97,7 +97,10 @@ async def expect_converged_small(server: Served, socket: RawSocket, model: Model
 @pytest.mark.slow
 @on_uvloop
 async def test_a_viewer_that_does_not_read_has_a_bounded_cost(valkey_url: str) -> None:
-    """Any number of changes is possible. When it reads again, it gets the rest of a frame and the latest state."""
+    """The board may change any number of times.
+
+    When the viewer reads again, it gets a frame's rest and the latest state.
+    """
     async with served(valkey_url) as server:
         await server.fill()
         async with watch(server.url, "?limit=100", WINDOW) as stalled, watch(server.url, "?limit=100") as healthy:
@@ -119,7 +122,7 @@ async def test_a_viewer_that_does_not_read_has_a_bounded_cost(valkey_url: str) -
 @pytest.mark.slow
 @on_uvloop
 async def test_a_viewer_without_progress_is_disconnected(valkey_url: str) -> None:
-    """The close code is 3008. Others are not affected."""
+    """The close code is 3008. Other viewers are not affected."""
     before = SLOW_VIEWERS._value.get()
     async with served(valkey_url, slow_timeout=Duration(0.5)) as server:
         await server.fill()
@@ -135,7 +138,7 @@ async def test_a_viewer_without_progress_is_disconnected(valkey_url: str) -> Non
 @pytest.mark.slow
 @on_uvloop
 async def test_a_slow_viewer_receives_the_close_code(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It receives the rest of the current frame, and then only the close frame."""
+    """The viewer receives the rest of the current frame, and then only the close frame."""
     monkeypatch.setattr("live.protocols.viewer_reaper._CLOSE_TIMEOUT", 20.0)
     async with served(valkey_url, slow_timeout=Duration(0.3)) as server:
         await server.fill()
@@ -189,7 +192,7 @@ async def test_the_answer_to_a_ping_waits_for_an_incomplete_frame(valkey_url: st
 
 @on_uvloop
 async def test_a_slow_viewer_that_makes_progress_is_alive(valkey_url: str) -> None:
-    """It can't answer a ping that it has not reached yet, but it must make progress in every round."""
+    """The viewer has not reached the ping yet, so it can't answer. But it must make progress in every round."""
     async with served(valkey_url) as server:
         await server.post(*({"key": long(number)} for number in range(24)))
         async with watch(server.url, window=WINDOW) as reads, watch(server.url, window=WINDOW):

@@ -94,7 +94,7 @@ async def test_a_slow_viewer_over_tls_skips_changes(valkey_url: str, certificate
 
 @on_uvloop
 async def test_a_viewer_over_tls_without_progress_is_disconnected(valkey_url: str, certificate: Path) -> None:
-    """This works as over TCP."""
+    """The server disconnects it as it does over TCP."""
     async with served(valkey_url, certificate=certificate, slow_timeout=Duration(0.5)) as server:
         await server.fill()
         async with watching(server, certificate, "?limit=100") as socket:

@@ -57,7 +57,7 @@ async def ignored(here: Served, wire: Wire) -> None:
 
 
 async def test_requests_behind_a_waiting_one_are_answered_after_it(valkey_url: str) -> None:
-    """They come with it or later, in any pieces."""
+    """The requests come with the waiting one or later, in any pieces."""
     async with served(valkey_url) as here, connected(here.url) as wire:
         await wire.send(await wait(here) + HEALTH + request("GET", f"{BOARD}?limit=1"))
         await until(lambda: here.watching == 1)
@@ -72,7 +72,7 @@ async def test_requests_behind_a_waiting_one_are_answered_after_it(valkey_url: s
 
 
 async def test_several_requests_on_one_connection_wait_in_turn(valkey_url: str) -> None:
-    """There is one viewer at a time."""
+    """Only one of them is a viewer at a time."""
     async with served(valkey_url) as here, connected(here.url) as wire:
         await wire.send(post(ONE) + (await wait(here)).replace(b"wait=60s", b"wait=50ms") * 3 + HEALTH)
         found = statuses(await wire.answers(5))
@@ -82,7 +82,7 @@ async def test_several_requests_on_one_connection_wait_in_turn(valkey_url: str) 
 
 
 async def test_many_requests_that_need_not_wait_are_answered_in_one_go(valkey_url: str) -> None:
-    """They are queued behind another request, and the page is known because somebody waits for its next change."""
+    """They are queued behind another request. The page is known, because another client waits for its next change."""
     async with served(valkey_url) as here, connected(here.url) as other, connected(here.url) as wire:
         old = await wait(here)
         await here.post({"key": "b"})
@@ -159,7 +159,7 @@ async def reset(wire: Wire) -> None:
 
 @pytest.mark.parametrize("leave", [half_close, reset])
 async def test_a_client_that_leaves_is_removed_at_once(valkey_url: str, leave: Leaving) -> None:
-    """Its request is not answered, and requests behind it do not matter. A mutant that keeps it is noticed."""
+    """Its request gets no answer, and requests behind it do not matter. A mutant that keeps the client is noticed."""
     async with served(valkey_url) as here:
 
         async def come_and_leave() -> None:
@@ -175,7 +175,7 @@ async def test_a_client_that_leaves_is_removed_at_once(valkey_url: str, leave: L
 
 
 async def test_a_client_that_has_left_before_its_turn_does_not_wait(valkey_url: str) -> None:
-    """It sent its last byte before the request ahead was answered."""
+    """The client sent its last byte before the request ahead was answered."""
     async with served(valkey_url) as here, connected(here.url) as wire:
         wire.writer.write(post(ONE) + await wait(here))
         wire.writer.write_eof()
@@ -196,7 +196,7 @@ async def test_the_last_request_of_a_connection_can_wait(valkey_url: str) -> Non
 
 
 async def test_a_waiting_client_that_reads_no_answers_is_disconnected(valkey_url: str) -> None:
-    """It has asked for more than the kernel holds before it waits, and sends nothing more."""
+    """The client asked for more answers than the kernel holds. Then it waits, and sends nothing more."""
     async with served(valkey_url, slow_timeout=Duration(1)) as here:
         await here.fill()
         limits, answers = here.live.limits, request("GET", f"{BOARD}?limit=100") * 60
@@ -209,7 +209,7 @@ async def test_a_waiting_client_that_reads_no_answers_is_disconnected(valkey_url
 
 
 async def test_a_full_server_says_that_it_closes_the_connection(valkey_url: str) -> None:
-    """No place is free when the wait ends, and no other connection is closed for it."""
+    """No place is free when the wait ends, and the server closes no other connection for it."""
     async with served(valkey_url, max_connections=2) as here, connected(here.url) as wire:
         await wire.send(await wait(here))
         await until(lambda: here.watching == 1)
@@ -226,7 +226,7 @@ async def test_a_full_server_says_that_it_closes_the_connection(valkey_url: str)
 
 @asynccontextmanager
 async def several(url: str, count: int) -> AsyncIterator[list[Wire]]:
-    """Some connections."""
+    """Open some connections."""
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(connected(url)) for _ in range(count)]
 
@@ -248,7 +248,7 @@ async def test_a_stopping_server_ends_the_connection_after_the_answer(valkey_url
 
 
 async def test_a_waiting_client_has_no_task(valkey_url: str) -> None:
-    """There are as many tasks with a hundred of them as without."""
+    """A hundred waiting clients need no more tasks than none."""
     async with served(valkey_url) as here, several(here.url, 100) as wires:
         sent = await wait(here)
         await asyncio.gather(*(wire.send(HEALTH) for wire in wires))

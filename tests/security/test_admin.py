@@ -62,7 +62,7 @@ def two_boards(store: str, *, plain: bool = False, **changes: Any) -> AbstractAs
 @pytest.mark.parametrize("open_to_all", [False, True])
 @pytest.mark.parametrize("plain", [False, True])
 async def test_boards_can_not_be_changed_without_an_api_key(valkey_url: str, *, open_to_all: bool, plain: bool) -> None:
-    """This includes the same machine. The detail says how to create a key."""
+    """Clients on the same machine need a key too. The detail says how to create one."""
     async with two_boards(valkey_url, plain=plain, open=open_to_all) as client:
         assert (await client.post("/v1/events", json={"key": "a"})).status_code == 200
         assert await statuses(client) == [401] * len(CHANGES)
@@ -74,7 +74,7 @@ async def test_boards_can_not_be_changed_without_an_api_key(valkey_url: str, *, 
 @pytest.mark.slow
 @pytest.mark.parametrize("plain", [False, True])
 async def test_an_operator_may_allow_anonymous_changes_from_this_machine(valkey_url: str, *, plain: bool) -> None:
-    """They need a local name and no proxy. Pages of other origins are still refused."""
+    """Such clients need a local host name and no proxy. Pages of other origins are still refused."""
     allowed = {"anonymous_admin": True, "allowed_hosts": ("board.test",)}
     async with two_boards(valkey_url, plain=plain, **allowed) as client:
         await client.post("/v1/events", json={"key": "a"})
@@ -115,7 +115,7 @@ async def test_only_a_producers_api_key_makes_keys_mandatory_for_posting(valkey_
 
 @pytest.mark.slow
 async def test_an_operator_chooses_the_role_that_changes_boards(valkey_url: str) -> None:
-    """The default is not the public role. A process of another role does not have these routes."""
+    """By default, the public role does not. A process of another role does not have these routes."""
     settings = fresh_settings(valkey_url, anonymous_admin=True)
     wanted = {"ingest": True, "viewers": False}
     for _ in range(2):
@@ -175,7 +175,7 @@ async def check_scope(browser: Administrator, limited: str, chief: dict[str, str
 
 
 async def state_of(api: httpx.AsyncClient, chief: dict[str, str]) -> list[Any]:
-    """What the owner of the board sees of it, of titles, of API keys and of the audit log."""
+    """Return what the owner sees of the board, of titles, of API keys and of the audit log."""
     paths = ("boards/theirs/definition", "boards/theirs/records/Zoe", "items/Zoe", "trail")
     found = [(await api.get(f"/v1/{path}", headers=chief)).json() for path in paths]
     keys = (await api.get("/v1/keys", headers=chief)).json()["keys"]
@@ -183,7 +183,7 @@ async def state_of(api: httpx.AsyncClient, chief: dict[str, str]) -> list[Any]:
 
 
 async def test_an_administrator_of_two_boards_can_do_nothing_with_others(valkey_url: str, tmp_path: Path) -> None:
-    """By no page, form or route. A new page has to be tried too."""
+    """Every page, form and route is tried. The test fails if a new page is not tried."""
     acts = {(page.path, act) for page in PAGES for act in page.acts}
     assert acts - {("session/end", "out"), ("session/end", "everywhere")} == {(name, act) for name, act, _ in FORMS}
     settings = fresh_settings(valkey_url, journal="sqlite", data_dir=tmp_path, token_secret=SECRET)

@@ -62,7 +62,10 @@ def counting_viewers() -> Iterator[list[HttpProtocol]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_viewers_hold_no_bodies(valkey_url: str, kind: str) -> None:
-    """In one segment with the viewer's request, or behind it. Another client of the same address sends a body."""
+    """The body comes with the viewer's request in one segment, or behind it.
+
+    Another client of the address sends one too.
+    """
     with watching() as watch, counting_viewers() as viewers:
         async with serving(valkey_url) as url, AsyncExitStack() as stack:
             async with connected(url, source=OTHER) as wire:
@@ -97,7 +100,7 @@ async def test_a_request_behind_a_wait_is_answered(valkey_url: str) -> None:
 
 
 async def test_a_body_behind_a_slow_request_has_a_deadline(valkey_url: str) -> None:
-    """It counts until then. The slow request is answered, and the body gets 408."""
+    """The body counts as held until its deadline. The slow request is answered, and the body gets 408."""
     gate, select = asyncio.Event(), BoardReader.select
 
     async def slowly(*arguments: Any) -> Any:
@@ -120,7 +123,7 @@ async def test_a_body_behind_a_slow_request_has_a_deadline(valkey_url: str) -> N
 
 
 async def test_an_answer_that_ends_the_connection_frees_the_body_behind_it(valkey_url: str) -> None:
-    """Only with the answer does it turn out that no other follows."""
+    """Only this answer shows that no other answer follows."""
     send = _Cycle.send
 
     async def last(cycle: _Cycle, message: Any) -> None:
@@ -136,7 +139,7 @@ async def test_an_answer_that_ends_the_connection_frees_the_body_behind_it(valke
 
 
 async def test_a_refused_body_is_dropped_at_once(valkey_url: str) -> None:
-    """Its client may take long to send the rest."""
+    """The client may take long to send the rest."""
     kept: list[int] = []
     answer = Post.answer
 

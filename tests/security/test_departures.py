@@ -56,12 +56,12 @@ async def leave(store: str, *, plain: bool) -> list[str]:
 
 @pytest.mark.parametrize("plain", [False, True], ids=["own", "plain"])
 async def test_a_client_that_leaves_in_the_middle_of_a_body_is_not_logged(valkey_url: str, *, plain: bool) -> None:
-    """Neither as a failed request nor with a traceback, whatever the route."""
+    """On no route does the log have a failed request or a traceback."""
     assert await leave(valkey_url, plain=plain) == []
 
 
 @pytest.mark.mutant
 async def test_a_server_that_takes_a_departure_for_a_failure_is_caught(valkey_url: str) -> None:
-    """As before: the error of the departed client is an unexpected one."""
+    """The mutant takes the error of a departed client for an unexpected one."""
     with must_be_caught("a departed client is a failed request"), patch.object(app, "ClientDisconnect", KeyError):
         await test_a_client_that_leaves_in_the_middle_of_a_body_is_not_logged(valkey_url, plain=False)

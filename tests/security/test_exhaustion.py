@@ -92,7 +92,7 @@ async def test_the_soft_limit_of_open_files_is_raised(valkey_url: str, tmp_path:
 
 
 async def test_viewers_leave_file_descriptors_to_producers_and_health(valkey_url: str, tmp_path: Path) -> None:
-    """With few open files the server lowers its limits and logs it. Excess viewers are refused, others are served."""
+    """With few open files, the server logs lower limits. It refuses excess viewers, and serves producers and health."""
     with started(valkey_url, tmp_path, with_files(tmp_path, 300, 300)) as server:
         assert "too few file descriptors" in server.log()
         async with AsyncExitStack() as stack:
@@ -111,7 +111,7 @@ async def test_viewers_leave_file_descriptors_to_producers_and_health(valkey_url
 
 
 async def test_one_address_can_not_take_every_place(valkey_url: str, tmp_path: Path, effort: int) -> None:
-    """Slow requests from one address fill all places, and every request of others is served."""
+    """Slow requests from one address take all its places. Every request from other addresses is served."""
     with started(valkey_url, tmp_path, max_connections=64, max_address_connections=64) as server:
         async with AsyncExitStack() as stack:
 
@@ -135,7 +135,7 @@ async def test_one_address_can_not_take_every_place(valkey_url: str, tmp_path: P
 
 
 async def test_the_limit_of_an_address_does_not_affect_others(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Busy connections of one address reach its limit: more are refused, others are served."""
+    """Busy connections of one address reach its limit. More are refused, and other addresses are served."""
     with started(own_store.url, tmp_path, max_connections=64, max_address_connections=2) as server:
         assert await is_served(server.url)
         async with AsyncExitStack() as stack, connected(server.url) as other:
@@ -152,7 +152,7 @@ async def test_the_limit_of_an_address_does_not_affect_others(own_store: StorePr
 
 
 async def test_connections_with_unread_answers_keep_their_places(valkey_url: str, tmp_path: Path) -> None:
-    """Nobody reads large answers: the server never holds more connections than places."""
+    """Clients do not read large answers. The server never holds more connections than places."""
     changes: dict[str, Any] = {"max_connections": 10, "max_limit": 3000, "slow_timeout": Duration(60)}
     with started(valkey_url, tmp_path, **changes) as server:
         await fill(server.url, 3000)
@@ -193,7 +193,7 @@ async def fill(url: str, records: int) -> None:
 
 
 async def has_at_least(server: ServerProcess, least: int) -> bool:
-    """Whether the stranger holds at least this many connections."""
+    """Return whether the stranger holds at least this many connections."""
     return held_by_stranger(server) >= least
 
 

@@ -30,7 +30,7 @@ async def stopped(tasks: list[asyncio.Task[None]]) -> None:
 
 
 async def a_modest_client_comes_second(store: str, effort: int = 1) -> None:
-    """One client asks for pages over many connections. Another one gets its page after a few of them."""
+    """Let a client ask for pages over many connections. Another client must get its page after a few of them."""
     async with run_server(fresh_settings(store, trusted_proxies=TRUSTED), [rolling_board()]) as url:
         served = 0
 
@@ -70,7 +70,7 @@ async def test_clients_take_turns_at_drawing(valkey_url: str, effort: int) -> No
 
 @pytest.mark.mutant
 async def test_one_queue_for_all_clients_is_caught(valkey_url: str) -> None:
-    """In the order of arrival, a page waits for one page of every connection of the greedy client."""
+    """In the mutant, a page waits for one page of every connection of the greedy client."""
     enter = FairQueue.enter
     leave = FairQueue.leave
     turns: dict[int, str] = {}
@@ -127,7 +127,7 @@ async def test_histories_of_one_client_leave_the_past_to_others(valkey_url: str,
 
 
 async def test_a_request_with_many_parameters_is_refused(valkey_url: str) -> None:
-    """It is refused by their number, on every path, before they are parsed."""
+    """Every path refuses the request by the number of its parameters, before it parses them."""
     many = "&".join(f"a{number}=1" for number in range(7000))
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:
         for path in ("/", "/boards/posts", "/v1/boards/posts", "/v1/boards/posts/live", "/metrics", "/none"):

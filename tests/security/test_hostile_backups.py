@@ -62,7 +62,7 @@ def refusal(backup: Path) -> str:
 
 
 def test_a_backup_without_its_journal_is_refused(backup: Path) -> None:
-    """Otherwise there would be nothing to restore, after the data of today was set aside."""
+    """Otherwise the command would set aside today's data, and have nothing to restore."""
     check_files(backup, read_manifest(backup), lambda *_: None)
     change(backup, lambda manifest: manifest["files"].clear())
     assert "does not name the journal" in refusal(backup)
@@ -142,7 +142,7 @@ def test_a_file_that_is_not_completed_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.mutant
 @pytest.mark.parametrize("name", ["put_back", "high_water"])
 def test_a_file_with_a_known_name_is_noticed(backup: Path, tmp_path: Path, name: str) -> None:
-    """It follows a link that is there already."""
+    """The mutant follows a link that already has the known name."""
 
     @contextmanager
     def known(path: Path) -> Any:
@@ -160,7 +160,7 @@ def test_a_file_with_a_known_name_is_noticed(backup: Path, tmp_path: Path, name:
 
 
 def test_a_name_that_is_guessed_is_not_followed(tmp_path: Path) -> None:
-    """Whoever guesses the name finds that nothing is opened through a link."""
+    """Even if an attacker guesses the name, the server opens nothing through a link."""
     path = tmp_path / "file"
     (tmp_path / "victim").write_bytes(VICTIM)
     with replaced(secrets, "token_hex", lambda _: "guessed"):

@@ -76,7 +76,7 @@ async def url(valkey_url: str, request: pytest.FixtureRequest) -> AsyncIterator[
 
 
 async def ask(url: str, way: str, hosts: tuple[str, ...], *fields: tuple[str, str], target: str = "") -> int:
-    """The status of a request with these Host fields."""
+    """Return the status of a request with these `Host` fields."""
     line, own, body, _ = WAYS[way]
     method, _, path = line.partition(" ")
     named = [("Host", host) for host in hosts]
@@ -93,7 +93,7 @@ async def ask(url: str, way: str, hosts: tuple[str, ...], *fields: tuple[str, st
 
 @pytest.mark.parametrize("name", HOSTS)
 async def test_only_loopback_names_are_answered(url: str, name: str) -> None:
-    """Malformed hosts are 400, other names 421, on every route."""
+    """On every route, a malformed host gets 400 and any other name 421."""
     hosts, status = HOSTS[name]
     for way in WAYS if status != 200 else ("page", "stream"):
         assert await ask(url, way, hosts) == (status if status != 200 else WAYS[way][3]), way
@@ -115,7 +115,7 @@ async def test_pages_of_other_origins_can_not_write_anonymously(url: str) -> Non
 
 
 async def test_two_origins_are_refused(url: str) -> None:
-    """Their order does not matter."""
+    """The order of the origins does not matter."""
     twice = (("Origin", "http://localhost"), ("Origin", "http://evil.test"))
     assert await ask(url, "post", ("localhost",), *twice) == 403
     assert await ask(url, "post", ("localhost",), *twice[::-1]) == 403
@@ -123,7 +123,7 @@ async def test_two_origins_are_refused(url: str) -> None:
 
 @pytest.mark.slow
 async def test_the_host_of_an_absolute_target_counts(valkey_url: str) -> None:
-    """It replaces the Host field (RFC 9112, section 3.2.2). Browsers never send such a target to a server."""
+    """The target replaces the `Host` field (RFC 9112, section 3.2.2). Browsers send no such target to a server."""
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:
         for way in ("post", "page", "viewer"):
             path = WAYS[way][0].partition(" ")[2]

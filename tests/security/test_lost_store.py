@@ -146,7 +146,7 @@ async def test_boards_that_lost_their_state_stop_alone(tmp_path: Path) -> None:
 
 
 async def lost_alone(made: Servers) -> None:
-    """Wait until every worker refuses everything on the lost boards. The other boards take events."""
+    """Wait until every worker refuses all requests for the lost boards. Other boards take events."""
     lost = [attempt for attempt in ATTEMPTS if "/boards/contest" in attempt.path]
     lost.append(Attempt("POST", "/v1/events", json={"key": "j", "type": "vote", "actor": "a"}))
 

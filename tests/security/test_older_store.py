@@ -137,7 +137,7 @@ async def test_accepting_a_loss_begins_a_new_epoch(own_store: StoreProcess, tmp_
 
 
 async def test_processes_share_acknowledged_offsets(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The only process that saw the highest offset is frozen. The other one still refuses to count below it."""
+    """Only the frozen process saw the highest offset. Another process still refuses to count below that offset."""
     settings = fresh_settings(own_store.url, log_level="warning")
     one, two = ServerProcess(settings, tmp_path), ServerProcess(settings, tmp_path)
     one.start()

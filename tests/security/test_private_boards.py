@@ -66,10 +66,7 @@ _BODIES: Final = (b"", b"{}", b'{"title":"x"}', b'{"hidden":true}', b"key=a", b'
 
 
 class Site(NamedTuple):
-    """A server with a private board, and the credentials of those who may not read the board, by name.
-
-    `owners` may read it: with an API key, and signed in to the admin page.
-    """
+    """A server with a private board, and credentials by name. None of them may read the board."""
 
     url: str
     strangers: dict[str, tuple[tuple[str, str], ...]]
@@ -231,7 +228,7 @@ async def check_random_requests(store: str, count: int, seed: int) -> None:
 
 
 async def test_every_route_answers_as_for_an_unknown_board(valkey_url: str) -> None:
-    """No byte differs: not for nobody, for a revoked API key, or for API keys of other boards."""
+    """No byte differs for nobody, for a revoked API key, or for API keys of other boards."""
     await check_every_route(valkey_url)
 
 
@@ -308,7 +305,7 @@ async def test_a_gate_behind_the_store_is_caught(valkey_url: str) -> None:
 
 
 async def test_the_owner_reads_everything(valkey_url: str) -> None:
-    """The same requests show the board to those who may read it, so the others compare something."""
+    """The same requests show the board to its readers. So the comparison with an unknown board proves something."""
     async with site(valkey_url) as at:
         for owner in at.owners:
             await check_owner(at.url, owner)
@@ -339,7 +336,7 @@ async def check_owner(url: str, owner: tuple[str, str]) -> None:
 
 
 async def test_no_list_names_a_private_board(valkey_url: str) -> None:
-    """Not the lists, the index, the metrics, the readiness, the contracts or the audit log."""
+    """The lists, index, metrics, readiness, contracts and audit log do not name it."""
     paths = [
         "/",
         "/?q=secret",
@@ -365,7 +362,7 @@ async def test_no_list_names_a_private_board(valkey_url: str) -> None:
 
 @pytest.mark.mutant
 async def test_a_route_without_the_gate_is_caught(valkey_url: str) -> None:
-    """One route that reads as the server shows the board."""
+    """In the mutant, one route shows the board because it reads as the server."""
 
     async def open_to_all(live: Live, board: str, _reader: Reader) -> Any:
         found = live.registry.ledgers.find(board, SERVER)
@@ -379,7 +376,7 @@ async def test_a_route_without_the_gate_is_caught(valkey_url: str) -> None:
 
 @pytest.mark.mutant
 async def test_a_session_that_opens_all_boards_is_caught(valkey_url: str) -> None:
-    """Whoever is signed in would see everything."""
+    """In the mutant, everybody who is signed in sees everything."""
 
     async def wrong(*_: object) -> Reader:
         return Reader(ALL_BOARDS)

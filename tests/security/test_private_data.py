@@ -151,7 +151,7 @@ def test_a_lock_held_by_another_user_does_not_block(folder: Path) -> None:
 
 
 def test_a_server_of_an_earlier_version_keeps_its_lock(folder: Path) -> None:
-    """Its lock file is open to others, but it holds the lock, so no other server starts."""
+    """Other users can open the old server's lock file. But it holds the lock, so no other server starts."""
     data = folder / "d"
     store = EmbeddedStore(data)
     store.start()
@@ -179,7 +179,7 @@ def test_a_lock_file_of_another_user_is_replaced(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", [".", "valkey.log", "appendonlydir"])
 def test_files_of_another_user_are_refused(folder: Path, name: str) -> None:
-    """Their content is unknown. The message has advice."""
+    """Nobody knows what such files contain. The message has advice."""
     data = folder / "d"
     (data / "appendonlydir").mkdir(parents=True)
     (data / "valkey.log").touch()
@@ -208,7 +208,7 @@ def test_unrelated_files_are_not_changed(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_server_with_an_external_store_closes_its_directory(folder: Path, valkey_url: str) -> None:
-    """It keeps its knowledge of the store there."""
+    """The directory has what the server knows about the store."""
     settings = fresh_settings(valkey_url, data_dir=folder / "d")
     (folder / "d").mkdir(mode=0o755)
     server = ServerProcess(settings, folder)

@@ -49,7 +49,7 @@ async def exhaust(client: httpx.AsyncClient, **headers: str) -> None:
 
 
 async def is_known(client: httpx.AsyncClient, **headers: str) -> bool:
-    """Whether a request with these fields shares the rate of its client. On a slow machine the rate grows meanwhile."""
+    """Return whether a request with these fields shares its client's rate, which grows meanwhile on a slow machine."""
     for _ in range(SLOW["burst"] - 2):  # another client would have more than that
         await exhaust(client)
         if (await client.post("/v1/events", json=EVENT, headers=headers)).status_code == 429:
@@ -91,7 +91,7 @@ async def test_a_proxy_without_trust_is_one_client(valkey_url: str, tmp_path: Pa
 
 
 async def test_an_untrusted_peer_can_not_forge_its_address(valkey_url: str) -> None:
-    """Its own address counts, whatever its fields say."""
+    """The peer's own address counts, whatever its fields say."""
     settings = fresh_settings(valkey_url, trusted_proxies=TRUSTED, open=True, **SLOW)
     async with run_server(settings, [rolling_board()]) as url, client_from(ONE, url) as one:
         for number in range(10):
@@ -123,7 +123,7 @@ async def test_viewers_are_counted_by_client(valkey_url: str, tmp_path: Path) ->
 async def test_nobody_is_an_anonymous_admin_through_a_proxy(
     valkey_url: str, tmp_path: Path, changes: tuple[tuple[str, str], ...], trusted: tuple[str, ...]
 ) -> None:
-    """This is the default, even for a proxy that says nothing about its clients."""
+    """This is the default, even behind a proxy that says nothing about its clients."""
     async with (
         behind_nginx(valkey_url, tmp_path, *changes, trusted_proxies=trusted) as (url, _),
         httpx.AsyncClient(base_url=url) as client,
@@ -137,7 +137,7 @@ async def test_nobody_is_an_anonymous_admin_through_a_proxy(
 async def test_an_anonymous_admin_must_connect_directly(
     valkey_url: str, tmp_path: Path, trusted: tuple[str, ...], changes: tuple[tuple[str, str], ...]
 ) -> None:
-    """A proxy on this machine that identifies itself, or that the operator has named, does not count."""
+    """A local proxy that identifies itself, or that the operator has named, makes no anonymous admin."""
     settings = {"anonymous_admin": True, "trusted_proxies": trusted}
     async with (
         behind_nginx(valkey_url, tmp_path, *changes, **settings) as (url, server),
@@ -170,7 +170,7 @@ async def strangers_are_refused(url: str) -> None:
 async def test_a_server_without_api_keys_takes_no_events_through_its_proxy(
     valkey_url: str, tmp_path: Path, changes: tuple[tuple[str, str], ...]
 ) -> None:
-    """Even if the proxy says nothing about its clients. With `--open` it takes them."""
+    """The proxy may even say nothing about its clients. With `--open`, the server takes the events."""
     settings = {"allowed_hosts": ("board.test",), "open": False}
     async with behind_nginx(valkey_url, tmp_path, *changes, **settings) as (url, _):
         await strangers_are_refused(url)
@@ -183,7 +183,7 @@ async def test_a_server_without_api_keys_takes_no_events_through_its_proxy(
 
 @pytest.mark.parametrize("plain", [False, True])
 async def test_programs_on_this_machine_need_no_api_key(valkey_url: str, *, plain: bool) -> None:
-    """They ask for it by a name of this machine, and no proxy is in between, trusted or not."""
+    """They request a host name of this machine, with no proxy in between, trusted or not."""
     settings = fresh_settings(valkey_url, allowed_hosts=("board.test",), trusted_proxies=("192.0.2.1",))
     async with (
         run_server(settings, [rolling_board()], plain=plain) as url,
@@ -229,7 +229,7 @@ async def test_the_host_is_checked_behind_a_proxy(
 
 @pytest.mark.slow
 async def test_conflicting_forwarded_fields_are_refused(valkey_url: str, tmp_path: Path) -> None:
-    """If the proxy passes on one of two fields, the server can't know which is the proxy's and believes neither."""
+    """If a proxy passes on one of two fields, the server can't know which is the proxy's. So it believes neither."""
     leaving = (('proxy_set_header Forwarded         "";', ""),)
     async with (
         behind_nginx(valkey_url, tmp_path, *leaving) as (url, _),
@@ -241,7 +241,7 @@ async def test_conflicting_forwarded_fields_are_refused(valkey_url: str, tmp_pat
 
 @pytest.mark.parametrize("setting", [{"trusted_proxies": TRUSTED}, {"allowed_hosts": ("board.test",)}])
 async def test_a_server_for_others_without_an_api_key_says_so(valkey_url: str, setting: dict[str, tuple[str]]) -> None:
-    """It starts, and names what it refuses and how to accept it. A plain server on this machine says nothing."""
+    """It starts, and says what it refuses and how to allow it. A server for this machine alone says nothing."""
 
     async def warnings(settings: Settings) -> list[str]:
         with capture_logs() as logs:

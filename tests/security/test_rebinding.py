@@ -115,7 +115,7 @@ async def test_a_rebound_page_can_not_read_or_write(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 async def test_a_page_of_another_origin_can_not_read_or_write(valkey_url: str, host: str) -> None:
-    """It uses the server's real name, but the browser sends its origin."""
+    """The page uses the server's real name, but its browser sends the page's origin."""
     async with attacked(valkey_url) as (page, address, client):
         results = await page.evaluate(ATTACK, address.replace(NAME, host))
         results.pop("beacon")
@@ -125,7 +125,7 @@ async def test_a_page_of_another_origin_can_not_read_or_write(valkey_url: str, h
 
 
 async def test_the_attack_works_if_the_host_is_allowed(valkey_url: str) -> None:
-    """Then the same page can read and, with `--open`, write, so the tests above can fail."""
+    """The page can then read and, with `--open`, write. So the tests above can fail."""
     async with attacked(valkey_url, allowed_hosts=(NAME,), open=True) as (page, address, client):
         results = await page.evaluate(ATTACK, address)
         assert results["read"] == results["metrics"] == results["post"] == 200

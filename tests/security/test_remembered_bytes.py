@@ -86,7 +86,7 @@ ATTACKS: Final[dict[str, Attack]] = {
 
 
 async def growth(store: str, attack: Attack, repeated: int) -> int:
-    """Bytes that a process remembers after many requests, each with bytes that no other request has."""
+    """Return how many bytes a process remembers after many requests, each with bytes of its own."""
     settings = fresh_settings(store, anonymous_admin=True, rate=0)
     async with serving(settings, *BOARDS) as client:
         assert (await client.post("/v1/events", json={"key": "a"})).status_code == 200
@@ -130,7 +130,7 @@ async def remembering(self: Items, members: list[str]) -> dict[str, Any]:
 
 @pytest.mark.mutant
 async def test_caches_without_a_limit_in_bytes_are_caught(valkey_url: str) -> None:
-    """As they were: of names without an item, of readings of impossible members, and of boards that do not exist."""
+    """The mutants cache names without items, readings of impossible members, or unknown boards."""
     with must_be_caught("misses are remembered"), replaced(Items, "of", remembering):
         await test_nothing_remembers_the_bytes_of_strangers(valkey_url, "titles", 1)
     with must_be_caught("impossible members are read"), patch.object(records, "key_fault", lambda _key: None):

@@ -42,7 +42,7 @@ class Server:
 
 @asynccontextmanager
 async def server(store: str, sources: tuple[str, ...] | None = ("vote",)) -> AsyncIterator[Server]:
-    """The server; the limited admin may read these event types."""
+    """Run a server with a limited admin, who may read these event types."""
     settings = fresh_settings(store)
     both = ("admin", "post")
     keys = {
@@ -56,7 +56,7 @@ async def server(store: str, sources: tuple[str, ...] | None = ("vote",)) -> Asy
 
 @pytest.mark.slow
 async def test_reading_an_event_type_needs_a_right(valkey_url: str) -> None:
-    """An admin of some boards may read no type by default, only those in `sources`, and all with `*`."""
+    """By default, an admin of some boards may read no type. `sources` allows some types, or all with `*`."""
     refused, made, changed = (403, "scope_forbidden"), (201, ""), (200, "")
     async with server(valkey_url, None) as at:
         assert await at.put("lim", "mine", source=["vote"]) == refused
@@ -76,7 +76,7 @@ async def test_reading_an_event_type_needs_a_right(valkey_url: str) -> None:
 
 
 async def test_a_union_needs_rights_to_its_parts(valkey_url: str) -> None:
-    """An admin of other boards may not add them up."""
+    """An admin without rights to the parts may not add them up."""
     async with server(valkey_url) as at:
         await at.put("boss", "theirs", source=["like"])
         assert await at.put("lim", "mine", source=["vote"]) == (201, "")
@@ -86,7 +86,7 @@ async def test_a_union_needs_rights_to_its_parts(valkey_url: str) -> None:
 
 
 async def test_the_owner_of_a_part_can_always_delete_it(valkey_url: str) -> None:
-    """The union keeps its scores and its other parts. A new board of the same id does not feed it."""
+    """The union keeps its scores and its other parts. A new board with the same id does not feed it."""
     async with server(valkey_url) as at:
         await at.put("lim", "mine", source=["vote"])
         await at.put("boss", "theirs", source=["like"])

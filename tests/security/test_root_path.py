@@ -78,7 +78,7 @@ async def test_a_socket_has_one_path(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("plain", [False, True])
 async def test_each_resource_has_one_path(valkey_url: str, *, plain: bool) -> None:
-    """On the fast path, in the application, and under another ASGI server."""
+    """This is checked on the fast path, in the application, and under another ASGI server."""
     async with below_a_path(valkey_url, plain=plain) as client:
         await one_path_for_each_resource(client)
         refused = await client.get("/metrics")
@@ -88,7 +88,7 @@ async def test_each_resource_has_one_path(valkey_url: str, *, plain: bool) -> No
 
 @pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
 async def test_what_a_proxy_blocks_has_no_other_path(valkey_url: str, tmp_path: Path) -> None:
-    """Here it blocks the metrics."""
+    """The proxy of this test blocks the metrics."""
     async with (
         behind_nginx(valkey_url, tmp_path, KEEPING, root_path=ROOT) as (url, _),
         httpx.AsyncClient(base_url=url) as client,
@@ -102,7 +102,7 @@ async def test_what_a_proxy_blocks_has_no_other_path(valkey_url: str, tmp_path: 
 
 @pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
 async def test_a_proxy_that_removes_the_path_serves_nothing(valkey_url: str, tmp_path: Path) -> None:
-    """Otherwise the server could not tell `/live/metrics` from `/live/live/metrics`. The answer says what to change."""
+    """The server could not tell `/live/metrics` from `/live/live/metrics`. Its answer says what to change."""
     removing = (
         "location /live/ {\n        proxy_pass http://live_board;",
         "location /live/ {\n        proxy_pass http://live_board/;",
@@ -126,7 +126,7 @@ def removed_again(path: Any, root: Any) -> Any:
 @pytest.mark.mutant
 @pytest.mark.parametrize("module", [connection, middleware])
 async def test_a_root_path_that_is_removed_again_is_caught(valkey_url: str, module: ModuleType) -> None:
-    """On the fast path and in the application."""
+    """The mutants remove it twice, on the fast path or in the application."""
     async with below_a_path(valkey_url, plain=False) as client:
         with must_be_caught("the root path is removed twice"), replaced(module, "below_root", removed_again):
             await one_path_for_each_resource(client)

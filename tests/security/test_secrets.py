@@ -43,7 +43,7 @@ def run_command(*words: str, folder: Path) -> str:
 
 @pytest.mark.parametrize("character", ["#", "@", "/", "?"])
 def test_commands_refuse_a_password_that_is_not_encoded(tmp_path: Path, character: str) -> None:
-    """They say what to do. The drivers of Redis and PostgreSQL would quote a piece of the password."""
+    """The message says what to do. The drivers of Redis and PostgreSQL would quote a piece of the password."""
     password = f"Zx4{character}Q9y"
     for words in (
         ("boards", "--store", f"redis://{USER}:{password}@127.0.0.1:1"),
@@ -102,7 +102,7 @@ async def test_a_refusal_of_the_store_does_not_name_its_user(
 
 @pytest.mark.mutant
 async def test_the_message_of_the_store_itself_is_noticed(own_store: StoreProcess, tmp_path: Path) -> None:
-    """It begins with the name of the user."""
+    """The mutant shows the store's message, which begins with the user's name."""
     with (
         limited(own_store) as url,
         must_be_caught("messages of the store pass unchanged"),
@@ -112,7 +112,7 @@ async def test_the_message_of_the_store_itself_is_noticed(own_store: StoreProces
 
 
 async def test_a_wrong_password_of_the_store_is_not_shown(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Neither the one that is right, nor the one that is wrong."""
+    """Messages show neither the right nor the wrong password."""
     with limited(own_store) as url:
         printed = run_command("boards", "--store", url.replace(PASSWORD, f"{PASSWORD}5"), folder=tmp_path)
         assert "invalid username-password pair" in printed
@@ -173,7 +173,7 @@ async def test_a_refusal_of_postgres_does_not_name_its_user(
 @pytest.mark.parametrize("scheme", ["redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"])
 @pytest.mark.parametrize("password", [PASSWORD, "Zx4%2F%40Q9y"])
 def test_a_store_of_several_servers_shows_no_user(tmp_path: Path, scheme: str, password: str) -> None:
-    """Neither the user of the store nor that of the Sentinels, whether the servers are away or an option is wrong."""
+    """No message names the user of the store or of the Sentinels, whether servers are away or an option is wrong."""
     name = "/name" if scheme.endswith("sentinel") else ""
     own = f"?sentinel_username={USER}&sentinel_password={password}" if name else ""
     url = f"{scheme}://{USER}:{password}@127.0.0.1:1,127.0.0.1:2{name}"

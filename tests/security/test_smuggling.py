@@ -54,7 +54,7 @@ class Client {
 @pytest.mark.parametrize("upgrade", UPGRADES)
 @pytest.mark.parametrize("method", ["POST", "PUT", "GET", "DELETE"])
 async def test_the_body_of_an_upgrade_is_not_a_request(valkey_url: str, method: str, upgrade: str) -> None:
-    """Each request has one answer, whatever its body contains. The connection continues with the next request."""
+    """Each request has one answer, whatever its body contains. The connection goes on with the next request."""
     hidden = request("GET", "/v1/boards/posts") * 2
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:
         for target in ("/v1/events", "/v1/boards/posts", "/v1/boards/posts/live"):
@@ -130,7 +130,7 @@ async def test_a_cached_head_does_not_lend_its_api_key(valkey_url: str) -> None:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 async def test_curl_asking_for_http2_is_served(valkey_url: str) -> None:
-    """It asks in its first request. Both requests are answered on one connection."""
+    """The first request of `curl` asks for HTTP/2. One connection answers both requests."""
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:
         told = await output(
             "curl", "--http2", "-s", "-w", "%{http_code} %{num_connects}\n", "-o", "/dev/null", "-o", "/dev/null",
@@ -141,7 +141,7 @@ async def test_curl_asking_for_http2_is_served(valkey_url: str) -> None:
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="Java is not installed")
 async def test_the_client_of_the_jdk_is_served(valkey_url: str, tmp_path: Path) -> None:
-    """It asks for HTTP/2 in the first request of every connection."""
+    """The client asks for HTTP/2 in the first request of every connection."""
     source = tmp_path / "Client.java"
     source.write_text(JAVA, encoding="utf-8")
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:

@@ -39,7 +39,7 @@ def assert_obeys_nothing(printed: str) -> None:
 
 
 def on_a_terminal(*words: str, settings: Settings, folder: Path) -> str:
-    """What a command prints on a terminal."""
+    """Return what a command prints on a terminal."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, **as_environment(settings), "COLUMNS": "300"}
     process = subprocess.Popen(
@@ -69,7 +69,7 @@ async def make_older_board(settings: Settings) -> None:
 
 
 def test_the_title_of_an_older_board_is_shown_with_escapes(valkey_url: str, tmp_path: Path) -> None:
-    """As a table and as JSON, which means the same."""
+    """The JSON output has escapes too, and keeps its meaning."""
     settings = fresh_settings(valkey_url, data_dir=tmp_path / "data")
     asyncio.run(make_older_board(settings))
     assert_obeys_nothing(on_a_terminal("boards", settings=settings, folder=tmp_path))
@@ -79,7 +79,7 @@ def test_the_title_of_an_older_board_is_shown_with_escapes(valkey_url: str, tmp_
 
 
 def test_an_error_that_quotes_its_input_is_shown_with_escapes(valkey_url: str, tmp_path: Path) -> None:
-    """Scripts pass names that others have chosen."""
+    """Scripts pass on names that others have chosen."""
     settings = fresh_settings(valkey_url, data_dir=tmp_path / "data")
     name = HOSTILE.replace("\n", "")  # messages may have several lines
     for words in (("audit", "--board", name), ("send", f"/none/{name}")):
@@ -106,7 +106,7 @@ def test_an_export_to_a_terminal_is_shown_with_escapes(form: str) -> None:
 
 
 async def test_hostile_titles_are_refused(valkey_url: str) -> None:
-    """Of boards, event types, categories, members and metadata, on every route that takes some."""
+    """Titles of boards, event types, categories, members and metadata are tried on every route that takes one."""
     async with server(valkey_url, rolling_board(), anonymous_admin=True) as client:
         contest = {"source": ["vote"], "window": "forever", "votes": {"registered": True}}
         assert (await client.put("/v1/boards/contest", json=contest)).status_code == 201

@@ -134,7 +134,7 @@ async def check_the_end(store: str, count: int, patience: float = _PATIENCE) -> 
 
 
 async def test_strangers_are_disconnected(valkey_url: str, pytestconfig: pytest.Config) -> None:
-    """Those with an API key for the board stay, and see what comes. Strangers see nothing more."""
+    """Viewers with an API key for the board stay, and see its changes. Strangers see nothing more."""
     took = await check_the_end(valkey_url, 25 * pytestconfig.option.effort)
     assert took < _PATIENCE
 
@@ -155,7 +155,7 @@ async def test_strangers_who_watch_the_past_are_disconnected(valkey_url: str) ->
 
 
 async def test_a_revoked_key_ends_its_viewers(valkey_url: str) -> None:
-    """So does an API key that no longer includes the board."""
+    """An API key that no longer includes the board ends its viewers too."""
     async with town(valkey_url) as at:
         await at.change(visibility="private")
         client = connect(valkey_url, at.settings)
@@ -195,7 +195,7 @@ async def test_a_session_that_ends_ends_its_viewers(valkey_url: str) -> None:
 
 
 async def test_boards_share_no_compression_history(valkey_url: str) -> None:
-    """What one board has sent is in no dictionary of another, so the size of a frame tells nothing of it."""
+    """No compression dictionary has messages of another board, so the size of a frame tells nothing about one."""
     used: list[tuple[bytes, bytes]] = []
     right = deflate.deflate
 

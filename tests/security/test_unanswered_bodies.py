@@ -54,7 +54,7 @@ class Watch:
 
 @contextmanager
 def watching() -> Iterator[Watch]:
-    """Watch the budget of the server in this process."""
+    """Let the test watch the budget of the server in this process."""
     watch, count = Watch(), BodyBudget._count
 
     def noting(budget: BodyBudget, connection: Any, client: str, held: int) -> None:
@@ -82,7 +82,7 @@ async def begin(stack: AsyncExitStack, url: str, address: str, count: int, body:
 
 
 async def test_one_address_holds_half_and_others_are_served(valkey_url: str) -> None:
-    """Of eight bodies that do not end, two are read. Another client is served, and the eight are once they go on."""
+    """Eight bodies do not end, and the server reads two. It serves another client, and the eight once they go on."""
     with watching() as watch:
         async with serving(valkey_url) as url, AsyncExitStack() as stack:
             wires = await begin(stack, url, STRANGER, 8)
@@ -118,7 +118,7 @@ async def test_a_connection_that_sends_ahead_holds_two_bodies(
 
 @pytest.mark.parametrize("target", ["/v1/events", "/v1/%65vents"])
 async def test_clients_that_leave_hold_nothing(valkey_url: str, target: str) -> None:
-    """In the middle of a body, before the answer, and while they wait."""
+    """They leave in the middle of a body, before the answer, or while they wait."""
     with watching() as watch:
         async with serving(valkey_url) as url:
             for part in (0.1, 0.5, 1):
@@ -136,7 +136,7 @@ async def test_clients_that_leave_hold_nothing(valkey_url: str, target: str) -> 
 
 
 async def test_a_body_that_waits_too_long_is_refused(valkey_url: str) -> None:
-    """It gets 503 with Retry-After. Those that were admitted are not affected."""
+    """The body gets 503 with `Retry-After`. Admitted bodies are not affected."""
     with watching() as watch:
         async with serving(valkey_url) as url, AsyncExitStack() as stack:
             wires = await begin(stack, url, STRANGER, 3)
@@ -175,7 +175,7 @@ async def test_too_many_waiting_connections_are_refused(valkey_url: str) -> None
 
 @pytest.mark.parametrize("most", [65_536, 1_500_000, 3_000_000])
 async def test_a_small_budget_never_blocks(valkey_url: str, most: int) -> None:
-    """Even if there is room for one body only, or for none, one body is always admitted."""
+    """A budget for one body, or even for none, always admits one."""
     with patch("live.protocols.body_budget._ONE_READ", 1):
         async with serving(valkey_url, max_unanswered=most) as url, AsyncExitStack() as stack:
             wires = [await stack.enter_async_context(connected(url)) for _ in range(5)]
@@ -190,7 +190,7 @@ async def test_a_small_budget_never_blocks(valkey_url: str, most: int) -> None:
 async def test_clients_that_send_ahead_do_not_fill_the_memory(
     valkey_url: str, tmp_path: Path, connections: int, effort: int
 ) -> None:
-    """Each sends bodies of 900 KB as fast as the server reads, and others are served meanwhile."""
+    """Each client sends bodies of 900 KB as fast as the server reads. Other clients are served meanwhile."""
     sent = post(BODY)
     server = ServerProcess(fresh_settings(valkey_url, rate=0), tmp_path)
     server.start()

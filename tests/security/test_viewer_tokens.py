@@ -178,19 +178,19 @@ async def check_the_end(store: str, patience: float = _PATIENCE) -> None:
 
 
 async def test_a_connection_ends_when_its_token_does(valkey_url: str) -> None:
-    """With a code of its own, after which a client may come back with another token."""
+    """The close code says that the client may come back with another token."""
     await check_the_end(valkey_url)
 
 
 @pytest.mark.mutant
 async def test_a_hub_that_no_token_ends_is_caught(valkey_url: str) -> None:
-    """Whoever watches would stay."""
+    """In the mutant, viewers stay after their token has expired."""
     with must_be_caught("the hub is not told"), replaced(Hub, "recheck", lambda *_: None):
         await check_the_end(valkey_url, 4)
 
 
 async def test_no_token_is_in_a_log_or_a_metric(valkey_url: str) -> None:
-    """Neither a good one nor a bad one, whatever happens with the request."""
+    """Good and bad tokens are sent in requests of all kinds."""
     good, bad = make_token("staff"), make_token("staff", secret=SECRET + "x")
     with capture_logs() as logs:
         async with site(valkey_url, metrics="open") as at, httpx.AsyncClient(base_url=at.url) as client:

@@ -42,7 +42,7 @@ def write(path: Path, events: Sequence[Event]) -> Path:
 
 
 def many(count: int, keys: int = 7) -> list[Event]:
-    """This many likes."""
+    """Make this many likes."""
     return [{"key": f"k{i % keys}"} for i in range(count)]
 
 

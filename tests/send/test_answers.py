@@ -20,7 +20,7 @@ COUNTED = (200, b'{"accepted":3,"duplicate":0,"rejected":[],"offsets":{}}')
 
 @asynccontextmanager
 async def answering(*answers: tuple[int, bytes], retry_after: str = "0") -> AsyncIterator[str]:
-    """A server, or a proxy in front of one, that returns these answers in turn."""
+    """Run a server, or a proxy in front of one, that returns these answers in turn."""
     left = list(answers)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -47,7 +47,7 @@ async def answering(*answers: tuple[int, bytes], retry_after: str = "0") -> Asyn
     ids=lambda answer: str(answer[0]),
 )
 async def test_a_batch_with_an_unknown_outcome_is_sent_again(tmp_path: Path, answer: tuple[int, bytes]) -> None:
-    """Its events have ids. Without them, the run stops."""
+    """The events have ids. Without ids, the run stops."""
     path = write(tmp_path / "e.ndjson", many(3))
     async with answering(answer, answer, COUNTED) as url:
         assert await send(path, url) == SendOutcome(sent=3, accepted=3, lost=2)
@@ -59,7 +59,7 @@ async def test_a_batch_with_an_unknown_outcome_is_sent_again(tmp_path: Path, ans
 @pytest.mark.parametrize("status", [408, 429, 503])
 @pytest.mark.parametrize("ids", [True, False])
 async def test_a_batch_that_was_not_counted_is_sent_again(tmp_path: Path, status: int, *, ids: bool) -> None:
-    """Its events may have ids or not."""
+    """The events may have ids or not."""
     path = write(tmp_path / "e.ndjson", many(3))
     async with answering((status, b"{}"), COUNTED) as url:
         assert await send(path, url, ids=ids) == SendOutcome(sent=3, accepted=3)
@@ -76,7 +76,7 @@ async def test_a_batch_that_is_refused_is_not_sent_again(tmp_path: Path, status:
 
 @pytest.mark.slow
 async def test_retry_after_is_obeyed(tmp_path: Path) -> None:
-    """It has seconds or a date. A 503 that asks for more than the patience ends the run."""
+    """The field has seconds or a date. A 503 that asks for more than the patience ends the run."""
     path = write(tmp_path / "e.ndjson", many(3))
     for date in (False, True):
         value = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True) if date else "1"

@@ -40,7 +40,7 @@ async def test_every_event_can_be_sent_to_one_board(tmp_path: Path, url: str) ->
 
 
 async def test_rejected_events_are_summarized(tmp_path: Path, url: str) -> None:
-    """Their number by code, and the first of them with their position in the file, counted from 0."""
+    """The summary has their number by code, and the position of the first of them in the file, counted from 0."""
     events: list[Event] = many(1005)
     events[3] = {"key": ""}
     events[1001] = {"key": "a", "type": "nothing"}
@@ -78,7 +78,7 @@ async def test_malformed_rows_of_a_table_are_rejected_one_by_one(
 
 @pytest.mark.parametrize("board", [None, "posts"])
 async def test_a_line_that_is_not_an_event_is_rejected(tmp_path: Path, url: str, board: str | None) -> None:
-    """The rest of the file is sent, with or without a board."""
+    """All other lines of the file are sent, with or without a board."""
     path = tmp_path / "e.ndjson"
     path.write_text('{"key":"a"}\n{"key":\n[]\n"x"\n{"key":"a","key":"b"}\n{"key":"c"}\n')
     outcome = await send(path, url, board=board)

@@ -60,7 +60,7 @@ async def run_send(*arguments: str, **environment: str) -> tuple[int | None, str
 
 
 async def test_a_run_sends_its_api_key(tmp_path: Path, url: str, key: str) -> None:
-    """It comes from the environment, or from the flag, which takes precedence."""
+    """The key comes from the environment or from the flag. The flag has precedence."""
     path = str(write(tmp_path / "e.ndjson", many(1500)))
     status, printed = await run_send(path, "--server", url, LIVE_KEY=f" {key}\n")
     assert status == 0
@@ -71,7 +71,7 @@ async def test_a_run_sends_its_api_key(tmp_path: Path, url: str, key: str) -> No
 
 
 async def test_without_a_correct_api_key_the_command_gives_advice(tmp_path: Path, url: str, key: str) -> None:
-    """It is one line, with exit status 2. With the API key the whole file is sent."""
+    """The advice is one line, and the exit status 2. With the right key, the whole file is sent."""
     path = str(write(tmp_path / "e.ndjson", many(10)))
     for environment, message in (
         ({}, "live: the server requires an API key (401: "),
@@ -86,7 +86,7 @@ async def test_without_a_correct_api_key_the_command_gives_advice(tmp_path: Path
 
 
 async def test_an_api_key_for_something_else_is_reported(tmp_path: Path, url: str, settings: Settings) -> None:
-    """One that may not send events stops the run. With one for another board, each event is rejected."""
+    """A key that may not send events stops the run. A key for another board gets each event rejected."""
     path = write(tmp_path / "e.ndjson", many(10))
     other = await add_key(settings, "boss", Scope(verbs=("admin",)))
     elsewhere = await add_key(settings, "else", Scope(boards=("other",)))
@@ -99,7 +99,7 @@ async def test_an_api_key_for_something_else_is_reported(tmp_path: Path, url: st
 async def test_another_api_key_of_the_same_producer_continues(
     tmp_path: Path, url: str, settings: Settings, key: str
 ) -> None:
-    """Nothing counts twice. Another producer may continue too, if nothing is in doubt."""
+    """No event counts twice. Another producer may continue too, if no outcome is in doubt."""
     path = tmp_path / "e.ndjson"
     path.write_bytes(b'{"key":"a"}\n' * 1000 + b'{"key":"\xff"}\n')
     with pytest.raises(SetupError, match="the server refused the request with 400"):

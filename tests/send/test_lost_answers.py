@@ -197,7 +197,7 @@ async def test_another_producer_does_not_continue_in_doubt(url: str, tmp_path: P
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 async def test_a_429_is_obeyed(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not use up the patience, however long it lasts."""
+    """The pause does not use up the patience, however long it lasts."""
     monkeypatch.setattr(target, "_PATIENCE", 0.2)
     path = write(tmp_path / "e.ndjson", many(4500))
     async with run_server(fresh_settings(valkey_url, rate=1000, burst=1000), [rolling_board()]) as url:
@@ -218,13 +218,13 @@ async def test_a_429_is_obeyed(valkey_url: str, tmp_path: Path, monkeypatch: pyt
     ],
 )  # fmt: skip
 def test_an_event_gets_an_id_unless_it_has_one(event: bytes, sent: bytes) -> None:
-    """Its own id stays, even an invalid one. A line that is not an event stays as it is."""
+    """An id of its own stays, even an invalid one. A line that is not an event stays as it is."""
     assert with_id(event, b"replay:" + RUN, 41) == sent.replace(b"%b", RUN)
 
 
 @pytest.mark.slow
 async def test_an_interrupt_while_the_server_is_away_saves_the_doubt(tmp_path: Path, url: str) -> None:
-    """It takes effect between two attempts, and the next run sends the batch again."""
+    """The run ends between two attempts, and the next run sends the batch again."""
     path = write(tmp_path / "e.ndjson", many(1500))
     async with lossy(url, share=1.0) as proxy:
         options = SendOptions(path=path, url=proxy.url)

@@ -52,7 +52,7 @@ async def test_progress_is_reported(tmp_path: Path, url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_run_keeps_the_pace_of_its_events(tmp_path: Path, url: str) -> None:
-    """At twice the pace a gap of half a second takes a quarter; at `max` even a gap of hours takes no time."""
+    """At twice the pace, a gap of half a second takes a quarter. At `max`, even a gap of hours takes no time."""
 
     def with_gap(milliseconds: int) -> Path:
         first = [{"key": "a", "time": f"2015-05-17T10:00:00.{i:03}Z"} for i in range(1000)]
@@ -161,7 +161,7 @@ async def test_a_run_waits_for_a_store_that_is_away(own_store: StoreProcess, tmp
 
 
 async def test_an_interrupted_run_finishes_the_current_batch(url: str, tmp_path: Path) -> None:
-    """After Ctrl-C nothing is in doubt, and the next run continues after the last batch."""
+    """After Ctrl-C, no outcome is in doubt. The next run continues after the last batch."""
     path = write(tmp_path / "e.ndjson", many(3500))
 
     def interrupt(_read: int, _total: int, sent: int) -> None:
@@ -178,7 +178,7 @@ async def test_an_interrupted_run_finishes_the_current_batch(url: str, tmp_path:
 
 
 async def test_a_damaged_progress_file_is_not_ignored(url: str, tmp_path: Path, state_folder: Path) -> None:
-    """If it is unknown how much was sent, nothing is sent without --restart."""
+    """Nobody knows how much was sent, so nothing is sent without `--restart`."""
     path = write(tmp_path / "e.ndjson", many(3))
     note = progress_path(SendOptions(path=path, url=url))
     note.parent.mkdir(parents=True)
@@ -222,5 +222,5 @@ async def test_a_run_that_did_not_start_leaves_nothing(tmp_path: Path, url: str,
 
 
 def refused_for_the_store() -> float:
-    """How many requests this process refused because the store was unavailable."""
+    """Return how many requests this process refused because the store was unavailable."""
     return REGISTRY.get_sample_value("live_problems_total", {"code": "store_unavailable"}) or 0

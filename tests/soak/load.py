@@ -41,7 +41,7 @@ class Acknowledged:
                 scores[member] += amount
 
     def scores(self, board: str) -> dict[str, int]:
-        """The expected ranking of a board. A board with a cap holds the first of these."""
+        """Return the expected ranking of a board. If the board has a cap, the result is cut to it."""
         sums = self._sums.get(board)
         if sums is None:
             sums = Counter({member: 2 * score for member, score in self._sums["posts"].items()})

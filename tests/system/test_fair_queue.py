@@ -54,13 +54,13 @@ async def a_modest_client_comes_second() -> None:
 
 
 async def test_clients_take_turns() -> None:
-    """One client has many requests, another one a single request."""
+    """One client has many requests, and another client a single one."""
     await a_modest_client_comes_second()
 
 
 @pytest.mark.mutant
 async def test_a_queue_by_arrival_is_caught() -> None:
-    """A queue that serves requests in the order of their arrival lets one client delay all others."""
+    """In the mutant, one client delays all others, because requests are served in the order of arrival."""
     right, turns = FairQueue.enter, iter(range(1000))
 
     async def as_one_client_each(self: FairQueue, _client: str) -> None:

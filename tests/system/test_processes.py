@@ -51,7 +51,7 @@ def test_a_signal_during_garbage_collection_is_not_lost(threads: str) -> None:
 
 @given(connections=COUNTS, viewers=st.integers(0, 100_000), available=st.integers(300, 200_000))
 def test_connections_and_viewers_leave_what_is_reserved(connections: int, viewers: int, available: int) -> None:
-    """Any limits are possible. Limits that fit stay unchanged, and neither becomes zero."""
+    """Limits that already fit stay unchanged, and no limit becomes zero, whatever the limits are."""
     asked = Settings(max_connections=connections, max_viewers=viewers)
     fitted = fit(asked, available)
     budget = available - RESERVED - asked.store_connections
@@ -89,7 +89,7 @@ def test_limits_are_divided_by_the_number_of_workers() -> None:
 
 
 def test_the_documentation_names_the_limits_that_are_divided() -> None:
-    """All of them, before the table."""
+    """The page names all of them before the table."""
     text = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8").partition("| variable")[0]
     assert {environment_name(name) for name in SHARED_LIMITS} <= set(re.findall(r"LIVE_\w+", text))
 

@@ -57,7 +57,7 @@ def wait_for(word: str, notices: socket.socket) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_it_takes_the_socket_and_says_how_it_is(valkey_url: str, tmp_path: Path, workers: int) -> None:
-    """A connection that came before the start is served. The server is ready, alive, and stopping, in this order."""
+    """The server takes a connection from before its start. It reports ready, alive and stopping, in this order."""
     address = str(tmp_path / "notices") if workers == 1 else f"@live-{os.getpid()}"
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices,

@@ -18,10 +18,7 @@ pytest.importorskip("opentelemetry.sdk", reason="the SDK of OpenTelemetry is not
 async def test_commits_ticks_and_drains_have_spans(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is a trace of its own, as long as the work took. None names a member or an actor.
-
-    A POST continues the trace of its client, if the client samples it. Nobody else can make spans.
-    """
+    """Each span is a trace of its own, as long as the work took. None names a member or an actor."""
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - it may be missing
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: PLC0415
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: PLC0415
@@ -55,7 +52,7 @@ async def test_commits_ticks_and_drains_have_spans(
 
 
 def test_without_the_extra_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing is needed."""
+    """Without the extra package, tracing needs nothing and does nothing."""
     monkeypatch.setattr(tracing, "_tracer", None)
     tracing.record_span("commit", 0.0, board="posts")
     assert tracing.trace_of([(b"traceparent", f"00-{TRACE}-00f067aa0ba902b7-01".encode())]) is None

@@ -262,7 +262,7 @@ async def test_missing_updates_of_neighbours_are_detected(valkey_url: str, monke
     "query", ["key=", f"key={'x' * 1025}", "key=a%0Ab", "key=e%CC%81", "key=%E2%80%AEa", "key=a&around=51"]
 )
 async def test_an_invalid_member_is_refused(valkey_url: str, query: str) -> None:
-    """Before the handshake, and before a stream begins."""
+    """The refusal comes before the handshake, and before a stream begins."""
     async with stage(valkey_url) as stage_:
         with pytest.raises(InvalidStatus) as refused:
             await connect(f"{stage_.url.replace('http', 'ws')}/v1/boards/posts/live?{query}")

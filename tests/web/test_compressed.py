@@ -71,7 +71,7 @@ async def test_a_kept_response_is_compressed_once(valkey_url: str, monkeypatch: 
 
 
 async def test_kept_pages_count_as_memory(valkey_url: str) -> None:
-    """There is one in each language and theme, plain and compressed."""
+    """A page is cached in each language and theme, plain and compressed."""
     async with served(valkey_url) as here:
         await here.post(*MEMBERS)
         await here.client.get("/v1/boards/posts?limit=50")

@@ -159,7 +159,7 @@ def texts_board(server: ServerProcess) -> None:
 @pytest.mark.usefixtures("texts_board")
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_contract_allows_the_texts_that_the_server_takes(server: ServerProcess, name: str) -> None:
-    """So a client that follows it sends no control and bidi characters."""
+    """So a client that follows the contract sends no control or bidi characters."""
     must_agree_on_texts(server, openapi_document(), name)
 
 
@@ -205,7 +205,7 @@ cloud_events = cloud | values
 
 
 def as_json(value: Any) -> bytes:
-    """JSON in ASCII: other characters are escaped, including lone surrogates."""
+    """Return JSON in ASCII. Other characters are escaped, including lone surrogates."""
     return json.dumps(value).encode()
 
 

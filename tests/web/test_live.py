@@ -107,7 +107,7 @@ def random_likes(chance: random.Random) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 async def test_viewers_follow_a_rotating_board(valkey_url: str) -> None:
-    """On a board of two seconds, every message follows from the previous one, and finally the board is empty."""
+    """The window is two seconds. Every message follows from the previous one, and finally the board is empty."""
     chance = random.Random(1)
     board = rolling_board("2s", "1s")
     async with server(valkey_url, board, conflation_interval=Duration(0.005), rotation_step=2) as client:
@@ -128,7 +128,7 @@ async def test_viewers_follow_a_rotating_board(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_two_processes_show_the_same_board(valkey_url: str) -> None:
-    """Viewers of one server see what is posted to the other."""
+    """Viewers of one server see what is posted to the other server."""
     settings = fresh_settings(valkey_url, conflation_interval=Duration(0.01))
     board = rolling_board()
     async with (
@@ -157,7 +157,7 @@ async def test_pages_of_other_origins_may_not_watch(valkey_url: str, origin: str
 
 
 async def test_own_and_allowed_pages_may_watch(valkey_url: str) -> None:
-    """The server's own pages, those of allowed_origins, and clients without an origin."""
+    """The server's own pages, pages of `allowed_origins`, and clients without an origin may."""
     async with server(valkey_url, allowed_origins=("https://friend.example",)) as client:
         for headers in ({}, {"Origin": str(client.base_url).rstrip("/")}, {"Origin": "https://friend.example"}):
             async with connect(live_url(client), additional_headers=headers) as socket:
@@ -186,7 +186,7 @@ async def test_an_invalid_request_is_refused_before_the_handshake(
 
 
 async def test_more_viewers_than_the_limit_are_refused(valkey_url: str) -> None:
-    """One more than max_viewers gets 503 with Retry-After; when one leaves there is room again."""
+    """One more than `max_viewers` gets 503 with `Retry-After`. When a viewer leaves, there is room again."""
     async with server(valkey_url, max_viewers=1) as client:
         async with connect(live_url(client)) as first:
             await first.recv()

@@ -156,7 +156,7 @@ async def test_a_store_that_can_not_write_is_not_ready(own_store: StoreProcess, 
 
 
 async def test_a_replica_is_not_ready(own_store: StoreProcess) -> None:
-    """It serves boards but accepts no events."""
+    """A server on a replica shows boards, but accepts no events."""
     store: Any = connect(own_store.url, fresh_settings(own_store.url))
     async with (
         run_server(fresh_settings(own_store.url), [rolling_board()]) as url,
@@ -181,7 +181,7 @@ def noting(calls: Callable[..., Awaitable[Any]], sent: list[int]) -> Callable[..
 
 
 async def test_readiness_is_cheap(own_store: StoreProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With many boards a check makes few calls, concurrent checks share one, and every board has its turn."""
+    """With many boards, a check makes few calls. Concurrent checks share one, and every board has its turn."""
     boards = [rolling_board(board=f"b{number}") for number in range(100)]
     settings = fresh_settings(own_store.url, rotation_interval=Duration(60))
     store: Any = connect(own_store.url, settings)

@@ -66,7 +66,7 @@ async def exhaust(client: httpx.AsyncClient, target: str, fields: dict[str, str]
 
 
 async def every_read_counts(store: str, targets: tuple[str, ...]) -> None:
-    """Each target is refused to an address that reads too often. Another address is served."""
+    """Check that each target is refused to an address that reads too often, and not to another address."""
     async with limited(store) as (client, _):
         for number, target in enumerate(targets):
             fields = {"X-Forwarded-For": f"192.0.2.{number}"}
@@ -84,7 +84,7 @@ async def test_every_way_to_read_counts(valkey_url: str, door: str) -> None:
 @pytest.mark.mutant
 @pytest.mark.parametrize("door", DOORS)
 async def test_a_door_without_a_limit_is_caught(valkey_url: str, door: str) -> None:
-    """There, nothing counts, or each request counts for somebody else."""
+    """In the mutants, requests do not count, or count for somebody else."""
     with must_be_caught(f"no limit: {door}"), replaced(*MUTANTS[door]):
         await every_read_counts(valkey_url, DOORS[door])
 
@@ -108,7 +108,7 @@ async def test_one_client_does_not_slow_down_another(valkey_url: str) -> None:
 
 
 async def test_a_refusal_says_when_to_come_back(valkey_url: str) -> None:
-    """With the same header fields on both paths, for pages too. The connection stays open."""
+    """Both paths send the same header fields, also for pages. The connection stays open."""
     async with limited(valkey_url) as (client, _), AsyncExitStack() as stack:
         for target in ("/v1/boards/posts", "/boards/posts", "/v1/boards", "/"):
             wire = await stack.enter_async_context(connected(str(client.base_url).rstrip("/")))

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 @asynccontextmanager
 async def server(store: str, *boards: str) -> AsyncIterator[tuple[httpx.AsyncClient, Presence, Presence]]:
-    """A server with some boards, and two other processes with viewers."""
+    """Run a server with some boards, and two other processes with viewers."""
     settings = fresh_settings(store, store_timeout=Duration(0.3))
     others = connect(store, settings)
     async with (
@@ -53,7 +53,7 @@ async def expect(client: httpx.AsyncClient, viewers: int) -> None:
 
 
 async def test_the_document_has_the_viewer_count(valkey_url: str) -> None:
-    """It is that of all processes together, on any page of the board."""
+    """The count includes all processes, and is on any page of the board."""
     async with server(valkey_url, "posts") as (client, one, two):
         assert (await client.get("/v1/boards/posts")).json()["viewer_count"] == 0
         await one.report({"posts": 3})
@@ -66,7 +66,7 @@ async def test_the_document_has_the_viewer_count(valkey_url: str) -> None:
 
 
 async def test_the_tag_does_not_depend_on_viewers(valkey_url: str) -> None:
-    """It changes only with the ranking."""
+    """The tag changes only with the ranking."""
     async with server(valkey_url, "posts") as (client, one, _):
         known = {"If-None-Match": (await client.get("/v1/boards/posts")).headers["etag"]}
         await one.report({"posts": 3})
@@ -80,7 +80,7 @@ async def test_the_tag_does_not_depend_on_viewers(valkey_url: str) -> None:
 
 
 async def test_pages_show_the_viewer_count(valkey_url: str) -> None:
-    """Each board has its own id if several are shown side by side."""
+    """If several boards are side by side, each count has an id of its own."""
     async with server(valkey_url, "posts", "other") as (client, one, two):
         await one.report({"posts": 1200, "other": 1})
         await two.report({"posts": 34})

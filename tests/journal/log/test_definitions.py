@@ -110,7 +110,7 @@ async def outlives_an_older_store(board: Journaled, *, noticed: bool) -> None:
 
 
 async def test_a_store_that_was_emptied_is_not_copied(valkey_url: str, tmp_path: Path) -> None:
-    """It has another identity."""
+    """The emptied store has another identity."""
     (tmp_path / "secret").mkdir()
     async with journaled(valkey_url, tmp_path) as board:
         await outlives_an_emptied_store(board)
@@ -141,7 +141,7 @@ async def test_a_copy_of_any_store_is_detected(valkey_url: str, tmp_path: Path) 
 
 @pytest.mark.mutant
 async def test_a_copy_of_older_versions_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """Nothing else shows that the store went back."""
+    """Only the version number shows that the store went back."""
 
     def unaware(high_water: HighWater, what: Any, found: str, known: int) -> None:
         del high_water, what, found, known
@@ -152,7 +152,7 @@ async def test_a_copy_of_older_versions_is_detected(valkey_url: str, tmp_path: P
 
 
 async def test_definitions_are_copied_after_a_loss_was_accepted(valkey_url: str, tmp_path: Path) -> None:
-    """Their versions start again."""
+    """The versions then start again."""
     async with journaled(valkey_url, tmp_path) as board:
         held = Copied(board)
         await held.begin()
@@ -194,7 +194,7 @@ async def test_a_secret_that_is_made_anyway_is_detected(valkey_url: str, tmp_pat
 
 
 async def test_a_store_whose_loss_was_noticed_is_not_backed_up(valkey_url: str, tmp_path: Path) -> None:
-    """By a server with the same data directory, although every board is complete."""
+    """A server with the same data directory noticed the loss, although every board is complete."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         held = Copied(board)

@@ -67,7 +67,7 @@ async def drain_with_deaths(board: Journaled) -> None:
 
 
 async def test_a_drainer_may_be_killed_anywhere(valkey_url: str, tmp_path: Path, effort: int) -> None:
-    """It is killed before and after it reads, commits and trims."""
+    """The drainer is killed before and after it reads, commits and trims."""
     async with journaled(valkey_url, tmp_path) as board:
         for _ in range(3 * effort):
             await drain_with_deaths(board)
@@ -171,7 +171,7 @@ async def both(board: Journaled) -> None:
 
 
 async def test_one_of_two_drainers_stores_each_entry(valkey_url: str, tmp_path: Path) -> None:
-    """SQL refuses the entries of the other."""
+    """SQL refuses an entry that the other drainer has already stored."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         await both(board)
@@ -252,7 +252,7 @@ async def _trimmed_by_a_stranger(board: Journaled) -> None:
 
 
 async def test_a_deleted_board_is_drained_and_can_be_created_again(valkey_url: str, tmp_path: Path) -> None:
-    """Its stream outlives it, and belongs only to its epoch."""
+    """The stream of entries outlives the board, and belongs only to its epoch."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a", "b")
         state = board.ledger.state
@@ -270,7 +270,7 @@ async def test_a_deleted_board_is_drained_and_can_be_created_again(valkey_url: s
 
 
 async def test_batches_beyond_the_backlog_are_refused(valkey_url: str, tmp_path: Path) -> None:
-    """Nothing of them is counted. They count once the journal is in SQL."""
+    """Nothing of such a batch counts. It counts once the journal has moved to SQL."""
     async with journaled(valkey_url, tmp_path, journal_backlog=Size(3000)) as board:
         while board.counted < 200:
             try:
@@ -298,7 +298,7 @@ async def test_a_board_with_data_joins_the_journal(valkey_url: str, tmp_path: Pa
 
 
 def test_each_entry_names_the_previous_one() -> None:
-    """Otherwise entries are missing, or were stored before."""
+    """A link to another entry means that entries are missing, or were stored before."""
     from live.journal.log.timelines import Timeline  # noqa: PLC0415
     from live.store.board.journal_stream import Entry  # noqa: PLC0415
 
@@ -393,7 +393,7 @@ async def test_a_duplicate_that_waits_for_nothing_is_detected(valkey_url: str, t
 
 
 async def test_the_lag_grows_while_sql_is_unavailable(valkey_url: str, tmp_path: Path) -> None:
-    """It is small again afterwards."""
+    """When SQL is back, the lag is small again."""
 
     def lag() -> float:
         return REGISTRY.get_sample_value("live_journal_lag_seconds") or 0.0
@@ -426,7 +426,7 @@ async def _is_drained(board: Journaled) -> bool:
 
 
 async def test_a_journal_that_begins_during_a_sweep_is_not_begun_again(valkey_url: str, tmp_path: Path) -> None:
-    """Its first entry comes after the sweep has drained, and before it looks at what waits."""
+    """The first entry comes between the sweep's drain and its search for waiting entries."""
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         state = board.ledger.state
@@ -465,7 +465,7 @@ async def test_an_error_beside_the_drainer_is_visible(valkey_url: str, tmp_path:
 
 
 async def one_journal_fails(board: Journaled) -> None:
-    """The store refuses to read one journal for a while, and the other one goes on."""
+    """Let the store refuse to read one journal for a while. The other journal must go on."""
     other = Ledger(board.client, rolling_board(board="other"), board.settings)
     await board.like("a")
     await other.writer.add([make_entry("a", 1, None, None)])
@@ -501,13 +501,13 @@ async def one_journal_fails(board: Journaled) -> None:
 
 
 async def test_a_journal_that_cant_be_read_delays_only_itself(valkey_url: str, tmp_path: Path) -> None:
-    """It goes on by itself when the store can be read again."""
+    """When the store can be read again, the journal goes on by itself."""
     async with journaled(valkey_url, tmp_path) as board:
         await one_journal_fails(board)
 
 
 async def test_a_sweep_trims_all_journals_at_once(valkey_url: str, tmp_path: Path) -> None:
-    """One after another, thousands of busy boards would hold up the journal for seconds."""
+    """Trimming thousands of busy boards one after another would hold up the journal for seconds."""
     together, most = 0, 0
 
     async def kept(*_: Any) -> None:
@@ -533,7 +533,7 @@ async def test_a_sweep_trims_all_journals_at_once(valkey_url: str, tmp_path: Pat
 
 
 async def test_a_journal_that_fails_between_two_sweeps_is_delayed(valkey_url: str, tmp_path: Path) -> None:
-    """Otherwise each notice would ask for it again."""
+    """Without a delay, each notice would make the drainer read the journal again."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         drainer = await board.drainer()
@@ -561,7 +561,7 @@ async def test_a_journal_that_delays_all_is_detected(valkey_url: str, tmp_path: 
 
 
 async def after_failed_commits(board: Journaled) -> None:
-    """After a gap, SQL refuses some commits. More entries wait than one call reads."""
+    """Let SQL refuse some commits after a gap. More entries wait than one call reads."""
     await board.like("a")
     drainer = await board.drainer()
     await drainer.sweep()
@@ -584,7 +584,7 @@ async def after_failed_commits(board: Journaled) -> None:
 
 
 async def test_failed_commits_add_the_whole_board_once(valkey_url: str, tmp_path: Path) -> None:
-    """The entry that holds it is behind others, and is found there."""
+    """The entry with the whole board waits behind other entries, and the drainer finds it there."""
     async with journaled(valkey_url, tmp_path) as board:
         await after_failed_commits(board)
 

@@ -18,7 +18,7 @@ async def link_of(board: Journaled) -> str:
 
 
 async def test_a_follower_reads_what_is_in_sql_and_in_the_store(valkey_url: str, tmp_path: Path) -> None:
-    """It may begin before the first entry is in SQL. Entries that moved in between are read once."""
+    """The follower may begin before SQL has an entry. It reads an entry once, even if that moves to SQL meanwhile."""
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         await board.like("a", "a")

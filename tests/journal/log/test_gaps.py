@@ -123,7 +123,7 @@ async def test_a_board_can_be_created_again_under_its_id(valkey_url: str, tmp_pa
 
 @pytest.mark.mutant
 async def test_deleting_the_backlog_with_its_board_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """Nobody has drained it."""
+    """The mutant deletes entries that no drainer has moved to SQL."""
     async with journaled(valkey_url, tmp_path) as board:
         with must_be_caught("wipe before drain"):
             await create_again(board, wipe=True)
@@ -131,7 +131,7 @@ async def test_deleting_the_backlog_with_its_board_is_detected(valkey_url: str, 
 
 @pytest.mark.mutant
 async def test_a_trim_without_an_epoch_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """It would trim entries of the new board that are not in SQL."""
+    """The mutant trims entries of the new board that are not in SQL."""
     check = {"local here = epoch == request.epoch": "local here = true"}
     wrong = compiled(valkey_url, TRIM.changed(mutated(TRIM.source, check)))
     async with journaled(valkey_url, tmp_path) as board:
@@ -154,7 +154,7 @@ async def drain_into_two(board: Journaled, folder: Path) -> None:
 
 
 async def test_one_of_two_databases_has_everything(valkey_url: str, tmp_path: Path) -> None:
-    """The other one is refused."""
+    """The drainer of the other database is refused."""
     (tmp_path / "other").mkdir()
     async with journaled(valkey_url, tmp_path) as board:
         await drain_into_two(board, tmp_path / "other")
@@ -162,7 +162,7 @@ async def test_one_of_two_databases_has_everything(valkey_url: str, tmp_path: Pa
 
 @pytest.mark.mutant
 async def test_a_missing_claim_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """Each database trims what the other one needs."""
+    """In the mutant, each database trims entries that the other one needs."""
 
     async def anyone(_client: Any, _prefix: str, database: str) -> str:
         return database
@@ -228,6 +228,6 @@ async def test_a_watermark_outside_the_transaction_is_detected(valkey_url: str, 
 
 
 async def test_a_watermark_inside_the_transaction_counts_once(valkey_url: str, tmp_path: Path) -> None:
-    """The commit has both, or neither."""
+    """A commit has both the entries and the watermark, or neither."""
     async with journaled(valkey_url, tmp_path) as board:
         await die_after_the_commit(board)

@@ -42,7 +42,7 @@ WITH_POSTGRES: Final = pytest.mark.skipif(
     ],
 )
 def test_reasons_are_sentences(health: JournalHealth | None, fault: bytes | None, reasons: list[str]) -> None:
-    """Each says what is wrong."""
+    """Each reason says what is wrong."""
     assert faults_of(None if health is None else msgspec.json.encode(health), fault, 1000) == reasons
 
 
@@ -105,7 +105,7 @@ async def test_a_database_that_is_not_the_sink_is_named(valkey_url: str, tmp_pat
 
 
 async def test_a_server_without_a_drainer_says_so(valkey_url: str, tmp_path: Path) -> None:
-    """Only servers for viewers run."""
+    """Only servers for viewers run, which do not drain."""
     settings = fresh_settings(valkey_url, journal="sqlite", data_dir=tmp_path, role="viewers")
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
         assert await Watched(settings, client).reasons() == ["no process moves the journals to SQL"]

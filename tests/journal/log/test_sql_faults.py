@@ -72,7 +72,7 @@ async def survive_locks(board: Journaled, chance: random.Random, rounds: int) ->
 async def test_a_locked_database_delays_entries(
     valkey_url: str, tmp_path: Path, chance: random.Random, effort: int
 ) -> None:
-    """Another process writes to it, such as an operator with an open transaction."""
+    """The lock belongs to another process, such as an operator's shell with an open transaction."""
     async with journaled(valkey_url, tmp_path) as board:
         await survive_locks(board, chance, 3 * effort)
 

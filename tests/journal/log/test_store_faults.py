@@ -80,7 +80,7 @@ async def go_back_and_grow(board: Journaled, store: StoreProcess, folder: Path) 
 
 
 async def test_a_store_that_went_back_and_grew_stops_its_board(own_store: StoreProcess, tmp_path: Path) -> None:
-    """It uses offsets again for other events. SQL has more, so nothing moves until the loss is accepted."""
+    """The store gives old offsets to new events. SQL has more, so nothing moves until an operator accepts the loss."""
     async with journaled(own_store.url, tmp_path) as board:
         await go_back_and_grow(board, own_store, tmp_path)
         assert await board.gaps() == 1
@@ -88,7 +88,7 @@ async def test_a_store_that_went_back_and_grew_stops_its_board(own_store: StoreP
 
 @pytest.mark.mutant
 async def test_a_link_of_only_an_offset_is_detected(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Such a link treats the other events as the next ones."""
+    """With such a link, the drainer takes the other events for the next ones."""
 
     def by_offset(timeline: Timeline, entries: list[Entry]) -> tuple[list[Entry], str | None]:
         found, last = list[Entry](), timeline.drained
@@ -141,7 +141,7 @@ async def fill_the_store(board: Journaled) -> None:
 
 
 async def test_a_full_store_is_drained_and_rotated(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Both free memory."""
+    """Draining and rotating both free memory."""
     async with journaled(own_store.url, tmp_path, rolling_board("1s", "1s"), write_deadline=0.3) as board:
         await fill_the_store(board)
 

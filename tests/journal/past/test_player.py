@@ -52,7 +52,7 @@ def board_like(kind: str) -> Board:
 
 
 async def rights_at(line: RecordedBoard, at: int) -> tuple[list[tuple[str, int]], int, int]:
-    """The first records at a time, the number of all, and the sum of their scores, added up from all entries."""
+    """Add up all entries until a time, for the first records, the number of all and the sum of their scores."""
 
     def work(connection: Connection, timeline: Timeline) -> tuple[list[tuple[str, int]], int, int]:
         data = contents_of(connection, line.settings.key_prefix, timeline, before(at))
@@ -106,7 +106,7 @@ async def messages_are_exact(store: str, folder: Path, kind: str, seed: int) -> 
 async def test_a_call_ends_after_a_page_that_took_long(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pages count for the time of a call too, so that other replays get their turn."""
+    """The time for pages counts too, so that other replays get their turn."""
     monkeypatch.setattr("live.journal.past.player._SLICE", -1.0)
     async with timeline(valkey_url, tmp_path, board_like("rolling")) as line:
         await live_through(line, 7)
@@ -121,7 +121,7 @@ async def test_a_call_ends_after_a_page_that_took_long(
 
 @pytest.mark.parametrize("kind", ["rolling", "sliding", "calendar", "best"])
 async def test_the_messages_of_a_replay_are_exact(valkey_url: str, tmp_path: Path, kind: str) -> None:
-    """Also when slots and events leave the window without an entry."""
+    """They are exact even when slots and events leave the window without an entry."""
     await messages_are_exact(valkey_url, tmp_path, kind, random.SystemRandom().randrange(2**32))
 
 
@@ -175,7 +175,7 @@ async def test_what_a_player_forgets_is_detected(
 
 
 async def falling_behind(line: RecordedBoard) -> None:
-    """The first members lose most of their scores, and one that was behind comes first without an event."""
+    """Let the first members lose most of their scores, so that another member comes first without an event."""
     drainer = await line.drainer()
     await line.count(("a", 6, None), ("b", 5, None), ("c", 4, None), ("d", 2, None))
     await line.go(HOUR)
@@ -271,7 +271,7 @@ async def enters_a_shortened_timeline(line: RecordedBoard) -> None:
 
 
 async def test_a_player_enters_a_timeline_at_its_checkpoint(valkey_url: str, tmp_path: Path) -> None:
-    """Its first entries are not there any more."""
+    """The first entries of the timeline no longer exist."""
     async with timeline(valkey_url, tmp_path, board_of("forever")) as line:
         await enters_a_shortened_timeline(line)
 

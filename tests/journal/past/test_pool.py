@@ -10,7 +10,7 @@ from tests.harness.settings import fresh_settings
 
 
 async def test_more_clients_than_processes_take_turns(tmp_path: Path) -> None:
-    """Each gets the result of its own query."""
+    """Each client gets the result of its own query."""
     settings = fresh_settings("", journal="sqlite", data_dir=tmp_path)
     with Database("sqlite", tmp_path, settings.key_prefix, writes=True) as database:
         assert database.take_now()

@@ -25,7 +25,7 @@ FAR: Final = 2**60  # microseconds
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_past_is_exact_at_every_hour(valkey_url: str, tmp_path: Path, kind: str) -> None:
-    """There are late and early events, hidden members and ties."""
+    """The events include late and early ones, hidden members and ties."""
     await past_is_exact(valkey_url, tmp_path, kind, random.SystemRandom().randrange(2**32))
 
 
@@ -103,7 +103,7 @@ async def test_the_past_beyond_the_events_is_refused(valkey_url: str, tmp_path: 
 
 
 async def test_a_history_has_a_size_limit(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its steps, times the members on the board. One that is refused names how many steps would be allowed."""
+    """The size is steps times members. A refusal says how many steps would be allowed."""
     async with timeline(valkey_url, tmp_path, board_of("rolling")) as line:
         drainer = await line.drainer()
         await line.count(("a", 1, None), ("b", 2, None), ("c", 3, None))

@@ -61,7 +61,7 @@ async def test_tags_from_rotation_are_in_the_journal(valkey_url: str) -> None:
 
 @pytest.mark.mutant
 async def test_missing_tags_are_detected(volatile_store: StoreProcess) -> None:
-    """Without them, the order of ties is lost, because the fold knows only the events."""
+    """Without tags, the fold does not know the order of ties, because events do not tell it."""
     with must_be_caught("a tag of rotation is missing in the journal"):
         await rotation_gives_tags(volatile_store.url, UNTOLD)
 
@@ -133,7 +133,7 @@ async def test_a_member_that_is_withdrawn_is_not_registered(valkey_url: str) -> 
 
 
 async def test_a_journal_that_begins_later_has_the_identities_from_before(valkey_url: str) -> None:
-    """With them it has the span that tells how long each is remembered."""
+    """The journal also has how long each identity is remembered."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     before = Ledger(client, rolling_board(), settings)
@@ -147,7 +147,7 @@ async def test_a_journal_that_begins_later_has_the_identities_from_before(valkey
 
 
 def test_nothing_is_left_of_earlier_periods() -> None:
-    """Neither their scores nor who has voted and when."""
+    """Scores, voters and the times of their votes are gone."""
     data = Snapshot(slots={0: {"a": 1}, 60: {"b": 2}, 120: {}})
     for suffix in (":0", ":60", ":120"):
         data.ranking(suffix)

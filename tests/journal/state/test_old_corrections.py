@@ -19,7 +19,7 @@ OLD: Final[dict[str, dict[str, Any]]] = msgspec.json.decode(
 
 
 def must_read(name: str) -> None:
-    """Fold the entries of a board, and compare the contents with those that the older version read."""
+    """Fold a board's entries, and compare the contents with those that the older version read."""
     data, kinds = Snapshot(), set[str]()
     for head, body in OLD[name]["entries"]:
         parsed = parse_head(head)
@@ -40,13 +40,13 @@ def must_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", OLD)
 def test_corrections_of_an_older_version_are_read(name: str) -> None:
-    """They are increments, replaced values, removed events and hidden members."""
+    """The old entries have increments, replaced values, removed events and hidden members."""
     must_read(name)
 
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("name", OLD)
 def test_a_fold_without_corrections_is_detected(name: str) -> None:
-    """The contents are those before the correction."""
+    """The mutant returns the contents before the correction."""
     with must_be_caught("corrections are skipped"), replaced(live.journal.state.fold, "correct", lambda *_: None):
         must_read(name)

@@ -12,7 +12,7 @@ from live.journal.upkeep.checkpoints import prune
 
 
 def test_an_event_leaves_at_the_end_of_its_time() -> None:
-    """It makes no difference whether the window moves to that time at once or has seen the event before."""
+    """The window may move to that time in one step or in several."""
     data, seen = Snapshot(), LiveLog()
     data.log = [Logged(10, 1, 0, "a", 3), Logged(11, 1, 1, "b", 4)]
     seen.move(data, 9)
@@ -24,7 +24,7 @@ def test_an_event_leaves_at_the_end_of_its_time() -> None:
 
 
 def test_an_event_leaves_by_the_clock_of_its_board() -> None:
-    """In a checkpoint, and before an entry that was made earlier than the one before it."""
+    """So it leaves in a checkpoint too, and before an entry whose time is earlier than that of the previous entry."""
     events = [Logged(time, 1, 0, "a", 1) for time in (6_000_000, 6_400_000, 6_400_001)]
     for clock, pruned, left in (("server", events[2:], events[2:]), ("event", events[1:], events)):
         choice = BoardChoice(id="posts", window=WindowChoice(sliding="1h"), clock=clock)  # type: ignore[arg-type]

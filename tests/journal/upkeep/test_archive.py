@@ -64,7 +64,7 @@ def rows(period: Archived | None) -> dict[str, int]:
 
 
 async def test_a_period_is_archived_when_the_board_drops_it(valkey_url: str, tmp_path: Path) -> None:
-    """It is archived once, in its order. Before that, the journal gives the same ranking."""
+    """The period is archived once, in its order. Before that, the journal gives the same ranking."""
     async with timeline(valkey_url, tmp_path, calendar()) as line:
         await line.drainer()
         await line.count(("b", 1, None))
@@ -151,7 +151,7 @@ async def get(client: httpx.AsyncClient, path: str = "", **query: Any) -> dict[s
 
 
 async def test_archived_periods_are_read_like_others(valkey_url: str) -> None:
-    """They have pages and a marker. Members that are hidden now are hidden there too."""
+    """They have pages and a marker. Members that are hidden now are hidden in them too."""
     async with server(valkey_url, *parse_boards(DAYS), journal="sqlite", anonymous_admin=True, open=True) as client:
         await post(client, 1, "a", "b", "b", "c", "c", "c")
         kept = await get(client)
@@ -195,7 +195,7 @@ ROW: Final = r'<tr data-key="(.*?)"[^>]*><td class="rank">(.*?)</td>.*?<td class
 
 
 async def test_archived_periods_are_pages_and_tables(valkey_url: str) -> None:
-    """They have the rows that they had before, the place of a member, and links to later periods."""
+    """Archived periods have the same rows as before, the place of a member, and links to later periods."""
     boards = parse_boards(DAYS + OTHERS)
     async with server(valkey_url, *boards, journal="sqlite", anonymous_admin=True, open=True) as client:
         await post(client, 1, "a", "b", "b", "名", "名", "名")

@@ -55,7 +55,7 @@ async def checkpoint(board: Journaled) -> bool:
 
 
 async def test_a_checkpoint_does_not_change_the_past(valkey_url: str, tmp_path: Path) -> None:
-    """At the end and at any time in between. Nothing is due if nothing has happened."""
+    """The end and any time in between stay the same. If nothing has happened, no checkpoint is due."""
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 5)
         middle = (await board.contents()).time // 1000 + 1
@@ -90,7 +90,7 @@ async def test_entries_older_than_the_setting_are_deleted(valkey_url: str, tmp_p
 async def test_the_compactor_makes_checkpoints_in_another_process(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That process only reads."""
+    """The other process only reads."""
     monkeypatch.setattr(live.journal.upkeep.checkpoints, "LEAST", 0)
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 3)
@@ -102,7 +102,7 @@ async def test_the_compactor_makes_checkpoints_in_another_process(
 async def test_entries_are_kept_for_whole_seconds(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then those before the last checkpoint go."""
+    """Afterwards, entries before the last checkpoint are deleted."""
     monkeypatch.setattr(live.journal.upkeep.checkpoints, "LEAST", 0)
     day = 86_400 * 1_000_000
     async with journaled(valkey_url, tmp_path, journal_events=Retention(86_400)) as board:
@@ -136,7 +136,7 @@ def ends(*_: object) -> None:
 async def test_the_compactor_outlives_the_process_that_works_for_it(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It reports the error, and the next step starts another process."""
+    """If the process dies, the compactor reports the error, and starts another process at the next step."""
     monkeypatch.setattr(live.journal.upkeep.checkpoints, "LEAST", 0)
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 3)
@@ -195,7 +195,7 @@ async def ended_timelines_are_forgotten(board: Journaled) -> None:
 
 
 async def test_timelines_that_ended_long_ago_are_forgotten(valkey_url: str, tmp_path: Path) -> None:
-    """Only the newest row stays."""
+    """Only the row of the newest timeline stays."""
     async with journaled(valkey_url, tmp_path) as board:
         await ended_timelines_are_forgotten(board)
 
@@ -213,7 +213,7 @@ async def test_ended_timelines_that_stay_are_detected(valkey_url: str, tmp_path:
 
 @pytest.mark.parametrize("archived", [False, True])
 async def test_a_timeline_is_kept_for_whole_seconds(valkey_url: str, tmp_path: Path, *, archived: bool) -> None:
-    """Its archived periods may keep it for longer than its events do."""
+    """Archived periods may keep a timeline for longer than its events do."""
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 1)
         prefix, day = board.settings.key_prefix, 86_400
@@ -236,7 +236,7 @@ async def test_a_timeline_is_kept_for_whole_seconds(valkey_url: str, tmp_path: P
 
 
 async def test_a_timeline_stays_while_another_one_begins_with_it(valkey_url: str, tmp_path: Path) -> None:
-    """Without it, nobody could read what the board holds. A checkpoint of the later timeline is enough."""
+    """Without it, nobody could read what the board holds. When the later timeline has a checkpoint, it can go."""
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 2)
         (timeline,) = await board.databases[0].run(

@@ -22,7 +22,7 @@ def checks_of_a_day(board: Board) -> list[int]:
 
 
 def test_a_quiet_board_is_checked_rarely() -> None:
-    """Nothing is due for a long time."""
+    """On a quiet board, nothing is due for a long time."""
     assert checks_of_a_day(BOARD) == [0, 360, 720, 1080]
 
 
@@ -43,7 +43,7 @@ def test_a_change_is_checked_in_the_next_round() -> None:
 
 
 def test_few_quiet_boards_are_checked_in_one_round() -> None:
-    """Each of them has its turn, and boards that change do not wait."""
+    """Each quiet board has its turn, and boards that change do not wait."""
     rounds = Rounds()
     timelines = [known_timeline(timeline) for timeline in range(1000)]
     turns = [rounds.choose(timelines, round_ * 60 * SECOND) for round_ in range(20)]

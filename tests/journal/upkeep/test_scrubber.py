@@ -127,7 +127,7 @@ async def refuses_to_write(
 async def test_a_file_that_is_gone_keeps_nothing(
     valkey_url: str, tmp_path: Path, spoil: Callable[[Path], None], ending: str
 ) -> None:
-    """It would take every commit, and lose all of them. An idle server notices it too."""
+    """A deleted file would take every commit and lose it. Even an idle server notices the deletion."""
     await refuses_to_write(valkey_url, tmp_path, spoil, ending, DEADLINE)
 
 
@@ -201,7 +201,7 @@ def held(board: Journaled, folder: Path) -> object:
 
 
 async def test_verify_finds_every_damage(valkey_url: str, tmp_path: Path, chance: random.Random, effort: int) -> None:
-    """At random places of the file: either it is found, or a rebuild reads the same as before."""
+    """Bytes change at random places. Either `verify` finds the damage, or a rebuild reads the same as before."""
     async with journaled(valkey_url, tmp_path) as board:
         path = await filled(board)
         right, found = held(board, tmp_path), 0
@@ -220,7 +220,7 @@ async def test_verify_finds_every_damage(valkey_url: str, tmp_path: Path, chance
 
 
 async def test_verify_reads_what_is_left(valkey_url: str, tmp_path: Path) -> None:
-    """It names the segment, counts the entries of the others, and exits with 1."""
+    """The command names the damaged segment, counts the entries of the others, and exits with 1."""
     async with journaled(valkey_url, tmp_path) as board:
         path = await filled(board)
         spoil_a_segment(path)
@@ -268,20 +268,20 @@ async def lists_damaged_gaps(board: Journaled, folder: Path) -> None:
 
 
 async def test_verify_lists_damaged_gaps(valkey_url: str, tmp_path: Path) -> None:
-    """It goes on after them."""
+    """It goes on after a damaged gap."""
     async with journaled(valkey_url, tmp_path) as board:
         await lists_damaged_gaps(board, tmp_path)
 
 
 async def test_verify_compares_checksums(valkey_url: str, tmp_path: Path) -> None:
-    """The fault is that of one board, and the others are sound."""
+    """Only the damaged board has a fault. The other boards are sound."""
     async with journaled(valkey_url, tmp_path) as board:
         await is_found_by_verify(board, tmp_path)
 
 
 @pytest.mark.mutant
 async def test_a_segment_whose_checksum_is_not_compared_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """What is damaged would be believed."""
+    """The mutant believes damaged entries."""
 
     def trusting(_crc: int, data: bytes) -> bytes:
         return zstandard.decompress(data)
@@ -314,7 +314,7 @@ async def _is_well(server: Watched) -> bool:
 
 
 async def test_a_server_notices_a_wrong_checksum(valkey_url: str, tmp_path: Path) -> None:
-    """In the background, and again when it is repaired."""
+    """It notices the damage in the background, and also its repair."""
     await notices_damage(valkey_url, tmp_path, DEADLINE)
 
 
@@ -347,7 +347,7 @@ def postgres() -> Iterator[Postgres]:
 
 @with_postgres
 async def test_damage_in_postgres_is_noticed(valkey_url: str, tmp_path: Path, postgres: Postgres) -> None:
-    """Of a row by its checksum, and of a page by PostgreSQL, whose error names the block."""
+    """A row's checksum shows the damage, or PostgreSQL's error names the block of a damaged page."""
     async with journaled(valkey_url, tmp_path, url=postgres.url, journal=postgres.url) as board:
         drainer = await board.drainer()
         await board.like("a")

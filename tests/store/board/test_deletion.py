@@ -118,7 +118,7 @@ def test_only_the_board_of_that_id_is_deleted(valkey_url: str, board: str, kind:
 
 
 async def test_a_board_called_boards_can_be_created_and_deleted(any_store: str) -> None:
-    """The other boards, the audit log and the API keys stay."""
+    """Other boards, the audit log and the API keys stay."""
     async with prefix(any_store) as made:
         producers = ProducerStore(made.client, made.settings.key_prefix)
         await producers.add("shop", Scope())
@@ -134,7 +134,7 @@ async def test_a_board_called_boards_can_be_created_and_deleted(any_store: str) 
 
 @pytest.mark.parametrize("kind", range(len(KINDS)))
 async def test_another_process_finishes_a_deletion(any_store: str, kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one may crash after any step."""
+    """The process that began it may crash after any step."""
     monkeypatch.setattr(lifecycle, "_SLOTS_A_STEP", 2)
     monkeypatch.setattr(lifecycle, "_KEYS_A_STEP", 40)
     step = lifecycle._delete_step
@@ -189,7 +189,7 @@ def test_a_deletion_finds_every_bucket_of_identities() -> None:
 
 
 async def test_store_keys_of_an_older_version_are_renamed(own_store: StoreProcess) -> None:
-    """The first call renames them. A store without old names is unchanged."""
+    """The first call renames them. It changes nothing in a store without old names."""
     made = Prefix(own_store.url)
     prefix = made.settings.key_prefix
     producers = ProducerStore(made.client, prefix)
@@ -211,7 +211,7 @@ async def test_store_keys_of_an_older_version_are_renamed(own_store: StoreProces
 
 
 async def test_concurrent_processes_rename_store_keys_once(own_store: StoreProcess) -> None:
-    """One of them renames the store keys, and all continue."""
+    """One process renames the store keys, and all processes continue."""
     made = Prefix(own_store.url)
     await ProducerStore(made.client, made.settings.key_prefix).add("shop", Scope())
     old, new = SystemKeys(made.settings.key_prefix).moved[-1]

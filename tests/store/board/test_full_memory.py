@@ -258,7 +258,7 @@ async def test_a_server_recovers(store: StoreProcess) -> None:
 
 @pytest.mark.slow
 async def test_a_server_starts_on_a_full_store(store: StoreProcess, tmp_path: Path) -> None:
-    """It shows the boards and rotates, but is not ready until there is room again."""
+    """The server shows boards and rotates them, but is not ready until the store has room again."""
     boards = tmp_path / "boards.toml"
     boards.write_text('[[board]]\nid = "posts"\nwindow = {sliding = "6s"}\n', encoding="utf-8")
     settings = fresh_settings(store.url, boards=boards)

@@ -39,7 +39,7 @@ async def total(ledger: Ledger) -> int:
 
 
 async def duplicates(ledger: Ledger, *entries: Entry) -> list[int]:
-    """Add a batch. Returns the entries that are duplicates; no others may be refused."""
+    """Add a batch, and return the entries that are duplicates. No entry may be refused for another reason."""
     refused = (await ledger.writer.add(entries)).refused
     assert set(refused.values()) <= {"duplicate"}
     return sorted(refused)
@@ -54,7 +54,7 @@ async def buckets(ledger: Ledger) -> dict[str, int]:
 
 
 async def test_an_identity_counts_once(any_store: str) -> None:
-    """It repeats in one batch, in other batches and in other processes, with any member, amount and time."""
+    """The identity repeats in one batch, in other batches and in other processes, with any member, amount and time."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         assert await duplicates(ledger, like(1), like(2), like(1)) == [2]
         assert await duplicates(ledger, like(2, "b", 7), like(3), make_entry("a"), like(1, at=1)) == [0, 3]
@@ -66,7 +66,7 @@ async def test_an_identity_counts_once(any_store: str) -> None:
 
 
 async def test_a_batch_of_duplicates_changes_nothing(valkey_url: str) -> None:
-    """It is not applied."""
+    """The store does not apply the batch."""
     async with open_ledger(valkey_url, rolling_board()) as ledger:
         first = await ledger.writer.add([like(1)])
         again = await ledger.writer.add([like(1), like(1, "b")])
@@ -75,7 +75,7 @@ async def test_a_batch_of_duplicates_changes_nothing(valkey_url: str) -> None:
 
 
 async def test_an_identity_survives_a_crash_of_the_store(own_store: StoreProcess) -> None:
-    """It is on disk when the event is acknowledged, so it is known after `kill -9`."""
+    """When the event is acknowledged, the identity is on disk. So it is known after `kill -9`."""
     async with open_ledger(own_store.url, rolling_board()) as ledger:
         await ledger.writer.add([like(1)])
         own_store.kill()
@@ -155,7 +155,7 @@ async def test_a_late_event_is_searched_in_the_newest_bucket(valkey_url: str) ->
 
 @pytest.mark.slow
 async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> None:
-    """It is known during the whole window, however busy the board is. Two windows later its bucket is gone."""
+    """A busy board also knows it for the whole window. Two windows later, the identity's bucket is gone."""
     async with open_ledger(any_store, rolling_board(), dedupe_window=Duration(1)) as ledger:
         clock = asyncio.get_running_loop().time
         number, held = 1, 0
@@ -177,7 +177,7 @@ async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> Non
 
 
 async def test_every_bucket_expires(valkey_url: str) -> None:
-    """It expires after its identities may be forgotten, even if nobody sends an identity again."""
+    """A bucket expires when its identities may be forgotten, even if nobody sends an identity again."""
     async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(100)) as ledger:
         now = int((await ledger.state.client.time())[0])
         await ledger.writer.add([make_entry("a")])

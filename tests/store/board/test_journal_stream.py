@@ -20,7 +20,7 @@ ID = bytes(range(16))
 async def test_a_journal_begins_with_identities_that_are_counted_meanwhile(
     any_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first event with an id is counted between the question for buckets and the script."""
+    """An event with an id counts after the process asks for buckets, and before its script runs."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([make_entry("a")])
         client, keys, epoch = ledger.state.client, ledger.state.keys, ledger.state.epoch or ""
@@ -84,7 +84,7 @@ async def test_a_journal_begins_although_identities_change_faster_than_they_are_
 
 
 async def test_a_board_that_turns_its_journal_off_has_none_once_it_is_open(valkey_url: str) -> None:
-    """What waits is dropped, and later events are in no journal."""
+    """Entries that wait are dropped, and later events are in no journal."""
     async with open_ledger(valkey_url, rolling_board(), journal="sqlite") as before:
         await before.writer.add([make_entry("a")])
         client, prefix = before.state.client, before.state.settings.key_prefix

@@ -48,7 +48,7 @@ def test_store_keys_have_the_documented_names() -> None:
 
 @pytest.mark.parametrize("board", ["posts", "a", "0", "a-b_c", "x" * 64])
 def test_a_board_is_in_one_cluster_slot(board: str) -> None:
-    """All its store keys hash like the board's id, whatever the prefix."""
+    """All its store keys hash like the board's id, whatever the prefix is."""
     slots = {key_slot(key.encode()) for prefix in ("live", "t-1") for key in all_of(Keys(prefix, board))}
     assert slots == {key_slot(board.encode())}
 
@@ -67,7 +67,7 @@ def test_no_two_boards_share_a_store_key() -> None:
 
 @pytest.mark.one_server
 async def test_the_pattern_finds_the_slots_of_one_board(valkey_url: str) -> None:
-    """It matches neither slots of another board or prefix, nor the board's other store keys."""
+    """The pattern matches neither slots of another board or prefix, nor other store keys of the board."""
     prefix = fresh_settings(valkey_url).key_prefix
     client = Redis.from_url(valkey_url)
     own, *others = (Keys(prefix, "ab"), Keys(prefix, "a"), Keys(prefix, "abc"), Keys(f"{prefix}x", "ab"))

@@ -82,7 +82,7 @@ async def test_an_event_too_far_in_the_future_is_early(any_store: str) -> None:
 
 
 async def test_an_early_event_does_not_move_an_event_clock(any_store: str) -> None:
-    """A single event from the year 9999 must not make all others late."""
+    """A single event from the year 9999 must not make all other events late."""
     async with open_ledger(any_store, EVENT_BOARD) as ledger:
         added = await ledger.writer.add([like("a", 1, T0), like("far", 1, 253_402_300_000), like("b", 1, T0)])
 
@@ -143,7 +143,7 @@ async def test_rotation_takes_bounded_steps(any_store: str) -> None:
 
 
 async def test_rotators_without_a_common_cursor_are_correct(any_store: str) -> None:
-    """Several rotators that do not know of each other start over again and again, and finish the slot."""
+    """Several rotators do not know of each other. They start over again and again, but finish the slot."""
     settings = fresh_settings(any_store, rotation_step=7)
     client: Any = connect(any_store, settings)
     writer = Ledger(client, EVENT_BOARD, settings)
@@ -245,7 +245,7 @@ async def test_a_lost_epoch_stops_everything(any_store: str) -> None:
     ids=["slot", "clock", "ties"],
 )
 async def test_data_of_another_kind_of_board_is_refused(any_store: str, other: Board) -> None:
-    """The slots have another length, or the board another clock or other ties. The message has both."""
+    """The board's slots have another length, or its clock or ties differ. The message has both values."""
     settings = fresh_settings(any_store)
     client: Any = connect(any_store, settings)
     await Ledger(client, rolling_board(), settings).state.open()

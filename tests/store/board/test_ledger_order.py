@@ -29,7 +29,7 @@ async def test_ties_are_ordered_by_the_bytes_of_their_members(any_store: str) ->
 
 
 async def test_a_walk_by_cursor_neither_skips_nor_repeats(any_store: str) -> None:
-    """A walk meets every unchanged record exactly once, while others appear, disappear and move."""
+    """A walk meets every unchanged record exactly once, while other records appear, disappear and move."""
     chance = random.Random(3)
     async with open_ledger(any_store, rolling_board()) as ledger:
         still = {f"still-{i}": chance.randint(1, 4) for i in range(120)}
@@ -76,7 +76,7 @@ def in_order(board: Board, held: dict[str, tuple[int, int]]) -> list[tuple[str, 
 
 @pytest.mark.parametrize("board", all_orders(), ids=lambda board: f"{board.sort_order}-{board.ties}-{board.ranks}")
 async def test_every_way_of_reading_gives_the_same_order(valkey_url: str, board: Board) -> None:
-    """They read by rank, by position in both directions, around a member and around a score."""
+    """The ways are by rank, by position in both directions, around a member and around a score."""
     chance = random.Random(8)
     held: dict[str, tuple[int, int]] = {}
     async with open_ledger(valkey_url, board) as ledger:
@@ -121,7 +121,7 @@ async def test_every_way_of_reading_gives_the_same_order(valkey_url: str, board:
 
 
 async def test_a_record_is_read_with_its_neighbours(any_store: str) -> None:
-    """There are as many as exist on each side."""
+    """Each side has as many neighbours as exist."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([like("a", 3), like("b", 2), like("c", 2), like("d", 1)])
 

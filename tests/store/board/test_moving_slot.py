@@ -79,7 +79,7 @@ async def moving(client: Store, key: str, ledger: Ledger) -> str:
 
 @pytest.mark.parametrize("board", BOARDS, ids=["slots", "sliding"])
 async def test_what_leaves_while_a_slot_moves_is_subtracted(cluster_url: str, board: Board) -> None:
-    """All store keys of the board exist before, and the last records leave."""
+    """All store keys of the board exist before the move, and the last records leave."""
     await leaves_while_moving(cluster_url, board)
 
 

@@ -112,7 +112,7 @@ async def test_neighbours_have_their_metadata(valkey_url: str) -> None:
 
 
 async def test_a_hidden_member_has_no_rank(valkey_url: str) -> None:
-    """It is not a neighbour either. When it is shown again, it has a rank again."""
+    """A hidden member is no neighbour either. When it is shown again, it has a rank again."""
     async with open_ledger(valkey_url, board_of("first", "desc", "dense")) as ledger:
         await ledger.writer.add([make_entry(key, 5, 1000) for key in "abc"])
         await ledger.moderation.hide("b", hidden=True)
@@ -125,7 +125,7 @@ async def test_a_hidden_member_has_no_rank(valkey_url: str) -> None:
 
 
 async def test_a_process_learns_of_a_new_period(valkey_url: str) -> None:
-    """Another process moved the board on to another period: the current one is read."""
+    """Another process has begun a new period. The lookup reads the new one."""
     board = board_of("key", "desc", "ordinal", window=Periods(unit="hour", keep=3))
     async with open_ledger(valkey_url, board) as ledger:
         other = Ledger(ledger.state.client, board, ledger.state.settings)
@@ -150,7 +150,7 @@ async def test_a_lost_board_has_no_ranks(valkey_url: str) -> None:
 
 
 async def test_equal_lookups_do_not_depend_on_the_offset(valkey_url: str) -> None:
-    """A change elsewhere does not change a lookup. A nearby change does, and so does another number of records."""
+    """A change far away does not change a lookup. A nearby change does, and so does another number of records."""
     async with open_ledger(valkey_url, board_of("key", "desc", "ordinal")) as ledger:
         await ledger.writer.add(
             [make_entry(key, amount, 1000) for key, amount in zip("abcd", (9, 7, 5, 3), strict=True)]

@@ -21,7 +21,7 @@ from tests.harness.waiting import DEADLINE
 
 
 async def test_a_board_that_is_refused_after_each_check_is_unavailable(sentinel_url: str, tmp_path: Path) -> None:
-    """It is checked under one reign and asked for under another one. That ends: nobody asks for ever."""
+    """The board is checked under one reign, but scripts run under another. After some attempts, the caller gives up."""
     settings = fresh_settings(sentinel_url, data_dir=tmp_path)
     client = connect(sentinel_url, settings)
     ledger = Ledger(client, rolling_board(), settings)
@@ -35,7 +35,7 @@ async def test_a_board_that_is_refused_after_each_check_is_unavailable(sentinel_
 
 
 async def test_a_drainer_gives_up_a_board_that_stays_refused(valkey_url: str, tmp_path: Path) -> None:
-    """Other journals go on meanwhile, and it tries again."""
+    """The drainer goes on with other journals, and tries this one again later."""
 
     async def refuse(*_arguments: object) -> Unchecked:
         return Unchecked(1, "", resending=False)

@@ -29,7 +29,7 @@ texts = st.one_of(tricky, st.text(min_size=1, max_size=20))
 def test_different_voters_and_pairs_have_different_digests(
     one: tuple[str, str], other: tuple[str, str], secret: bytes
 ) -> None:
-    """The texts may be any. A voter's digest never equals that of a pair."""
+    """This holds for any texts. A voter's digest never equals the digest of a pair."""
     try:
         first, second = voter_digests(secret, *one), voter_digests(secret, *other)
     except UnicodeEncodeError:
@@ -44,7 +44,7 @@ def test_different_voters_and_pairs_have_different_digests(
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(tricky, tricky, st.sampled_from([1, 1, 1, -1])), max_size=30))
 def test_quotas_equal_a_plain_count(valkey_url: str, votes: list[tuple[str, str, int]]) -> None:
-    """The names of actors and members are easy to confuse with each other."""
+    """Actors and members have names that are easy to confuse."""
     asyncio.run(_count(valkey_url, votes))
 
 
@@ -69,7 +69,7 @@ async def _count(store: str, votes: list[tuple[str, str, int]]) -> None:
 
 @pytest.mark.parametrize("actor", ["alice\\nAda", "\\u0000", "a\\u007f", "\\u0085"])
 def test_control_characters_in_an_actor_are_refused(actor: str) -> None:
-    """The event may be single, or in an array whose other events are valid."""
+    """The event may be alone, or in an array with valid events."""
     event = f'{{"key":"k","actor":"{actor}"}}'
     for body, index in ((event, 0), (f'[{{"key":"a","actor":"ann"}},{event}]', 1)):
         (rejection,) = decode_json(body.encode(), 10).rejections

@@ -72,14 +72,14 @@ async def warnings(url: str) -> list[str]:
     ],
 )
 def test_an_invalid_url_is_refused(url: str) -> None:
-    """One clear message says so, and does not quote what may be a secret."""
+    """One clear message says so. It does not quote a part of the URL that may be a secret."""
     with pytest.raises(SetupError, match=r"^the store ") as caught:
         connect(url, Settings())
     assert "s3cret" not in str(caught.value)
 
 
 async def test_a_missing_store_is_unavailable(tmp_path: Path) -> None:
-    """Without a socket or a reply, callers get our error, not one of the library."""
+    """Without a socket or a reply, callers get this project's error, and none of the library."""
     client = connect(f"unix://{tmp_path}/none.sock", Settings())
     with pytest.raises(StoreUnavailableError):
         await client.call("", "PING")
@@ -87,7 +87,7 @@ async def test_a_missing_store_is_unavailable(tmp_path: Path) -> None:
 
 
 async def test_a_silent_store_is_unavailable(own_store: StoreProcess, own_client: Store) -> None:
-    """It has store_timeout to reply."""
+    """The store has `store_timeout` to reply."""
     await own_client.call("", "PING")
     with own_store.frozen(), pytest.raises(StoreUnavailableError):
         await own_client.call("", "PING")
@@ -95,7 +95,7 @@ async def test_a_silent_store_is_unavailable(own_store: StoreProcess, own_client
 
 @pytest.mark.one_server
 async def test_calls_wait_for_a_connection_of_the_pool(valkey_url: str) -> None:
-    """More calls than connections wait for their turn, and all get a reply."""
+    """There are more calls than connections. They wait for their turn, and all get a reply."""
     client = connect(valkey_url, fresh_settings(valkey_url, store_connections=4))
     name = fresh_settings(valkey_url).key_prefix
     assert sorted(await asyncio.gather(*(client.incr(name) for _ in range(100)))) == list(range(1, 101))
@@ -124,7 +124,7 @@ async def test_a_temporary_error_means_unavailable(own_client: Store, spoil: str
 
 
 async def test_a_store_busy_with_a_script_is_unavailable(own_store: StoreProcess, own_client: Store) -> None:
-    """Another client's endless script is not our error."""
+    """The endless script is another client's, so it is no mistake of this server."""
     await own_client.config_set("busy-reply-threshold", 10)
     other = Redis.from_url(own_store.url)
     endless = asyncio.ensure_future(cast("Awaitable[str]", other.eval("while true do end", 0)))
@@ -198,7 +198,7 @@ async def test_a_durable_store_has_no_warnings(any_store: str) -> None:
     ],
 )
 async def test_each_unsafe_setting_has_a_warning(tmp_path: Path, options: list[str], lines: list[str]) -> None:
-    """One line has the setting, the right value, and the risk."""
+    """The warning is one line with the setting, the right value, and the risk."""
     with running(tmp_path, *options) as url:
         assert await warnings(url) == lines
 

@@ -70,7 +70,7 @@ def test_data_is_kept_after_a_restart(tmp_path: Path) -> None:
 
 @pytest.mark.fault
 def test_a_killed_store_is_restarted(tmp_path: Path) -> None:
-    """It still has everything that it had acknowledged."""
+    """The store still has everything that it had acknowledged."""
     store = EmbeddedStore(tmp_path / "d")
     store.start()
     client = redis.Redis.from_url(store.url)
@@ -198,7 +198,7 @@ def test_the_memory_of_the_container_is_respected(
 
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
 def test_another_program_can_be_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The chosen one, else that of the package, else one on the PATH. Without any, the message says what to do."""
+    """The chosen program is first, then that of the package, then one on the PATH. Without any, there is advice."""
     found = shutil.which("redis-server")
     assert found is not None
     store = EmbeddedStore(tmp_path / "d", binary=Path(found))

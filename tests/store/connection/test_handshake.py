@@ -52,7 +52,7 @@ class Sentinel(StoreProcess):
 
 
 def options(kind: str) -> list[str]:
-    """Those of a replica without a primary, or of a node of a Cluster."""
+    """Return the options of a replica without a primary, or of a node of a Cluster."""
     if kind == "replica":
         return ["--replicaof", "127.0.0.1 1"]
     ports = ["--port", str(free_port()), "--cluster-port", str(free_port())]
@@ -74,7 +74,7 @@ def running(kind: str, server: str, folder: Path) -> Iterator[StoreProcess]:
 
 
 async def refuses(kind: str, url: str) -> None:
-    """A server that starts gives the reason, and does not try again. Neither does a command."""
+    """Check that a server and a command give the reason at once, without another attempt."""
     settings = fresh_settings(url)
     with capture_logs() as logs:
         try:
@@ -100,7 +100,7 @@ async def test_a_server_that_can_hold_no_store_is_refused(tmp_path: Path, kind: 
 @pytest.mark.parametrize("words", [["serve", "--port", "0"], ["keys", "add", "shop"], ["audit"]])
 @pytest.mark.parametrize("kind", ["replica", "cluster"])
 def test_every_command_gives_the_reason(tmp_path: Path, kind: str, words: list[str]) -> None:
-    """In one line, without a traceback."""
+    """The reason is one line, without a traceback."""
     with running(kind, "valkey", tmp_path) as store:
         settings = fresh_settings(store.url, data_dir=tmp_path / "data")
         done = run_command(*words, **as_environment(settings))
@@ -143,7 +143,7 @@ async def _lost_or(client: Any, refused: Any) -> bool:
 
 
 async def test_a_replica_is_not_compared(own_store: StoreProcess, tmp_path: Path) -> None:
-    """What a replica does not have yet would look like a loss that an operator has to accept."""
+    """A replica lags behind. That would look like a loss, which an operator has to accept."""
     await keeps_the_loss_to_itself(own_store, tmp_path / "data")
 
 
@@ -242,7 +242,7 @@ async def test_a_format_without_a_migration_is_refused(any_store: str, monkeypat
 
 @pytest.mark.one_server
 async def test_an_older_format_is_migrated_step_by_step(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each migration runs once, in order, and then the number is written."""
+    """Each migration runs once, in order. Then the store records its number."""
     steps: list[tuple[int, bytes | None]] = []
     async with stored(any_store, FORMAT) as (settings, client):
         await client.set(SystemKeys(settings.key_prefix).store, "me")
@@ -261,7 +261,7 @@ async def test_an_older_format_is_migrated_step_by_step(any_store: str, monkeypa
 
 
 async def test_a_full_store_without_a_number_is_read(own_store: StoreProcess) -> None:
-    """It gets its number when there is room again."""
+    """The store gets its format number when it has room again."""
     async with stored(own_store.url, None) as (settings, client):
         await client.set(SystemKeys(settings.key_prefix).store, "me")
         await client.config_set("maxmemory", 1)

@@ -40,7 +40,7 @@ def test_a_later_process_reads_everything(tmp_path: Path) -> None:
 
 
 def test_the_first_store_and_epoch_are_kept(tmp_path: Path) -> None:
-    """Neither another store nor another epoch replaces them."""
+    """Another store or epoch does not replace the recorded one."""
     one = high_water(tmp_path)
     for identity, epoch in (("abc", "e1"), ("def", "e2")):
         one.remember_store(identity)
@@ -49,7 +49,7 @@ def test_the_first_store_and_epoch_are_kept(tmp_path: Path) -> None:
 
 
 def test_the_loss_of_a_board_found_by_one_process_stops_it_in_all(tmp_path: Path) -> None:
-    """Also in processes that start later. Other boards go on, and everything else that they knew is kept."""
+    """The board also stops in processes that start later. Other boards go on, and keep everything that they knew."""
     one, two = high_water(tmp_path), high_water(tmp_path)
     one.remember_store("abc")
     two.refresh()
@@ -64,7 +64,7 @@ def test_the_loss_of_a_board_found_by_one_process_stops_it_in_all(tmp_path: Path
 
 
 def test_a_loss_of_the_whole_store_stops_every_board(tmp_path: Path) -> None:
-    """In all processes, also when the loss of a board was known before."""
+    """Every process stops, even if it knew the loss of a board before."""
     one, two = high_water(tmp_path), high_water(tmp_path)
     one.lose_boards({"posts": "posts is gone"})
     one.lose("it was emptied")
@@ -75,7 +75,7 @@ def test_a_loss_of_the_whole_store_stops_every_board(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_the_version_before_recorded_stops_everything(tmp_path: Path) -> None:
-    """It knew no losses of single boards. A server that starts finds out what is lost."""
+    """The version before did not record losses by board. A server that starts finds out what is lost."""
     accepted = {"at": 1, "lost": "it was emptied", "store": "old", "epochs": {"posts": "e0"}}
     before = {"store": "abc", "keys_required": True, "epochs": {"posts": "e1"}, "accepted": [accepted]}
     lost = "board posts (epoch e1) went back from offset 5 to 3"
@@ -115,7 +115,7 @@ def test_the_accepted_loss_of_a_board_ends_no_other_loss(tmp_path: Path) -> None
 
 
 def test_a_held_lock_keeps_changes_from_the_file(tmp_path: Path) -> None:
-    """A change applies in this process immediately, and in the others as soon as the file can be written."""
+    """A change applies at once in this process. It applies in the others when the file can be written."""
     one, two = high_water(tmp_path), high_water(tmp_path)
     one.remember_store("abc")
     with held(tmp_path):
@@ -215,7 +215,7 @@ def test_an_interrupted_acceptance_accepts_nothing(tmp_path: Path) -> None:
 
 
 def test_a_command_that_only_reads_changes_nothing(tmp_path: Path) -> None:
-    """It stops no server, whatever it finds, and creates no file."""
+    """Whatever the command finds, it stops no server, and creates no file."""
     look = HighWater(tmp_path / "d", "live")
     look.remember_store("abc")
     look.lose("another store")
@@ -227,7 +227,7 @@ def test_a_command_that_only_reads_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"store": 5}', b"\xff"])
 def test_an_unreadable_file_is_an_error(tmp_path: Path, content: bytes) -> None:
-    """It is not treated like an empty file."""
+    """The process does not treat it like an empty file."""
     (tmp_path / "witness-live.json").write_bytes(content)
     with pytest.raises(SetupError, match="which tells whether the store lost data"):
         HighWater(tmp_path, "live")
@@ -256,7 +256,7 @@ def test_concurrent_processes_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_boards_are_recorded_together(tmp_path: Path) -> None:
-    """There is one write, even if the last one fails. A known board keeps its epoch."""
+    """One write records all, even if the last board fails. A known board keeps its epoch."""
     one = high_water(tmp_path)
     one.remember_epoch("b0", "old")
     writes = 0

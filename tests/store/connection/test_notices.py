@@ -21,7 +21,7 @@ from tests.harness.waiting import eventually
 async def listening(
     store: str, others: Sequence[str] = ()
 ) -> AsyncIterator[tuple[list[Notice], Ledger, Store, Channels]]:
-    """Everything that is received for one board and for other channels, and the board's ledger."""
+    """Yield the notices that are received for one board and for other channels, and the board's ledger."""
     settings = fresh_settings(store, store_timeout=Duration(0.5))
     client = connect(store, settings)
     ledger = Ledger(client, rolling_board(), settings)
@@ -63,7 +63,7 @@ async def test_each_change_is_announced_once(any_store: str) -> None:
 
 
 async def test_a_notice_of_any_version_is_a_change(any_store: str) -> None:
-    """What a notice says does not matter: processes of an older version put changes into it."""
+    """The content of a notice does not matter, because processes of an older version put changes into it."""
     async with listening(any_store) as (received, ledger, client, _):
         await until(received, Missed(["posts"]))
         channel = ledger.state.keys.channel
@@ -73,7 +73,7 @@ async def test_a_notice_of_any_version_is_a_change(any_store: str) -> None:
 
 
 async def test_a_cut_connection_is_a_gap(any_store: str) -> None:
-    """redis-py resubscribes without a report, so this listener reports it."""
+    """redis-py resubscribes without a report, so the listener reports the gap itself."""
     async with listening(any_store) as (received, ledger, client, _):
         await until(received, Missed(["posts"]))
         await client.each("CLIENT", "KILL", "TYPE", "pubsub")
@@ -112,7 +112,7 @@ async def test_each_board_has_one_gap_per_connection(any_store: str) -> None:
 
 
 async def test_without_channels_there_is_no_connection(any_store: str) -> None:
-    """The first board that is added opens one. It ends when the last one is removed."""
+    """Adding the first board opens a connection. Removing the last board closes it."""
     async with listening(any_store) as (received, ledger, _, channels):
         await until(received, Missed(["posts"]))
         for _ in range(2):
@@ -149,7 +149,7 @@ async def test_a_silent_store_is_unavailable(own_store: StoreProcess) -> None:
 
 @pytest.mark.fault
 async def test_notices_continue_after_a_restart_of_the_store(own_store: StoreProcess) -> None:
-    """It is unavailable for a while, and then there is a gap."""
+    """The listener first reports that the store is unavailable, and then a gap."""
     async with listening(own_store.url) as (received, _, _, _):
         await until(received, Missed(["posts"]))
         own_store.kill()

@@ -55,7 +55,7 @@ def ask(client: Store, *words: str | int) -> asyncio.Task[Any]:
 
 
 async def connections(client: Store) -> int:
-    """How many connections a store has accepted so far."""
+    """Return how many connections a store has accepted so far."""
     return int((await client.info("stats"))["total_connections_received"])
 
 
@@ -77,7 +77,7 @@ async def test_replies_of_every_kind(any_store: str) -> None:
 
 
 async def test_an_error_affects_one_call(any_store: str) -> None:
-    """Each kind is the exception that redis-py has for it. Other calls get their replies."""
+    """Each kind of error raises the same exception as in redis-py. Other calls get their replies."""
     async with connected(any_store) as client:
         connection = client.servers.shared
         names = ["ECHO a", f"EVALSHA {'0' * 40} 0", "ECHO b", "NOSUCH", "ECHO c"]
@@ -105,7 +105,7 @@ async def test_a_command_that_is_not_allowed(own_store: StoreProcess) -> None:
 
 
 async def test_a_cancelled_call_shifts_no_reply(any_store: str) -> None:
-    """Its reply still arrives, and is dropped."""
+    """The reply of the cancelled call still arrives, and is dropped."""
     async with connected(any_store) as client:
         await client.servers.shared.call("PING")
         calls = [send(client.servers.shared, "ECHO", number) for number in range(200)]
@@ -119,7 +119,7 @@ async def test_a_cancelled_call_shifts_no_reply(any_store: str) -> None:
 
 
 async def test_a_lost_connection_fails_all_waiting_calls(own_store: StoreProcess) -> None:
-    """It is unknown whether they have run. The next call connects again."""
+    """Nobody knows whether these calls have run. The next call connects again."""
     async with connected(own_store.url) as client:
         await client.servers.shared.call("PING")
         waiting = [ask(client, *call) for call in (("BLPOP", "none", 0), ("ECHO", 1), ("ECHO", 2))]
@@ -210,7 +210,7 @@ async def a_finished_call(store: StoreProcess, _folder: Path) -> None:
 
 
 async def a_busy_process(store: StoreProcess, _folder: Path) -> None:
-    """Replies that arrived while this process was busy are read before their calls time out."""
+    """Let replies arrive while this process is busy. It must read them before their calls time out."""
     async with connected(store.url, 0.2) as client, connected(store.url) as other:
         await client.servers.shared.call("PING")
         before = await connections(other)
@@ -232,7 +232,7 @@ def test_a_reply_in_time_is_never_lost(
     tmp_path: Path,
     scenario: Callable[[StoreProcess, Path], Coroutine[Any, Any, None]],
 ) -> None:
-    """Another call may wait for anything, on both event loops."""
+    """On both event loops, another call may wait for anything."""
     run(scenario(sleepy_store, tmp_path))
 
 
@@ -278,7 +278,7 @@ async def test_a_frozen_store_fails_calls_in_time(own_store: StoreProcess) -> No
 
 @pytest.mark.slow
 async def test_a_silent_store_is_disconnected(own_store: StoreProcess) -> None:
-    """If the store stays silent, the connection is dropped, and the next call opens another."""
+    """The connection is dropped, and the next call opens another one."""
     async with connected(own_store.url, PATIENCE) as client, connected(own_store.url) as other:
         await client.servers.shared.call("PING")
         before = await connections(other)
@@ -396,7 +396,7 @@ def running(store: StoreProcess) -> Iterator[StoreProcess]:
 
 
 async def test_the_line_supports_tls(tls_store: str) -> None:
-    """It takes a password and a database, like redis-py. An untrusted certificate is refused."""
+    """Like redis-py, it takes a password and a database. It refuses an untrusted certificate."""
     async with connected(tls_store) as client:
         echoes = [client.servers.shared.call("ECHO", "x" * size) for size in range(0, 100_000, 5000)]
         assert [len(echo) for echo in await asyncio.gather(*echoes)] == list(range(0, 100_000, 5000))

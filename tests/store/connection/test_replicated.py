@@ -161,7 +161,7 @@ async def acknowledged(paths: Mapping[str, Acknowledging]) -> set[str]:
 
 
 async def acknowledge_nothing_without_the_replica(pair: Pair) -> None:
-    """Freeze the replica: nothing is acknowledged, also not to other clients that find it done. Afterwards all is."""
+    """Freeze the replica. Nothing may be acknowledged, not even to other clients that find it done. Then thaw it."""
     settings = pair.settings()
     hasty = msgspec.structs.replace(settings, write_deadline=Duration(1))
     everyone = [Paths(settings), first := Paths(hasty)]
@@ -184,7 +184,7 @@ async def acknowledge_nothing_without_the_replica(pair: Pair) -> None:
 
 
 async def test_nothing_is_acknowledged_while_the_replica_is_frozen(pair: Pair) -> None:
-    """Not even what the primary has already, such as a batch, a duplicate or a hidden member."""
+    """Even what the primary already has is not acknowledged, such as a batch, a duplicate or a hidden member."""
     await acknowledge_nothing_without_the_replica(pair)
 
 
@@ -194,7 +194,7 @@ async def sent_without_waiting(connection: replicated.PrimaryConnection, command
 
 
 async def test_each_path_is_noticed_without_its_wait(pair: Pair) -> None:
-    """So the test above fails if any path does not wait."""
+    """Each mutant skips the wait on one path, and the test above notices it."""
     paths = Paths(pair.settings())
     try:
         await paths.prepare()
@@ -224,13 +224,13 @@ async def moves_to_sql_what_the_replica_has(pair: Pair, folder: Path) -> None:
 
 
 async def test_sql_has_nothing_that_the_replica_lacks(pair: Pair, tmp_path: Path) -> None:
-    """Otherwise it would be ahead of the store after a failover."""
+    """Otherwise SQL would be ahead of the store after a failover."""
     await moves_to_sql_what_the_replica_has(pair, tmp_path)
 
 
 @pytest.mark.mutant
 async def test_a_drainer_that_does_not_wait_is_detected(pair: Pair, tmp_path: Path) -> None:
-    """It commits what the primary alone has."""
+    """The mutant commits to SQL what only the primary has."""
     with must_be_caught("no wait"), replaced(replicated.PrimaryConnection, "writes", sent_without_waiting):
         await moves_to_sql_what_the_replica_has(pair, tmp_path)
 
@@ -254,7 +254,7 @@ async def test_a_wait_for_other_writes_is_detected(pair: Pair, monkeypatch: pyte
 
 
 async def test_without_replicas_to_wait_for_there_is_one_connection(pair: Pair) -> None:
-    """With them, there is one more. A call that waits shares its packet and its WAIT with others."""
+    """With such replicas, there is one more. Calls that wait share a packet and a WAIT with others."""
     for replicas in (0, 1):
         settings = pair.settings()
         settings = msgspec.structs.replace(settings, wait_replicas=replicas)
@@ -269,7 +269,7 @@ async def test_without_replicas_to_wait_for_there_is_one_connection(pair: Pair) 
 
 
 async def test_a_server_that_is_gone_ends_no_caller(pair: Pair) -> None:
-    """Its connections are closed: while they are opened, while a call waits, and while another waits for its turn."""
+    """Connections close while they are opened, while a call waits, or while another call waits for its turn."""
     settings = pair.settings()
     async with connected(pair.url, settings) as client:
         key = f"{settings.key_prefix}:a"
@@ -292,7 +292,7 @@ def opened(client: Store) -> list[object]:
 
 
 def calls_of(server: Server, command: str) -> int:
-    """How often a server has run a command."""
+    """Return how often a server has run a command."""
     found = server.fields("INFO", "commandstats").get(f"cmdstat_{command}", "calls=0")
     return int(found.partition("=")[2].partition(",")[0])
 

@@ -13,7 +13,7 @@ from tests.store.connection.headers import Header, parse_header
 
 
 def test_a_header_names_every_store_key_that_the_source_uses() -> None:
-    """They are in order, under the names of the code. The header says where the source finds the others."""
+    """The header has them in order, with the names in the code, and says where the source finds more of them."""
     for name in SOURCES:
         header, code = parse_header(SOURCES[name]), code_of(SOURCES[name])
         alone = header.keys[: len(header.keys) - header.more_keys]
@@ -54,7 +54,7 @@ def read_from_request(code: str) -> set[str]:
 
 
 def test_every_field_of_a_part_of_a_request_is_read() -> None:
-    """At least one script that receives it reads it."""
+    """At least one of the scripts that receive a field reads it."""
     sent: dict[tuple[str, str], str] = {}
     for name, script in USED.items():
         for field in fields_of(script.request):
@@ -88,7 +88,7 @@ def test_a_script_is_its_file_with_its_includes() -> None:
 
 
 def test_every_script_declares_its_flags() -> None:
-    """They are in the first line. Only scripts without any writing command are declared read-only."""
+    """Flags are in the first line. Only scripts without a writing command are declared read-only."""
     first = {name: source.partition("\n")[0] for name, source in SOURCES.items()}
     assert first == {name: line for line, names in FLAGS.items() for name in names}
     writes = r"'(H?SET|HSETNX|HDEL|HINCRBY|ZADD|ZREM|SADD|UNLINK|RENAME|PUBLISH|XADD|XTRIM|P?EXPIRE(AT)?)'"
@@ -97,7 +97,7 @@ def test_every_script_declares_its_flags() -> None:
 
 
 def test_a_part_uses_only_names() -> None:
-    """It reads no KEYS or ARGV by position, includes nothing, and defines only its own names."""
+    """A part reads no KEYS or ARGV by position, includes no other part, and defines only its own names."""
     for name in PARTS:
         assert not re.search(r"\b(KEYS|ARGV)\b", code_of(PARTS[name]))
         assert included(PARTS[name]) == []

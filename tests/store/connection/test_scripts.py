@@ -59,7 +59,7 @@ async def test_a_missing_script_is_loaded(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 255, 256, 65535, 65536])
 async def test_bytes_are_sent_unchanged(any_store: str, size: int) -> None:
-    """They need not be text in any encoding."""
+    """The bytes need not be text in any encoding."""
     content = bytes(range(128, 256)) * (size // 128 + 1)
 
     class Bytes(msgspec.Struct):
@@ -96,7 +96,7 @@ def script_hash(script: Script[Any]) -> str:
 
 
 async def test_scripts_refuse_a_missing_board(valkey_url: str) -> None:
-    """Only `create` creates a board."""
+    """Only the script `create` creates a board."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     ledger = Ledger(client, rolling_board(), settings)
@@ -115,7 +115,7 @@ async def test_scripts_refuse_a_missing_board(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_restarted_store_receives_each_script_once(own_store: StoreProcess) -> None:
-    """One event may be for many boards."""
+    """This holds even if one event feeds many boards."""
     settings = fresh_settings(own_store.url)
     client = connect(own_store.url, settings)
     ledgers = [Ledger(client, rolling_board(board=f"b{number}"), settings) for number in range(100)]

@@ -74,7 +74,7 @@ def test_offsets_only_grow_within_an_epoch(tmp_path: Path) -> None:
 
 
 def test_a_process_that_starts_later_reads_all_boards(tmp_path: Path) -> None:
-    """There may be more than a file first has room for. It deletes the files of ended processes."""
+    """Boards may outgrow a file's first size. The process deletes files of ended processes."""
     expected = {f"b{number}": ("e", number) for number in range(500)}
     with shared(tmp_path, 2) as (one, two):
         for board, (epoch, offset) in expected.items():
@@ -90,7 +90,7 @@ def test_a_process_that_starts_later_reads_all_boards(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", [signal.SIGSTOP, signal.SIGKILL])
 def test_an_offset_is_shared_immediately(tmp_path: Path, end: signal.Signals) -> None:
-    """Another process reads it, even if the process that wrote it is frozen."""
+    """Another process reads the offset, even if the process that wrote it is frozen."""
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     with (
         shared(tmp_path) as (reader,),
@@ -112,7 +112,7 @@ def test_an_offset_is_shared_immediately(tmp_path: Path, end: signal.Signals) ->
 
 
 def test_only_the_owner_can_read_a_file(tmp_path: Path) -> None:
-    """It names boards and epochs, and nobody else may write offsets into it."""
+    """The file names boards and epochs, and nobody else may write offsets into it."""
     with shared(tmp_path) as (one,):
         one.note("posts", "e1", 5)
         assert (own_file(one).stat().st_mode & 0o777, own_file(one).parent.stat().st_mode & 0o777) == (0o600, 0o700)
@@ -127,7 +127,7 @@ def test_a_reader_creates_no_file(tmp_path: Path) -> None:
 
 
 def test_a_forgotten_board_does_not_return(tmp_path: Path) -> None:
-    """Our own file and those of ended processes do not bring it back."""
+    """Neither this process's file nor files of ended processes bring it back."""
     with shared(tmp_path) as (ended,):
         ended.note("gone", "e1", 7)
     with shared(tmp_path) as (one,):
@@ -168,7 +168,7 @@ def test_ended_epochs_take_no_space(tmp_path: Path) -> None:
 
 @pytest.mark.fault
 def test_a_frozen_process_blocks_nobody(tmp_path: Path) -> None:
-    """It may be frozen anywhere; others know what it has acknowledged."""
+    """Wherever the process is frozen, other processes know what it has acknowledged."""
     command = [sys.executable, "-c", BUSY_WRITER, str(tmp_path)]
     for _ in range(40):
         with (

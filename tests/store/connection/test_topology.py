@@ -93,7 +93,7 @@ async def test_a_url_gives_names_passwords_and_options() -> None:
 
 
 def test_the_library_has_what_the_topology_uses() -> None:
-    """redis-py does not document all of it as public. Another version may have other names."""
+    """redis-py does not document all these names as public, so another version may lack them."""
     assert {"startup_nodes", "slots_cache", "nodes_cache"} <= set(NodesManager.__slots__)
     for owner, names in (
         (NodesManager, ("initialize", "move_slot", "get_nodes_by_server_type", "aclose")),
@@ -106,7 +106,7 @@ def test_the_library_has_what_the_topology_uses() -> None:
 
 
 def test_only_some_errors_have_a_command_sent_again() -> None:
-    """Those by which a server says that another one has the store key, or that it is not ready."""
+    """The errors say that another server has the store key, or that this server is not ready."""
     for text in ("MOVED 3999 127.0.0.1:6381", "READONLY You can't write against a read only replica."):
         assert topology.refusal(ResponseError(text)) == text.partition(" ")[0]
     for other in (ResponseError("WRONGTYPE MOVED"), b"MOVED", None):
@@ -127,7 +127,7 @@ async def commands_reach_their_servers(client: Store, prefix: str) -> None:
 
 
 async def test_commands_reach_their_servers(client: Store, several_servers: str) -> None:
-    """Each goes to the server that holds its store key."""
+    """Each command goes to the server that holds its store key."""
     await commands_reach_their_servers(client, fresh_settings("").key_prefix)
     count = 3 if "cluster" in several_servers else 1
     assert len(await client.each("PING")) == count
@@ -139,7 +139,7 @@ async def test_commands_reach_their_servers(client: Store, several_servers: str)
 
 
 async def test_servers_that_nobody_knows_are_unavailable() -> None:
-    """None of the named servers answers."""
+    """No server in the URL answers."""
     client = connect("redis+cluster://127.0.0.1:1", Settings())
     with pytest.raises(StoreUnavailableError):
         await client.each("PING")
@@ -148,7 +148,7 @@ async def test_servers_that_nobody_knows_are_unavailable() -> None:
 
 @pytest.mark.mutant
 async def test_one_server_for_all_store_keys_is_detected(cluster_url: str) -> None:
-    """The other store keys lie elsewhere."""
+    """The mutant sends all commands to one server, which does not hold the other store keys."""
     client = connect(cluster_url, fresh_settings("", write_deadline=Duration(0.2)))
     cluster = client.servers
     assert isinstance(cluster, topology.Cluster)
@@ -202,7 +202,7 @@ async def test_boards_count_and_announce(several_servers: str, tmp_path: Path) -
 
 
 async def test_responses_and_files_of_several_servers(client: Store) -> None:
-    """What was several commands is one script, and every server rewrites its file."""
+    """What took several commands is one script, and every server rewrites its file."""
     stored = StoredResponses(client, fresh_settings(""))
     assert await stored.begin("shop", "k", b"digest") is None
     assert (await stored.finish("shop", "k", b"{}"))[0] == b"{}"
@@ -213,7 +213,7 @@ async def test_responses_and_files_of_several_servers(client: Store) -> None:
 
 @pytest.mark.parametrize(("replicas", "warning"), [(0, "Set LIVE_WAIT_REPLICAS to 1"), (5, "no write is acknowledged")])
 async def test_too_few_awaited_replicas_have_a_warning(several_servers: str, replicas: int, warning: str) -> None:
-    """With none, a failover can lose what is acknowledged. With more than there are, nothing is acknowledged."""
+    """Without any, a failover can lose acknowledged events. With more than exist, nothing is acknowledged."""
     client = connect(several_servers, fresh_settings(several_servers, wait_replicas=replicas))
     lines = await unsafe_settings(client)
     assert len(lines) == (len(await client.servers.primaries()) if replicas else 1)
@@ -222,7 +222,7 @@ async def test_too_few_awaited_replicas_have_a_warning(several_servers: str, rep
 
 
 async def test_a_user_without_administration_is_enough(several_servers: str, tmp_path: Path) -> None:
-    """As at managed services. The server starts, counts, and says what it could not check."""
+    """Managed services give such users. The server starts, counts, and says what it could not check."""
     rules = ("ACL", "SETUSER", "app", "reset", "on", ">pw", "~*", "&*", "+@all", "-@admin", "-@dangerous", "-hello")
     admin = connect(several_servers, Settings())
     assert {reply for _, reply in await admin.each(*rules, replicas=True)} == {b"OK"}
@@ -243,7 +243,7 @@ async def test_a_user_without_administration_is_enough(several_servers: str, tmp
 
 
 async def test_a_replica_is_read(sentinel_url: str) -> None:
-    """It is one server, which refuses writes."""
+    """The URL has one server, a replica, which refuses writes."""
     sentinels = connect(sentinel_url, Settings())
     assert isinstance(sentinels.servers, topology.Watched)
     key = fresh_settings("").key_prefix
@@ -295,7 +295,7 @@ async def test_connections_that_ask_at_once_lose_no_sentinel(sentinel_url: str) 
 
 
 async def refused(url: str, folder: Path) -> str:
-    """What a server that starts says about its store."""
+    """Return what a server that starts says about its store."""
     with pytest.raises(SetupError) as caught:
         async with asyncio.timeout(30):
             await check_store(fresh_settings(url, data_dir=folder), Boards([rolling_board()]))
@@ -303,7 +303,7 @@ async def refused(url: str, folder: Path) -> str:
 
 
 async def test_a_wrong_url_is_refused_with_the_right_one(sentinel_url: str, cluster_url: str, tmp_path: Path) -> None:
-    """Whatever the server is, the message says which URL to use."""
+    """For each kind of server, the message says which URL to use."""
     node = cluster_url.partition("://")[2].partition(",")[0]
     watcher = sentinel_url.partition("://")[2].partition(",")[0]
     for url, right in (

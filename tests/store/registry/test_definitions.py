@@ -27,7 +27,7 @@ async def definitions(store: str) -> AsyncIterator[tuple[DefinitionStore, Store]
 
 
 async def test_definitions_are_stored_and_read(any_store: str) -> None:
-    """At first there are none. Then each is returned as stored, with a version that increases with every change."""
+    """At first there are no definitions. Then each is returned as stored. Its version grows with every change."""
     async with definitions(any_store) as (store, client):
         assert await store.version() == ""
         found = await store.load()
@@ -46,7 +46,7 @@ async def test_definitions_are_stored_and_read(any_store: str) -> None:
 
 
 async def test_a_change_of_an_outdated_definition_is_refused(any_store: str) -> None:
-    """Neither the definitions nor the audit log change, not even for another board."""
+    """Neither the definitions nor the audit log change, even if the change is of another board."""
     async with definitions(any_store) as (store, client):
         await store.keep("", "a", ONE, None)
         assert not await store.keep("", "b", ONE, AuditEntry(who="ann", what="created"))
@@ -89,7 +89,7 @@ async def test_after_a_lost_reply_the_outcome_is_unknown(own_store: StoreProcess
 
 
 async def test_only_changed_definitions_are_read(any_store: str) -> None:
-    """Each changed board is returned once, as it is now; None if it was deleted."""
+    """Each changed board is returned once, in its present form, or as None if it was deleted."""
     async with definitions(any_store) as (store, _):
         version: str | None = ""
         for board in ("a", "b", "c"):
@@ -107,7 +107,7 @@ async def test_only_changed_definitions_are_read(any_store: str) -> None:
 
 @pytest.mark.parametrize("lost", ["some", "all", "newest", "unknown"])
 async def test_after_a_gap_all_definitions_are_read(any_store: str, lost: str) -> None:
-    """Some changes are no longer listed, or a server without the list made them, or the version is unknown."""
+    """Changes are not listed any more, a server without the list made them, or the version is unknown."""
     async with definitions(any_store) as (store, client):
         changes = store.key.replace("definitions", "changes")
         version = await store.keep("", "a", ONE, None)
@@ -136,7 +136,7 @@ async def test_the_list_of_changes_is_bounded(any_store: str, monkeypatch: pytes
 
 
 async def test_a_cache_follows_every_change(any_store: str) -> None:
-    """It has the result of a full read after any number of changes, and after a gap."""
+    """After any changes, and after a gap, the cache equals a full read."""
     async with definitions(any_store) as (store, client):
         cache = DefinitionCache(store)
         for number in range(40):

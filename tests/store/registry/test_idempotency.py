@@ -32,7 +32,7 @@ def answers(client: Store, **changes: Any) -> StoredResponses:
 
 
 async def test_the_response_is_stored_unchanged(client: Store) -> None:
-    """A claim returns nothing until there is a response, and then always that one. Other processes know it too."""
+    """A claim returns nothing until there is a response, and then always that one, in other processes too."""
     settings = fresh_settings("")
     mine, theirs = StoredResponses(client, settings), StoredResponses(client, settings)
     answer = bytes(range(256))
@@ -43,7 +43,7 @@ async def test_the_response_is_stored_unchanged(client: Store) -> None:
 
 
 async def test_a_claim_is_for_one_body(client: Store) -> None:
-    """Another body is refused, before the first has its response and after. The claim stays."""
+    """Another body is refused, before and after the first body has its response. The claim stays."""
     mine = answers(client)
     await mine.begin("shop", "k", BODY)
     for _ in range(2):
@@ -63,7 +63,7 @@ async def test_idempotency_keys_belong_to_a_producer(client: Store) -> None:
 
 
 async def test_one_of_several_concurrent_responses_is_stored(client: Store) -> None:
-    """The first one, and all requests get it."""
+    """The first response is stored, and all requests get it."""
     mine = answers(client)
     assert set(await asyncio.gather(*(mine.begin("shop", "k", BODY) for _ in range(20)))) == {None}
     kept = await asyncio.gather(*(mine.finish("shop", "k", b"%d" % number) for number in range(20)))
@@ -83,7 +83,7 @@ async def test_a_response_is_kept_for_the_dedupe_window(client: Store) -> None:
 
 @pytest.mark.slow
 async def test_a_claim_expires(client: Store) -> None:
-    """Afterwards, another body can use the key."""
+    """After that, another body can use the key."""
     mine = answers(client, dedupe_window=Duration(0.2))
     await mine.begin("shop", "k", BODY)
 
@@ -96,7 +96,7 @@ async def test_a_claim_expires(client: Store) -> None:
 
 @pytest.mark.slow
 async def test_an_unavailable_store_tells_whether_events_counted(own_store: StoreProcess) -> None:
-    """Before the body is counted, nothing has happened. Storing its response comes later."""
+    """An error before the count means that nothing counted. An error when the response is stored leaves that open."""
     client = connect(own_store.url, fresh_settings("", store_timeout=Duration(0.2)))
     mine = answers(client)
     with own_store.frozen():

@@ -24,7 +24,7 @@ A, B, C = (Item(name, name.upper()) for name in "abc")
 
 
 async def test_items_are_asked_for_once_a_second_and_remembered(valkey_url: str) -> None:
-    """Until one changes. Members without an item are asked for each time, and invalid names never."""
+    """Items are cached until one changes. Members without an item are asked for each time, invalid names never."""
     settings = fresh_settings(valkey_url)
     client, now = connect(valkey_url, settings), [100.0]
     ours = Items(client, settings.key_prefix, 3, lambda: now[0])
@@ -69,7 +69,7 @@ async def test_items_are_asked_for_once_a_second_and_remembered(valkey_url: str)
 
 
 async def test_all_items_are_stored_or_none(valkey_url: str) -> None:
-    """As many as the setting allows. An item that can't be read is no item."""
+    """There may be as many as the setting allows. An item that can't be read counts as missing."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     items = Items(client, settings.key_prefix, 2)
@@ -87,7 +87,7 @@ async def test_all_items_are_stored_or_none(valkey_url: str) -> None:
 
 
 async def test_the_state_of_journals_is_known_to_all_processes(valkey_url: str) -> None:
-    """Without a process that publishes it, SQL counts as away. A fault is kept only if there is one."""
+    """If no process publishes it, SQL counts as away. A fault is stored only while there is one."""
     settings = fresh_settings(valkey_url)
     client, prefix = connect(valkey_url, settings), settings.key_prefix
     names = SystemKeys(prefix)

@@ -24,7 +24,7 @@ BACKLOG = 1000
     ],
 )
 def test_what_is_wrong_is_said_to_people(health: JournalHealth, expected: list[str]) -> None:
-    """One sentence for each fault, after the one that a process has published."""
+    """Each fault is one sentence. The fault that a process has published comes first."""
     encoded = msgspec.json.encode(health)
     assert faults_of(encoded, None, BACKLOG) == expected
     assert faults_of(encoded, b"no disk", BACKLOG) == ["no disk", *expected]

@@ -122,7 +122,7 @@ def test_a_wrong_script_is_caught(valkey_url: str, mutant: str) -> None:
 
 
 async def test_each_report_renews_the_store_key(valkey_url: str) -> None:
-    """It stays as long as somebody watches, and expires when every process has crashed."""
+    """The store key stays while somebody watches. It expires when every process has crashed."""
     async with watched(valkey_url) as made:
         one, two = made.process(), made.process()
         await one.report({"posts": 1})
@@ -214,7 +214,7 @@ class Pieces(SharedConnection):
 
 @pytest.mark.one_server
 async def test_many_boards_are_reported_in_pieces(any_store: str) -> None:
-    """One after the other, even if the store has forgotten the script. The store is not blocked."""
+    """The pieces follow one another and do not block the store, even if it has forgotten the script."""
     boards = [f"b{number}" for number in range(150)]
     async with watched(any_store, boards=boards) as made:
         await made.client.servers.shared.close()
@@ -235,7 +235,7 @@ async def test_many_boards_are_reported_in_pieces(any_store: str) -> None:
 
 
 async def test_a_removed_board_leaves_nothing(any_store: str) -> None:
-    """Its viewer count is deleted with it. A late report of a process writes nothing."""
+    """Its viewer count is deleted with it, and a late report of a process writes nothing."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     board_admin = BoardAdmin(client, settings, Boards([]))
@@ -257,7 +257,7 @@ async def test_a_removed_board_leaves_nothing(any_store: str) -> None:
 
 
 async def test_viewer_counts_are_part_of_a_board(any_store: str) -> None:
-    """They belong to its fixed size, and the audit accepts them."""
+    """The counts belong to the board's fixed size, and the audit accepts them."""
     async with watched(any_store) as made:
         await made.process().report({"posts": 1})
         names = (await keys_of(made.client, made.prefix, ["posts"]))["posts"]

@@ -33,7 +33,7 @@ async def ended(processes: list[Processes]) -> bool:
 
 
 async def test_each_board_has_one_owner(any_store: str) -> None:
-    """The boards are spread. When a process ends, only its boards move, and the others learn of it once."""
+    """The processes share the boards. When a process ends, only its boards move, and the others learn of it once."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     processes = [Processes(client, settings.key_prefix) for _ in range(4)]
@@ -95,7 +95,7 @@ async def test_processes_report_the_version_that_they_run(any_store: str) -> Non
 
 @pytest.mark.one_server
 async def test_a_clock_that_is_set_is_noticed(any_store: str) -> None:
-    """Once, in either direction."""
+    """The process notices it once, in either direction."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     own_clock = BEAT.changed(
@@ -110,7 +110,7 @@ async def test_a_clock_that_is_set_is_noticed(any_store: str) -> None:
 
 @pytest.mark.slow
 async def test_one_process_holds_the_lease(any_store: str) -> None:
-    """The first process keeps it by asking. When it stops asking, another process gets it for good."""
+    """The first process renews the lease by asking. When it stops, another process gets the lease for good."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     leases = [ProcessLease(client, f"{settings.key_prefix}:{{:lease}}", 0.5) for _ in range(3)]
@@ -127,7 +127,7 @@ async def test_one_process_holds_the_lease(any_store: str) -> None:
 
 
 async def test_without_a_store_nobody_holds_the_lease(own_store: StoreProcess) -> None:
-    """It is unknown who holds it."""
+    """Without the store, no process knows who holds it."""
     settings = fresh_settings(own_store.url)
     client = connect(own_store.url, settings)
     own_store.kill()

@@ -66,7 +66,7 @@ async def test_a_producer_is_stored_without_its_secret(any_store: str) -> None:
 
 @pytest.mark.slow
 async def test_every_change_changes_the_version(any_store: str) -> None:
-    """So does the first version of a store that has lost everything."""
+    """The first version after a store has lost everything is new too."""
     async with producer_store(any_store) as (producers, client):
         versions = [await producers.version()]
         record, _ = await producers.add("a", Scope())
@@ -86,7 +86,7 @@ async def test_every_change_changes_the_version(any_store: str) -> None:
 
 
 async def test_revoked_producers_stay_recorded(any_store: str) -> None:
-    """They have no secrets any more, but API keys are still required."""
+    """Revoked producers have no secrets, but the server still requires API keys."""
     async with producer_store(any_store) as (producers, _):
         await producers.add("a", Scope())
         await producers.revoke("a")
@@ -117,7 +117,7 @@ async def add_concurrently(producers: ProducerStore) -> tuple[list[Any], int]:
 
 
 async def test_concurrent_changes_are_not_lost(any_store: str) -> None:
-    """Of twelve processes that add a secret, two succeed, and the others get an error."""
+    """Twelve processes add a secret to one producer. Two succeed, and the others get an error."""
     async with producer_store(any_store) as (producers, _):
         results, live = await add_concurrently(producers)
         assert live == 2
@@ -170,7 +170,7 @@ async def test_an_unreadable_record_is_an_error(valkey_url: str) -> None:
 
 
 async def test_an_unavailable_store_is_an_error(own_store: StoreProcess) -> None:
-    """There is one exception for it."""
+    """All calls raise the same exception for it."""
     async with producer_store(own_store.url) as (producers, _):
         own_store.kill()
         for call in (producers.load(), producers.version(), producers.add("a", Scope()), producers.revoke("a")):

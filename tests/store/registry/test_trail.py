@@ -6,7 +6,7 @@ from tests.harness.settings import fresh_settings
 
 
 async def test_a_large_entry_keeps_only_its_size(valkey_url: str) -> None:
-    """It says who did what, and how many bytes it would have had. So acts can't fill the store."""
+    """It says who did what, and how many bytes it would have had. So logged acts can't fill the store."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     trail = AuditTrail(client, settings.key_prefix)

@@ -59,7 +59,10 @@ async def run(command: str, key: str) -> int:
 async def test_an_act_is_the_same_by_page_by_api_and_by_the_command_that_the_page_shows(
     valkey_url: str, tmp_path: Path
 ) -> None:
-    """Each leaves one entry, which says the same. Boards of the file can only be read, at their line."""
+    """Each way leaves the same entry in the audit log.
+
+    A board of the file can only be read; its page names its line.
+    """
     file = tmp_path / "boards.toml"
     file.write_text(BOARDS)
     settings = fresh_settings(valkey_url, boards=file, root_path=RootPath("/live"))
@@ -136,7 +139,7 @@ async def check_undo(browser: Administrator, api: httpx.AsyncClient) -> None:
 
 
 async def test_the_log_undoes_what_can_be_undone(valkey_url: str) -> None:
-    """By the first button, which is that of the newest act. It filters, and exports what it shows."""
+    """The first button undoes the newest act. The log can be filtered, and exports what it shows."""
     settings = fresh_settings(valkey_url, visibility="public")
     key = await add_key(settings, "chief", verbs=("admin", "post"))
     async with administrator(settings, key=key) as browser:
@@ -154,7 +157,10 @@ async def test_the_log_undoes_what_can_be_undone(valkey_url: str) -> None:
 
 
 async def test_a_limited_key_sees_and_does_only_what_it_may(valkey_url: str) -> None:
-    """Of boards, figures and entries. Other boards, public or private, are refused in the same way."""
+    """This covers boards, figures and entries.
+
+    Boards of others are refused in the same way, whether public or private.
+    """
     settings = fresh_settings(valkey_url)
     chief, two = await add_key(settings, "chief"), await add_key(settings, "two", "mine", "my-*", sources=("a",))
     async with administrator(settings, key=two) as browser:
@@ -191,7 +197,7 @@ async def test_a_red_part_leads_to_its_page(valkey_url: str, monkeypatch: pytest
 
 
 async def test_a_thousand_boards_have_pages(valkey_url: str) -> None:
-    """Each has a hundred, and a search finds one of all."""
+    """Each page has a hundred boards, and a search finds one among all."""
     settings = fresh_settings(valkey_url, max_boards=1000)
     key = await add_key(settings, "chief")
     text = "".join(f'[[board]]\nid = "board-{number:04}"\nsource = ["s{number}"]\n' for number in range(1000))

@@ -46,7 +46,7 @@ async def post_as(browser: Administrator, key: str, board: str) -> int:
 
 
 async def test_a_key_is_made_shown_once_and_revoked(valkey_url: str) -> None:
-    """With the same entries as by the request that the page shows. A wrong form says all at once and makes nothing."""
+    """The entries equal those of the request that the page shows. A wrong form lists all mistakes and makes nothing."""
     settings = fresh_settings(valkey_url)
     key = await add_key(settings, "chief")
     async with administrator(settings, key=key) as browser:
@@ -99,7 +99,7 @@ async def test_a_key_is_made_shown_once_and_revoked(valkey_url: str) -> None:
 
 
 async def test_a_viewer_token_opens_its_boards(valkey_url: str) -> None:
-    """By its link, which a QR code has too. The entry does not have the token."""
+    """The token's link opens them, also from its QR code. The entry does not have the token."""
     settings = fresh_settings(valkey_url, token_secret=TokenSecret("s" * 32))
     key = await add_key(settings, "chief")
     async with administrator(settings, key=key) as browser:

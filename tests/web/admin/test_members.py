@@ -37,7 +37,7 @@ visibility = "private"
 
 
 def text_of(html: str) -> str:
-    """What a page says, without tags."""
+    """Return the text of a page, without tags."""
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", html)))
 
 

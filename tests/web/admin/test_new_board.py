@@ -23,7 +23,7 @@ OPTIONS = {"window": tuple(WINDOWS), "kept": KEPT, "votes": VOTERS, "ties": TIES
 
 
 def test_each_answer_is_a_definition_that_says_the_same_as_toml() -> None:
-    """All combinations: the definition, or its mistakes, are the same in a boards file."""
+    """For all combinations, a boards file gives the same definition, or the same mistakes."""
     valid = 0
     for answers in itertools.product(*OPTIONS.values()):
         choices = choices_of_answers({**ANSWERS, **dict(zip(OPTIONS, answers, strict=True))})
@@ -37,7 +37,7 @@ def test_each_answer_is_a_definition_that_says_the_same_as_toml() -> None:
 
 
 def test_the_questions_say_which_answers_are_fixed() -> None:
-    """Those whose change a board with data refuses, and no others."""
+    """Exactly those answers are fixed that a board with data refuses to change."""
     base = read_board("mine", choices_of_answers(ANSWERS))
     for question, options in {**OPTIONS, "source": ("x",), "title": ("y",), "visibility": ("private",)}.items():
         changed = [read_board("mine", choices_of_answers({**ANSWERS, question: option})) for option in options]
@@ -56,13 +56,16 @@ async def send(browser: Administrator, act: str, **answers: str) -> str:
 
 
 def errors_beside(html: str) -> dict[str, int]:
-    """How many mistakes are beside each question."""
+    """Return how many mistakes are beside each question."""
     parts = re.findall(r'<div id="wrong-(\w*)" data-made>(.*?)</div>', html, re.DOTALL)
     return {question: part.count("<p ") for question, part in parts if "<p " in part}
 
 
 async def test_all_mistakes_are_beside_their_questions_and_a_right_board_is_made_as_by_the_api(valkey_url: str) -> None:
-    """At once. A limited API key is told what it may not. Nothing is made before everything is right."""
+    """All mistakes are shown at once. A limited API key learns what it may not do.
+
+    Nothing is made before everything is right.
+    """
     settings = fresh_settings(valkey_url)
     key = await add_key(settings, "chief")
     limited = await add_key(settings, "two", "my-*", sources=("like",))
@@ -93,7 +96,7 @@ async def test_all_mistakes_are_beside_their_questions_and_a_right_board_is_made
 
 
 async def test_the_preview_shows_what_the_board_would_show(valkey_url: str) -> None:
-    """By the journal: sums, the last and the best amounts of the last hour, of boards that the API key includes."""
+    """It uses journals of the last hour, of boards that the API key includes: sums, last and best amounts."""
     settings = fresh_settings(valkey_url, journal="sqlite")
     key, limited = await add_key(settings, "chief", verbs=("admin", "post")), await add_key(settings, "two", "none")
     async with administrator(settings, key=key) as browser:

@@ -30,7 +30,10 @@ async def has_session(browser: Administrator) -> bool:
 
 
 async def test_a_session_is_a_cookie_of_which_the_store_has_only_a_digest(valkey_url: str) -> None:
-    """Its pages are for one reader, never compressed, in no frame. The API key comes in a form, and the log says so."""
+    """Its pages are for one reader, never compressed, and in no frame.
+
+    A form sends the API key, and the log says so.
+    """
     settings = fresh_settings(valkey_url)
     key, poster = await add_key(settings, "chief"), await add_key(settings, "shop", verbs=("post",))
     async with administrator(settings) as browser:
@@ -82,7 +85,7 @@ async def test_the_cookie_of_an_earlier_version_goes_away(valkey_url: str) -> No
 
 
 async def check_refusals(browser: Administrator, key: str) -> None:
-    """Forms of other origins, of frames in them and of earlier sessions do nothing; neither do those of other acts."""
+    """Send forms of other origins, of frames, of earlier sessions and of other acts. None of them may do anything."""
     form = fields_of((await browser.get(JUNE)).text, "freeze")
     origin = str(browser.client.base_url).rstrip("/")
     foreign: list[dict[str, str]] = [
@@ -129,7 +132,7 @@ async def test_only_forms_of_this_session_and_page_do_anything(valkey_url: str) 
 
 
 async def test_a_session_ends_with_its_key_its_time_and_everywhere(valkey_url: str) -> None:
-    """And after half an hour without use. What the page loads by itself is no use."""
+    """It also ends after half an hour without use. What the page loads by itself is no use."""
     settings = fresh_settings(valkey_url)
     key = await add_key(settings, "chief")
     producers_store, name = connect(valkey_url, settings), SystemKeys(settings.key_prefix).sessions
@@ -181,7 +184,7 @@ async def test_a_session_ends_with_its_key_its_time_and_everywhere(valkey_url: s
 
 
 async def test_an_address_has_five_wrong_keys_a_minute(valkey_url: str) -> None:
-    """Then the right one is refused too, or guessing would go on."""
+    """Then even the right key is refused, or an attacker could go on guessing."""
     settings = fresh_settings(valkey_url)
     key = await add_key(settings, "chief")
     async with administrator(settings) as browser:
@@ -197,7 +200,7 @@ async def test_an_address_has_five_wrong_keys_a_minute(valkey_url: str) -> None:
 async def test_the_setting_says_who_may_open_the_page(
     valkey_url: str, page: str, local: int, proxied: int, plain: int
 ) -> None:
-    """On this machine, through a proxy with TLS, and under another name without TLS."""
+    """The page is opened on this machine, through a proxy with TLS, and under another name without TLS."""
     settings = fresh_settings(
         valkey_url, admin_page=page, trusted_proxies=(ProxyNetwork("127.0.0.1"),),
         allowed_hosts=(HostPattern("board.example.org"),),

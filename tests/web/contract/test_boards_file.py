@@ -33,12 +33,12 @@ def in_json(text: str) -> Any:
 
 @pytest.fixture(scope="module")
 def schema() -> Any:
-    """What checks a file against the schema."""
+    """Return what checks a file against the schema."""
     return jsonschema_rs.validator_for(boards_file_schema(), validate_formats=True)
 
 
 def test_every_sample_file_is_valid(schema: Any) -> None:
-    """Those of the documentation and the tests; and a file with every kind of board."""
+    """The samples are those of documentation and tests, and a file with every kind of board."""
     pages = [path.read_text(encoding="utf-8") for path in [TOP / "README.md", *(TOP / "docs").glob("*.md")]]
     samples = [text for page in pages for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL)]
     found = [text for text in samples if "[[board]]" in text]
@@ -76,6 +76,6 @@ def test_a_mistake_is_found(schema: Any, line: str) -> None:
 
 
 def test_a_file_needs_boards_with_ids(schema: Any) -> None:
-    """Its only name is `board`."""
+    """A file may have no other name than `board`."""
     for text in ("", "board = []", "[[board]]", '[[board]]\nid = "A"', '[[boards]]\nid = "a"', "[board]\nid = 'a'"):
         assert not schema.is_valid(in_json(text))

@@ -110,7 +110,7 @@ def test_openapi_lists_every_problem_and_refusal() -> None:
 
 
 def test_openapi_has_the_limits_of_an_event() -> None:
-    """Its schema comes from the struct that decodes events: the range of the amount, and no unknown fields."""
+    """The schema comes from the struct that decodes events. It has the amount's range, and allows no unknown fields."""
     event = openapi_document()["components"]["schemas"]["Event"]
 
     assert event["additionalProperties"] is False
@@ -167,10 +167,7 @@ def test_openapi_describes_everything_it_names() -> None:
 
 @pytest.mark.slow
 async def test_an_unknown_parameter_is_refused(valkey_url: str) -> None:
-    """This holds on every route of the contract, with any method.
-
-    The detail suggests the nearest name, also on pages. Health, metrics and documents ignore it.
-    """
+    """Every route of the contract refuses it, with any method."""
     async with (
         run_server(fresh_settings(valkey_url), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,
@@ -197,7 +194,7 @@ async def test_an_unknown_parameter_is_refused(valkey_url: str) -> None:
 
 
 async def test_whole_numbers_have_the_limits_of_the_document(valkey_url: str) -> None:
-    """The first and the last number are taken, and those beyond are refused by name."""
+    """The first and the last number are accepted. Numbers beyond are refused, and the message names the parameter."""
     checked = 0
     async with server(valkey_url, open=True, anonymous_admin=True) as client:
         await post(client, {"key": "a"})

@@ -65,7 +65,7 @@ def test_openapi_spec_validator_finds_nothing(document: Path) -> None:
 
 @pytest.fixture(scope="module")
 def findings(server: str, document: Path) -> dict[str, list[str]]:
-    """What the linters find in each document, by its name. `wrong-…` are documents with a mistake."""
+    """Return what the linters find in each document, by its name. `wrong-…` are documents with a mistake."""
     folder = document.parent
     (folder / "node_modules").symlink_to(TOOLS / "node_modules")
     (folder / "lint.mjs").write_text((GIVEN / "lint.mjs").read_text())
@@ -96,7 +96,7 @@ def test_linters_find_nothing(findings: dict[str, list[str]], name: str) -> None
     [("wrong-openapi.json", {"spectral", "redocly"}), ("wrong-asyncapi.json", {"parser", "spectral", "redocly"})],
 )
 def test_linters_notice_a_mistake(findings: dict[str, list[str]], name: str, tools: set[str]) -> None:
-    """Each of them does: a title that is no text, and an unknown field of the license."""
+    """Each linter notices a title that is no text, and an unknown field of the license."""
     assert {finding.partition(":")[0] for finding in findings[name] if "info" in finding} == tools
 
 
@@ -120,7 +120,7 @@ def test_a_generated_python_client_posts_and_reads(server: str, document: Path, 
 
 @needs_node
 def test_a_generated_typescript_client_posts_and_reads(server: str, document: Path, tmp_path: Path) -> None:
-    """It compiles in strict mode, and every operation has types."""
+    """The client compiles in strict mode, and every operation has types."""
     (tmp_path / "node_modules").symlink_to(TOOLS / "node_modules")
     (tmp_path / "package.json").write_text('{"type": "module"}')
     (tmp_path / "client.ts").write_text((GIVEN / "client.ts").read_text())

@@ -34,7 +34,7 @@ async def page_of(url: str) -> str:
 
 
 async def test_every_operation_and_schema_is_on_the_page(valkey_url: str) -> None:
-    """Each has all parameters, statuses and properties."""
+    """Each operation has all its parameters and statuses, and each schema its properties."""
     async with server(valkey_url) as url:
         html = unescape((await page_of(url)).replace("<wbr>", ""))
     document = openapi_document()
@@ -51,7 +51,7 @@ async def test_every_operation_and_schema_is_on_the_page(valkey_url: str) -> Non
 
 
 async def test_every_link_has_a_target(valkey_url: str) -> None:
-    """Links within the page have a target, and the others are served by this server."""
+    """Links within the page have a target. This server serves the targets of all other links."""
     async with server(valkey_url) as url, httpx.AsyncClient(base_url=url) as client:
         html = (await client.get("/docs")).text
         assert '<a href="/docs">' in (await client.get("/")).text
@@ -66,7 +66,7 @@ async def test_every_link_has_a_target(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("role", ["ingest", "viewers"])
 async def test_every_role_serves_the_reference(valkey_url: str, role: str) -> None:
-    """It has its style sheets."""
+    """The page has its style sheets in every role."""
     async with server(valkey_url, role=role) as url, httpx.AsyncClient(base_url=url) as client:
         html = (await client.get("/docs")).text
         for path in re.findall(r'href="(/static/[^"]+\.css)"', html):
@@ -115,7 +115,7 @@ async def test_the_reference_works_without_script_on_any_screen(valkey_url: str,
 
 @in_browser
 async def test_the_reference_works_by_keyboard(valkey_url: str) -> None:
-    """The first Tab offers to skip the list of operations; Enter opens closed details."""
+    """The first Tab offers to skip the list of operations. Enter opens closed details."""
     async with server(valkey_url) as url, browser() as chromium:
         page = await chromium.new_page()
         await page.goto(f"{url}/docs")

@@ -100,9 +100,9 @@ class Server(NamedTuple):
         return await self.client.post("/v1/events", content=body, headers=headers)
 
     async def keys(self) -> dict[bytes, bytes | None]:
-        """Every store key of this board with its value. A body writes no other keys than the sender's rate.
+        """Return every store key of this board with its value.
 
-        The baseline is left out: the server writes it at its own times.
+        A body writes no other store keys, except the sender's rate.
         """
         names = cast("list[bytes]", await self.store.keys("*"))  # in one call: the sender's rate expires meanwhile
         own, rate, system = (f"{self.prefix}:{{{tag}".encode() for tag in ("posts}:", "rate:", ":"))
@@ -130,7 +130,7 @@ class Server(NamedTuple):
         assert await self.keys() == before
 
     async def refuses_second(self, body: bytes, headers: dict[str, str], code: str, detail: str) -> None:
-        """Check that of three events the first and last count, and the exact refusal of the second."""
+        """Send three events, and check that the first and last count, and how the second is refused."""
         offset, total = await self.position()
         response = await self.post(body, headers)
         assert response.status_code == 200
@@ -147,7 +147,7 @@ def answer(accepted: int, offsets: dict[str, int], *rejected: dict[str, Any]) ->
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def server(valkey_url: str) -> AsyncIterator[Server]:
-    """A server with an opened board, alone in its database: keys of other tests can expire at any time."""
+    """Run a server with an opened board, alone in its database, because store keys of other tests can expire."""
     settings_ = fresh_settings(f"{valkey_url}?db=1")
     store = Redis.from_url(settings_.store)
     async with run_server(settings_, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
@@ -159,7 +159,7 @@ async def server(valkey_url: str) -> AsyncIterator[Server]:
 
 @pytest.mark.parametrize("name", REFUSED)
 async def test_an_invalid_event_is_refused(server: Server, name: str) -> None:
-    """It is an object, in an array, or a line. The answer has the reason, and the store has no trace."""
+    """The event is an object, in an array, or a line. The answer has the reason, and the store has no trace."""
     event, code, detail = REFUSED[name]
     bodies = [(b"[" + event + b"]", JSON), (event, LINES)] + ([] if event.startswith(b"[") else [(event, JSON)])
     before = await server.keys()
@@ -172,7 +172,7 @@ async def test_an_invalid_event_is_refused(server: Server, name: str) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 async def test_an_invalid_event_does_not_affect_others(server: Server, name: str) -> None:
-    """Between two valid events, in an array and as a line, it is refused by its index; the others count."""
+    """It is between two valid events, in an array or as a line. Its index is refused, and the others count."""
     event, code, detail = REFUSED[name]
     await server.refuses_second(b"[" + BEFORE + b" ,\n" + event + b"," + AFTER + b"]", JSON, code, detail)
     await server.refuses_second(BEFORE + b"\n" + event + b"\n" + AFTER, LINES, code, detail)
@@ -234,7 +234,7 @@ async def test_a_body_without_text_is_refused(server: Server, headers: dict[str,
 
 
 async def test_an_empty_array_is_valid(server: Server) -> None:
-    """It is answered and changes nothing."""
+    """The server answers it, and changes nothing."""
     before = await server.keys()
     assert (await server.post(b" [ ] ", JSON)).json() == answer(0, {})
     assert await server.keys() == before

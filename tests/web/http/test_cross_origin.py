@@ -56,7 +56,7 @@ async def test_an_allowed_origin_may_read(valkey_url: str, path: str) -> None:
 
 
 async def test_an_allowed_origin_may_read_every_route(valkey_url: str) -> None:
-    """It may read each GET route of /openapi.json after a preflight request, whatever the answer is."""
+    """After a preflight request, the origin may read each GET route of `/openapi.json`, whatever the answer is."""
     values = {"board": "posts", "key": "a"}
     async with server(valkey_url) as client:
         document = (await client.get("/openapi.json")).json()
@@ -93,7 +93,7 @@ async def test_an_allowed_origin_may_send_conditional_requests(valkey_url: str) 
     ],
 )
 async def test_nothing_else_is_permitted(valkey_url: str, path: str, headers: dict[str, str]) -> None:
-    """Other origins, requests that change something, and pages are not."""
+    """Other origins, requests that change something, and pages are not permitted."""
     async with server(valkey_url, anonymous_admin=True) as client:
         answer = await client.options(path, headers=headers)
         assert PERMISSION not in answer.headers
@@ -102,7 +102,7 @@ async def test_nothing_else_is_permitted(valkey_url: str, path: str, headers: di
 
 @pytest.mark.slow
 async def test_the_client_can_be_imported_from_any_origin(valkey_url: str) -> None:
-    """Its path is stable, and it has types."""
+    """The path of the client is stable, and it has types."""
     async with server(valkey_url) as client:
         answer = await client.get("/client/live-board.js", headers={"Origin": "https://any.example"})
         assert answer.status_code == 200

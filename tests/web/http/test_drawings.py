@@ -51,7 +51,7 @@ async def test_a_reply_is_drawn_once_a_second(valkey_url: str, path: str) -> Non
 
 @pytest.mark.mutant
 async def test_a_drawing_for_each_request_is_caught(valkey_url: str) -> None:
-    """Nothing is kept."""
+    """The mutant caches nothing."""
 
     def forget(_self: Drawings, _key: object) -> None:
         return None
@@ -86,7 +86,7 @@ async def test_metrics_wait_for_no_page(valkey_url: str) -> None:
 
 
 async def drawing_leaves_half_of_the_time() -> None:
-    """After a drawing, the next one begins when others have had as much time."""
+    """Check that after a drawing, other work has as much time before the next drawing begins."""
     ends: list[tuple[float, float]] = []
     rests: list[float] = []
     leave = FairQueue.leave

@@ -80,7 +80,10 @@ async def raw(client: httpx.AsyncClient, request: bytes) -> bytes:
 async def test_every_answer_has_the_security_headers_once(
     client: httpx.AsyncClient, method: str, path: str, status: int
 ) -> None:
-    """Successes and errors, for people and programs. None names the server, sets a cookie or allows other origins."""
+    """Successes and errors have them, for people and programs.
+
+    None names the server, sets a cookie or allows other origins.
+    """
     response = await client.request(method, path, headers={"Origin": "https://evil.example"})
     assert response.status_code == status
     for name, value in SECURITY.items():
@@ -116,7 +119,7 @@ async def test_an_answer_without_a_body_has_the_security_headers(client: httpx.A
 async def test_a_405_lists_the_allowed_methods(
     client: httpx.AsyncClient, method: str, path: str, allowed: set[str]
 ) -> None:
-    """They are in Allow. The body is a problem document under /v1/, and a page elsewhere."""
+    """`Allow` has them. The body is a problem document under `/v1/`, and a page elsewhere."""
     response = await client.request(method, path)
     assert response.status_code == 405
     assert set(response.headers["allow"].split(", ")) == allowed
@@ -189,7 +192,7 @@ async def test_a_refusal_reveals_nothing(tmp_path_factory: pytest.TempPathFactor
      ("a.example", "https://friend.example")],
 )  # fmt: skip
 async def test_own_and_allowed_origins_pass(host: str, origin: str) -> None:
-    """The requested host with either scheme (a proxy may terminate TLS), and those of the setting."""
+    """A proxy may end TLS, so the requested host passes with either scheme. Origins of the setting pass too."""
     make_client(origin=origin, host=host).require_origin(["https://friend.example"])
 
 
@@ -201,7 +204,7 @@ async def test_own_and_allowed_origins_pass(host: str, origin: str) -> None:
      "https://evil.example#a.example", "HTTPS://a.example ", "file://a.example", "https://a.example, https://b.example"],
 )  # fmt: skip
 async def test_any_other_origin_is_refused(origin: str) -> None:
-    """One may contain the server's own origin, or be invalid."""
+    """Another origin may contain the server's own one, or be invalid."""
     with pytest.raises(ProblemError, match="origin_forbidden"):
         make_client(origin=origin, host="a.example").require_origin(["https://friend.example"])
 

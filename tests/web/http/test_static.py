@@ -64,7 +64,7 @@ async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.mark.slow
 async def test_a_page_needs_few_and_small_files(client: httpx.AsyncClient) -> None:
-    """There are at most six requests with the page itself. Script and style are bounded, plain and compressed."""
+    """There are at most six requests, including the page. Script and style have limits, plain and compressed."""
     paths = ("/", "/boards/posts", "/boards/posts/records/a", "/overlay/posts")
     for path, query in itertools.product(paths, ("", "?lang=zh")):
         html = re.sub(r"<noscript>.*?</noscript>", "", (await client.get(path + query)).text)
@@ -107,7 +107,7 @@ async def test_nothing_else_is_served(client: httpx.AsyncClient, name: str) -> N
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 def test_a_bundle_does_what_its_modules_do(tmp_path: Path) -> None:
-    """Each module runs once and before those that import it; comments go, and texts that look like comments stay."""
+    """Each module runs once, before those that import it. Comments go, but not texts that look like comments."""
     made = bundle("entry.js", MODULES.__getitem__)
     assert "comment. " not in made
     assert made.count("=3;") == 1
@@ -120,7 +120,7 @@ def test_a_bundle_does_what_its_modules_do(tmp_path: Path) -> None:
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 @pytest.mark.parametrize("entry", sorted(ENTRIES))
 def test_the_scripts_of_the_pages_are_valid(entry: str, tmp_path: Path) -> None:
-    """Only what is loaded later is left to import, and the words of other languages are not sent."""
+    """They import only what is loaded later, and do not contain the words of other languages."""
     made = page_script(*ENTRIES[entry])
     (tmp_path / "made.mjs").write_text(made)
     done = subprocess.run([str(NODE), "--check", tmp_path / "made.mjs"], capture_output=True, text=True, check=False)
@@ -177,7 +177,7 @@ def test_separate_modules_are_imported(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 def test_a_script_shares_its_modules_with_those_that_it_loads_later(tmp_path: Path) -> None:
-    """Each module runs once. The first script exports what the other one needs, and nothing else of it."""
+    """Each module runs once. The first script exports only what the later one needs."""
     modules = {
         "first.js": 'import { one } from "./one.js";\none.push(1);\nvoid import("./next.js");\n',
         "next.js": 'import { one } from "./one.js";\nimport { two } from "./two.js";\nconsole.log([...one, two]);\n',
@@ -195,7 +195,7 @@ def test_a_script_shares_its_modules_with_those_that_it_loads_later(tmp_path: Pa
 
 
 async def test_the_style_sheets_of_a_page_are_one_file(client: httpx.AsyncClient) -> None:
-    """Each at most once and in one order, so that nobody can make the server keep many."""
+    """Each sheet occurs at most once, in one order. So nobody can make the server keep many files."""
     html = (await client.get("/boards/posts")).text
     (path,) = re.findall(
         r'<link rel="stylesheet" href="(/static/[^"]+\.css)"', re.sub("<noscript>.*?</noscript>", "", html)

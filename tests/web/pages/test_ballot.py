@@ -41,7 +41,7 @@ id = "posts"
 
 @pytest.fixture
 async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a server with contests and one other board."""
+    """Yield a client of a server with contests and one other board."""
     async with (
         run_server(fresh_settings(valkey_url, anonymous_admin=True), BOARDS) as url,
         httpx.AsyncClient(base_url=url) as own,
@@ -95,7 +95,7 @@ async def all_are_listed_once(client: httpx.AsyncClient) -> None:
 
 
 async def test_contestants_without_votes_are_listed_once(client: httpx.AsyncClient) -> None:
-    """Also where the store reads them in several pieces."""
+    """They are listed once even if the store reads them in several pieces."""
     await all_are_listed_once(client)
 
 
@@ -117,7 +117,7 @@ async def test_a_place_that_counts_contestants_is_noticed(client: httpx.AsyncCli
 
 
 async def test_large_contests_are_read_in_pieces(client: httpx.AsyncClient) -> None:
-    """A page looks at a bounded number of contestants, and the links lead past those with votes."""
+    """A page looks at a limited number of contestants. Links lead past those with votes."""
     every = [f"m{number:03}" for number in range(700)]  # more than the store keeps in order
     await register(client, *every)
     with patch.object(contestants, "_PIECE", 100), patch.object(contestants, "_MOST_PIECES", 2):
@@ -127,7 +127,7 @@ async def test_large_contests_are_read_in_pieces(client: httpx.AsyncClient) -> N
 
 
 async def test_hidden_and_withdrawn_contestants_are_not_listed(client: httpx.AsyncClient) -> None:
-    """And a contestant that has lost its votes is listed again."""
+    """A contestant that has lost its votes is listed again."""
     await register(client, "Ada", "Bo", "Cy")
     await client.patch("/v1/boards/pets/records/Ada", json={"hidden": True})
     await client.delete("/v1/boards/pets/records/Bo")
@@ -140,7 +140,7 @@ async def test_hidden_and_withdrawn_contestants_are_not_listed(client: httpx.Asy
 
 
 async def test_contestants_follow_the_last_ranked_row(client: httpx.AsyncClient) -> None:
-    """Not the rows of an earlier page."""
+    """They do not follow the rows of an earlier page."""
     await register(client, "Ada", "Bo", "Cy")
     await post(client, *({"board": "pets", "key": key, "actor": "a"} for key in ("Ada", "Bo")))
     assert members((await client.get("/boards/pets?limit=1")).text) == ["Ada"]
@@ -155,7 +155,7 @@ async def test_each_period_begins_from_zero(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_wrong_place_is_refused(client: httpx.AsyncClient) -> None:
-    """It says where places come from."""
+    """The message says where places come from."""
     for text in ("x", "WyJhIiwiYiJd", "WyIxIiwiYiIsMV0", "%%"):
         answer = await client.get("/boards/pets", params={"contestants": text})
         assert (answer.status_code, "contestants" in answer.text) == (400, True)
@@ -192,7 +192,7 @@ async def result(client: httpx.AsyncClient) -> str:
 
 
 async def test_a_contest_that_is_over_shows_its_winner(client: httpx.AsyncClient) -> None:
-    """Or who shares the first rank. Without votes there is no winner."""
+    """It shows all that share the first rank. Without votes there is no winner."""
     assert await result(client) == ""
     await post(client, *({"board": "shared", "key": key, "actor": "a"} for key in ("Ada", "B & o")))
     assert await result(client) == "A tie: Ada, B &amp; o have 1 vote each"

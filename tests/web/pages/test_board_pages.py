@@ -78,12 +78,12 @@ def rows(html: str) -> list[list[str]]:
 
 
 def links(html: str) -> dict[str, str]:
-    """The links to other periods."""
+    """Return the links to other periods."""
     return {rel: unescape(href) for rel, href in re.findall(r'<a rel="(\w+)" href="([^"]*)">', html)}
 
 
 async def test_fields_are_columns(valkey_url: str) -> None:
-    """Each field of a packed score has a column, metadata is below the name of the record, and ranks are shared."""
+    """Each field of a packed score has a column. Metadata is below the record's name, and ranks are shared."""
     events = [
         {"key": "a", "fields": {"levels": 7, "seconds": 1200}, "metadata": {"team": "<b>&", "age": 41, "ok": True}},
         {"key": "b", "fields": {"levels": 7, "seconds": 1200}},
@@ -134,10 +134,7 @@ def test_invalid_metadata_is_not_shown() -> None:
 
 
 async def test_a_page_shows_the_current_period(valkey_url: str) -> None:
-    """It has its name and time zone, and a link to the previous one. Before the first event there is neither.
-
-    Nothing has a pace, because the hours of the events are not those of people.
-    """
+    """The page has its name, time zone, and a link to the previous period. Before the first event it has no period."""
     async with server(valkey_url, WEEK) as client:
         html = (await client.get("/boards/week")).text
         assert "by week in Asia/Shanghai" in html
@@ -153,7 +150,7 @@ async def test_a_page_shows_the_current_period(valkey_url: str) -> None:
 
 
 async def test_a_past_period_is_static(valkey_url: str) -> None:
-    """It has no script, but links to its neighbours that are kept and to the current one."""
+    """Its page has no script, but links to neighbours that are kept and to the current period."""
     async with server(valkey_url, WEEK, *({"board": "week", **event} for event in WEEKS)) as client:
         for name, key, expected_links in (
             ("previous", "c", {"prev": "?period=2025-W46", "up": "?period=current"}),
@@ -216,7 +213,7 @@ async def test_a_contest_has_its_own_words(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_contest_of_registered_members_counts_them(valkey_url: str) -> None:
-    """All contestants, and those with votes."""
+    """The page counts all contestants, and those with votes."""
     contest = CONTEST.replace("per_actor = 4", "per_actor = 4, registered = true")
     async with server(valkey_url, contest) as client:
         for key in ("x", "y", "z"):
@@ -259,7 +256,7 @@ async def test_a_page_shows_the_rank_of_a_member(valkey_url: str) -> None:
 
 
 async def test_boards_can_be_shown_side_by_side(valkey_url: str) -> None:
-    """Each in a section with its own ids. The list links a union with its parts."""
+    """Each board has a section with its own ids. The list links a union with its parts."""
     events = ({"board": "north", "key": "a"}, {"board": "south", "key": "b"})
     async with server(valkey_url, UNION, *events) as client:
         path = re.findall(r'<a href="(/boards/[^"]*,[^"]*)"', (await client.get("/")).text)
@@ -300,7 +297,7 @@ async def test_pages_are_served_while_the_store_is_unavailable(own_store: StoreP
 
 @pytest.mark.slow
 async def test_tables_are_accessible(valkey_url: str) -> None:
-    """They have a caption, headings with scope, and a status, and no inline styles or scripts."""
+    """A table has a caption, headings with a scope, and a status. It has no inline styles or scripts."""
     async with server(valkey_url, WEEK + CLIMB + CONTEST) as client:
         html = (await client.get("/boards/week,climb,cakes")).text
         assert html.count("<table") == html.count("<caption") == 3

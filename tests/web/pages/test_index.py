@@ -29,7 +29,7 @@ FORM: Final = 'role="search"'
 
 
 def boards() -> list[Board]:
-    """More boards than two pages have; some have titles."""
+    """Make more boards than two pages have. Some of them have titles."""
     titles = {"b7": "Größte <b>Städte</b>", "b240": "Most LIKED"}
     return [make_board(BoardChoice(id=name, title=titles.get(name, f"Board {name}"))) for name in NAMES]
 
@@ -55,7 +55,7 @@ def cards(html: str) -> list[str]:
 
 
 def links(html: str) -> dict[str, dict[str, list[str]]]:
-    """The parameters of the links to other pages."""
+    """Return the parameters of the links to other pages."""
     (nav,) = re.findall(r'<nav class="periods" aria-label="[^"]+">(.*?)</nav>', html, re.DOTALL) or [""]
     found = re.findall(r'<a rel="(\w+)" href="([^"]*)">', nav)
     assert all(urlsplit(unescape(href)).path == "/" for _, href in found)
@@ -63,7 +63,7 @@ def links(html: str) -> dict[str, dict[str, list[str]]]:
 
 
 async def test_the_list_has_pages(client: httpx.AsyncClient) -> None:
-    """Each board is on one of them, in order, with its records. Links lead from each page to its neighbours."""
+    """Each board is on one page, in order, with its records. Links lead from each page to its neighbours."""
     first, second, third = [await get(client, **({"page": page} if page > 1 else {})) for page in (1, 2, 3)]
     assert [cards(page) for page in (first, second, third)] == [NAMES[:100], NAMES[100:200], NAMES[200:]]
     assert links(first) == {"next": {"page": ["2"]}}
@@ -75,7 +75,7 @@ async def test_the_list_has_pages(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_page_beyond_the_end_is_empty(client: httpx.AsyncClient) -> None:
-    """As a page of a board beyond its last record. It links the last page."""
+    """Like a board's page beyond its last record, it links the last page."""
     for page in (4, 10**6):
         html = await get(client, page=page)
         assert (cards(html), links(html)) == ([], {"prev": {"page": ["3"]}})
@@ -83,7 +83,7 @@ async def test_a_page_beyond_the_end_is_empty(client: httpx.AsyncClient) -> None
 
 
 async def test_titles_and_ids_are_searched(client: httpx.AsyncClient) -> None:
-    """In upper or lower case. Pages of what was found keep the search, the language and the theme."""
+    """Upper and lower case are the same. Pages of results keep the search, the language and the theme."""
     for text in ("liked", " LIKED ", "B240"):
         html = await get(client, q=text)
         assert (cards(html), links(html)) == (["b240"], {}), text
@@ -121,7 +121,7 @@ async def test_a_search_may_find_nothing(client: httpx.AsyncClient) -> None:
     ],
 )  # fmt: skip
 async def test_other_values_are_refused(client: httpx.AsyncClient, query: dict[str, Any]) -> None:
-    """As on all pages."""
+    """Other pages refuse them too."""
     answer = await client.get("/", params=query)
     assert answer.status_code == 400
     assert "The address of this page has a mistake" in answer.text
@@ -129,7 +129,7 @@ async def test_other_values_are_refused(client: httpx.AsyncClient, query: dict[s
 
 
 async def test_the_form_can_be_sent_to_this_server_only(client: httpx.AsyncClient) -> None:
-    """Its field has a label."""
+    """The form's field has a label."""
     answer = await client.get("/")
     assert "form-action 'self';" in answer.headers["content-security-policy"]
     assert FORM in answer.text
@@ -157,13 +157,13 @@ async def reads_are_bounded(client: httpx.AsyncClient, lang: str) -> None:
 
 
 async def test_only_boards_of_the_page_are_read(client: httpx.AsyncClient) -> None:
-    """The others cost nothing."""
+    """Boards of other pages cost nothing."""
     await reads_are_bounded(client, "en")
 
 
 @pytest.mark.mutant
 async def test_a_list_that_reads_all_boards_is_detected(client: httpx.AsyncClient) -> None:
-    """It reads as many as there are."""
+    """The mutant reads as many boards as there are."""
     with patch.object(pages, "_MOST_CARDS", 10**6), must_be_caught("every board is read"):
         await reads_are_bounded(client, "zh")
 
@@ -177,7 +177,7 @@ async def test_a_page_has_no_tag(client: httpx.AsyncClient) -> None:
 
 @pytest.mark.asyncio
 async def test_a_short_list_has_no_form(valkey_url: str) -> None:
-    """All of its boards are in sight. A search works all the same, and one page is not numbered."""
+    """All its boards are in sight. A search works all the same, and a single page has no number."""
     async with server(valkey_url, rolling_board(), rolling_board(board="other")) as client:
         html = await get(client)
         assert (cards(html), FORM in html, links(html)) == (["posts", "other"], False, {})

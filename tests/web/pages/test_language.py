@@ -77,7 +77,7 @@ def holes(message: Message) -> set[str]:
 
 @pytest.mark.parametrize("tag", TAGS[1:])
 def test_every_language_is_complete(tag: str) -> None:
-    """Each says the same as English, with the same values, and leaves nothing empty or in English."""
+    """Each language says the same as English, with the same values. Nothing is empty or left in English."""
     other = languages()[tag].table
     assert list(other) == list(ENGLISH.table)
     assert {name: holes(message) for name, message in other.items()} == {
@@ -93,7 +93,7 @@ def test_every_language_is_complete(tag: str) -> None:
 
 
 def test_no_name_is_in_two_parts_of_the_table() -> None:
-    """The parts of the scripts and that of the server add up."""
+    """The table is the sum of the scripts' parts and the server's part."""
     for tag in TAGS:
         words = assets("static") / "client" / "words"
         own = assets("templates") / "words"
@@ -142,13 +142,13 @@ async def test_pages_say_their_language(client: httpx.AsyncClient) -> None:
     ],
 )  # fmt: skip
 async def test_a_chinese_page_is_all_chinese(client: httpx.AsyncClient, path: str) -> None:
-    """Its text, and the attributes that people hear or see; what is marked as English may be so."""
+    """Its text and its spoken or visible attributes are Chinese, except what is marked as English."""
     html = (await client.get(path, params={**httpx.URL(path).params, "lang": "zh-Hans"})).text
     assert {word for text in seen(html) for word in re.findall(r"[A-Za-z]{2,}", text)} <= KNOWN
 
 
 def seen(html: str) -> Iterator[str]:
-    """The texts and the spoken attributes of a page, without those that are marked as English."""
+    """Return the texts and the spoken attributes of a page, without those that are marked as English."""
     html = re.sub(r'<(\w+)[^>]* lang="en"[^>]*>.*?</\1>', "", html, flags=re.DOTALL)
     html = re.sub(r"<(pre|textarea|code)[^>]*>.*?</\1>", "", html, flags=re.DOTALL)  # code
     for attribute in ("alt", "aria-label", "placeholder", "title"):
@@ -186,7 +186,7 @@ NOT_SHOWN = {
 
 
 def test_scripts_hold_no_words() -> None:
-    """No literal reads like a sentence or a label, other than names of the platform and reasons for programmers."""
+    """No literal reads like a sentence or a label, except names of the platform and reasons for programmers."""
     for path in SCRIPTS:
         assert [text for text in prose(path.read_text(encoding="utf-8")) if text not in NOT_SHOWN] == []
 
@@ -200,7 +200,7 @@ def test_words_in_a_script_are_noticed() -> None:
 
 
 def prose(script: str) -> Iterator[str]:
-    """The literals of a script that read like words for people, without those of errors."""
+    """Return a script's literals that read like words for people, without those of errors."""
     code = re.sub(r"/\*.*?\*/|(?<![:\\/\"])//[^\n]*", "", script, flags=re.DOTALL)
     code = re.sub(r"new (?:Error|Gap)\([^\n]*|^import .*|^export .* from .*", "", code, flags=re.MULTILINE)
     for literal in re.findall(r'"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`', code):
@@ -210,7 +210,7 @@ def prose(script: str) -> Iterator[str]:
 
 
 def test_reasons_of_the_server_are_translated() -> None:
-    """Those of a stale board, and those of a socket that closes for good."""
+    """The reasons are those of a stale board, and of a socket that closes for good."""
     stale = [reason_of(StoreUnavailableError("x")), reason_of(EpochLostError("x"))]
     final = [close.reason for close in CLOSE_CODES.values() if not close.reconnect]
     missing = {*stale, *final} - {name.removeprefix("reason: ") for name in ENGLISH.table}
@@ -218,7 +218,7 @@ def test_reasons_of_the_server_are_translated() -> None:
 
 
 def test_problems_are_explained() -> None:
-    """What happened, why, and what to do next, for each problem that a page can have."""
+    """For each problem that a page can have, it says what happened, why, and what to do next."""
     codes = [name.removeprefix("problem: ") for name in ENGLISH.table if name.startswith("problem: ")]
     assert {"board_not_found", "period_not_found", "parameter_invalid", "store_unavailable", "epoch_lost"} <= set(codes)
     assert {"past_unavailable", "past_too_large"} <= set(codes)
@@ -230,7 +230,7 @@ def test_problems_are_explained() -> None:
 
 
 def test_periods_and_moments_are_dates() -> None:
-    """Each language has its own order."""
+    """Each language orders the parts of a date in its own way."""
     found = {unit: period_words(ENGLISH, unit, name) for unit, name in EXAMPLES.items()}
     assert found == {
         "hour": "21 November 2026, from 14:00 for an hour", "day": "21 November 2026", "week": "week 47 of 2026",

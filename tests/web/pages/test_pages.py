@@ -91,7 +91,7 @@ async def test_every_answer_carries_the_security_headers(valkey_url: str, path: 
 
 
 async def test_an_embedded_board_may_be_framed(valkey_url: str) -> None:
-    """It has only the board; the rest of the policy is as strict."""
+    """The page has only the board, and the rest of its policy is as strict as elsewhere."""
     async with server(valkey_url, {"key": "a"}) as client:
         response = await client.get("/embed/posts")
 
@@ -102,7 +102,7 @@ async def test_an_embedded_board_may_be_framed(valkey_url: str) -> None:
 
 
 async def test_static_files_are_cached_as_immutable(valkey_url: str) -> None:
-    """A page names its files by version; other versions are not served."""
+    """A page names its files by version. The server does not serve other versions."""
     async with server(valkey_url) as client:
         files = re.findall(r'(?:href|src)="(/static/[^"]+)"', (await client.get("/boards/posts")).text)
         assert {file.rsplit("/", 1)[1] for file in files} == {

@@ -56,7 +56,7 @@ async def test_a_chosen_theme_and_language_hold_on_every_page(client: httpx.Asyn
 
 
 async def test_the_form_returns_to_its_page(client: httpx.AsyncClient) -> None:
-    """Without the theme and the language of the address, which would go first."""
+    """The address loses its theme and language, which would have precedence over the form's."""
     for path, back in (
         ("/boards/posts?theme=dark&key=a%26b&lang=zh", "/live/boards/posts?key=a%26b"),
         ("/boards/posts/records/a", "/live/boards/posts/records/a"), ("/?q=%C3%A9", "/live/?q=%C3%A9"),

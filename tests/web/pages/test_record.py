@@ -93,7 +93,7 @@ async def test_a_window_without_slots_has_no_chart(valkey_url: str) -> None:
 
 
 async def test_the_page_is_also_in_chinese(valkey_url: str) -> None:
-    """Its links keep the language."""
+    """The links of the page keep the language."""
     async with server(valkey_url) as client:
         await post(client, {"key": "一"})
         html = (await client.get("/boards/posts/records/一?lang=zh")).text

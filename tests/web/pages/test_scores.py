@@ -43,14 +43,14 @@ CASES: Final[list[tuple[dict[str, Any], int, str, str]]] = [
 def test_a_score_is_written_in_the_format_of_its_board(
     choices: dict[str, Any], number: int, text: str, brief: str
 ) -> None:
-    """In full, and without decimals where there is little room."""
+    """It is written in full, and without decimals where there is little room."""
     score_format = ScoreFormat(**choices)
     assert (score_format.write(number), short(ENGLISH, number, score_format)) == (text, brief)
 
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 def test_scripts_write_scores_as_the_server_does() -> None:
-    """They do so for the cases above, and for 1,000 random ones."""
+    """The cases above and 1,000 random scores are compared."""
     chance = random.Random(18)
     cases = [(choices, number) for choices, number, _, _ in CASES]
     for _ in range(1000):

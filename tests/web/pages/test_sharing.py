@@ -76,7 +76,7 @@ async def server(store: str) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.mark.parametrize("board", ["posts", "climb", "week", "vote", "all"])
 async def test_an_empty_board_shows_the_command_that_starts_it(valkey_url: str, board: str) -> None:
-    """It works as shown, and its event becomes the first record. With records, no command is visible."""
+    """The command works as shown, and its event becomes the first record. With records, no command is visible."""
     async with server(valkey_url) as client:
         html = (await client.get(f"/boards/{board}")).text
         command = unescape(re.findall(r'<pre id="curl"[^>]*>(.*?)</pre>', html)[0])
@@ -93,7 +93,7 @@ async def test_an_empty_board_shows_the_command_that_starts_it(valkey_url: str, 
 
 
 async def test_a_board_that_no_event_can_start_shows_no_command(valkey_url: str) -> None:
-    """One that registers its members first, one that is frozen, and a frame."""
+    """The board registers its members first, or is frozen, or is in a frame."""
     async with server(valkey_url) as client:
         await client.put("/v1/boards/cold", json={"source": ["cold"], "frozen": True})
         for path in ("/boards/cakes", "/boards/cold", "/embed/posts", "/boards/posts,notes"):
@@ -108,7 +108,7 @@ async def test_the_command_has_an_api_key_if_one_is_needed(valkey_url: str) -> N
 
 
 async def test_records_are_downloaded_as_csv(valkey_url: str) -> None:
-    """They are in order, with each field of a score. Nothing in the file is a formula."""
+    """The records are in order, with each field of a score. Nothing in the file is a formula."""
     keys = ["=HYPERLINK(1)", '"quoted", with comma', "-1", "@x", "+y", "名字", "a\\b"]
     async with server(valkey_url) as client:
         likes = [{"board": "posts", "key": key, "amount": 90 - place} for place, key in enumerate(keys)]
@@ -129,7 +129,10 @@ async def test_records_are_downloaded_as_csv(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_board_can_be_shared(valkey_url: str) -> None:
-    """Its address, a frame whose title is escaped twice, and links that work. Phones can't use a local address."""
+    """The page has its address, a frame whose title is escaped twice, and working links.
+
+    Phones can't use a local address.
+    """
     async with server(valkey_url) as client:
         elsewhere = (await client.get("/boards/posts", headers={"Host": "live.example"})).text
         assert '<img src="/boards/posts/qr.svg"' in elsewhere
@@ -165,7 +168,7 @@ OUTER = {**INNER, "X-Forwarded-Proto": "https", "X-Forwarded-Host": "Board.test:
 
 @asynccontextmanager
 async def behind_a_proxy(store: str, trusted: str = "127.0.0.1") -> AsyncIterator[httpx.AsyncClient]:
-    """What a proxy sends to a server that trusts one address."""
+    """Return what a proxy sends to a server that trusts one address."""
     settings = fresh_settings(store, trusted_proxies=(trusted,), allowed_hosts=("board.test",), root_path="/live")
     async with (
         run_server(settings, parse_boards(BOARDS)) as url,
@@ -189,7 +192,7 @@ async def shares(client: httpx.AsyncClient, site: str, headers: dict[str, str]) 
 
 
 async def test_a_board_is_shared_under_its_public_address(valkey_url: str) -> None:
-    """Behind a proxy that passes it on as `X-Forwarded-Host`. Clients under other names get theirs, page by page."""
+    """The proxy passes on the address as `X-Forwarded-Host`. Clients under another name get that name."""
     async with behind_a_proxy(valkey_url) as client:
         for _ in range(2):
             await shares(client, "https://board.test:8443/live", OUTER)
@@ -201,7 +204,7 @@ async def test_a_board_is_shared_under_its_public_address(valkey_url: str) -> No
 @pytest.mark.mutant
 @pytest.mark.parametrize("module", [pages, sharing])
 async def test_sharing_the_inner_address_is_caught(valkey_url: str, module: ModuleType) -> None:
-    """On the page and in the QR code."""
+    """The mutant shares it on the page and in the QR code."""
 
     def inner(visit: Visit) -> str:
         return f"http://127.0.0.1:{visit.live.settings.port}/live"

@@ -22,7 +22,7 @@ from tests.harness.settings import fresh_settings
 async def server(
     store: str, *events: dict[str, Any], boards: Sequence[Board] = (), plain: bool = False, **changes: Any
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A server with the board `posts`, or others, and some events on it."""
+    """Run a server with the board `posts`, or others, and some events on it."""
     async with (
         run_server(fresh_settings(store, **changes), boards or [rolling_board()], plain=plain) as url,
         httpx.AsyncClient(base_url=url) as client,
@@ -33,7 +33,7 @@ async def server(
 
 
 async def test_the_list_of_boards(valkey_url: str) -> None:
-    """Each board with its definition; the lengths of its window are in seconds."""
+    """The list has each board with its definition. The lengths of its window are in seconds."""
     week = Periods(unit="week", timezone="Asia/Shanghai")
     both = Board(
         id="both", title="Both", window=week, clock="event", ties="last", ranks="dense", union={"a": 1, "b": -2}
@@ -76,7 +76,7 @@ async def test_the_list_of_boards_says_what_they_take(valkey_url: str) -> None:
 
 
 async def test_an_empty_board_is_a_board(valkey_url: str) -> None:
-    """Without records, it has an epoch and offset 0."""
+    """A board without records has an epoch and offset 0."""
     async with server(valkey_url) as client:
         page = (await client.get("/v1/boards/posts")).json()
 
@@ -116,7 +116,7 @@ async def test_pages_follow_each_other(valkey_url: str, limit: int) -> None:
 
 
 async def test_a_cursor_survives_changes_of_its_record(valkey_url: str) -> None:
-    """If the record at the end of a page leaves or moves, the walk continues from its old position."""
+    """If the record at the end of a page leaves or moves, the walk goes on from the record's old position."""
     async with server(valkey_url, *({"key": key, "amount": 5} for key in "abcd")) as client:
         first = (await client.get("/v1/boards/posts?limit=2")).json()
         await post(client, {"key": "b", "amount": -5}, {"key": "a", "amount": 9})
@@ -137,7 +137,7 @@ NO_CURSORS = {
 
 @pytest.mark.parametrize("cursor", [cursor for cursors in NO_CURSORS.values() for cursor in cursors])
 async def test_an_invalid_cursor_is_refused(valkey_url: str, cursor: str) -> None:
-    """A cursor that this server did not make, or for another board, is a 400."""
+    """A cursor that another server or board made gets a 400."""
     async with server(valkey_url, boards=[rolling_board(), hours()]) as client:
         response = await client.get("/v1/boards/posts", params={"cursor": cursor})
         assert (response.status_code, response.json()["code"]) == (400, "cursor_invalid")
@@ -243,7 +243,7 @@ async def test_each_period_has_its_own_ranking(valkey_url: str) -> None:
     "period", ["", "x", "last", "2026-01-01", "2026-W01", "2026-13-01T00", "9999-12-31T23", "0001-01-01T00"]
 )
 async def test_an_invalid_period_is_refused(valkey_url: str, period: str) -> None:
-    """Names of other units, invalid days, and years out of range."""
+    """A name of another unit, an invalid day, or a year out of range is invalid."""
     async with server(valkey_url, at(5, "a"), boards=[hours()]) as client:
         for path in ("", "/records/a", "/records"):
             response = await client.get(f"/v1/boards/hours{path}", params={"period": period, "key": "a"})
@@ -251,7 +251,7 @@ async def test_an_invalid_period_is_refused(valkey_url: str, period: str) -> Non
 
 
 async def test_a_board_without_periods_has_only_the_current_one(valkey_url: str) -> None:
-    """Others are invalid. A board of event time without events has no period yet."""
+    """Other periods are invalid. A board of event time has no period before its first event."""
     async with server(valkey_url, boards=[rolling_board(), hours()]) as client:
         current = (await client.get("/v1/boards/posts?period=current")).json()
         assert (current["period"], "period_start" in current) == (None, False)
@@ -280,7 +280,7 @@ async def test_a_parameter_out_of_range_is_refused(valkey_url: str, query: str) 
 
 
 async def test_a_page_that_did_not_change_is_304(valkey_url: str) -> None:
-    """With the previous ETag, the answer is 304 until the board changes."""
+    """With the previous `ETag`, the answer is 304 until the board changes."""
     async with server(valkey_url, {"key": "a"}) as client:
         first = await client.get("/v1/boards/posts")
         again = await client.get("/v1/boards/posts", headers={"If-None-Match": f'W/"x", {first.headers["etag"]}'})
@@ -292,7 +292,7 @@ async def test_a_page_that_did_not_change_is_304(valkey_url: str) -> None:
 
 
 async def test_one_record(valkey_url: str) -> None:
-    """Its score, rank, gap to the next rank, and neighbours on each side."""
+    """The answer has the record's score, rank, gap to the next rank, and neighbours on each side."""
     events: list[dict[str, Any]] = [
         {"key": "a", "amount": 9},
         {"key": "b", "amount": 4},
@@ -330,7 +330,7 @@ async def test_a_member_that_is_not_on_the_board_is_404(valkey_url: str) -> None
 
 @pytest.mark.parametrize("path", ["/v1/boards/none", "/v1/boards/none/records/a", "/v1/boards/none/live"])
 async def test_an_unknown_board_is_404(valkey_url: str, path: str) -> None:
-    """This holds on each route."""
+    """Each route answers so."""
     async with server(valkey_url) as client:
         response = await client.get(path)
         assert (response.status_code, response.json()["code"]) == (404, "board_not_found")

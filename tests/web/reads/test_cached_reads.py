@@ -37,7 +37,7 @@ UNCACHED = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cached(valkey_url: str) -> AsyncIterator[Both]:
-    """Both servers with the setting."""
+    """Yield both servers with the setting."""
     async with both_servers(valkey_url, cache=CacheTime(1), allowed_origins=(FRIEND,)) as both:
         yield both
 
@@ -63,7 +63,7 @@ async def test_what_everybody_may_see_is_cacheable(cached: Both, target: str) ->
     "target", ["/v1/boards/large", "/v1/boards/large/records/book-1", "/v1/boards/weeks?period=previous"]
 )
 async def test_a_304_renews_what_a_cache_has(cached: Both, target: str) -> None:
-    """Both forms of a tag, with the same header fields as the 200."""
+    """It works with both forms of a tag, and has the same header fields as the 200."""
     for fields in ((), (("Accept-Encoding", "gzip"),)):
         full = await cached.same(read(target, *fields))
         known = ("If-None-Match", tag_in(full))
@@ -91,7 +91,7 @@ async def test_everything_else_is_not_kept(cached: Both, target: str, cache: str
 
 
 async def test_without_the_setting_every_reader_asks(both: Both) -> None:
-    """It is off by default."""
+    """The setting is off by default."""
     for target in EVERYBODY:
         assert fields_of(await both.same(read(target)), "cache-control") == ["no-cache"]
 

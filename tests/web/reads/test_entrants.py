@@ -23,7 +23,7 @@ COUNT = 560  # more than a store keeps in one piece
 
 
 async def walk(client: httpx.AsyncClient, limit: int) -> list[dict[str, Any]]:
-    """All pages."""
+    """Return all entrants, page by page."""
     found, cursor = list[dict[str, Any]](), ""
     while True:
         page = (await client.get(f"{PATH}?limit={limit}{cursor}")).json()
@@ -34,7 +34,7 @@ async def walk(client: httpx.AsyncClient, limit: int) -> list[dict[str, Any]]:
 
 
 async def test_a_walk_lists_every_member_that_stays(valkey_url: str) -> None:
-    """With votes and metadata; not hidden ones. It goes on while others come and leave."""
+    """It lists votes and metadata, but no hidden members. It goes on while others come and leave."""
     async with server(valkey_url, *parse_boards(CONTEST), anonymous_admin=True) as client:
         assert (await client.get(PATH)).json()["entrants"] == []
 
@@ -68,7 +68,7 @@ async def test_a_walk_lists_every_member_that_stays(valkey_url: str) -> None:
 
 
 async def test_what_is_no_list_of_entrants_is_refused(valkey_url: str) -> None:
-    """A board without votes, an unknown board, and cursors of other boards, of other data or of nothing."""
+    """The board has no votes or is unknown, or the cursor is of another board, of other data or of nothing."""
     async with server(valkey_url, *parse_boards(CONTEST), anonymous_admin=True) as client:
         for path, code in (
             ("/v1/boards/posts/entrants", "board_open_to_all"),

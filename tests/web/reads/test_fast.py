@@ -38,7 +38,7 @@ QUERIES = [
 
 @pytest.mark.parametrize("query", QUERIES)
 async def test_both_paths_answer_every_query_alike(both: Both, query: str) -> None:
-    """There is every kind of board, for a page and for a record."""
+    """Every kind of board is read, by pages and by records."""
     for board in ("posts", "dense", "weeks", "contest", "empty", "none"):
         records = [request("GET", f"/v1/boards/{board}/records/{member}?{query}") for member in ("a", "Bo")]
         await both.same(*records, read(f"/v1/boards/{board}?{query}"))
@@ -54,7 +54,7 @@ async def test_both_paths_answer_every_target_alike(both: Both, path: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("query", [*QUERIES, "lang=zh", "lang=en&theme=dark", "display=wall", "display=x", "theme=<b>"])
 async def test_both_paths_show_the_same_pages(both: Both, query: str) -> None:
-    """Each language is requested repeatedly, on one board."""
+    """Each language of one board is requested repeatedly."""
     for board in ("posts", "weeks", "contest", "empty", "none", "posts,dense", "po%73ts"):
         accepted = ("", "zh-CN", "fr, zh;q=0.5", "", "zh-CN") if board == "posts" else ("", "zh-CN")
         languages = [("Accept-Language", language) for language in accepted]
@@ -88,7 +88,7 @@ async def test_both_paths_answer_pipelined_requests_alike(both: Both, seed: int)
 
 
 async def test_both_paths_walk_a_board_alike(both: Both) -> None:
-    """Each accepts the cursors and tags of the other."""
+    """Each path accepts the cursors and tags of the other."""
     for board in ("posts", "weeks?period=previous", "dense"):
         url: str | None = f"/v1/boards/{board}{'&' if '?' in board else '?'}limit=1"
         while url is not None:
@@ -104,7 +104,7 @@ async def test_both_paths_walk_a_board_alike(both: Both) -> None:
 
 @pytest.mark.parametrize("target", ["/v1/boards/large", "/v1/boards/large/records/book-1?around=50", "/boards/large"])
 async def test_both_paths_compress_alike(both: Both, target: str) -> None:
-    """A kept compressed form is used again. Its content equals that of plain responses."""
+    """A cached compressed form is used again, and has the content of the plain response."""
     for _ in range(2):
         plain = await both.same(read(target))
         packed = await both.same(read(target, ("Accept-Encoding", "gzip")))
@@ -178,7 +178,7 @@ async def test_both_paths_answer_without_a_store_alike(own_store: StoreProcess) 
 
 
 async def test_the_fast_path_is_taken(both: Both) -> None:
-    """A mutant of it answers plain reads wrongly, and these tests notice."""
+    """A mutant of the fast path answers plain reads wrongly, and these tests notice it."""
     right = FastReads._completed
 
     def wrong(self: FastReads, plain: Any, reply: Any) -> Any:
@@ -201,7 +201,7 @@ async def test_the_fast_path_is_taken(both: Both) -> None:
 
 
 async def test_both_paths_find_the_tag_of_a_remembered_head(both: Both) -> None:
-    """The same head comes with other tags, spelled in every way, more than once, and in the place of another field."""
+    """The head comes with other tags, in any spelling, more than once, and in the place of another field."""
     for target in ("/v1/boards/large", "/v1/boards/large?wait=5ms", "/v1/boards/large/records/book-1"):
         tag = tag_in(await both.same(read(target)))
         named, other = f"If-None-Match: {tag}\r\n", 'If-None-Match: "x"\r\n'
@@ -232,7 +232,7 @@ async def test_a_head_with_another_tag_is_known(both: Both, monkeypatch: pytest.
 
 
 async def test_many_clients_read_at_once(both: Both) -> None:
-    """Each gets the answer to its own request."""
+    """Each client gets the answer to its own request."""
     async with httpx.AsyncClient(base_url=both.ours) as client:
         pages = await asyncio.gather(*(client.get(f"/v1/boards/posts?limit={1 + number % 5}") for number in range(60)))
         for number, page in enumerate(pages):

@@ -100,7 +100,7 @@ async def test_a_board_is_read_as_of_any_batch(valkey_url: str) -> None:
 
 
 async def test_a_read_of_the_past_takes_one_round_trip(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One packet brings everything that it needs from the store."""
+    """One packet brings everything that the read needs from the store."""
     async with journaling(valkey_url) as client:
         await like(client, "a")
         at = await now()
@@ -125,7 +125,7 @@ async def test_a_read_of_the_past_takes_one_round_trip(valkey_url: str, monkeypa
 
 
 async def test_a_record_has_a_past_a_history_and_an_explanation(valkey_url: str) -> None:
-    """They have its score and rank at each time, and the parts of the score."""
+    """They have the record's score and rank at each time, and the parts of the score."""
     async with journaling(valkey_url) as client:
         await like(client, "a", "b", "b")
         first = await now()
@@ -144,7 +144,7 @@ async def test_a_record_has_a_past_a_history_and_an_explanation(valkey_url: str)
 
 
 async def test_a_hidden_member_is_hidden_in_the_past_too(valkey_url: str) -> None:
-    """So are its record, its history and its explanation."""
+    """The member's record, history and explanation are hidden as well."""
     async with server(valkey_url, rolling_board(), journal="sqlite", anonymous_admin=True, open=True) as client:
         await like(client, "a", "b")
         at = await now()
@@ -159,7 +159,10 @@ async def test_a_hidden_member_is_hidden_in_the_past_too(valkey_url: str) -> Non
 
 
 async def test_a_page_of_the_past_finds_names(valkey_url: str) -> None:
-    """With their ranks of that time: by the start of names of the board now, and by the whole name of others."""
+    """The start of a name finds members that are on the board now. Others need their whole name.
+
+    Ranks are those of that time.
+    """
     async with server(valkey_url, rolling_board(), journal="sqlite", anonymous_admin=True, open=True) as client:
         await like(client, "Ada", "Ada", "Alan", "Grace", "Grace", "Grace")
         at = await now()
@@ -285,7 +288,7 @@ def _never_end(_settings: Settings) -> None:
 
 
 async def test_a_process_that_ended_is_replaced(tmp_path: Path) -> None:
-    """It may lack memory. Only the question that ended it fails."""
+    """It may have run out of memory. Only the query that ended it fails."""
     past = Past(Settings(data_dir=tmp_path))
     try:
         with pytest.raises(JournalError):
@@ -297,7 +300,7 @@ async def test_a_process_that_ended_is_replaced(tmp_path: Path) -> None:
 
 
 async def test_a_question_that_takes_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others get their turn."""
+    """Other queries get their turn."""
     monkeypatch.setattr(live.journal.past.pool, "run_limited", partial(run_limited, longest=0.2))
     past = Past(Settings(data_dir=tmp_path))
     try:
@@ -318,7 +321,7 @@ def test_a_cache_keeps_the_two_forms_of_the_past_apart() -> None:
 
 
 async def test_without_members_the_last_hour_of_the_first_is_returned(valkey_url: str) -> None:
-    """Each step equals the page of its time. It begins with the journal, and is read once for everyone."""
+    """Each step equals the page of its time. The hour starts with the journal, and is read once for everyone."""
     async with journaling(valkey_url) as client:
         await like(client, *(f"m{number:02}" for number in range(12) for _ in range(number + 1)))
         with patch.object(live.web.reads.history, "_MINUTE", 20), patch.object(live.web.reads.history, "_HOUR", 400):

@@ -43,7 +43,7 @@ async def put(client: httpx.AsyncClient, member: str, **item: Any) -> tuple[int,
 
 
 async def test_a_title_is_stored_read_and_deleted(client: httpx.AsyncClient) -> None:
-    """One by one and several at once, apart from any board."""
+    """Titles are stored one by one and several at once, apart from any board."""
     item = {"title": "A post", "url": "https://example.org/a?b=c#d", "image": "https://img.example.org/a.png"}
     assert await put(client, "x", **item) == (204, "")
     assert (await client.get("/v1/items/x")).json() == {"key": "x", **item}
@@ -78,7 +78,7 @@ async def test_a_title_is_stored_read_and_deleted(client: httpx.AsyncClient) -> 
     ],
 )  # fmt: skip
 async def test_an_invalid_item_is_refused(client: httpx.AsyncClient, item: dict[str, Any]) -> None:
-    """It may be alone or among others; then none of them is stored."""
+    """If it comes with valid ones, none of them is stored."""
     assert await put(client, "a", **item) == (422, "item_invalid")
     items = [{"key": "b", "title": "B"}, {"key": "a", **item}]
     assert (await client.put("/v1/items", json={"items": items})).json()["code"] == "item_invalid"
@@ -93,13 +93,13 @@ async def test_an_invalid_item_is_refused(client: httpx.AsyncClient, item: dict[
     ],
 )  # fmt: skip
 async def test_a_body_that_is_not_an_object_is_refused(client: httpx.AsyncClient, content: bytes, code: str) -> None:
-    """This holds for one member and for several."""
+    """Requests for one member and for several refuse it."""
     for path in ("/v1/items/a", "/v1/items"):
         assert (await client.put(path, content=content)).json()["code"] == code
 
 
 async def test_lists_are_bounded(client: httpx.AsyncClient) -> None:
-    """They may not be empty, too long, or name a member twice."""
+    """A list may not be empty, be too long, or name a member twice."""
     twice = {"items": [{"key": "a", "title": "A"}, {"key": "a", "title": "B"}]}
     many = {"items": [{"key": f"{number}", "title": "A"} for number in range(1001)]}
     nothing: dict[str, list[dict[str, str]]] = {"items": []}
@@ -110,7 +110,7 @@ async def test_lists_are_bounded(client: httpx.AsyncClient) -> None:
 
 
 async def test_there_is_room_for_a_number_of_items(client: httpx.AsyncClient) -> None:
-    """Those that exist can still change."""
+    """When there is no room, existing items can still change."""
     items = [{"key": f"{number}", "title": "A"} for number in range(5)]
     assert (await client.put("/v1/items", json={"items": items})).status_code == 204
     assert await put(client, "5", title="A") == (409, "too_many_items")
@@ -198,7 +198,7 @@ async def test_pictures_come_from_listed_hosts(valkey_url: str) -> None:
 
 
 async def test_without_items_pages_ask_the_store_once_a_second(valkey_url: str) -> None:
-    """They ask whether there are any. With items, they ask only for members whose item is not known."""
+    """They ask whether there are items. Once there are, they ask only for members whose item they do not know."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     commands: list[str] = []
@@ -271,7 +271,7 @@ async def test_titles_stay_when_the_store_does_not_answer(valkey_url: str) -> No
 
 
 def test_hosts_of_urls() -> None:
-    """They are in lower case, without the port. A pattern with a star matches only names below it."""
+    """A host is in lower case, without the port. A pattern with a star matches only names below it."""
     assert [host_of(url) for url in ("https://A.example", "HTTPS://a.example:8443/x", "https://[::1]/", "ftp://a")] == [
         "a.example", "a.example", "[::1]", None,
     ]  # fmt: skip

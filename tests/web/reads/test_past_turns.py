@@ -35,7 +35,7 @@ FOREVER = Board(id="all", title="all", source=frozenset({"like"}), window=Foreve
 
 
 def begun(folder: Path) -> int:
-    """How many queries of `sleep_on` have begun."""
+    """Return how many queries of `sleep_on` have begun."""
     path = folder / "begun"
     return len(path.read_text()) if path.exists() else 0
 
@@ -76,7 +76,7 @@ async def ended(tasks: list[asyncio.Task[None]]) -> None:
 
 
 async def others_are_answered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One client asks for the longest readings, over and over. The reading of another one is not delayed by them."""
+    """Let a client ask for the longest readings again and again. Another client's reading must not wait for them."""
     order: list[str] = []
 
     def note(task: asyncio.Task[None]) -> None:
@@ -101,14 +101,14 @@ async def others_are_answered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.slow
 async def test_a_long_reading_delays_no_other_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One client uses one process at a time, whatever number of questions it asks."""
+    """A client uses one process at a time, however many queries it sends."""
     await others_are_answered(tmp_path, monkeypatch)
 
 
 @pytest.mark.mutant
 @pytest.mark.slow
 async def test_a_single_process_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one process, a reading waits for the whole reading of another client."""
+    """With one process, a reading waits for another client's whole reading."""
     monkeypatch.setattr(live.journal.past.pool, "_PROCESSES", 1)
     with must_be_caught("one process for all clients"):
         await others_are_answered(tmp_path, monkeypatch)
@@ -117,7 +117,7 @@ async def test_a_single_process_is_caught(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.mutant
 @pytest.mark.slow
 async def test_processes_without_a_share_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a share, one client uses all processes."""
+    """Without shares, one client uses all processes."""
     enter, leave = FairQueue.enter, FairQueue.leave
     names = iter(range(1000))
 
@@ -155,7 +155,7 @@ async def a_departed_client_is_forgotten(folder: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 async def test_the_readings_of_a_client_that_leaves_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that wait never begin, and the one in progress stops."""
+    """Readings that wait never begin, and the running one stops."""
     await a_departed_client_is_forgotten(tmp_path, monkeypatch, partial(run_limited, longest=60))
 
 
@@ -266,12 +266,12 @@ def a_worker_ends(folder: Path, *, waits: bool = True) -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_reads_the_past_ends(tmp_path: Path) -> None:
-    """It ends its own processes first. Otherwise it would stop the thread that ends them, and wait for them."""
+    """It first ends its own processes. Otherwise it would stop the thread that ends them, and wait for them."""
     a_worker_ends(tmp_path)
 
 
 @pytest.mark.mutant
 def test_a_worker_that_leaves_its_processes_alone_is_detected(tmp_path: Path) -> None:
-    """Without waiting, it never ends."""
+    """The mutant does not end its processes, and so never ends itself."""
     with must_be_caught("no waiting"):
         a_worker_ends(tmp_path, waits=False)

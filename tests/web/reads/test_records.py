@@ -45,7 +45,7 @@ async def test_a_record_has_its_percentile(valkey_url: str, order: str) -> None:
 
 
 async def test_several_records_at_once(valkey_url: str) -> None:
-    """They are in the requested order, without members that are not on the board."""
+    """They are in the requested order. Members that are not on the board are left out."""
     async with server(valkey_url, rolling_board()) as client:
         await post(client, *({"key": key, "amount": amount} for key, amount in (("a", 3), ("é/?&", 2), ("c", 1))))
         answer = (await client.get("/v1/boards/posts/records", params={"key": ["c", "none", "é/?&"]})).json()
@@ -59,7 +59,7 @@ async def test_several_records_at_once(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("count", [0, 101])
 async def test_the_number_of_members_is_limited(valkey_url: str, count: int) -> None:
-    """It must be from one to a hundred."""
+    """A request may have one to a hundred members."""
     async with server(valkey_url, rolling_board()) as client:
         response = await client.get("/v1/boards/posts/records", params={"key": ["a"] * count})
         assert (response.status_code, response.json()["code"]) == (400, "parameter_invalid")
@@ -82,7 +82,7 @@ async def test_one_member_on_every_board(valkey_url: str) -> None:
 
 
 async def test_a_record_of_a_period(valkey_url: str) -> None:
-    """It is the current or a named period; the answer names it."""
+    """The period is the current or a named one, and the answer names it."""
     hours = forever("hours", window=Periods(unit="hour"), clock="event")
     events = [{"key": "a", "amount": amount, "time": f"2026-01-01T0{hour}:00:00Z"} for hour, amount in ((5, 2), (6, 7))]
     async with server(valkey_url, hours) as client:
@@ -97,7 +97,7 @@ async def test_a_record_of_a_period(valkey_url: str) -> None:
 
 
 async def test_a_record_has_its_fields_and_metadata(valkey_url: str) -> None:
-    """More levels first, then fewer seconds. The metadata of the best run is kept."""
+    """More levels are better, then fewer seconds. The metadata is that of the best run."""
     async with server(valkey_url, forever("runs", operator="best", score=RUNS)) as client:
         await post(
             client,

@@ -58,7 +58,7 @@ async def names(client: httpx.AsyncClient, board: str, **query: Any) -> list[str
 
 
 async def test_members_are_found_on_every_kind_of_board(valkey_url: str) -> None:
-    """In upper or lower case, by rank, with their records. Titles count too, and contestants without votes."""
+    """Case does not matter. Results have ranks and records. Titles and contestants without votes are found too."""
     async with server(valkey_url, *BOARDS, anonymous_admin=True) as client:
         await post(client, *({"key": key, "amount": 10 - place} for place, key in enumerate(NAMES)))
         await post(client, *({"type": "run", "key": key, "fields": {"levels": 9}} for key in NAMES))
@@ -81,7 +81,7 @@ async def test_members_are_found_on_every_kind_of_board(valkey_url: str) -> None
 
 
 async def test_a_search_is_bounded_and_goes_on(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looks at so many names for one reply, and its cursor leads to all others. A whole name is always found."""
+    """A reply looks at a limited number of names. Its cursor leads to the rest. A whole name is always found."""
     monkeypatch.setattr(search, "_PIECE", 5)
     monkeypatch.setattr(search, "_MOST_PIECES", 3)
     async with server(valkey_url, *BOARDS, anonymous_admin=True) as client:

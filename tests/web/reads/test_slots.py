@@ -33,7 +33,7 @@ async def get(client: httpx.AsyncClient, path: str, **query: Any) -> Any:
 
 
 async def test_scores_by_slot(valkey_url: str) -> None:
-    """One entry for each slot and member, in the order of the request."""
+    """There is one entry for each slot and member, in the order of the request."""
     async with server(valkey_url, rolling_board("3h", "1h", clock="event")) as client:
         await post(client, *({"key": "a", "time": time} for time in TIMES), {"key": "b/slots", "time": TIMES[1]})
         found = await get(client, "slots", key=["b/slots", "a", "none"])
@@ -65,7 +65,7 @@ async def test_the_slots_of_one_member(valkey_url: str) -> None:
 
 
 async def test_without_members_the_top_of_the_board_is_returned(valkey_url: str) -> None:
-    """Sparklines of a page need this."""
+    """The sparklines of a page need this."""
     async with server(valkey_url, rolling_board()) as client:
         await post(client, *({"key": f"p{number:03}", "amount": 200 - number} for number in range(150)))
         found = await get(client, "slots")
@@ -95,7 +95,7 @@ async def test_boards_that_do_not_add_amounts_have_no_value_for_slots_without_ev
 
 @pytest.mark.slow
 async def test_a_window_without_slots_is_one_slot_without_times(valkey_url: str) -> None:
-    """All time, or a sliding window."""
+    """The window is all time, or sliding."""
     board = Board(id="posts", title="p", window=Forever(), source=frozenset({"like"}))
     async with server(valkey_url, board) as client:
         await post(client, {"key": "a", "amount": 7})

@@ -55,7 +55,7 @@ async def test_a_stream_sends_the_same_as_a_socket(valkey_url: str) -> None:
 
 
 async def test_the_form_of_a_stream(valkey_url: str) -> None:
-    """Its headers, first `retry`, then the top. Only positions are event ids."""
+    """After its header fields come `retry` and then the top. Only positions are event ids."""
     async with server(valkey_url, **QUICK) as client, streaming(client) as stream:
         headers = stream.response.headers
         assert headers["content-type"].partition(";")[0] == "text/event-stream"
@@ -76,7 +76,7 @@ async def test_the_form_of_a_stream(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_reconnecting_client_receives_what_it_missed(valkey_url: str) -> None:
-    """It sends the id of its last event, or the query if it keeps the position. The id takes precedence."""
+    """The client sends the id of its last event, or its position in the query. The id has precedence."""
     async with server(valkey_url, **QUICK) as client:
         await post(client, *({"key": f"k{number}", "amount": number} for number in range(1, 30)))
         async with streaming(client) as other, streaming(client) as stream:
@@ -103,7 +103,7 @@ async def test_a_reconnecting_client_receives_what_it_missed(valkey_url: str) ->
     ["", "x", ":", ":1", "1", "x:", "x:-1", "x:1.5", "x:1", "x:99999999999999999999", f"{'e' * 65}:1"],
 )
 async def test_a_client_with_an_invalid_position_receives_the_top(valkey_url: str, last: str) -> None:
-    """Anything that is not a position of this board is ignored."""
+    """The server ignores anything that is no position of this board."""
     async with server(valkey_url, **QUICK) as client:
         await post(client, {"key": "a"})
         async with streaming(client, Last_Event_ID=last) as stream:
@@ -114,7 +114,7 @@ async def test_a_client_with_an_invalid_position_receives_the_top(valkey_url: st
 
 @pytest.mark.slow
 async def test_a_quiet_stream_sends_alive_messages(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the client or a proxy could treat the stream as dead."""
+    """Otherwise the client or a proxy could take the stream for dead."""
     monkeypatch.setattr(channel, "SILENCE", 0.05)
     monkeypatch.setattr(hub, "_KEEP_ALIVE_INTERVAL", 0.05)
     async with server(valkey_url, **QUICK) as client, streaming(client) as stream:
@@ -140,14 +140,14 @@ async def test_a_quiet_stream_sends_alive_messages(valkey_url: str, monkeypatch:
     ],
 )
 async def test_an_invalid_request_is_refused(valkey_url: str, path: str, status: int, code: str) -> None:
-    """The refusals are those of the live route. EventSource does not reconnect after any of them."""
+    """The refusals equal those of the live route. EventSource does not reconnect after any of them."""
     async with server(valkey_url) as client:
         response = await client.get(f"/v1/boards/{path}")
         assert (response.status_code, response.json()["code"]) == (status, code)
 
 
 async def test_pages_of_other_origins_may_not_watch(valkey_url: str) -> None:
-    """Those of allowed_origins may, with the CORS header."""
+    """Pages of `allowed_origins` may, with the CORS header."""
     friend = "https://friend.example"
     async with server(valkey_url, allowed_origins=(friend,)) as client:
         response = await client.get("/v1/boards/posts/stream", headers={"Origin": "https://evil.example"})
@@ -163,7 +163,7 @@ async def test_pages_of_other_origins_may_not_watch(valkey_url: str) -> None:
 
 
 async def test_a_head_request_is_not_a_viewer(valkey_url: str) -> None:
-    """It is answered immediately, and its connection stays open."""
+    """The server answers it at once, and its connection stays open."""
     async with server(valkey_url, max_viewers=1) as client:
         for _ in range(3):
             response = await client.head("/v1/boards/posts/stream")
@@ -173,7 +173,7 @@ async def test_a_head_request_is_not_a_viewer(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("limit", ["max_viewers", "max_board_viewers", "max_address_viewers"])
 async def test_more_viewers_than_the_limit_are_refused(valkey_url: str, limit: str) -> None:
-    """This holds for each limit. When a viewer leaves, there is room again."""
+    """Each limit refuses them. When a viewer leaves, there is room again."""
     async with serving(fresh_settings(valkey_url, **{limit: 1})) as client:
         async with streaming(client) as stream:
             await stream.until("sync")
@@ -193,7 +193,7 @@ STREAM = request("GET", "/v1/boards/posts/stream")
 
 @pytest.mark.slow
 async def test_a_slow_reader_has_no_backlog(valkey_url: str) -> None:
-    """One that reads nothing for a while receives what was in flight, and then the latest."""
+    """After a pause, a reader receives what was in flight, and then the latest state."""
     async with (
         server(valkey_url, slow_timeout=Duration(600), **QUICK) as client,
         connected(str(client.base_url), window=4096) as wire,
@@ -219,7 +219,7 @@ def large(number: int) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 async def test_a_client_without_progress_is_disconnected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This happens after `slow_timeout`. The kernel would do the same, and waits longer here."""
+    """The server does it after `slow_timeout`. The kernel would do the same, but waits longer here."""
     patient = partial(msgspec.structs.replace, slow_timeout=Duration(15))
     monkeypatch.setattr("tests.harness.server.bound_socket", lambda settings: bound_socket(patient(settings)))
     before = SLOW_VIEWERS._value.get()
@@ -252,7 +252,7 @@ async def hear_nothing(*_: object) -> AsyncIterator[Notice]:
 async def test_a_deleted_board_ends_its_streams(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch, *, is_read: bool
 ) -> None:
-    """They receive the reason, also if the board is read while its data is deleted. Reconnecting gets 404."""
+    """They receive the reason, even if the board is read during its deletion. Reconnecting gets 404."""
     if is_read:  # and the notice of the deletion is lost
         monkeypatch.setattr("live.boards.registry.listen", hear_nothing)
     async with served(valkey_url, anonymous_admin=True) as here:
@@ -290,7 +290,7 @@ async def test_a_deletion_taken_for_a_loss_is_detected(valkey_url: str, monkeypa
 
 @pytest.mark.slow
 async def test_a_stopping_server_ends_its_streams(valkey_url: str, tmp_path: Path) -> None:
-    """On SIGTERM each receives a jittered `retry`, and the process ends in time although one viewer reads nothing."""
+    """On SIGTERM, each stream gets a jittered `retry`. The process ends in time, although one viewer reads nothing."""
     process = ServerProcess(fresh_settings(valkey_url), tmp_path)
     process.start()
     async with (
@@ -321,7 +321,7 @@ async def test_a_stopping_server_ends_its_streams(valkey_url: str, tmp_path: Pat
 
 @pytest.mark.slow
 async def test_streams_work_on_any_server(valkey_url: str) -> None:
-    """Without our own protocol everything is the same, except that the server manages its connections."""
+    """Without this project's own protocol, everything is the same, but the ASGI server manages its connections."""
     async with (
         run_server(fresh_settings(valkey_url, **QUICK), [rolling_board()], plain=True) as url,
         httpx.AsyncClient(base_url=url) as client,

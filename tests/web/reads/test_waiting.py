@@ -39,7 +39,7 @@ async def ask(client: httpx.AsyncClient, tag: str = "", query: str = "wait=30s",
 
 @pytest.fixture(autouse=True)
 def _no_viewers_of_other_tests() -> None:
-    """Forget what servers of earlier tests in this process have counted."""
+    """Forget the viewers that servers of earlier tests in this process have counted."""
     VIEWERS.clear()
 
 
@@ -103,7 +103,7 @@ async def test_a_wait_without_a_change_is_304(valkey_url: str) -> None:
     ],
 )
 async def test_an_invalid_wait_is_refused(valkey_url: str, query: str) -> None:
-    """Other parts of the board than its top, more records than a viewer may watch, or longer than a minute."""
+    """It asks for other parts than the top, for more records than a viewer may watch, or for more than a minute."""
     async with server(valkey_url) as client:
         refused = await ask(client, query=query)
         assert (refused.status_code, refused.json()["code"]) == (400, "parameter_invalid")
@@ -112,7 +112,7 @@ async def test_an_invalid_wait_is_refused(valkey_url: str, query: str) -> None:
 
 @pytest.mark.slow
 async def test_waiting_clients_share_reads(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There are reads when they arrive, and one when the board changes, for any number of clients."""
+    """Any number of clients causes reads when they arrive, and one when the board changes."""
     reads = 0
     read = BoardReader.read
 
@@ -202,7 +202,7 @@ async def test_a_waiting_client_is_a_viewer(valkey_url: str, limit: str, *, plai
 
 @pytest.mark.slow
 async def test_a_waiting_client_takes_no_producer_place(valkey_url: str) -> None:
-    """It takes a place again with its answer, and the idle timeout applies."""
+    """With its answer, its connection takes a place again, and the idle timeout applies."""
     async with server(valkey_url, max_connections=2, idle_timeout=Duration(1), **QUICK) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         url = str(client.base_url)
@@ -232,7 +232,7 @@ async def test_a_waiting_client_takes_no_producer_place(valkey_url: str) -> None
 
 @WAYS
 async def test_a_client_that_disconnects_stops_waiting(valkey_url: str, *, plain: bool) -> None:
-    """Its place is free immediately."""
+    """The client's place is free at once."""
     async with server(valkey_url, plain=plain, **QUICK) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         async with connected(str(client.base_url)) as wire:
@@ -258,7 +258,7 @@ async def test_a_deleted_board_ends_waits(valkey_url: str, *, plain: bool) -> No
 async def test_a_client_that_cannot_be_answered_harms_no_other(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch, *, plain: bool
 ) -> None:
-    """It gets 500. The other one gets the page, and the hub goes on."""
+    """This client gets 500. Another client gets the page, and the hub goes on."""
     take, failures = Waiting.take, [RuntimeError("broken")]
 
     def take_or_fail(waiting: Waiting, page: Page) -> None:
@@ -308,7 +308,7 @@ async def test_a_stopping_server_ends_waits(valkey_url: str) -> None:
 @pytest.mark.slow
 @WAYS
 async def test_an_unavailable_store_ends_waits(own_store: StoreProcess, *, plain: bool) -> None:
-    """The problem is that of a page without `wait`, not 304."""
+    """The answer is the problem of a page without `wait`, not 304."""
     async with server(own_store.url, {"key": "a"}, plain=plain, store_timeout=Duration(0.3), **QUICK) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         own_store.kill()

@@ -96,7 +96,7 @@ class Schedule:
         await post(self.here.client, {"board": board, "key": str(self.chance.randint(1, 5))})
 
     async def delete(self) -> None:
-        """The second board is deleted, and created again."""
+        """Delete the second board, and create it again."""
         assert (await self.here.client.delete("/v1/boards/june")).status_code == 204
         await self.create()
 
@@ -164,6 +164,6 @@ def _forget_to_leave(waiting: Waiting) -> None:
 async def test_a_viewer_that_is_left_behind_is_noticed(
     valkey_url: str, owner: object, name: str, mutant: Callable[..., object]
 ) -> None:
-    """These mutants forget to remove a viewer."""
+    """Each mutant forgets to remove a viewer."""
     with replaced(owner, name, mutant), must_be_caught(name):
         await counts_return(valkey_url, 2)

@@ -114,7 +114,7 @@ async def test_a_board_is_created_changed_and_deleted(any_store: str) -> None:
 
 
 async def test_a_changed_board_has_a_new_tag(valkey_url: str) -> None:
-    """It does not need new events."""
+    """The tag changes without new events."""
     async with servers(valkey_url, 1) as (_, (one,)):
         await one.put(PATH, json=KISS)
         page = await one.get(PATH)
@@ -124,7 +124,7 @@ async def test_a_changed_board_has_a_new_tag(valkey_url: str) -> None:
 
 
 async def test_all_mistakes_of_a_definition_are_reported(valkey_url: str) -> None:
-    """Each has its own line, and nothing is created."""
+    """Each mistake has its own line, and no board is created."""
     async with servers(valkey_url, 1) as (_, (one,)):
         wrong = await one.put(PATH, json={"title": 5, "colour": "red", "window": {"rolling": "1h", "slot": "7m"}})
         assert code(wrong) == (422, "board_invalid")
@@ -190,7 +190,7 @@ async def test_viewers_of_a_deleted_board_are_closed(valkey_url: str) -> None:
 
 
 async def test_viewers_follow_a_change_and_a_recreated_board(valkey_url: str) -> None:
-    """Both send a sync with the whole top."""
+    """In both cases, viewers get a sync with the whole top."""
     async with servers(valkey_url) as (_, (one, two)):
         await one.put(PATH, json=KISS | {"ties": "key"})
         await wait_until_known(two)
@@ -219,7 +219,7 @@ async def test_viewers_follow_a_change_and_a_recreated_board(valkey_url: str) ->
 
 
 async def test_posts_in_flight_never_revive_a_board(any_store: str) -> None:
-    """Each event is counted before the deletion or refused as board_unknown, even if its process does not know yet."""
+    """Each event counts before the deletion, or gets `board_unknown`, even if its process does not know yet."""
     async with servers(any_store) as (settings, clients):
         for _ in range(3):
             await clients[0].put(PATH, json={**KISS, "source": ["kiss"]})
@@ -251,7 +251,7 @@ async def test_posts_in_flight_never_revive_a_board(any_store: str) -> None:
 
 
 async def test_a_deleted_board_is_404_before_its_process_knows(valkey_url: str) -> None:
-    """It is not an error of the store."""
+    """The answer is not an error of the store."""
     async with servers(valkey_url) as (_, (one, two)):
         await one.put(PATH, json=KISS)
         await wait_until_known(two)
@@ -260,7 +260,7 @@ async def test_a_deleted_board_is_404_before_its_process_knows(valkey_url: str) 
 
 
 async def test_concurrent_puts_have_one_winner(any_store: str) -> None:
-    """One creates the board, the others change it, and all processes show the last choices."""
+    """One request creates the board, and the others change it. All processes show the last choices."""
     async with servers(any_store) as (_, clients):
         works = [clients[i % 2].put(PATH, json={**KISS, "title": f"t{i}"}) for i in range(6)]
         responses = await asyncio.gather(*works)
@@ -311,7 +311,7 @@ async def test_only_admins_can_change_boards(valkey_url: str) -> None:
 
 
 async def test_an_anonymous_admin_is_named_in_the_audit_log(valkey_url: str) -> None:
-    """If the operator allows programs on the machine to change boards."""
+    """The operator allows programs on this machine to change boards."""
     async with servers(valkey_url, 1) as (_, (one,)):
         await one.put(PATH, json=KISS)
         assert (await one.get("/v1/trail")).json()["trail"][0]["who"] == "anonymous"
@@ -320,7 +320,7 @@ async def test_an_anonymous_admin_is_named_in_the_audit_log(valkey_url: str) -> 
 
 
 async def test_an_unused_board_is_deleted(any_store: str) -> None:
-    """So is everything it owns. Listing and readiness do not count as use. Boards in use stay."""
+    """Everything that it owns goes too. Listing and readiness are no use. Boards in use stay."""
     async with servers(any_store) as (settings, (one, two)):
         await one.put(PATH, json={**KISS, "idle_ttl": "2s"})
         await one.put("/v1/boards/read", json={**KISS, "idle_ttl": "2s"})
@@ -390,7 +390,7 @@ async def credentials(settings: Settings, client: httpx.AsyncClient, producer: s
 
 
 async def test_a_definition_can_be_put_back(valkey_url: str) -> None:
-    """For every kind of board, and after a change of its definition."""
+    """This works for every kind of board, also after a change of its definition."""
     async with servers(valkey_url, 1, journal="sqlite") as (settings, (client,)):
         client.headers.update(await credentials(settings, client, "owner", verbs=("admin",)))
         await client.put("/v1/boards/other", json={})

@@ -104,7 +104,7 @@ async def test_board_and_type_select_the_board(client: httpx.AsyncClient, mode: 
 
 
 async def test_an_invalid_event_of_a_batch_is_refused_alone(client: httpx.AsyncClient) -> None:
-    """The refusal has its index; the others count."""
+    """The refusal has the event's index. All other events count."""
     bad = CloudEvent({"type": "like", "source": "/tests"})  # without a subject
     answer = await send(client, batch(event("good"), bad, event("good")))
     assert answer["accepted"] == 2
@@ -122,7 +122,7 @@ async def test_the_content_type_takes_precedence_over_headers(client: httpx.Asyn
 
 @pytest.mark.parametrize("media_type", ["application/json", "application/x-ndjson", "text/plain", "image/png", None])
 async def test_a_body_in_binary_mode_may_have_any_type(client: httpx.AsyncClient, media_type: str | None) -> None:
-    """Some types would be decoded if the body were not the data of an event."""
+    """Some media types would be decoded if the body were not the data of an event."""
     message = to_binary_event(event("binary", data=b'{"key":"data"}'))
     headers = {**message.headers, **({} if media_type is None else {"content-type": media_type})}
     assert (await send(client, HTTPMessage(headers, message.body)))["accepted"] == 1
@@ -136,7 +136,7 @@ async def test_an_unknown_event_format_is_refused(client: httpx.AsyncClient) -> 
 
 
 async def test_an_invalid_body_is_refused(client: httpx.AsyncClient) -> None:
-    """This holds for both JSON modes. A batch has the same limits as any body."""
+    """Both JSON modes refuse it. A batch has the same limits as any body."""
     types = ["application/cloudevents+json", "application/cloudevents-batch+json"]
     for media_type in types:
         response = await client.post("/v1/events", content=b'{"id":', headers={"content-type": media_type})

@@ -38,7 +38,7 @@ def board(name: str, *source: str, clock: str = "server") -> Board:
 
 
 async def test_an_object_an_array_and_lines_count_alike(valkey_url: str) -> None:
-    """One object, an array and NDJSON, plain and compressed, get the same form of answer."""
+    """Plain or compressed, all three get the same form of answer."""
     event = {"key": "a", "amount": 2}
     async with server(valkey_url) as client:
         one = await client.post("/v1/events", json=event)
@@ -61,7 +61,7 @@ async def test_an_object_an_array_and_lines_count_alike(valkey_url: str) -> None
 
 
 async def test_an_empty_array_is_valid(valkey_url: str) -> None:
-    """Nothing is counted."""
+    """The server counts nothing."""
     async with server(valkey_url) as client:
         assert await post(client) == {"accepted": 0, "duplicate": 0, "rejected": [], "offsets": {}}
 
@@ -87,7 +87,7 @@ async def test_an_event_feeds_every_board_of_its_type(valkey_url: str) -> None:
 
 
 async def test_one_boards_refusal_does_not_stop_the_others(valkey_url: str) -> None:
-    """An event that one of its boards refuses counts on the other, and the refusal names the board."""
+    """The event still counts on the other board, and the refusal names the board."""
     async with server(valkey_url, board("now", "like"), board("then", "like", clock="event")) as client:
         answer = await post(client, {"key": "a"})
 
@@ -166,7 +166,7 @@ async def test_every_answer_has_only_its_own_events(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_too_many_waiting_events_are_overload(own_store: StoreProcess) -> None:
-    """While the store is frozen, a limited number of events waits; others are refused immediately with Retry-After."""
+    """While the store is frozen, a limited number of events waits. More are refused at once with `Retry-After`."""
     settings: dict[str, Any] = {"max_waiting": 5, "rate": 0}  # without a rate, nothing asks the store for credit
     patience = Duration(30)
     async with server(own_store.url, **settings, store_timeout=patience, write_deadline=patience) as client:
@@ -214,7 +214,7 @@ async def test_an_unavailable_store_rejects_all_waiting_requests(own_store: Stor
 
 @pytest.mark.slow
 async def test_an_unknown_outcome_takes_precedence_over_a_refusal(own_store: StoreProcess) -> None:
-    """If one board's queue is full and another's answer is lost, the answer is outcome_unknown."""
+    """One board's queue is full, and another board's answer is lost. The answer is `outcome_unknown`."""
     boards = [board("full", "like", "only"), board("sent", "like")]
     times = {"store_timeout": Duration(0.3), "write_deadline": Duration(0.6)}
     changes: dict[str, Any] = {"max_waiting": 1, "rate": 0, **times}  # the rate would need the frozen store
@@ -264,7 +264,7 @@ async def test_a_store_that_forbids_notices_counts_nothing(own_store: StoreProce
 
 
 async def test_a_producer_that_disconnects_harms_nobody(valkey_url: str) -> None:
-    """Incomplete bodies count nothing, and others are answered."""
+    """Incomplete bodies count nothing, and other clients are answered."""
     async with server(valkey_url) as client:
         port = client.base_url.port
         for _ in range(5):
@@ -280,7 +280,7 @@ async def test_a_producer_that_disconnects_harms_nobody(valkey_url: str) -> None
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
 async def test_only_post_is_allowed(valkey_url: str, method: str) -> None:
-    """Other methods get 405 with Allow."""
+    """Other methods get 405 with `Allow`."""
     async with server(valkey_url) as client:
         response = await client.request(method, "/v1/events", content=json.dumps({"key": "a"}))
 

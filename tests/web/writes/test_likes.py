@@ -49,7 +49,7 @@ class Visitor:
         self.cookies = httpx.Cookies()
 
     async def send(self, path: str, *, follow: bool = False, **request: Any) -> httpx.Response:
-        """Send a request with the cookies of the browser, and keep those of the answer."""
+        """Send a request with the browser's cookies, and keep those of the answer."""
         headers = self.headers | request.pop("headers", {})
         async with httpx.AsyncClient(
             base_url=self.url, headers=headers, cookies=self.cookies, follow_redirects=follow
@@ -90,7 +90,7 @@ def code(response: httpx.Response) -> tuple[int, str]:
 
 
 async def test_a_visitor_likes_each_member_once(url: str) -> None:
-    """The first request only brings the cookie; the like counts with it, and a repeated one does not."""
+    """The first request only brings the cookie. The like counts with the cookie, and a second like does not."""
     visitor = Visitor(url)
     first = await visitor.send("/boards/liked/likes", data={"key": "Ada"}, headers=SCRIPT)
     assert (first.status_code, first.headers["location"]) == (307, "/boards/liked/likes?visitor=new")
@@ -108,7 +108,7 @@ async def test_a_visitor_likes_each_member_once(url: str) -> None:
 
 
 async def test_a_cookie_with_an_invalid_name_is_ignored(url: str) -> None:
-    """Another page of the host may set one that begins like those of this server. The like counts."""
+    """Another page of the host may set one whose name begins like this server's. The like still counts."""
     visitor = Visitor(url)
     await visitor.like("Bo")
     ((name, value),) = visitor.cookies.items()
@@ -148,7 +148,7 @@ async def likes_on_two_ports(one: str, other: str) -> None:
 
 
 async def test_servers_on_two_ports_have_their_own_cookies(url: str, valkey_url: str) -> None:
-    """Neither replaces or deletes that of the other one."""
+    """Neither server replaces or deletes the other's cookie."""
     async with server(valkey_url, *BOARDS) as client:
         await post(client, {"key": "Ada", "board": "liked"})
         await likes_on_two_ports(url, str(client.base_url).rstrip("/"))
@@ -167,7 +167,7 @@ async def test_a_cookie_for_all_ports_is_caught(url: str, valkey_url: str) -> No
 
 
 async def test_a_form_returns_to_its_page(url: str) -> None:
-    """Without script, it returns to the board or the page of the record, in the language of the page."""
+    """Without script, the form returns to the board or the record's page, in the language of the page."""
     visitor = Visitor(url)
     done = await visitor.send("/boards/liked/likes?lang=zh-Hans", data={"key": "Ada"}, follow=True)
     assert [step.status_code for step in done.history] == [307, 303]
@@ -201,7 +201,7 @@ async def test_programs_can_not_like(url: str) -> None:
 
 
 async def test_a_browser_without_cookies_gets_a_problem(url: str) -> None:
-    """It does not end in a redirect loop, and nothing is counted."""
+    """The browser does not end in a redirect loop, and nothing counts."""
     visitor = Visitor(url)
     answer = await visitor.send("/boards/liked/likes?visitor=new", data={"key": "Ada"}, headers=SCRIPT)
     assert code(answer) == (403, "cookie_required")
@@ -210,7 +210,7 @@ async def test_a_browser_without_cookies_gets_a_problem(url: str) -> None:
 
 @pytest.mark.parametrize("change", ["name", "signature", "short", "long", "empty", "words"])
 async def test_a_forged_cookie_is_replaced(url: str, change: str) -> None:
-    """It stands for no visitor: the browser receives a new one, and nothing is counted for the forged one."""
+    """It stands for no visitor, so nothing counts for it. The browser receives a new one."""
     visitor = Visitor(url)
     await visitor.like("Bo")
     ((cookie, value),) = visitor.cookies.items()
@@ -249,7 +249,7 @@ async def test_only_members_on_the_board_can_be_liked(url: str, member: str) -> 
     ],
 )
 async def test_other_bodies_are_refused(url: str, content: bytes, media_type: str, expected: Any) -> None:
-    """Among them those that other pages can send without a preflight request."""
+    """Among them are bodies that other pages can send without a preflight request."""
     visitor = Visitor(url)
     await visitor.like("Bo")
     headers = SCRIPT | {"Content-Type": media_type}
@@ -257,7 +257,7 @@ async def test_other_bodies_are_refused(url: str, content: bytes, media_type: st
 
 
 async def test_boards_without_a_like_button_take_no_likes(url: str) -> None:
-    """By default no board does; its page has no button, and its answer no cookie."""
+    """By default, no board does. Its page has no button, and its answer no cookie."""
     answer = await Visitor(url).like("Ada", "plain")
     assert code(answer) == (403, "likes_not_allowed")
     assert "set-cookie" not in answer.headers
@@ -322,7 +322,7 @@ async def test_a_visitor_has_as_many_votes_as_anyone(valkey_url: str) -> None:
 
 
 async def test_every_process_knows_every_visitor(valkey_url: str) -> None:
-    """They share the secret that signs cookies, and are reached under one name; another server does not."""
+    """The processes of one server share the secret that signs cookies, and have one name. Another server does not."""
     settings = fresh_settings(valkey_url)
     async with (
         run_server(settings, BOARDS) as one,

@@ -32,10 +32,7 @@ async def vote(client: httpx.AsyncClient, key: str, actor: str) -> list[str]:
 
 
 async def test_a_contest_of_registered_contestants(valkey_url: str) -> None:
-    """Only they can receive votes.
-
-    Their metadata is shown with their votes, and they are listed before their first vote.
-    """
+    """Only registered contestants can receive votes."""
     async with contest(valkey_url) as client:
         assert await vote(client, "Ada", "me") == ["entrant_unknown"]
         for name in ("Ada", "Bo"):
@@ -54,7 +51,7 @@ async def test_a_contest_of_registered_contestants(valkey_url: str) -> None:
 
 
 async def test_a_contestant_with_votes_can_not_be_removed(valkey_url: str) -> None:
-    """One without votes can, and then receives no more votes."""
+    """A contestant without votes can be removed, and then receives no more votes."""
     async with contest(valkey_url) as client:
         for name in ("Ada", "Bo"):
             await client.put(f"/v1/boards/contest/records/{name}", json={})
@@ -68,7 +65,7 @@ async def test_a_contestant_with_votes_can_not_be_removed(valkey_url: str) -> No
 
 
 async def test_a_hidden_record_is_counted_and_not_shown(valkey_url: str) -> None:
-    """Others move up until it is shown again, with everything it received meanwhile."""
+    """Others move up meanwhile. When it is shown again, it has everything that it received."""
     async with contest(valkey_url) as client:
         await client.post("/v1/events", json=[{"key": "a", "amount": 3}, {"key": "b", "amount": 2}])
         assert (await client.patch("/v1/boards/posts/records/a", json={"hidden": True})).status_code == 204

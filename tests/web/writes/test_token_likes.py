@@ -89,7 +89,7 @@ async def check_voters(client: httpx.AsyncClient, mark: str = "") -> None:
 
 
 async def check_refusals(client: httpx.AsyncClient, mark: str = "") -> None:
-    """Nothing is counted with a token that is forged, has expired or is for other boards, nor from other origins."""
+    """Check that nothing counts with a token that is forged, expired or for other boards, or from other origins."""
     before = await score(client, "Ada"), await score(client, "Ada", "other")
     eve = f"eve{mark}"
     good = signed(eve)
@@ -131,7 +131,7 @@ async def test_a_page_of_an_allowed_origin_votes_with_a_token(valkey_url: str) -
 
 
 def unchecked(_: Tokens, token: bytes, _now: float) -> TokenReader:
-    """A mistake: neither the signature nor the end of a token matters."""
+    """Make the mistake of checking neither the signature nor the end of a token."""
     claims = jwt.decode(token, options={"verify_signature": False})
     return TokenReader(msgspec.convert({**claims, "exp": time.time() + 99}, Claims), "nobody")
 

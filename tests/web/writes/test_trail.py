@@ -97,7 +97,7 @@ async def check_api(client: httpx.AsyncClient) -> None:
 
 
 def faults_of(settings: Settings, connection: Connection) -> list[str]:
-    """What is wrong with the audit log in the journal."""
+    """Return what is wrong with the audit log in the journal."""
     return list(trail_faults(connection, settings.key_prefix))
 
 
@@ -113,7 +113,10 @@ async def command(settings: Settings, *words: str, status: int = 0) -> str:
 
 
 async def test_every_act_is_in_the_audit_log_once(valkey_url: str, tmp_path: Any) -> None:
-    """By API and by command. The journal has all, and a changed byte is found. It has no secret and no erased name."""
+    """Acts come by API and by command. The journal has all of them, and a changed byte is found.
+
+    No secret or erased name is in it.
+    """
     settings = fresh_settings(valkey_url, journal="sqlite", anonymous_admin=True)
     file = tmp_path / "boards.toml"
     file.write_text(BOARDS)
@@ -183,7 +186,7 @@ async def test_every_act_is_in_the_audit_log_once(valkey_url: str, tmp_path: Any
 
 @pytest.mark.mutant
 async def test_an_act_that_is_not_logged_is_caught(valkey_url: str) -> None:
-    """So is an act that is logged twice."""
+    """An act that is logged twice is caught too."""
     for times in (0, 2):
         note = live.web.writes.admin._note
 

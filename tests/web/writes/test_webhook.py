@@ -88,7 +88,7 @@ async def test_an_invalid_sender_is_not_echoed(client: httpx.AsyncClient, origin
 
 
 async def test_two_senders_are_granted_nothing(client: httpx.AsyncClient) -> None:
-    """It is unknown which one asks."""
+    """Nobody knows which of them asks."""
     names = [("WebHook-Request-Origin", SENDER), ("WebHook-Request-Origin", "other.example")]
     assert not GRANTED & set((await ask(client, *names)).headers)
 

@@ -155,7 +155,7 @@ async def test_an_unlisted_slot_is_found_and_listed_again(bench: Bench) -> None:
 
 
 async def test_a_report_names_only_the_first_drifted_members(bench: Bench) -> None:
-    """It stays short however many there are, and still counts all of them."""
+    """The report stays short, however many members differ, and still counts all of them."""
     await bench.ledger.writer.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
     for i in range(450):
         await bench.client.zincrby(bench.keys.ranking, 1, f"k{i}")
@@ -166,7 +166,7 @@ async def test_a_report_names_only_the_first_drifted_members(bench: Bench) -> No
 
 
 async def test_progress_is_reported(bench: Bench) -> None:
-    """It never exceeds the number of members, and reaches it at the end."""
+    """The progress never exceeds the number of members, and reaches it at the end."""
     await bench.ledger.writer.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
     await bench.audit()
     assert bench.seen == [(200, 453), (400, 453), (453, 453)]
@@ -221,7 +221,7 @@ async def test_totals_of_a_changing_board_are_not_judged(bench: Bench) -> None:
 
 
 async def test_a_new_member_between_two_commands_is_no_drift(bench: Bench) -> None:
-    """Whichever two commands of the audit these are."""
+    """A member is added between any two commands of the audit."""
     right = Auditor._call
     commands = 0
 
@@ -314,7 +314,7 @@ async def audit(bench: Bench, *flags: str) -> tuple[int, str]:
 
 @pytest.mark.slow
 async def test_the_exit_status_tells_whether_there_is_drift(bench: Bench) -> None:
-    """It is 0 if there is none, and 1 if there is or was, with the members that differ."""
+    """The status is 0 without drift. If there is or was drift, it is 1, and the output has the members that differ."""
     assert await audit(bench) == (0, "posts: no drift; 3 members in 2 slots\n")
     await bench.client.zincrby(bench.keys.ranking, 1000, "a")
     await bench.client.zadd(bench.keys.ranking, {"[bold]ghost": 1})
@@ -333,7 +333,7 @@ async def test_the_exit_status_tells_whether_there_is_drift(bench: Bench) -> Non
 
 @pytest.mark.slow
 async def test_the_command_prints_json(bench: Bench) -> None:
-    """One object has the whole report, and whether everything is clean."""
+    """One JSON object has the whole report, and whether everything is clean."""
     await bench.client.zincrby(bench.keys.ranking, 1, "a")
     status, text = await audit(bench, "--json")
     assert status == 1

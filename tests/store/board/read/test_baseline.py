@@ -127,7 +127,7 @@ async def test_an_empty_baseline_is_replaced_within_a_minute(valkey_url: str) ->
 async def test_a_board_that_was_empty_is_looked_at_once_it_counts(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is looked at again at the next full minute, not hours later."""
+    """The process looks again at the next full minute, not hours later."""
     monkeypatch.setattr("live.store.board.read.baseline._MINUTE", 0.01)
     async with simulation(valkey_url) as made:
         await set_clock(made.client, made.settings, T0 + MINUTE - 1)
@@ -147,7 +147,7 @@ async def test_a_board_that_was_empty_is_looked_at_once_it_counts(
 
 
 async def test_a_new_period_has_a_new_baseline(valkey_url: str) -> None:
-    """Its ranks are not compared with those of the previous period."""
+    """Ranks of the new period are not compared with those of the previous one."""
     board = read_board("b", {"window": {"calendar": "day", "timezone": "Asia/Kolkata"}})  # days begin at half past
     midnight = (T0 // (24 * HOUR) + 1) * 24 * HOUR - 5 * HOUR - HOUR // 2
     async with simulation(valkey_url, board) as made:
@@ -191,7 +191,7 @@ async def test_a_new_epoch_drops_the_baseline(valkey_url: str) -> None:
 
 
 async def test_a_process_learns_of_a_new_period(valkey_url: str) -> None:
-    """On an event clock, another process may have begun one."""
+    """On an event clock, another process may have begun a period."""
     board = read_board("b", {"window": {"calendar": "day"}, "clock": "event"})
     async with open_ledger(valkey_url, board) as one:
         await one.writer.add([make_entry("a", 1, T0)])

@@ -154,7 +154,7 @@ def alive(board: Board, accepted: list[tuple[str, int, int]], newest: int | None
 
 
 async def test_a_sliding_window_is_bounded_by_all_of_its_events(valkey_url: str) -> None:
-    """Opposite amounts that add up to zero expire one by one, so the rest could be out of range."""
+    """Opposite amounts that add up to zero expire one by one. So what is left of them could be out of range."""
     board, half = WINDOWS["sliding"], MAX_SCORE // 2
     async with open_ledger(valkey_url, board) as ledger:
         at = 10**6 * 1000
@@ -192,7 +192,7 @@ async def test_packed_scores_and_set_keep_the_whole_range(any_store: str) -> Non
 
 
 async def test_a_member_out_of_range_costs_one_more_call(valkey_url: str) -> None:
-    """Its events are found in one call, however many others are in the batch."""
+    """The extra call finds all its events, however many others are in the batch."""
     async with open_ledger(valkey_url, FOREVER) as ledger:
         await ledger.writer.add([make_entry("a", FOREVER.most, 0)])
         calls = 0
@@ -223,7 +223,7 @@ def test_a_sum_in_two_parts_is_one_number() -> None:
 
 @pytest.mark.parametrize(("window", "live"), [(Rolling(24 * HOUR, HOUR), 25), (Periods(unit="day", last=7), 7)])
 def test_all_possible_slots_share_the_range(window: Window, live: int) -> None:
-    """There is room for slots that wait to be subtracted, and more where events open slots."""
+    """The range has room for slots that wait to be subtracted, and for more slots that events may open."""
     server, event = Board(id="b", title="b", window=window), board_of(window)
     assert (server.most_slots, event.most_slots) == (2 * live + 64, 2 * live + 8192)
     assert all(board.most * board.most_slots < MAX_SCORE for board in (server, event))

@@ -118,10 +118,7 @@ async def test_concurrent_readers_share_calls() -> None:
 
 
 async def test_a_crowd_shares_a_bounded_number_of_calls() -> None:
-    """After a call for many callers, the next one begins later, and serves everyone who came.
-
-    A single caller does not wait.
-    """
+    """After a call for many callers, the next call waits for a moment, and serves everyone who came meanwhile."""
     calls, begun = SingleFlight(), list[float]()
     loop = asyncio.get_running_loop()
 
@@ -144,7 +141,7 @@ async def test_a_crowd_shares_a_bounded_number_of_calls() -> None:
 
 
 async def test_a_callback_that_raises_disturbs_nobody() -> None:
-    """The other callers of the call get the result, and so do those that come later."""
+    """The other callers get the result of the call, and later callers get theirs."""
     calls, results = SingleFlight(), list[int]()
 
     async def call() -> int:
@@ -191,7 +188,7 @@ def bare(page: Page) -> dict[str, Any]:
 
 
 async def no_held_page_is_outdated(store: str, script: str = "") -> None:
-    """After each change of any kind, shared reads give the same as a direct read."""
+    """After each change of any kind, compare a shared read with a direct read."""
     settings = fresh_settings(store)
     client = connect(store, settings)
     scripts = SCRIPTS
@@ -270,7 +267,7 @@ async def test_a_page_of_an_unchanged_board_is_the_same_object(valkey_url: str) 
 
 
 async def test_the_memory_of_held_pages_is_limited(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It includes everything that was made from them. Dropped pages do not count."""
+    """The limit includes everything that was made from the pages. Dropped pages do not count."""
     most = 400_000
     monkeypatch.setattr(single_flight, "_MOST_MEMORY", most)
     async with open_ledger(valkey_url, rolling_board()) as ledger:
@@ -289,7 +286,7 @@ async def test_the_memory_of_held_pages_is_limited(valkey_url: str, monkeypatch:
 
 
 async def test_a_page_larger_than_the_memory_is_read(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not held."""
+    """Such a page is not held."""
     monkeypatch.setattr(single_flight, "_MOST_MEMORY", 10)
     async with open_ledger(valkey_url, rolling_board()) as ledger:
         await ledger.writer.add([make_entry("a", 1, None)])
@@ -319,7 +316,7 @@ async def names_are_part_of_the_memory(store: str) -> None:
 
 
 async def test_the_names_of_held_pages_count(valkey_url: str) -> None:
-    """A page takes what its names take, and so does the name that found it."""
+    """The names in a page count as its memory, and so does the name that found it."""
     await names_are_part_of_the_memory(valkey_url)
 
 

@@ -45,7 +45,7 @@ events = st.lists(
 @given(events=events, most=st.integers(2, 9))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_points_hold_the_sums_of_their_events(valkey_url: str, name: str, events: Events, most: int) -> None:
-    """This holds for every window and number of points. On windows with one ranking, they add up to the score."""
+    """Every window and number of points is tried. If the window has one ranking, the points add up to the score."""
     board = Board(id="b", title="b", window=WINDOWS[name], clock="event", ties="key")
 
     async def run() -> None:
@@ -97,7 +97,7 @@ async def test_the_open_slot_is_the_last_point(valkey_url: str) -> None:
 
 
 async def test_a_process_that_did_not_see_the_newest_slot_reads_it(valkey_url: str) -> None:
-    """Another process may have moved the clock of the board."""
+    """Another process may have moved the board's clock."""
     board = rolling_board("6h", "1h", clock="event")
     async with open_ledger(valkey_url, board) as one:
         await one.writer.add([make_entry("a", 1, T0 * 1000)])
@@ -108,7 +108,7 @@ async def test_a_process_that_did_not_see_the_newest_slot_reads_it(valkey_url: s
 
 
 async def test_a_clock_that_moves_before_every_plan_is_an_error(valkey_url: str) -> None:
-    """The values would belong to other slots."""
+    """Otherwise the values would belong to other slots."""
     script = SCRIPTS.slots.changed("return {'replan', '', '0', ''}")
     async with open_ledger(valkey_url, rolling_board()) as ledger:
         ledger.state.scripts = Scripts(slots=compiled(valkey_url, script))
@@ -117,7 +117,7 @@ async def test_a_clock_that_moves_before_every_plan_is_an_error(valkey_url: str)
 
 
 async def test_a_hidden_member_has_no_values(valkey_url: str) -> None:
-    """Nobody may read what an administrator has hidden."""
+    """Nobody may read the values of a member that an administrator has hidden."""
     async with open_ledger(valkey_url, rolling_board()) as ledger:
         await ledger.writer.add([make_entry("a", 1), make_entry("b", 2)])
         await ledger.moderation.hide("a", hidden=True)

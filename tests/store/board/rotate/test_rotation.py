@@ -106,7 +106,7 @@ async def test_rotation_continues_after_an_outage_of_the_store(own_store: StoreP
 
 
 async def test_a_board_says_when_something_can_be_due(valkey_url: str) -> None:
-    """That is when a new slot begins."""
+    """The time is the start of the next slot."""
     async with ledgers(valkey_url, rolling_board("3h", "1h")) as (ledger,):
         state = ledger.state
         state.scripts = with_clock(SCRIPTS, state.settings)
@@ -158,7 +158,7 @@ async def test_catching_up_takes_a_bounded_time(valkey_url: str) -> None:
 
 
 async def test_concurrent_rotators_subtract_each_slot_once(valkey_url: str) -> None:
-    """Each process rotates each board."""
+    """Several processes rotate each board at the same time."""
     settings = fresh_settings(valkey_url, rotation_step=3)
     client = connect(valkey_url, settings)
     board = [Ledger(client, EVENT, settings) for _ in range(4)]
@@ -246,7 +246,7 @@ async def test_an_event_clock_that_moves_wakes_rotation(any_store: str) -> None:
 
 
 async def test_a_busy_board_is_checked_once_a_second(any_store: str) -> None:
-    """Each batch may make something due sooner, but hundreds of batches cause only a few checks."""
+    """Each batch may make something due sooner. Still, hundreds of batches cause only a few checks."""
     board = Board(id="hot", title="hot", window=Sliding(HOUR))
     async with ledgers(any_store, board) as (ledger,), rotating(ledger, interval=600):
         before = sample("live_rotation_step_seconds_count")
@@ -279,7 +279,10 @@ async def test_the_next_event_notices_a_clock_that_was_set_ahead(any_store: str)
 
 
 async def expires_without_its_owner(store: str, deadline: float) -> None:
-    """A slot expires although the process that owns the board was killed, and the others do not know that yet."""
+    """Kill the process that owns a board, and wait until a slot expires.
+
+    The other processes do not know of the kill yet.
+    """
     async with ledgers(store, rolling_board("1s", "1s")) as (survivor,):
         killed = Ledger(survivor.state.client, survivor.state.board, survivor.state.settings)
         async with rotating(survivor, interval=600, owns=lambda _: False):
@@ -302,7 +305,7 @@ async def test_a_rotation_without_fallback_is_detected(valkey_url: str, monkeypa
 
 
 async def test_an_event_that_only_a_killed_process_knew_expires(any_store: str) -> None:
-    """The process added an event that is due soon, and ended before then. The others check all boards."""
+    """The process adds an event that is due soon, and is killed. The other processes check all boards."""
     board = Board(id="hot", title="hot", window=Sliding(HOUR))
     async with ledgers(any_store, board) as (survivor,):
         killed = Ledger(survivor.state.client, board, survivor.state.settings)
@@ -332,7 +335,7 @@ async def test_an_event_that_only_a_killed_process_knew_expires(any_store: str) 
 
 
 async def test_boards_are_rechecked_where_another_process_can_make_something_due(valkey_url: str) -> None:
-    """That is never so on a rolling window by the store's clock, unless that clock was set. Removed boards are left."""
+    """A rolling window on the store's clock needs it only if that clock was set. Removed boards are left out."""
     boards = (
         rolling_board(),
         Board(id="hot", title="hot", window=Sliding(HOUR)),
@@ -366,7 +369,7 @@ async def test_boards_are_rechecked_where_another_process_can_make_something_due
 
 
 async def test_processes_share_the_work(valkey_url: str) -> None:
-    """Each of four processes takes steps when its own boards are due, and checks the others once."""
+    """Each of four processes takes steps when its own boards are due, and checks the boards of others once."""
     boards = [rolling_board(board=f"b{number}") for number in range(100)]
 
     def steps() -> float:

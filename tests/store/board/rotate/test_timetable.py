@@ -47,7 +47,7 @@ def test_setting_an_item_repeatedly_takes_no_space() -> None:
 
 
 async def test_a_wait_ends_for_an_earlier_item() -> None:
-    """There may be no item when it begins."""
+    """The timetable may be empty when the wait begins."""
     timetable: Timetable[str] = Timetable()
     waiting = asyncio.create_task(timetable.wait())
     await asyncio.sleep(0)

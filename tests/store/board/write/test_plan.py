@@ -14,7 +14,7 @@ NEW_YEAR = 1_767_225_600  # 1 January 2026 00:00 UTC
 
 
 def test_an_entry_without_a_time_goes_to_the_newest_slot() -> None:
-    """On the server's clock, now is the store's time. The plan is valid until that slot ends."""
+    """On the server's clock, the time is that of the store. The plan is valid until the newest slot ends."""
     made = plan([like("a"), like("b", 2)], 10 * HOUR)
     assert made == Plan(
         10 * HOUR, 10 * HOUR, 10 * HOUR * 1000, till=11 * HOUR * 1000,
@@ -23,7 +23,7 @@ def test_an_entry_without_a_time_goes_to_the_newest_slot() -> None:
 
 
 def test_equal_keys_of_a_slot_are_added_up() -> None:
-    """Each member appears once in a slot, in the order of its first event."""
+    """Each member appears once in a slot, in the order of first events."""
     made = plan([like("b", 2), like("a"), like("b", -5), like("a", 0)], 0)
     assert list(made.slots[0].amounts.items()) == [("b", -3), ("a", 1)]
 
@@ -78,7 +78,7 @@ def test_times_before_1970_have_slots() -> None:
 
 
 def test_only_requested_entries_are_planned() -> None:
-    """Indexes are those of the whole batch."""
+    """The indexes are those of the whole batch."""
     made = make_plan(EVENT, [like("a", 1, 0), like("b"), like("c", 1, 0)], [1, 2], clock_at(None), None)
     assert amounts(made) == {0: {"c": 1}}
     assert made.slots[0].orders == {"c": -3}
@@ -99,7 +99,7 @@ def test_an_inexact_sum_is_refused() -> None:
     [(None, 10 * HOUR + 5, 10 * HOUR), (9 * HOUR, 10 * HOUR, 10 * HOUR), (12 * HOUR, 10 * HOUR, 12 * HOUR)],
 )
 def test_the_servers_clock_determines_the_newest_slot(newest: int | None, now: int, current: int) -> None:
-    """It contains now, as soon as it has begun. A later slot stays the newest when the clock is set back."""
+    """The newest slot contains now. If the clock is set back, a later slot stays the newest."""
     made = begin_plan(SERVER, Clock(newest, now * 1000))
     assert (made.current, made.reached, made.till) == (current, current, (current + HOUR) * 1000)
 
@@ -114,7 +114,7 @@ def test_a_plan_without_slots_stays_valid() -> None:
 
 
 def test_an_identity_is_planned_once() -> None:
-    """Of equal identities, the first that is not refused is counted. Each counted identity has its index."""
+    """Among equal identities, the first one that is not refused counts. Each counted identity has its index."""
     entries = [
         like("a", 1, -DAY, b"1"), like("a", 1, 10 * HOUR, b"1"), like("b", 1, None, b"1"), like("b", 1, None, b"2")
     ]  # fmt: skip
@@ -151,14 +151,14 @@ def test_a_sum_is_reached_with_its_last_change(amounts_: list[int], total: int, 
 def test_a_value_is_reached_with_its_event(
     operator: str, order: str, values: list[int], value: int, number: int
 ) -> None:
-    """The first event that sets the last or best value. The number is negative if other values came in between."""
+    """The number is that of the event that first sets the value. It is negative if other values came in between."""
     made = plan_on(forever(operator=operator, sort_order=order), [like("a", amount) for amount in values], 0)
     assert made.slots[0].amounts == {"a": value}
     assert made.slots[0].orders == {"a": number}
 
 
 def test_metadata_comes_from_the_deciding_event() -> None:
-    """If it has none, the metadata of the earlier value is deleted."""
+    """If the deciding event has none, the earlier value's metadata is deleted."""
     entries = [
         make_entry("a", 5, extra=Extra(metadata=b'{"n":1}')), make_entry("a", 7, extra=Extra(metadata=b'{"n":2}')),
         make_entry("a", 6, extra=Extra(metadata=b'{"n":3}')), make_entry("b", 1), make_entry("c", 1, extra=Extra("x")),
@@ -173,7 +173,7 @@ def test_metadata_comes_from_the_deciding_event() -> None:
 
 
 def test_a_vote_has_digests_of_its_voter_and_its_pair() -> None:
-    """They are keyed and have 16 bytes. The script refuses votes by their number."""
+    """The digests are keyed and have 16 bytes. The script names refused votes by their number."""
     votes = Votes(per_key=1)
     entries = [vote("a", "ann"), vote("b", None), vote("a", "bob", -2)]
     made = make_plan(forever(votes=votes), entries, range(3), clock_at(0), None, b"secret")
@@ -210,7 +210,7 @@ def test_a_contest_on_an_event_clock_uses_event_times(at: int, code: str | None)
 
 
 def test_a_sliding_window_logs_its_events() -> None:
-    """Each event with its time, except those with an amount of zero. Plain likes of a batch are added up."""
+    """The log has each event with its time, except for an amount of zero. Plain likes of a batch are added up."""
     board = forever(window=Sliding(60))
     made = plan_on(board, [like("a", 2), like("b", 0), like("a", -1, 50), like("c", 1, 100)], 100)
     assert made.events == [(None, 2, "a"), (50_000, -1, "a"), (100_000, 1, "c")]
@@ -252,14 +252,14 @@ def test_a_period_accepts_events_during_its_grace() -> None:
 
 
 def test_an_event_for_a_dropped_period_is_late() -> None:
-    """There is no ranking for it, even if it is within the grace."""
+    """The board has no ranking for the period any more, even within the grace."""
     board = forever(window=Periods(unit="hour", keep=1, grace=DAY))
     made = plan_on(board, [like("a", 1, NEW_YEAR - HOUR), like("b", 1, NEW_YEAR - HOUR - 1)], NEW_YEAR)
     assert (amounts(made), made.refused) == ({NEW_YEAR - HOUR: {"a": 1}}, {1: "late"})
 
 
 def test_added_up_periods_count_while_they_are_among_the_last() -> None:
-    """They have no grace, and need none."""
+    """Such periods have no grace, and need none."""
     board = forever(window=Periods(unit="day", last=3))
     entries = [like("a", 1, NEW_YEAR - 2 * DAY), like("b", 1, NEW_YEAR - 2 * DAY - 1)]
     made = plan_on(board, entries, NEW_YEAR + HOUR)

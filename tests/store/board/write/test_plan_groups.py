@@ -63,7 +63,7 @@ BOARDS = [msgspec.structs.replace(board, window=window) for board in (SERVER, EV
 def test_a_batch_is_planned_like_its_single_entries(
     entries: list[Entry], hour: int | None, newest: int | None, board: Board
 ) -> None:
-    """It gets the same results and sums."""
+    """The batch gives the same results and sums."""
     by_event = board.clock == "event"
     now = None if hour is None and by_event else (hour or 0) * HOUR
     start = None if now is None else board.window.slot_at(now).start
@@ -91,7 +91,7 @@ def test_a_batch_is_planned_like_its_single_entries(
 
 
 def test_a_batch_of_one_producer_costs_only_its_name() -> None:
-    """Nothing says which entry came from it."""
+    """The journal does not say for each entry who sent it."""
     made = make_plan(
         SERVER, [like(key) for key in "abac"], range(4), clock_at(0), None, senders=[("ann", 1), ("ann", 3)]
     )
@@ -100,7 +100,7 @@ def test_a_batch_of_one_producer_costs_only_its_name() -> None:
 
 @pytest.mark.parametrize("entries", [Likes(["a", "b", "a", "c"]), [like(key) for key in "abac"]])
 def test_a_batch_of_several_producers_says_who_added_what(entries: Sequence[Entry]) -> None:
-    """The first producer added what the others did not, and pieces of one producer need not be together."""
+    """What no other producer added is the first one's. Entries of one producer need not be together."""
     senders = [("ann", 1), ("bob", 2), ("ann", 1)]
     made = make_plan(SERVER, entries, range(4), clock_at(0), None, senders=senders)
     (group,) = made.slots.values()
@@ -109,7 +109,7 @@ def test_a_batch_of_several_producers_says_who_added_what(entries: Sequence[Entr
 
 
 def test_the_log_of_a_sliding_window_says_who_sent_each_event() -> None:
-    """Of likes too, which it otherwise adds up."""
+    """The log also says it for plain likes, which are otherwise added up."""
     board, senders = forever(window=Sliding(HOUR)), [("ann", 1), ("bob", 2)]
     for entries in (Likes(["a", "a", "b"]), [like(key) for key in "aab"]):
         made = make_plan(board, entries, range(3), clock_at(0), None, senders=senders)
