@@ -113,7 +113,7 @@ def test_an_api_key_is_printed_once_and_works(commands: Commands) -> None:
 
 
 def test_secrets_and_digests_are_not_listed(commands: Commands) -> None:
-    """Neither the text nor the JSON contains them. Fingerprints are listed."""
+    """Neither text nor JSON has secrets or digests. Both have fingerprints."""
     first = commands.json("add", "shop")
     key = first["key"]
     commands.output_of("add", "other", "--board", "posts", "--rate", "1000")
@@ -207,7 +207,7 @@ def test_help_has_a_description_and_an_example(commands: Commands, command: str)
 
 
 def test_the_embedded_store_is_used_whether_it_runs_or_not(folder: Path) -> None:
-    """Before the first start, beside a server, and after it stopped. Only `add` creates a data directory."""
+    """Commands work before the first start, beside a server, and after it. Only `add` creates a data directory."""
     data = folder / "data"
     commands = Commands(fresh_settings("", data_dir=data))
     commands.environment["LIVE_DATA_DIR"] = str(data)

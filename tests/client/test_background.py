@@ -34,7 +34,7 @@ async def test_a_callback_that_waits_for_its_own_thread_is_an_error(valkey_url: 
 
 
 def test_work_that_begins_while_the_thread_ends_has_a_result() -> None:
-    """It is done or cancelled, or it is refused."""
+    """The work is done, cancelled or refused."""
     for _ in range(30):
         background = Background()
         background.start()
@@ -56,7 +56,7 @@ def test_work_that_begins_while_the_thread_ends_has_a_result() -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_an_interrupt_ends_a_watch(valkey_url: str) -> None:
-    """It is the only error, although the interrupted read still closes its connection."""
+    """The caller sees only the interrupt, although the interrupted read still closes its connection."""
     servers, stack = Background(), AsyncExitStack()
     servers.start()
     try:

@@ -133,7 +133,7 @@ def test_an_entry_that_is_not_a_table_is_refused(entry: str) -> None:
 
 @pytest.mark.parametrize("board_id", ["5", "[1]", '{ a = "b" }', "2026-01-01"])
 def test_an_id_of_another_type_is_refused(board_id: str) -> None:
-    """The other boards, including unions, are still checked."""
+    """The boards after it, including unions, are still checked."""
     text = f'[[board]]\nid = {board_id}\n[[board]]\nid = "u"\nunion = ["x", "y"]'
     assert "expected a text" in mistakes(text)[0]
 

@@ -168,7 +168,7 @@ _tables = st.dictionaries(
 @example(table={"id": "a", "score": [{"field": "f", "max": 1, "": 1}], "score[0]": 1})
 @example(table={"id": "a", "window": {"calendar": 5}, "window.calendar": {"": 5}})
 def test_no_table_stops_the_report(table: dict[str, Any]) -> None:
-    """Whatever a request holds, its mistakes are found, or there is a board."""
+    """For any request, either its mistakes are found, or there is a board."""
     for kind in (BoardChoice, RunningChoice):
         reading = read_choices(table, kind)
         assert reading.board is not None or reading.mistakes
@@ -179,6 +179,6 @@ def test_no_table_stops_the_report(table: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ['""', '"a.b"', '"a[0]"', '"votes.per_key"', '"\\u0084"'])
 @pytest.mark.parametrize("above", ["", "[board.votes]\n", "[board.window]\n", "[board.score]\n", "[[board.score]]\n"])
 def test_strange_names_are_reported(name: str, above: str) -> None:
-    """They may be at any depth of a boards file."""
+    """A strange name may be at any depth of a boards file."""
     with pytest.raises(SetupError, match="board 1"):
         parse_boards(f'[[board]]\nid = "a"\n{above}{name} = 1\n')

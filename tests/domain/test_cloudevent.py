@@ -81,7 +81,7 @@ def fates(body: DecodedBody) -> list[tuple[str, str]]:
 @settings(deadline=None)  # most of the time is the SDK's
 @given(attributes, data)
 def test_events_of_the_sdk_are_decoded_exactly(given_: Attributes, payload: Any) -> None:
-    """They are in structured or binary mode, with any data and any other attributes."""
+    """Events are in structured or binary mode, with any data and any other attributes."""
     event = CloudEvent(dict(given_), payload)
     structured, binary = to_structured_event(event), to_binary_event(event)
     assert decode_structured(structured.body) == DecodedBody([expected(given_)], [0], [])
@@ -285,7 +285,7 @@ def test_headers_that_are_not_utf_8_are_refused(header: bytes) -> None:
 
 
 def test_other_headers_are_ignored() -> None:
-    """Their names and their number do not matter."""
+    """Names and number of other headers do not matter."""
     others = [
         (b"content-type", b"text/plain"),
         (b"cf-ray", b"x"),

@@ -89,7 +89,7 @@ def as_line(text: str) -> bytes:
 @pytest.mark.slow
 @given(st.data(), st.lists(events, min_size=1, max_size=4))
 def test_valid_json_is_decoded_exactly(data: st.DataObject, many: list[Fields]) -> None:
-    """It may have any whitespace, order and escapes, alone, in an array or as NDJSON."""
+    """The JSON may have any whitespace, order and escapes, alone, in an array or as NDJSON."""
     texts = [data.draw(written(list(fields.items()))) for fields in many]
     expected = [event_of(fields) for fields in many]
 

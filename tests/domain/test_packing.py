@@ -58,7 +58,7 @@ def test_a_score_is_a_number_in_mixed_radix() -> None:
 @pytest.mark.slow
 @given(st.data())
 def test_packed_values_can_be_unpacked(data: st.DataObject) -> None:
-    """They are in the order of the fields. A double can hold the score."""
+    """The values are in the order of the fields. A double can hold the score."""
     packing = data.draw(packings())
     values = data.draw(values_for(packing))
     score = packing.pack(values)
@@ -171,6 +171,6 @@ def test_an_invalid_score_is_not_unpacked(score: int) -> None:
 
 
 def test_packings_are_values() -> None:
-    """They are equal and hash equally if their fields are equal, and can be read from a file."""
+    """Packings with equal fields are equal and hash equally. A file can define them."""
     assert msgspec.convert(msgspec.to_builtins(GAME), Packing) == GAME
     assert len({GAME, Packing((LEVELS, REVIVES, TIME)), Packing((REVIVES, LEVELS, TIME))}) == 2

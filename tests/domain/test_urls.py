@@ -77,7 +77,7 @@ def test_messages_show_no_user_information(url: str, expected: str) -> None:
     ],
 )
 def test_errors_of_drivers_are_scrubbed(text: str, expected: str) -> None:
-    """Neither the name nor the password is left, percent-encoded or not."""
+    """No error has the name or the password, percent-encoded or not."""
     assert scrubbed(text, "postgresql://alice:s3c%23ret@h/db") == expected
 
 

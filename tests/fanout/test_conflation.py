@@ -75,10 +75,7 @@ async def reached(viewers: list[Clocked], offset: int) -> None:
 
 @pytest.mark.slow
 async def test_a_viewer_receives_at_most_one_frame_per_interval(valkey_url: str) -> None:
-    """Its own interval, or the slower one that it asked for, however fast the board changes.
-
-    The last frame is the latest.
-    """
+    """The interval is the board's, or a slower one that the viewer asked for. The last frame is the latest."""
     async with (
         server(valkey_url, rolling_board(), conflation_interval=Duration(0.05)) as (url, client),
         watching(url, "?limit=5", "?limit=5&interval=200ms") as (quick, slow),
@@ -152,7 +149,7 @@ async def test_concurrent_viewers_share_a_read(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_quiet_board_is_not_read(valkey_url: str) -> None:
-    """It has viewers, but no changes."""
+    """The board has viewers, but no changes."""
     async with server(
         valkey_url, rolling_board(), rotation_interval=Duration(60), conflation_interval=Duration(0.01)
     ) as (url, client):

@@ -154,7 +154,7 @@ def test_records_come_before_lookups() -> None:
 
 
 async def test_viewers_of_a_member_share_frames(valkey_url: str) -> None:
-    """One frame for a member and number of neighbours, one read for all members. Unused lookups are forgotten."""
+    """Viewers of one member, with as many neighbours, share a frame. One read serves all members. Unused lookups go."""
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry(key, amount) for key, amount in zip("abcd", (9, 7, 5, 3), strict=True)])
         channel = hub.channels["posts"]

@@ -113,14 +113,14 @@ class Sink:
         return not self.waiting
 
     def abort(self) -> None:
-        """Not called here."""
+        """Do nothing: no test gets here."""
 
     def end(self, code: int) -> None:
         self.ended = code
 
 
 def sent(kind: str = "sync") -> tuple[float, float]:
-    """How many frames of a kind, and how many bytes, the metrics have."""
+    """Return how many frames of a kind, and how many bytes, the metrics have."""
     frames = REGISTRY.get_sample_value("live_frames_sent_total", {"type": kind})
     return frames or 0.0, REGISTRY.get_sample_value("live_bytes_sent_total") or 0.0
 
@@ -158,7 +158,7 @@ class Silent(Receiver):
 
 
 async def turns_during(work: Any) -> int:
-    """How many turns of the event loop other tasks get while work runs."""
+    """Return how many turns of the event loop other tasks get while work runs."""
     turns = 0
     task = asyncio.create_task(work)
     await asyncio.sleep(0)

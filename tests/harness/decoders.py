@@ -7,17 +7,17 @@ from live.domain.decoding import DecodedBody, finish
 
 
 def decode_json(body: bytes, max_events: int) -> DecodedBody:
-    """One JSON object, or an array."""
+    """Decode one JSON object, or an array."""
     return finish(decoding.decode_json(body, max_events))
 
 
 def decode_ndjson(body: bytes, max_events: int) -> DecodedBody:
-    """One JSON object per line."""
+    """Decode one JSON object per line."""
     return finish(decoding.decode_ndjson(body, max_events))
 
 
 def decode_structured(body: bytes) -> DecodedBody:
-    """One CloudEvent."""
+    """Decode one CloudEvent."""
     return finish(cloudevent.decode_structured(body))
 
 

@@ -28,7 +28,7 @@ class Model:
         self.times: list[float] = []
 
     def room(self, now: float) -> float:
-        """How many events are permitted at this time."""
+        """Return how many events are permitted at this time."""
         due = 0.0
         for time_ in self.times:
             due = max(due, time_) + 1 / self.rate

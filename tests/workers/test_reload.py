@@ -149,7 +149,7 @@ async def test_connections_that_close_at_once_are_noticed(valkey_url: str) -> No
 @pytest.mark.slow
 @pytest.mark.mutant
 async def test_files_of_dead_workers_are_noticed(valkey_url: str) -> None:
-    """Their number would grow with each reload."""
+    """In the mutant, each reload leaves more files behind."""
     with must_be_caught("files stay"), replaced(SharedMetrics, "fold", lambda *_: None):
         await reload_under_load(valkey_url, 1)
 

@@ -96,7 +96,7 @@ async def test_no_client_waits_for_a_worker_that_has_ended(valkey_url: str) -> N
 @pytest.mark.slow
 @pytest.mark.mutant
 async def test_a_socket_without_a_worker_is_noticed(valkey_url: str) -> None:
-    """Its clients would wait until the next worker is ready."""
+    """In the mutant, its clients wait until the next worker is ready."""
     right = Supervisor._assign
 
     def only_its_own(parent: Supervisor) -> None:
@@ -175,7 +175,7 @@ async def starts_rarely() -> None:
 
 @pytest.mark.slow
 async def test_a_worker_that_is_never_ready_starts_rarely() -> None:
-    """It would use all of the processor otherwise."""
+    """Otherwise its starts would use all of the processor."""
     await starts_rarely()
 
 
@@ -228,7 +228,7 @@ async def test_a_killed_parent_leaves_nothing(
 
 @pytest.mark.slow
 async def test_one_process_ignores_sighup(valkey_url: str, tmp_path: Path) -> None:
-    """It can't replace itself, and says so."""
+    """A server of one process can't replace itself, and says so."""
     server = ServerProcess(fresh_settings(valkey_url), tmp_path)
     server.start()
     try:

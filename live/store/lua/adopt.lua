@@ -62,14 +62,14 @@ held.entrants, held.hidden = call('HGETALL', entrants), call('HKEYS', hidden)
 
 local parent, lost, link = string.match(call('HGET', meta, 'parent') or '', '^(%S+) (%d+) (.*)$')
 held.parent, held.lost = parent or '', tonumber(lost or 0)
-if lacks then  -- nobody knows which entry is the one before
+if lacks then  -- nobody knows the id of the previous entry
   board.journal = '0-0 0 - 0 ' .. string.match(board.journal, '%d+$')
 elseif not board.journal then
   board.journal = (link or '0-0 0 - 0') .. ' 0'
 end
-local id = digits(board.offset) .. '-' .. digits(time[1] * 1000000 + time[2])  -- another one here has a later id
+local id = digits(board.offset) .. '-' .. digits(time[1] * 1000000 + time[2])  -- another entry at this offset has a later id
 append(board, id, 'adopt', '-', 0, cmsgpack.pack(held))
 call('HSET', meta, 'journal', board.journal)
-if board.left then call('HSET', meta, 'left', NONE_LEFT) end  -- the entry has only what has not left
+if board.left then call('HSET', meta, 'left', NONE_LEFT) end  -- the entry already leaves out what has left the window
 call('HDEL', meta, 'parent')
 return {'ok', id}

@@ -132,7 +132,10 @@ async def test_only_forms_of_this_session_and_page_do_anything(valkey_url: str) 
 
 
 async def test_a_session_ends_with_its_key_its_time_and_everywhere(valkey_url: str) -> None:
-    """It also ends after half an hour without use. What the page loads by itself is no use."""
+    """A session also ends after half an hour without use.
+
+    Requests that the page makes by itself do not count as use.
+    """
     settings = fresh_settings(valkey_url)
     key = await add_key(settings, "chief")
     producers_store, name = connect(valkey_url, settings), SystemKeys(settings.key_prefix).sessions

@@ -320,7 +320,7 @@ async def test_an_anonymous_admin_is_named_in_the_audit_log(valkey_url: str) -> 
 
 
 async def test_an_unused_board_is_deleted(any_store: str) -> None:
-    """Everything that it owns goes too. Listing and readiness are no use. Boards in use stay."""
+    """Everything that it owns goes too. Listing and readiness do not count as use. Boards in use stay."""
     async with servers(any_store) as (settings, (one, two)):
         await one.put(PATH, json={**KISS, "idle_ttl": "2s"})
         await one.put("/v1/boards/read", json={**KISS, "idle_ttl": "2s"})
