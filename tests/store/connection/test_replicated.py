@@ -325,6 +325,7 @@ QUIET: Mapping[str, set[str]] = {
     "store/registry/journals.py": {"DEL", "SET"},  # reports, and the end of a pause
     "store/registry/memory.py": {"LPUSH", "LTRIM"},  # looks at the memory of the store
     "store/registry/processes.py": {"HDEL"},  # a process ends
+    "store/registry/producers.py": {"HINCRBY", "HSET"},  # notes of the last use of API keys
 }
 
 
