@@ -234,7 +234,7 @@ async def several(url: str, count: int) -> AsyncIterator[list[Wire]]:
 async def test_a_stopping_server_ends_the_connection_after_the_answer(valkey_url: str) -> None:
     """Requests behind the waiting one are not answered."""
     async with AsyncExitStack() as stack:
-        async with served(valkey_url) as here:
+        async with served(valkey_url, shutdown_timeout=10) as here:
             wires = await stack.enter_async_context(several(here.url, 3))
             for wire in wires:
                 await wire.send(await wait(here) + HEALTH)
