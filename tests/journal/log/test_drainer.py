@@ -350,6 +350,7 @@ class Forgetful(Proxy):
         return None if b"\r\nsafe\r\n" in data else data
 
 
+@pytest.mark.one_server
 async def test_while_the_store_does_not_say_what_sql_has_the_outcome_is_unknown(
     valkey_url: str, tmp_path: Path
 ) -> None:
