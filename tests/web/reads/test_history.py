@@ -324,7 +324,7 @@ async def test_without_members_the_last_hour_of_the_first_is_returned(valkey_url
     """Each step equals the page of its time. The hour starts with the journal, and is read once for everyone."""
     async with journaling(valkey_url) as client:
         await like(client, *(f"m{number:02}" for number in range(12) for _ in range(number + 1)))
-        with patch.object(live.web.reads.history, "_MINUTE", 20), patch.object(live.web.reads.history, "_HOUR", 400):
+        with patch.object(live.web.reads.history, "_MINUTE", 50), patch.object(live.web.reads.history, "_HOUR", 1000):
             await asyncio.sleep(0.1)
             await like(client, *["m03"] * 30)
             await asyncio.sleep(0.1)
