@@ -11,7 +11,8 @@ import itertools
 import random
 import shutil
 import time
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -64,19 +65,27 @@ class Motion(msgspec.Struct, frozen=True):
     order_is_right: bool
 
 
+@asynccontextmanager
+async def _opened(board: Board, query: str) -> AsyncIterator[tuple[Browser, Page, CDPSession]]:
+    """Open a board in the whole Chromium, wait until it is live, and close the browser at the end."""
+    async with async_playwright() as playwright:
+        chromium = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_FLAGS)
+        page = await chromium.new_page(viewport={"width": 1280, "height": 900})
+        await page.goto(f"http://{board.server.address}/boards/posts?{query}")
+        await page.wait_for_selector("#connection[data-state=live]")
+        tools = await page.context.new_cdp_session(page)
+        await tools.send("Performance.enable")
+        yield chromium, page, tools
+        await chromium.close()
+
+
 async def measure(board: Board, rows: int, slowdown: int, seconds: float) -> Motion:
     """Watch the page while likes arrive.
 
     Raises:
         BenchError: the page does not go live.
     """
-    async with async_playwright() as playwright:
-        chromium = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_FLAGS)
-        page = await chromium.new_page(viewport={"width": 1280, "height": 900})
-        await page.goto(f"http://{board.server.address}/boards/posts?limit={rows}")
-        await page.wait_for_selector("#connection[data-state=live]")
-        tools = await page.context.new_cdp_session(page)
-        await tools.send("Performance.enable")
+    async with _opened(board, f"limit={rows}") as (chromium, page, tools):
         if slowdown > 1:
             await tools.send("Emulation.setCPUThrottlingRate", {"rate": slowdown})
         acknowledged: list[tuple[float, int]] = []
@@ -96,7 +105,6 @@ async def measure(board: Board, rows: int, slowdown: int, seconds: float) -> Mot
         await tools.send("HeapProfiler.collectGarbage")
         ended = await _metrics(tools)
         right = await _is_right(page, board, rows)
-        await chromium.close()
     behind = sorted(_behind(probe["totals"], acknowledged))
     if not behind:
         raise BenchError("the page showed nothing that was acknowledged")
@@ -132,13 +140,7 @@ async def watch_memory(board: Board, minutes: int) -> None:
     Raises:
         BenchError: the page does not go live.
     """
-    async with async_playwright() as playwright:
-        chromium = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_FLAGS)
-        page = await chromium.new_page(viewport={"width": 1280, "height": 900})
-        await page.goto(f"http://{board.server.address}/boards/posts?limit=100&key=post-000")
-        await page.wait_for_selector("#connection[data-state=live]")
-        tools = await page.context.new_cdp_session(page)
-        await tools.send("Performance.enable")
+    async with _opened(board, "limit=100&key=post-000") as (_, page, tools):
         liking = asyncio.create_task(_like(board, [], _FEW_LIKES))
         began = time.monotonic()
         for minute in range(minutes + 1):
@@ -158,7 +160,6 @@ async def watch_memory(board: Board, minutes: int) -> None:
         if liking.done():
             liking.result()  # it never ends by itself
         liking.cancel()
-        await chromium.close()
 
 
 async def _use(page: Page) -> None:

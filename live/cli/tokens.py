@@ -36,7 +36,7 @@ def sign(
 ) -> None:
     """Sign a viewer token with LIVE_TOKEN_SECRET, and print it with a link and a QR code.
 
-    Whoever has the token, or the link, may read the boards until it ends. The link goes to the first board.
+    Everybody who has the token or the link may read the boards until it ends. The link goes to the first board.
 
     Example: live tokens sign --board staff --for 8h
     """
