@@ -14,7 +14,7 @@ OF_VIEWERS := tests/ingest tests/fanout --ignore tests/ingest/test_bodies.py \
 	--ignore tests/fanout/test_replays.py --ignore tests/fanout/test_replay_refusals.py
 # Compiling all modules takes as long as the rest. Those that are imported are compiled then: before the tests by one
 # process, because the processes of the tests begin at the same time.
-QUICKLY := --quiet --disable-pip-version-check --no-compile
+INSTALL := sh tests/install-packages.sh $(VENV) --constraint constraints.txt
 PARALLEL := --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 # Tests start hundreds of processes, which are to find compiled modules.
@@ -95,22 +95,23 @@ clean:  ## remove everything that these targets made
 $(VENV)/bin/pip:
 	@MAKECMDGOALS="$(MAKECMDGOALS)" sh tests/install-system.sh venv $(PYTHON)
 	@$(PYTHON) -m venv $(VENV)
+	@$@ install --quiet --disable-pip-version-check --only-binary :all: --constraint constraints.txt uv || true
 
 $(VENV)/run: $(VENV)/bin/pip pyproject.toml constraints.txt
-	@echo "Installing what the board needs; this takes half a minute, once."
-	@$(RUN)/pip install $(QUICKLY) --constraint constraints.txt --editable '.[load]'
+	@echo "Installing what the board needs; this takes ten seconds or so, once."
+	@$(INSTALL) --editable '.[load]'
 	@touch $@
 
 $(VENV)/test: $(VENV)/bin/pip pyproject.toml constraints.txt tests/tools/requirements.txt tests/tools/package.json
-	@echo "Installing what the tests need, once; this takes a minute: Python packages into $(VENV), readers of the contracts"
-	@echo "and packages of Node.js into .tools, and with apt what is missing of Chromium, Redis, nginx, zsh, curl,"
-	@echo "fail2ban and PostgreSQL. The tests say at the end what they skipped, and why."
+	@echo "Installing what the tests need, once; this takes half a minute: Python packages into $(VENV), readers of"
+	@echo "the contracts and packages of Node.js into .tools, and with apt what is missing of Chromium, Redis, nginx, zsh,"
+	@echo "curl, fail2ban and PostgreSQL. The tests say at the end what they skipped, and why."
 	@sh tests/install-tools.sh $(PYTHON) & tools=$$!; \
-	$(RUN)/pip install $(QUICKLY) --constraint constraints.txt --editable '.[docs,load,test]' && \
+	$(INSTALL) --editable '.[docs,load,test]' && \
 	$(RUN)/pytest --collect-only --quiet >/dev/null && sh tests/install-system.sh test && wait $$tools
 	@touch $@ $(VENV)/run $(VENV)/docs
 
 $(VENV)/docs: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@echo "Installing what builds the documentation, once."
-	@$(RUN)/pip install $(QUICKLY) --constraint constraints.txt --editable '.[docs]'
+	@$(INSTALL) --editable '.[docs]'
 	@touch $@

@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 "$1" -m venv .tools/python
-.tools/python/bin/pip install --quiet --disable-pip-version-check --no-compile -r tests/tools/requirements.txt
+sh tests/install-packages.sh .tools/python -r tests/tools/requirements.txt
 cp tests/tools/package.json .tools/
 if ! command -v npm >/dev/null || ! npm install --prefix .tools --no-package-lock --ignore-scripts --no-audit --no-fund --silent; then
 	echo "Missing: npm (of Node.js 20 or later). Tests that need it will be skipped." >&2

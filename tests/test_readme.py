@@ -90,13 +90,10 @@ def checkout() -> Iterator[Path]:
 
 
 def environment(port: int) -> dict[str, str]:
-    """The environment of a new user: no active virtual environment, and only the port is set.
-
-    Packages are compiled when they run, because compiling all of them takes as long as the rest.
-    """
+    """The environment of a new user: no active virtual environment, and only the port is set."""
     left = {name: value for name, value in os.environ.items() if not name.startswith(("LIVE_", "VIRTUAL_ENV"))}
     path = os.pathsep.join(part for part in left["PATH"].split(os.pathsep) if not part.startswith(str(ROOT)))
-    return {**left, "PATH": path, "LIVE_PORT": str(port), "PIP_NO_COMPILE": "1"}
+    return {**left, "PATH": path, "LIVE_PORT": str(port)}
 
 
 class Terminal:
