@@ -23,7 +23,7 @@ from tests.harness.topologies import ClusterSet, SentinelSet, store_of
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - only as the parent of folders with random names
 _ENOUGH: Final = 4 << 30  # bytes
-# Files that take longest, waiting and working in turn; each runs in one worker.
+# The test files that take longest. Files that wait and files that compute alternate. Each file runs in one worker.
 LONGEST: Final = (
     "test_browser_axe.py", "test_fast.py", "test_failovers.py", "test_lost_failovers.py", "test_package.py",
     "test_viewers_mass.py", "test_properties.py", "test_sharded_notices.py", "test_readme.py",
@@ -47,12 +47,12 @@ def _keep_files_in_memory() -> None:
         return
     room = os.statvfs(_MEMORY)
     if not room.f_flag & os.ST_NOEXEC and room.f_bavail * room.f_frsize > _ENOUGH:
-        os.environ["TMPDIR"] = str(_MEMORY)  # for the processes of the tests too
+        os.environ["TMPDIR"] = str(_MEMORY)  # processes that the tests start inherit this
         tempfile.tempdir = None
 
 
-_keep_files_in_memory()  # before pytest chooses its folder
-# Thousands of clients are made, and reading the certificates of all authorities takes longer than starting a server.
+_keep_files_in_memory()  # pytest chooses its folder later
+# Tests make thousands of clients. Reading the certificates of all authorities takes longer than starting a server.
 default.create_ssl_context = cache(httpx.create_ssl_context)  # type: ignore[attr-defined]
 
 
@@ -76,7 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(1, 10**9) if config.option.effort > 1 else 0
     settings.load_profile("explore" if config.option.seed else "repeat")
-    gc.disable()  # until all tests are collected; it would take a quarter of that time
+    gc.disable()  # until all tests are collected; the collector would take a quarter of that time
     if config.option.seed and config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = config.option.seed
 
@@ -134,7 +134,7 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) * 6
 
 
-# A test may run on a busy machine: so no test asserts an absolute time.
+# A test may run on a busy machine, so examples have no deadline.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeat", settings.get_profile("explore"), derandomize=True)
 
@@ -144,7 +144,7 @@ def _leaks_show_in_their_file() -> Iterator[None]:
     """Collect garbage after each file, so that an unclosed socket fails a test of the same file."""
     yield
     gc.collect()
-    gc.freeze()  # what is left belongs to later tests too, and need not be searched again
+    gc.freeze()  # the objects that remain belong to later tests too, so later collections skip them
 
 
 @pytest.fixture

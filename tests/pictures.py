@@ -38,7 +38,7 @@ from tests.harness.waiting import eventually
 
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / "docs"
-QUALITY: Final = 82  # percent, as WebP
+QUALITY: Final = 82  # the quality of WebP, in percent
 BOARDS: Final = """
 [[board]]
 id = "posts"
@@ -62,9 +62,9 @@ source = ["new"]
 """
 HOUR: Final = 3600  # seconds
 MINUTE: Final = 60
-LEAST: Final = 7 * MINUTE  # that paces are measured over, and the time that the pictures take
-RATE: Final = 900  # likes in a minute, in all
-BEFORE: Final = 804  # … in the hour before
+LEAST: Final = 7 * MINUTE  # the least time for a pace, and the time that taking the pictures takes
+RATE: Final = 900  # likes per minute, of all members together
+BEFORE: Final = 804  # the same, in the hour before
 SURPRISES: Final = (("Winter swimming, day one", 6000), ("Soup for twenty", 3000))
 BEAT: Final = 0.5  # seconds between two likes while pictures are taken
 FONT: Final = """@font-face { font-family: Inter; src: url("/font-of-pictures"); font-weight: 100 900; }
@@ -225,7 +225,7 @@ async def take(chromium: Browser, url: str, picture: Picture) -> None:
     await page.add_style_tag(content=FONT)
     await page.wait_for_selector(f"{picture.selector}[data-state=live]", state="attached")
     counted = "() => document.getElementById('viewers')?.textContent !== '\\u2013'"
-    await page.wait_for_function(counted)  # the page itself is one of the viewers
+    await page.wait_for_function(counted)  # the page counts itself as a viewer
     if picture.path.startswith("/boards/posts") and "display" not in picture.path:
         await page.wait_for_function("() => /[▲▼]/.test(document.getElementById('rate-note').textContent)")
         await page.wait_for_selector("#tape path", state="attached")

@@ -209,7 +209,8 @@ async def test_a_restart_of_the_server_loses_nothing(own_store: Any, tmp_path: P
             await eventually(same, 30)
             async with httpx.AsyncClient(base_url=url) as client:
                 (record,) = (await client.get("/v1/boards/posts")).json()["records"]
-            assert len(acknowledged) <= record["score"] <= len(acknowledged) + 1  # one event may not have been answered
+            # One event may have counted without an answer.
+            assert len(acknowledged) <= record["score"] <= len(acknowledged) + 1
             assert acknowledged == list(range(len(acknowledged)))
             assert model.syncs + model.updates > 0
         finally:
@@ -324,14 +325,15 @@ async def test_the_page_is_live_below_a_path(valkey_url: str, tmp_path: Path) ->
         page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
         page.on("websocket", lambda socket: faults.extend([] if f"{ROOT}/v1/" in socket.url else [socket.url]))
         await page.goto(f"{url}{ROOT}/")
-        await page.wait_for_load_state("networkidle")  # leaving it would cancel what its cards ask for
+        await page.wait_for_load_state("networkidle")  # leaving the page would cancel the requests of its cards
         await page.click("a[href$='/boards/posts']")
         await until_live(page)
         await post(producer, {"key": "a", "amount": 3})
         await until_first(page, "a")
         assert await rows(page) == [("1", "a", "3")]
         await until_loaded(page)
-        answers = [await request.response() for request in asked]  # leaving the page would cancel those on their way
+        # Leaving the page would cancel requests without an answer.
+        answers = [await request.response() for request in asked]
         await page.click("header a")
         await page.wait_for_selector("text=Boards")
         assert page.url == f"{url}{ROOT}/"

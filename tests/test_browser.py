@@ -102,7 +102,7 @@ async def test_the_first_message_brings_only_changes(valkey_url: str) -> None:
         async def are_right() -> bool:
             return await rows(page) == expected
 
-        await eventually(are_right)  # those out of sight follow
+        await eventually(are_right)  # rows out of sight are updated later
         await page.add_init_script("window.WebSocket = class { close() {} };")
         await page.reload()
         await page.evaluate("new Promise(done => { scrollTo(0, 500); setTimeout(done, 300); })")

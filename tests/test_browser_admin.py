@@ -30,7 +30,7 @@ PAGES: Final = (
 )  # fmt: skip
 JUNE: Final = {"title": "June", "source": ["request"]}
 WIDTHS: Final = (360, 820, 1440)
-MOST: Final = 4096  # bytes of the script
+MOST: Final = 4096  # the most bytes that the script may have
 
 
 @asynccontextmanager
@@ -128,7 +128,8 @@ async def test_every_page_is_accessible_and_fits(valkey_url: str, tmp_path: Path
     async with opened(settings, key, bypass_csp=True) as (page, api):
         await post(api, {"key": "Ada"})
         await api.patch("/v1/boards/posts/records/Ada", json={"add": 3, "reason": "a long reason " * 20})
-        await api.put("/v1/items/Ada", json={"title": "A title"})  # pages have another style sheet then
+        # If a board has items, its page uses another style sheet.
+        await api.put("/v1/items/Ada", json={"title": "A title"})
         await page.add_init_script(AXE.read_text(encoding="utf-8"))
         await page.reload()
         assert await faults(page) == []

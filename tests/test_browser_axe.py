@@ -167,7 +167,7 @@ async def test_few_announcements_under_load(valkey_url: str) -> None:
         turn = 0
         while loop.time() < end:
             turn += 1
-            spell = int(loop.time() / 4)  # for so long, the same member leads
+            spell = int(loop.time() / 4)  # the same member leads for four seconds
             lead = {"key": "ab"[spell % 2], "amount": 10 ** (spell - int(end / 4) + 8)}
             await post(producer, lead, {"key": f"c{turn % 30}", "amount": turn})
             await asyncio.sleep(0.1)

@@ -42,7 +42,7 @@ votes = {per_key = 1}
 like_button = true
 """
 NAMES = ("Northern lights, no filter", "Twelve birds of the marsh", "Stones that ring", "The chess club at midnight")
-# The texts that are wider than their place: names, figures with their notes, scores and what stands below them.
+# The texts that are wider than their box: names, figures with notes, and scores with what stands below them.
 CUT = """() => [...document.querySelectorAll("main :is(th > bdi, dd, dd small, td.score)")]
     .filter((part) => part.checkVisibility() && part.scrollWidth > part.clientWidth)
     .map((part) => part.textContent)"""

@@ -56,7 +56,7 @@ REACT: Final = """<!doctype html><title>React</title><div id="root"></div>
   root.render(React.createElement(React.StrictMode, null, React.createElement(Two)));
   window.leave = () => root.unmount();
 </script>"""
-# React comes as CommonJS: this makes modules of it.
+# React is published as CommonJS. This turns it into modules.
 REACT_MODULE: Final = """
 const files = FILES;
 const made = {};

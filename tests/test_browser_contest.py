@@ -55,7 +55,7 @@ async def test_a_contest_runs_from_zero_votes_by_button_alone(valkey_url: str) -
         for page in pages:
             await page.goto(f"{url}/boards/pets")
             await until_live(page)
-            await until_loaded(page)  # otherwise the form is sent without script
+            await until_loaded(page)  # without its script, the page would send the form
             assert (await shown(page, "records"), await shown(page, "ballot")) == ([], ["Ada", "Bo", "Cy"])
             assert await page.inner_text("#ballot tr[data-key] .score") == "0 votes"
         button = pages[0].get_by_role("button", name="Vote for Bo")

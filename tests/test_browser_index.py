@@ -76,7 +76,8 @@ async def test_cards_tell_what_moves(valkey_url: str) -> None:
 
         await eventually(comes_first)
         await post(client, {"board": "other", "key": "b", "amount": 3})
-        html = (await client.get("/?lang=en")).text  # not the one that was drawn up to a second ago
+        # No page has been drawn for this address, so the server draws it now.
+        html = (await client.get("/?lang=en")).text
         moves = re.findall(r'data-move="([^"]*)" data-moved="([^"]*)"><bdi>(\w)', html)
         assert moves == [("▲1", "up 1", "b"), ("▼1", "down 1", "a")]
         assert re.findall(r'data-sum="(?:rate|viewers)">([^<]*)<', html) == ["10", "0", grouped(None), "0"]

@@ -107,7 +107,7 @@ async def test_a_refused_like_is_reported(valkey_url: str) -> None:
         page = await chromium.new_page()
         await page.goto(f"{url}/boards/posts")
         await until_loaded(page)
-        await page.get_by_role("button", name="Like Ada").click()  # the request for the cookie uses up the rate
+        await page.get_by_role("button", name="Like Ada").click()  # the request that sets the cookie uses up the rate
         await page.wait_for_selector("tr[data-key=Ada] .why", timeout=PATIENCE)
         for place in (".why", "#announcer"):
             assert "Try again in a minute" in (await page.text_content(place) or "")
@@ -168,7 +168,7 @@ async def refuse(status: int, code: str, route: Route) -> None:
 )
 ONE_AT_A_TIME = re.compile(
     r"(\w+) ?= ?\1\.catch\(\(\) ?=> ?\{ ?\}\)\.then\(\(\) ?=> ?(\w+\(\w+\))\)"
-)  # the server minifies it
+)  # the pattern fits the script as the server minifies it
 
 
 class Distance(Proxy):
@@ -182,7 +182,8 @@ class Distance(Proxy):
         self.passing = asyncio.Event()
 
     async def request(self, data: bytes) -> bytes | None:
-        self.likes += data.count(b"/likes HTTP/1.1\r\n")  # not those that follow a redirect
+        # Requests that follow a redirect have another path, and are not counted.
+        self.likes += data.count(b"/likes HTTP/1.1\r\n")
         if self.likes >= 2:
             self.enough.set()
         return data
@@ -224,12 +225,13 @@ async def double_click(visitor: BrowserContext, distance: Distance, board: Board
     button = page.locator("button[value=Ada]")
     await button.dblclick()
     await page.wait_for_function("() => document.querySelector('button[value=Ada]').ariaDisabled", timeout=PATIENCE)
-    await page.locator("button[value=Bo]").click()  # after that, nothing of the double click is under way
+    # This click is sent last, so the requests of the double click are over.
+    await page.locator("button[value=Bo]").click()
     await page.wait_for_function(
         "() => document.querySelector('button[value=Bo]').ariaDisabled || document.querySelector('.why')",
         timeout=PATIENCE,
     )
-    assert distance.likes == 2, "each click sends a request"  # one for each member
+    assert distance.likes == 2, "each click sends a request"  # the second click on Ada sends nothing
 
 
 @pytest.mark.parametrize("board", [BOARD, SONGS], ids=["likes", "votes"])

@@ -15,7 +15,7 @@ pytestmark = IN_BROWSER
 LIKES = [{"key": f"Member number {number}", "amount": 100 - number} for number in range(12)]
 SCHEMES: tuple[Any, ...] = ("light", "dark")
 LEAST = 4.5  # WCAG 2.2, 1.4.3
-# By path: what is read there. None of the addresses names a theme.
+# By path, the texts whose contrast is measured. None of the addresses chooses a theme.
 SURFACES = {
     "boards/posts": ("td.rank", "td.score", "th > bdi", "h1", ".sums b"),
     "boards/posts?display=wall": ("td.rank", "td.score", "th > bdi", "h1", ".sums b"),
@@ -39,14 +39,14 @@ SURFACES = {
     "docs": ("h1", "main p", ".contents-list a"),
     "nowhere": ("h1", "footer button"),
 }
-# Where the first texts of some kinds are.
+# Returns the box of the first text for each selector.
 BOXES = """(selectors) => selectors.map((selector) => {
     const range = document.createRange();
     range.selectNodeContents(document.querySelector(selector));
     const [{ left, top, width, height }] = range.getClientRects();
     return [left, top, width, height].map(Math.round);
 })"""
-# The contrast of a text is that of the commonest colour in its box, and of the colour that differs most from it.
+# Takes the commonest colour in a box as the background, and the colour that differs most from it as the text.
 CONTRASTS = """async ([picture, boxes]) => {
     const image = new Image();
     image.src = "data:image/png;base64," + picture;
@@ -68,7 +68,7 @@ CONTRASTS = """async ([picture, boxes]) => {
 }"""
 
 
-# Pages of boards show what is at their side with a style sheet that they load once they are live.
+# A board page styles what stands beside the ranking with a style sheet that it loads once it is live.
 STYLED = """() => {
     const style = document.getElementById("later-style");
     return !style || style.sheet !== null;
@@ -90,7 +90,8 @@ async def test_every_surface_can_be_read_in_every_system(valkey_url: str) -> Non
     boards = [rolling_board(), vote]
     async with board_in_browser(valkey_url, *LIKES, *votes, board=boards, reduced_motion="reduce") as (own, _):
         server, reader = own.url.removesuffix("boards/posts"), await own.context.new_page()
-        page, poor = await own.context.new_page(), {}  # without the check that no address fails
+        # A page of the context itself, because one of the addresses does not exist.
+        page, poor = await own.context.new_page(), {}
         await page.set_viewport_size({"width": 1280, "height": 1800})
         for path, selectors in SURFACES.items():
             await page.goto(server + path)

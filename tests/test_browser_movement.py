@@ -17,7 +17,7 @@ pytestmark = IN_BROWSER
 EVENTS = [{"key": key, "amount": amount} for key, amount in (("a", 40), ("b", 30), ("c", 20), ("d", 10))]
 LEAST_CONTRAST = 4.5
 
-# The contrast of each text of a row, by the formula of WCAG 2, once no colour changes any more.
+# Waits until colours stop changing. Returns the contrast of each text of a row, by the formula of WCAG 2.
 CONTRASTS = """async (row) => {
     await Promise.all(row.getAnimations({ subtree: true }).map((one) => one.finished));
     const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
@@ -76,7 +76,7 @@ async def test_a_row_that_rises_says_whom_it_passed(valkey_url: str, theme: str)
         assert await row.locator("td.score").text_content() == "35"
         contrasts = await row.evaluate(CONTRASTS)
         assert min(contrasts) >= LEAST_CONTRAST, contrasts
-        await post(producer, {"key": "c", "amount": 17})  # now the row falls
+        await post(producer, {"key": "c", "amount": 17})  # this makes the row fall
         await page.wait_for_selector("tr.risen[data-key=c]", timeout=PATIENCE)
         await page.wait_for_selector("tr[data-key=d]:not(.risen)", timeout=PATIENCE)
         assert await page.locator("tr[data-key=d] th[data-told]").count() == 0

@@ -71,7 +71,8 @@ async def page_with_past(store: str, **context: Any) -> AsyncIterator[tuple[Page
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         yield page, f"{url}/boards/posts", producer, then
-        assert [error for error in errors if "404" not in error] == []  # the journal is younger than a step back
+        # A step may lead to a time before the journal, and the page gets 404.
+        assert [error for error in errors if "404" not in error] == []
 
 
 @pytest.mark.parametrize(("language", "words"), [("en", "As of"), ("zh-Hans", "时的榜单")])
@@ -88,7 +89,8 @@ async def test_a_page_shows_a_board_at_a_time_without_script(valkey_url: str, la
         assert name is not None
         assert (bar["x"], bar["width"]) == pytest.approx((name["x"], name["width"]), abs=1)
         assert words in await page.inner_text("[role=note]")
-        assert await page.locator("nav.periods a").count() == 0  # the journal is younger, and the future unknown
+        # Every step would lead to a time before the journal or in the future.
+        assert await page.locator("nav.periods a").count() == 0
         await page.click("[role=note] a[rel=up]")
         assert await page.locator("#records tr").count() == 2
         assert "as_of" not in page.url
@@ -102,7 +104,8 @@ async def test_steps_lead_to_times_that_the_journal_has(valkey_url: str, monkeyp
     async with page_with_past(valkey_url) as (_, address, client, then):
         time = datetime.fromisoformat(then) + timedelta(seconds=1)
         at = time.isoformat().replace("+00:00", "Z")
-        await asyncio.sleep(max(0, (time - datetime.now(UTC)).total_seconds()) + 0.01)  # until it is the past
+        # Waits until this time has passed.
+        await asyncio.sleep(max(0, (time - datetime.now(UTC)).total_seconds()) + 0.01)
         page = (await client.get(f"{address}?as_of={at}")).text
         assert [words for words in ("1 hour earlier", "1 minute earlier", "1 hour later") if words in page] == [
             "1 minute earlier"
@@ -149,7 +152,7 @@ async def test_the_slider_shows_the_past_and_returns_to_live(valkey_url: str) ->
         await until_first(page, "c")
 
 
-# Reads what a page shows of a board: the sums, what can be seen of the present, and each row.
+# Reads what a page shows of a board: the sums, the visible parts that belong to the present, and each row.
 READ = """function read(root, isShown) {
     const text = node => node?.textContent.trim() ?? '';
     const part = name => root.querySelector('#' + name);
@@ -164,7 +167,7 @@ READ = """function read(root, isShown) {
             row.cells[2].dataset.gap ?? '', Number(row.querySelector('.bar rect').getAttribute('width')).toFixed(2)]),
     };
 }"""
-# Moves the slider to some parts of its way. Returns what the page shows, the page of that time, and the API's reply.
+# Moves the slider to several times. Returns what the page shows, the page of each time, and the API's reply.
 LOOK_BACK = (
     """async parts => {
     """
@@ -206,7 +209,7 @@ async def compare_times(store: str, count: int, change: Callable[[str], str] = s
 
         await page.route("**/board.js", changed)
         await page.add_init_script(
-            "const wait = setTimeout;"  # no rest of the slider
+            "const wait = setTimeout;"  # the script does not wait for the slider to rest
             "window.setTimeout = (work, pause, ...given) => wait(work, pause === 150 ? 0 : pause, ...given);"
         )
         for _ in range(60):
@@ -369,7 +372,7 @@ async def test_a_replay_plays_and_becomes_live(valkey_url: str) -> None:
         await asyncio.sleep(1.5)
         await post(producer, {"key": "a", "amount": 50})
         await until_first(page, "a")
-        await asyncio.sleep(5)  # so that it is the past
+        await asyncio.sleep(5)  # waits until the events lie in the past
         await page.goto(f"{address}?lang=en#past={begin}")
         await page.wait_for_selector("#past-banner:not([hidden])", timeout=PATIENCE)
         await until_first(page, "b")

@@ -26,10 +26,10 @@ pytestmark = IN_BROWSER
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
-OLDEST = 20 * MINUTE  # of the baseline, which is of this hour
-LEAST = 5 * MINUTE  # that a pace is measured over
+OLDEST = 20 * MINUTE  # the greatest age of the baseline, which must lie in the current hour
+LEAST = 5 * MINUTE  # the least age for which the page shows paces
 THEN = {f"m{number:02}": 1000 - 20 * number for number in range(12)}
-GAINS = {"m00": 100, "m03": 330, "m11": 300}  # since then; so m03 is first, and m11 third
+GAINS = {"m00": 100, "m03": 330, "m11": 300}  # the gains since `THEN`: they make m03 first and m11 third
 
 
 async def put_baseline(store: str, settings: Settings) -> int:
@@ -106,7 +106,7 @@ async def test_the_server_and_the_script_tell_alike(valkey_url: str) -> None:
         for name in ("ticks", "bars", "gaps", "fight", "ranked"):
             assert scripted[name] == drawn[name], name
         if age >= LEAST:
-            # They divide by the time since the baseline, which goes on between the two pages.
+            # Both pages divide by the time since the baseline, and the second one is read later.
             paces = [[int("".join(filter(str.isdigit, pace))) for pace in each["paces"]] for each in (scripted, drawn)]
             assert paces[0] == pytest.approx(paces[1], rel=0.1)
 
@@ -126,7 +126,8 @@ async def test_the_rail_tells_what_happened(valkey_url: str) -> None:
         await page.locator(".card summary").click()
         assert not await page.locator("#happened").is_visible()
         await page.goto(page.url.replace("/boards/", "/overlay/"))
-        for amount, move in ((1, "▲5"), (9000, "▲2")):  # as the server draws it, and then the script
+        # The server draws the first change, and the script the second one.
+        for amount, move in ((1, "▲5"), (9000, "▲2")):
             await post(producer, {"key": "m02", "amount": amount})
             arrow = "getComputedStyle(document.querySelector('#records td.rank'), '::after').content"
             await page.wait_for_function(f"move => {arrow}.includes(move)", arg=move, timeout=PATIENCE)

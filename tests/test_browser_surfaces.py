@@ -15,7 +15,7 @@ from tests.harness.store import StoreProcess
 pytestmark = IN_BROWSER
 
 LIKES = [{"key": f"Member number {number}", "amount": 100 - number} for number in range(20)]
-# The pixels of a picture that are not transparent and lie outside of a box, and how many do; and the alpha inside.
+# Counts transparent and visible pixels outside of a box, and finds the alpha inside.
 ALPHA = """async ([picture, box]) => {
     const image = new Image();
     image.src = "data:image/png;base64," + picture;
@@ -106,7 +106,7 @@ ON_WALL: list[dict[str, Any]] = [
     *({"board": "week", "key": f"Member number {n}", "amount": 1000 * n} for n in range(12)),
 ]
 FORMATS = ((1920, 1080), (1080, 1920), (1024, 768), (2560, 1080))
-# What is wrong with the rows on a screen: cells that are cut, names of which little is seen, rows outside of it.
+# Lists faults of the rows on a screen: cells that are cut, names that are almost hidden, rows beyond the edge.
 CUT = """() => [...document.querySelectorAll("[data-board] tbody tr")].flatMap((row) => {
     const name = row.querySelector("bdi"), text = parseFloat(getComputedStyle(name).fontSize);
     const within = row.closest("[data-board]").getBoundingClientRect(), box = row.getBoundingClientRect();
@@ -206,7 +206,8 @@ async def test_an_overlay_is_transparent_outside_of_its_rows(valkey_url: str) ->
             assert found["visible"] == 0
         assert sizes[1.5] == pytest.approx([1.5 * size for size in sizes[1]], rel=0.02)
         assert await page.locator("#records tr").count() == 5
-        await page.wait_for_function(NOTHING_TO_CLICK, timeout=PATIENCE)  # while it connects, it may offer a retry
+        # While the page connects, it may show a button to retry.
+        await page.wait_for_function(NOTHING_TO_CLICK, timeout=PATIENCE)
         await post(producer, {"key": "new", "amount": 1000})
         await until_first(page, "new")
 

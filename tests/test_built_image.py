@@ -17,7 +17,7 @@ from tests.test_image import UID
 
 IMAGE: Final = os.environ.get("TEST_IMAGE")
 VOLUME: Final = "var/lib/live"
-# As a container engine starts it: the volume and /tmp can be written, nothing else, and nobody gets more rights.
+# Starts a program like a container engine: it can write only to the volume and /tmp, and can't gain rights.
 START: Final = """
 mount --bind "$1" "$1"
 mount --bind "$2" "$1/var/lib/live"
@@ -80,7 +80,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
         assert about["Cmd"] == ["live", "serve"]
         assert about["Healthcheck"]
         volume = tmp_path_factory.mktemp("volume")
-        # A new volume gets what the image has at its place, and its owner.
+        # An engine copies the folder of the image, with its owner and mode, to a new volume.
         assert list((root / VOLUME).iterdir()) == []
         assert (root / VOLUME).stat().st_mode & 0o777 == 0o700
         assert ((root / VOLUME).stat().st_uid, (root / VOLUME).stat().st_gid) == (UID, UID)

@@ -45,7 +45,7 @@ async def test_an_empty_board_begins_with_a_day_of_likes(valkey_url: str) -> Non
         round(datetime.fromisoformat(slot["start"]).timestamp() * 1000) + 1_800_000: value
         for slot, value in zip(slots, scores, strict=True)
     }
-    past = sorted(sent.keys() & counted.keys())[:-1]  # the last one may be the hour of later likes
+    past = sorted(sent.keys() & counted.keys())[:-1]  # later likes may have come in the last hour
     assert len(past) >= 22
     assert {at: sent[at] for at in past} == {at: counted[at] for at in past}
 
@@ -75,7 +75,8 @@ async def test_boards_of_several_kinds_are_fed(valkey_url: str, monkeypatch: pyt
 
         async def summed() -> bool:
             posts, photos, both = [(await board(name))["total_score"] for name in ("posts", "photos", "everything")]
-            return bool(abs(posts + photos - both) < 50 < posts)  # they are read one after another
+            # The boards are read one after another, and events arrive meanwhile.
+            return bool(abs(posts + photos - both) < 50 < posts)
 
         await eventually(summed, 30)
 

@@ -64,7 +64,7 @@ def test_a_composition_sets_only_what_exists(name: str) -> None:
     assert set(board["environment"]) <= SETTINGS
     filled = {key: re.sub(r"\$\{\w+:-(.*?)\}", r"\1", str(value)) for key, value in board["environment"].items()}
     settings = load_settings(filled)
-    connect(settings.store, settings)  # which parses the URL, and connects later
+    connect(settings.store, settings)  # this parses the URL without connecting
     named = set(re.findall(r"(?:store|sentinel)-?\d?(?=[,:/]|$)", settings.store.partition("://")[2]))
     assert named
     assert named <= set(composition(name)["services"])
@@ -92,7 +92,7 @@ def test_a_store_starts_with_the_configuration_of_a_composition(name: str, tmp_p
     assert PROMISED.items() <= options.items()
     (tmp_path / "store.conf").write_text(text, encoding="utf-8")
     port = ["--port", "0"]
-    if "cluster-enabled" in options:  # its default port for the other servers may be too high, or taken
+    if "cluster-enabled" in options:  # the default port of the cluster bus may be taken, or above 65535
         port = ["--port", str(free_port()), "--cluster-port", str(free_port())]
     store = StoreProcess(get_binary_path(), tmp_path)
     store._command = [store.binary, str(tmp_path / "store.conf"), "--unixsocket", str(store.path), *port]

@@ -65,7 +65,7 @@ def test_a_close_code_determines_whether_to_reconnect(code: int) -> None:
     assert 3000 <= code <= 3999
     assert close.reconnect == (code < 3500)
     assert close.reason
-    assert len(close.reason.encode()) <= 123  # the limit of a close frame
+    assert len(close.reason.encode()) <= 123  # the limit for the reason in a close frame
 
 
 def test_a_problem_shows_its_code_and_detail() -> None:

@@ -101,7 +101,7 @@ CAPPED: dict[str, Any] = {"window": "forever", "operator": "best", "cap": 2}
 VOTES: dict[str, Any] = {"window": "forever", "operator": "incr", "votes": {"per_key": 1, "per_actor": 2}}
 SUMS: dict[str, Any] = {"window": "forever", "operator": "incr", "votes": None}
 HOURS: dict[str, Any] = {"window": "hours", "operator": "incr", "clock": "server", "votes": None}
-FOCUS: dict[str, dict[str, Any]] = {  # bugs that show only on some boards draw only these
+FOCUS: dict[str, dict[str, Any]] = {  # these bugs show only on boards with these choices, so only such boards are drawn
     "the log keeps expired events": {"window": "sliding"},
     "an event expires too early": {"window": "sliding"},
     "the slot of events that canceled out is not listed": {"window": "sliding"},
@@ -128,7 +128,7 @@ FOCUS: dict[str, dict[str, Any]] = {  # bugs that show only on some boards draw 
     "a hidden level stays": {**SUMS, "ranks": "dense"},
     "the first value of a hidden record has no place": {"window": "forever", "operator": "set", "ties": "first"},
 }
-REBUILT = {"a member without a tag is hidden unnoticed"}  # mutants that only a rebuild shows
+REBUILT = {"a member without a tag is hidden unnoticed"}  # only a rebuild shows these mutants
 
 
 @pytest.mark.slow

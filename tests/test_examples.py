@@ -26,7 +26,7 @@ from tests.test_browser_client import MODULES, site
 
 ROOT: Final = Path(__file__).parents[1]
 EXAMPLES: Final = ROOT / "docs" / "examples"
-ADDRESS: Final = "http://127.0.0.1:8000"  # of the boards, as the examples have it
+ADDRESS: Final = "http://127.0.0.1:8000"  # the address of the server in the examples
 ESBUILD: Final = MODULES / ".bin" / "esbuild"
 NODE: Final = shutil.which("node")
 

@@ -47,7 +47,7 @@ from tests.harness.waiting import eventually
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
-BOARDS = [f"board{number}" for number in range(6)]  # on all servers of a Cluster
+BOARDS = [f"board{number}" for number in range(6)]  # so many that each server of a Cluster holds some
 VALKEY = str(get_binary_path())
 BINARIES = [pytest.param(VALKEY, id="valkey"), pytest.param(REDIS_SERVER, id="redis")]
 KINDS = [pytest.param(VALKEY, id="valkey"), pytest.param(REDIS_SERVER, id="redis over TLS")]
@@ -64,7 +64,7 @@ class Load:
         self.ledgers = [Ledger(self.client, rolling_board(board=name), self.settings) for name in BOARDS]
         self.acknowledged = dict.fromkeys(BOARDS, 0)
         self.refused: list[str] = []
-        self.longest = 0.0  # seconds between two acknowledged events of a board
+        self.longest = 0.0  # the longest time between two acknowledged events of a board, in seconds
         self.ended = False
 
     async def write(self, ledger: Ledger) -> None:
@@ -152,7 +152,7 @@ async def changes_roles(binary: str, folder: Path, times: int, deadline: float =
     cluster = ClusterSet(binary, folder, replicas=replicas_of(times, least=1))
     async with running(cluster), load(cluster.url, folder, deadline) as events:
         for number in range(times):
-            await change_roles(cluster, number // 2 % 3)  # there and back
+            await change_roles(cluster, number // 2 % 3)  # two times on each server: there and back
             await events.more()
 
 
@@ -256,16 +256,17 @@ async def test_a_killed_primary_with_sentinels_loses_nothing(binary: str, tmp_pa
 
 async def fails_over_to_a_replica_that_is_behind(binary: str, folder: Path, times: int, **changes: Any) -> None:
     """The replicas are cut off for a second under events, and then the primary is killed."""
-    servers = SentinelSet(binary, folder, patience=2000)  # or a busy machine fails over once more by itself
+    # With less patience, the Sentinels of a busy machine fail over once more.
+    servers = SentinelSet(binary, folder, patience=2000)
     async with running(servers), load(servers.url, folder, **changes) as events:
         for _ in range(times):
             for server in servers.servers:
                 if not server.runs:
                     await asyncio.to_thread(server.start)
-            await asyncio.to_thread(servers.settle)  # the Sentinels take their time
+            await asyncio.to_thread(servers.settle)  # the Sentinels need time to notice the replicas
             primary = servers.primary
             await asyncio.to_thread(servers.sever)
-            await asyncio.sleep(1)  # events go on
+            await asyncio.sleep(1)  # the primary accepts events meanwhile
             await asyncio.to_thread(servers.fail_over)
             await events.more()
             assert servers.primary is not primary
@@ -355,7 +356,7 @@ async def moves_slots(binary: str, move: Move, folder: Path, times: int = 1, dea
 
                 async def is_settled(
                     owner: Server = here, slot: int = slot
-                ) -> bool:  # the servers tell each other within a second
+                ) -> bool:  # the servers tell each other about a move within a second
                     return slot in slots_of(owner)
 
                 await eventually(is_settled)
@@ -392,7 +393,8 @@ async def test_a_fence_in_a_slot_that_has_moved_is_detected(tmp_path: Path) -> N
 @pytest.mark.parametrize("kind", [SentinelSet, ClusterSet])
 async def test_viewers_follow_through_a_failover(kind: type[SentinelSet | ClusterSet], tmp_path: Path) -> None:
     """A server posts no error while a primary is killed, and every viewer ends with what was counted."""
-    more: dict[str, Any] = {"replicas": 2} if kind is ClusterSet else {}  # one is left when another takes over
+    # One replica is left after the other one has become the primary.
+    more: dict[str, Any] = {"replicas": 2} if kind is ClusterSet else {}
     servers = kind(VALKEY, tmp_path / "store", **more)
     await asyncio.to_thread(servers.start)
     settings = fresh_settings(servers.url, data_dir=tmp_path / "data", write_deadline=Duration(30))

@@ -157,7 +157,7 @@ async def test_servers_rotate_under_load(rotating: tuple[list[ServerProcess], An
     producing = [asyncio.create_task(likes(servers[seed % 2].url, acknowledged, stop, seed)) for seed in range(8)]
     checks = 0
     end = asyncio.get_running_loop().time() + 6
-    while checks <= 20 or asyncio.get_running_loop().time() < end:  # a busy machine checks more slowly
+    while checks <= 20 or asyncio.get_running_loop().time() < end:  # on a busy machine, each check takes longer
         assert await drifted(client, keys) == []
         checks += 1
         await asyncio.sleep(0.01)
@@ -168,7 +168,7 @@ async def test_servers_rotate_under_load(rotating: tuple[list[ServerProcess], An
         return int(await client.zcard(keys.ranking)) == 0
 
     assert acknowledged.total() > 100
-    await eventually(empty)  # expired slots are subtracted although nobody posts
+    await eventually(empty)  # the servers subtract expired slots without new events
     assert await drifted(client, keys) == []
     for server in servers:
         assert server.stop() == 0
@@ -254,7 +254,7 @@ async def test_an_unavailable_store_is_answered_with_503(own_store: StoreProcess
             )  # fmt: skip
             assert [answer.status_code for answer in answers] == [503, 503, 503, 503, 200]
             assert all(int(answer.headers["Retry-After"]) >= 1 for answer in answers[:4])
-            assert answers[0].json()["code"] == "outcome_unknown"  # the store may still execute it
+            assert answers[0].json()["code"] == "outcome_unknown"  # the store may still execute the command
             assert (await client.get("/healthz")).status_code == 200
 
         async def counts() -> bool:
@@ -313,7 +313,7 @@ async def count_through_lost_answers(store: StoreProcess, folder: Path, scripts:
         ledger = Ledger(client, rolling_board(), settings, scripts)
         ledger.state.epoch, ledger.state.clock = opened.state.epoch, opened.state.clock
         ledger.state.buckets = opened.state.buckets
-        await ready.script_load(scripts.add.source)  # so that one call is one command
+        await ready.script_load(scripts.add.source)  # the store knows the script, so one call is one command
         await ledger.writer.add([make_entry("a", 1, None)])
         assert swallowed == [3]
         await client.aclose()
@@ -348,10 +348,11 @@ async def test_a_frozen_store_that_resumes_counts_no_batch_twice(own_store: Stor
         await led.writer.add([make_entry("a", 1, None)])
         with own_store.frozen():
             adding = asyncio.create_task(led.writer.add([make_entry("a", 1, None)]))
-            await asyncio.sleep(0.5)  # several attempts wait in the store's sockets
+            await asyncio.sleep(0.5)  # the store's sockets now hold several attempts
             assert not adding.done()
         await adding
-        later = await led.writer.add([make_entry("b", 1, None)])  # after the abandoned attempts
+        # The store executes this event after the abandoned attempts.
+        later = await led.writer.add([make_entry("b", 1, None)])
 
         page = await led.reader.read(2)
         assert [(record.member, record.score) for record in page.records] == [("a", 2), ("b", 1)]

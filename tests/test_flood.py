@@ -23,7 +23,7 @@ from tests.harness.store import StoreProcess
 pytestmark = pytest.mark.fault
 
 RATE, BURST, SECONDS, POSTS = 200, 400, 2.0, 300
-NOISE: Final = 0.015  # seconds; p99 varies this much on a shared machine with two cores
+NOISE: Final = 0.015  # seconds by which p99 varies on a shared machine with two cores
 
 
 def make_key(settings: Settings, producer: str, *options: str) -> str:

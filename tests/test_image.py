@@ -152,7 +152,7 @@ def test_it_runs_unprivileged_on_a_read_only_system() -> None:
             assert server.wait(DEADLINE) == 0, (folder / "log").read_text()
 
 
-# The Python may be in a private folder, so it is mounted in an accessible one.
+# The interpreter may be in a private folder, so that folder is mounted at an accessible place.
 CONFINED: Final = """
 mount --bind "$2" "$1/python"
 for part in data tmp; do mount --bind "$1/$part" "$1/$part"; done

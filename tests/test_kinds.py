@@ -161,7 +161,8 @@ async def test_top_3_by_best_value_keeps_ties_by_rule(valkey_url: str, order: st
             dropped = next(key for key in "abcd" if key not in kept)
             assert await boards.problem(f"/v1/boards/top/records/{dropped}") == (404, "record_not_found")
 
-            await boards.accept({"key": dropped, "amount": 9 * way})  # it returns without its old metadata
+            # The member returns to the board without its old metadata.
+            await boards.accept({"key": dropped, "amount": 9 * way})
             page = await boards.page("top")
             assert [bool(record.metadata) for record in page.records] == [False, True, True]
             await boards.accept({"key": dropped, "amount": 8 * way, "metadata": {"of": "worse"}})
@@ -212,7 +213,7 @@ async def test_a_voting_contest(valkey_url: str) -> None:
         assert await vote("eager", "again") == "quota_exceeded"
         assert await boards.refused({"key": "c1"}) == ["actor_required"]
 
-        for number, key in enumerate(["x", "y", "y", "z", "z", "x"]):  # z has two votes before x
+        for number, key in enumerate(["x", "y", "y", "z", "z", "x"]):  # z gets its second vote before x does
             assert await vote(f"v{number}", key) == "counted"
         top = await boards.shown("contest")
         assert top[: 3 if dict(top).get("c7") != 2 else 4][-3:] == [("y", 2), ("z", 2), ("x", 2)]

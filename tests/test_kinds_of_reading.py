@@ -226,7 +226,8 @@ PLACES = '[[board]]\nid = "week"\nties = "key"\n[[board]]\nid = "ever"\nwindow =
 @pytest.mark.slow
 async def test_the_place_of_a_member(valkey_url: str) -> None:
     """Neighbours, several members at once, percentile, one member on several boards, a page around a score."""
-    scores = {f"k{number:03}": 1000 - 10 * (number // 2) for number in range(100)}  # pairs that tie
+    # Every two members have the same score.
+    scores = {f"k{number:03}": 1000 - 10 * (number // 2) for number in range(100)}
     rows = ranking(scores.items())
     async with stage(valkey_url, PLACES) as boards:
         await boards.accept(*({"key": key, "amount": score} for key, score in scores.items()))

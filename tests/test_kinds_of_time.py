@@ -75,11 +75,11 @@ def names_before(board: str, now: datetime) -> Iterator[str]:
 
 
 STOPS = [
-    "2020-10-25T23:59",  # the day with two hours from 2 to 3
-    "2020-12-31T12:00",  # a week of 2020 that ends in 2021
-    "2021-01-03T23:00",  # its last day if weeks begin on Monday; the next week if they begin on Sunday
+    "2020-10-25T23:59",  # on this day, the hour after 2:00 comes twice
+    "2020-12-31T12:00",  # a week that begins in 2020 and ends in 2021
+    "2021-01-03T23:00",  # the last day of that week, or the first of the next one if weeks begin on Sunday
     "2021-01-04T00:00",
-    "2021-03-28T23:59",  # the day without the hour from 2 to 3
+    "2021-03-28T23:59",  # on this day, the hour after 2:00 is skipped
     "2021-04-01T05:00",
 ]
 
@@ -175,7 +175,7 @@ COMPOSED = {"days": "day", "threes": "day", "sevens": "day", "months": "month", 
 
 def composed() -> str:
     """Daily boards, and boards made of days."""
-    late = ', grace = "1h"'  # the same grace for all
+    late = ', grace = "1h"'  # all these boards have the same grace
     more = {"days": f"{late}, keep = 400", "threes": ", last = 3", "sevens": ", last = 7"}
     text = ""
     for board, unit in COMPOSED.items():

@@ -64,7 +64,7 @@ VALKEY_SENTINEL, REDIS_SENTINEL, VALKEY_CLUSTER, REDIS_CLUSTER = ALL = [
     for kind, mark in ((with_sentinels, pytest.mark.sentinel), (on_a_cluster, pytest.mark.cluster))
     for name, binary in (("valkey", VALKEY), ("redis", REDIS_SERVER))
 ]
-DEFAULT: Make = partial(with_sentinels, VALKEY)  # of the mutants
+DEFAULT: Make = partial(with_sentinels, VALKEY)  # the stores of the tests with mutants
 
 
 class Machine:
@@ -309,7 +309,7 @@ async def goes_on_without_sql(folder: Path, make: Make = DEFAULT) -> None:
             assert one.lost == {"b"}
             await other.count("a", 1)
 
-            async def follows() -> bool:  # it may read the former primary for a moment
+            async def follows() -> bool:  # the server may still read the former primary for a moment
                 return await patient.score("a") == 2
 
             await eventually(follows)
@@ -371,7 +371,7 @@ async def sends_again(folder: Path, make: Make = DEFAULT) -> None:
             await post(client, {"key": "last", "board": "a", "id": "7"})
             assert await other.score("a") == 8
             await asyncio.to_thread(servers.fail_over)
-            writer._sequence -= 1  # as after a lost reply, when nobody knows whether the batch was counted
+            writer._sequence -= 1  # after a lost reply, the writer would use the number of the batch again
             other.client.high_water.offsets.forget()
             await other.count("a", 1)
             assert await other.score("a") == 8
@@ -445,14 +445,15 @@ async def is_sent_again_after_an_end(folder: Path, make: Make = DEFAULT, plan: A
                 await asyncio.to_thread(servers.fail_over)
                 await asyncio.wait_for(began.wait(), 60)
         assert 1 < int(servers.primary.ask("ZSCORE", state.keys.table().ranking, "a")) < 8
-        servers.primary.ask("DEL", SystemKeys(settings.key_prefix).journal_health)  # as ten seconds later
+        # This entry expires after ten seconds.
+        servers.primary.ask("DEL", SystemKeys(settings.key_prefix).journal_health)
         await other.waits("a", "waits until what a failover lost was sent again")
         with replaced(resending, "_planned_again", plan):
             async with serving(settings, *boards) as client:
                 assert await other.score("a") == 8
                 await until_ready(client)
                 await other.client.delete(SystemKeys(settings.key_prefix).pause)
-                assert (await in_short(client))["duplicate"] == 1  # its slot has left the window
+                assert (await in_short(client))["duplicate"] == 1  # the slot of the event has left the window
                 await post(client, {"key": "a", "board": "a"})
                 assert await other.score("a") == 9
                 assert await drifted(other.client, state.keys) == []

@@ -32,7 +32,8 @@ VALKEY = str(get_binary_path())
 PARTS = ("part3", "part1", "part0")  # on the first, the second and the third server
 TOTAL = Board(id="total", title="total", window=Rolling(86_400, 3600), union=dict.fromkeys(PARTS, 1))
 BOARDS = [rolling_board(board=name) for name in PARTS]
-SYSTEM = {0: "boards, items and readiness", 1: "producers and processes", 2: "journals"}  # by server
+# By server, the data that is lost with it.
+SYSTEM = {0: "boards, items and readiness", 1: "producers and processes", 2: "journals"}
 
 
 def shard_of(board: str) -> int:
@@ -114,7 +115,7 @@ async def starts_without_a_shard(folder: Path, lost: int) -> None:
     )
     boards = Boards(BOARDS)
     try:
-        await check_store(settings, boards)  # an earlier server has created the boards
+        await check_store(settings, boards)  # creates the boards, like an earlier start of the server
         cluster.servers[lost].kill()
         try:
             await check_store(settings, boards)

@@ -24,7 +24,7 @@ from tests.harness.settings import fresh_settings
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT: Final = Path(__file__).parent.parent
-# In the order in which you would follow them: after `api-keys` nobody may post without an API key.
+# In the order of a reader who follows them: after `api-keys`, nobody may post without an API key.
 PAGES: Final = ("README", "docs/quickstart", "docs/runtime-boards", "docs/api-keys", "docs/operations")
 BLOCKS: Final = [
     block
@@ -33,8 +33,8 @@ BLOCKS: Final = [
 ]
 DEADLINE: Final = 60
 STARTED: Final = "Live Board is at http://"
-# Shells that ignore the user's configuration and take lines as if they were pasted. In zsh, a pasted `#` does not begin
-# a comment, and a `?` without quotes looks for files.
+# The shells ignore the user's configuration, and read lines like pasted ones. In zsh, a pasted `#` does not begin a
+# comment, and a `?` without quotes is a pattern for file names.
 SHELLS: Final = {"bash": ["bash", "--norc", "--noprofile", "-i"], "zsh": ["zsh", "-f", "-i"]}
 WRONG: Final = ("command not found", "no matches found", "No such file", "parse error", "syntax error", '"code":"')
 
@@ -77,7 +77,7 @@ def checkout() -> Iterator[Path]:
         for path in filter(None, names.decode().split("\0")):
             (Path(name) / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / path, Path(name) / path)
-        done = subprocess.run(  # the first part of `make run`, before it starts the server
+        done = subprocess.run(  # the part of `make run` before the server starts
             ["make", ".venv/run"],  # noqa: S607
             cwd=name,
             env=environment(0),

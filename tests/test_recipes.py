@@ -32,7 +32,7 @@ DEADLINE: Final = 60
 SHELL: Final = ["bash", "--norc", "--noprofile"]
 MARK: Final = "-- the block has ended --"
 MODULES: Final = ROOT / ".tools" / "node_modules"
-# The pages of Nakama's list, in the form that its REST API documents. No Nakama runs here.
+# Answers in the form that the REST API of Nakama documents for its lists. No Nakama runs in this test.
 NAKAMA: Final = {
     "": '{"records":[{"leaderboard_id":"weekly","owner_id":"4c2ae592","username":"ann","score":"77","num_score":3,'
     '"metadata":"{}","rank":"1"}],"next_cursor":"Q0FF"}',
@@ -76,7 +76,7 @@ class Reader:
     def __init__(self, folder: Path, replaced: dict[str, str]) -> None:
         self.folder = folder
         self.port = free_port()
-        self.program = free_port()  # of a program with a web framework
+        self.program = free_port()  # the port of a program with a web framework
         self._replaced = {"8000": str(self.port), "8080": str(self.program), **replaced}
         bare = {name: value for name, value in os.environ.items() if not name.startswith("LIVE_")}
         path = f"{Path(sys.executable).parent}{os.pathsep}{bare['PATH']}"

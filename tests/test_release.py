@@ -72,14 +72,14 @@ def test_a_workflow_runs_only_what_is_pinned_and_may_write_nothing(name: str) ->
         given = {scope for scope, right in made.get("permissions", {}).items() if right == "write"}
         assert given == {"pypi": {"id-token"}, "npm": {"id-token"}, "image": {"packages"}}.get(job, set())
         assert ("environment" in made) is bool(given)
-    # What somebody else names, such as a branch, is not pasted into a shell.
+    # Other people choose some values, such as the names of branches. A step must not paste them into a shell.
     assert not [step["run"] for step in steps(workflow) if re.search(r"\$\{\{ *github", step.get("run", ""))]
 
 
 def test_only_a_tag_publishes_what_was_tested() -> None:
     """The version is checked first, and everything else needs that job."""
     release_workflow = WORKFLOWS["release.yml"]
-    assert release_workflow[True] == {"push": {"tags": ["v[0-9]+.[0-9]+.[0-9]+*"]}}  # YAML takes `on` for true
+    assert release_workflow[True] == {"push": {"tags": ["v[0-9]+.[0-9]+.[0-9]+*"]}}  # YAML reads the key `on` as true
     runs = [step.get("run", "") for step in release_workflow["jobs"]["build"]["steps"]]
     order = [
         next(index for index, run in enumerate(runs) if word in run) for word in ("--check", "make check", "build")

@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.cluster]
 
 Move = Callable[[Server, Server, int], Awaitable[None]]
 
-BOARDS: Final = [f"board{number}" for number in range(6)]  # on all servers of a Cluster
+BOARDS: Final = [f"board{number}" for number in range(6)]  # so many that each server of a Cluster holds some
 PARTIAL: Final = ("--cluster-require-full-coverage", "no")
 VALKEY: Final = str(get_binary_path())
 

@@ -94,7 +94,7 @@ async def test_a_browser_needs_only_the_files_of_the_site(site: Path) -> None:
             await page.goto(f"{url}index.html")
             field = page.locator("input:focus")
             async with asyncio.timeout(30):
-                while not await field.count():  # the script that listens for the key may still begin
+                while not await field.count():  # the script that handles the key may not listen yet
                     await page.keyboard.press("/")
                     await page.wait_for_timeout(100)
             await field.fill("subtracting slots")

@@ -133,7 +133,7 @@ async def check_reading(pair: Pair, folder: Path) -> None:
         for score in (1, 2, 3):
             await follow(socket, model, score)
             await post(at.producer, {"key": "a"})
-        await asyncio.sleep(2.5)  # a process says every two seconds that it is alive
+        await asyncio.sleep(2.5)  # a process reports every two seconds that it is alive
     assert refused_writes(pair.replica) == 0
 
 
@@ -236,7 +236,7 @@ async def test_a_promoted_replica_is_shown_and_still_not_written(pair: Pair, tmp
         await follow(socket, model, 1)
         assert (await at.reader.get("/readyz")).status_code == 200
         before = pair.replica.fields("INFO", "persistence")["rdb_changes_since_last_save"]
-        await asyncio.sleep(5.5)  # viewers are reported every five seconds, where they are
+        await asyncio.sleep(5.5)  # every five seconds, a process reports its viewers to the primary
         assert pair.replica.fields("INFO", "persistence")["rdb_changes_since_last_save"] == before
         assert model.records[0].score == 1
 

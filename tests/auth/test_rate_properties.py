@@ -72,7 +72,8 @@ async def matches_the_model(
     """
     model = Model(*limit)
     async with Simulation(store, 1, mutant) as simulation:
-        patience = max(1, min(round(limit[0] / 10), limit[1] // 4))  # a refusal lasts until a lease is worth taking
+        # A refused sender is asked to wait until the process can lease at least this many events.
+        patience = max(1, min(round(limit[0] / 10), limit[1] // 4))
         refused = False
         for step in run:
             await simulation.go_on(step.pause / limit[0])

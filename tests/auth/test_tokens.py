@@ -175,7 +175,7 @@ async def test_mistakes_of_libraries_are_not_ours(tmp_path: Path) -> None:
     """More than twenty tokens that some library once accepted by mistake are refused."""
     assert len({mistake for mistake, _, _ in mistakes()}) > 40
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the library warns of keys with which the tests sign
+        warnings.simplefilter("ignore")  # some keys of these tests are short, and the library warns of them
         check_mistakes(tmp_path)
 
 
@@ -187,7 +187,7 @@ async def test_an_algorithm_from_the_header_is_caught(tmp_path: Path) -> None:
         algorithm = str(jwt.get_unverified_header(token).get("alg"))
         try:
             return jwt.decode(token, key.key, algorithms=[algorithm], audience="live-board")
-        except TypeError as error:  # a public key is no secret for the library
+        except TypeError as error:  # the library refuses to use a public key as the secret of HMAC
             raise jwt.PyJWTError from error
 
     with (

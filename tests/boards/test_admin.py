@@ -137,7 +137,7 @@ async def test_concurrent_puts_and_deletes_leave_a_complete_board_or_none(any_st
         for _ in range(10):
 
             async def delete() -> None:
-                with suppress(ProblemError):  # there may be none
+                with suppress(ProblemError):  # the board may not exist
                     await made.board_admin.delete("b", "ann")
 
             works: list[Any] = [made.board_admin.put("b", KISS, "ann") for _ in range(3)] + [delete() for _ in range(3)]
@@ -273,7 +273,7 @@ async def test_a_union_stays_as_private_as_its_parts(valkey_url: str) -> None:
         assert (code, "'a'" in detail) == ("board_invalid", True)
         await admin.delete("a", "me")
         await admin.patch("u", {"visibility": None}, "me")
-        await admin.put("a", {**KISS, **hide}, "me")  # the union does not add this board up
+        await admin.put("a", {**KISS, **hide}, "me")  # the union "u" no longer contains board "a"
 
 
 async def test_a_limited_admin_learns_of_no_private_board(valkey_url: str) -> None:

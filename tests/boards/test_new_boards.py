@@ -136,7 +136,7 @@ async def test_a_new_board_is_there_in_every_process(valkey_url: str, *, plain: 
     """Events for the board count, and clients can read and watch it. Boards that change their types work too."""
     async with two_processes(valkey_url, plain=plain) as (one, other):
         for name, use in USES.items():
-            if not (plain and name == "viewer's socket"):  # only our own protocol has it
+            if not (plain and name == "viewer's socket"):  # the server without our own protocol has no viewer's socket
                 await serves_new_boards(one, other, use)
         assert (await one.put("/v1/boards/late", json={"source": ["early"]})).status_code == 201
         assert await names_board(other, "late")
@@ -199,7 +199,8 @@ async def test_unknown_boards_cost_the_store_little(valkey_url: str) -> None:
                     await client.get(f"/v1/boards/none{number}")
 
             await asyncio.gather(*(flood(number) for number in range(40)))
-            most = 10 * (loop.time() - began) + 2 * (loop.time() - began + 1)  # the process also asks by itself
+            # The process also reads definitions without a request.
+            most = 10 * (loop.time() - began) + 2 * (loop.time() - began + 1)
             assert asked <= most
             began, asked = loop.time(), 0
             for _ in range(100):

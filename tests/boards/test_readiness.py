@@ -159,7 +159,7 @@ async def test_a_server_that_stops_is_not_ready(own_store: StoreProcess, tmp_pat
             with own_store.frozen():
                 await wire.send(request("GET", "/v1/boards/posts") + request("GET", "/readyz"))
                 await other.send(request("GET", "/healthz"))
-                await other.answer()  # so what was sent before has arrived
+                await other.answer()  # this answer shows that the server has received the earlier requests
                 process.process.terminate()
                 assert await other.rest() == b""  # the server closes idle connections when it begins to stop
             page, ready = await wire.answers(2)

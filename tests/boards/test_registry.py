@@ -130,7 +130,7 @@ async def test_a_recreated_board_keeps_its_viewers(any_store: str) -> None:
         old = made.ledger("b")
         with made.hub.watch("b", Subscription(size=5)) as viewer:
             assert (await viewer.next_frame()).type == "sync"
-            async with made.registry._refreshing:  # a process between two checks
+            async with made.registry._refreshing:  # the process does not read definitions meanwhile
                 await other.delete("b", "ann")
                 await other.put("b", KISS, "ann")
             await made.registry.refresh()
@@ -143,7 +143,8 @@ async def test_a_recreated_board_keeps_its_viewers(any_store: str) -> None:
 
             await eventually(synced)
             assert (await made.registry.committers["b"].commit([make_entry("a")])).offset == 1
-            while (frame := await viewer.next_frame()).type == "status":  # the number of viewers may arrive first
+            # A frame with the number of viewers may arrive first.
+            while (frame := await viewer.next_frame()).type == "status":
                 pass
             assert frame.type == "update"
             await made.board_admin.delete("b", "ann")
@@ -176,7 +177,8 @@ async def test_a_board_that_can_not_run_is_skipped(any_store: str) -> None:
         assert sorted(skipped) == ["later", "lifeless", "odd"]
         assert made.ids >= {"posts", "b"}
         assert "later" not in made.ids
-        with pytest.raises(EpochLostError, match="holds none"):  # it is lost, and not unknown
+        # The process knows the board, and reports that the board is lost.
+        with pytest.raises(EpochLostError, match="holds none"):
             await made.ledger("lifeless").reader.read(1)
 
 

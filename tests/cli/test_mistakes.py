@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 SINCE: Final = ("--since", TO_ALL, "--yes")
 OFF: Final = '[[board]]\nid = "off"\nsource = ["quiet"]\njournal = "off"\n'
 
-# Commands beside a running server, and what they say.
+# Commands that are started beside a running server, and the messages that they print.
 MISTAKES: Final = {
     "void, unknown producer": (("void", "--producer", "shopp", *SINCE), "no producer `shopp`; did you mean `shop`?"),
     "void, unknown board": (("void", "--producer", "ann", "--board", "post", *SINCE), "did you mean `posts`?"),

@@ -143,7 +143,7 @@ async def is_named(url: str) -> None:
             except typer.Exit as ended:
                 named, status = "", ended.exit_code
             assert (named, status) == ("", 1)
-            cookie = await visitors.make()  # only now there is a secret
+            cookie = await visitors.make()  # this creates the secret that signs cookies
         assert await personal._actor(client, settings, cookie) == await visitors.read(cookie) != cookie
         assert await personal._actor(client, settings, "viewer-7") == "viewer-7"
     finally:

@@ -58,7 +58,7 @@ def test_work_that_begins_while_the_thread_ends_has_a_result() -> None:
 def test_an_interrupt_ends_a_watch(valkey_url: str) -> None:
     """The caller sees only the interrupt, although the interrupted read still closes its connection."""
     servers, stack = Background(), AsyncExitStack()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a worker of the tests ignores it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a pytest worker ignores SIGINT
     servers.start()
     try:
         url = servers.run(stack.enter_async_context(run_server(fresh_settings(valkey_url), [rolling_board()])))

@@ -130,7 +130,8 @@ def test_periods_match_dates(unit: Unit, name: str, day_start: str, data: st.Dat
         ("Europe/Berlin", "09:00", "2024-10-26", "2024-10-26T07:00", 25),
         ("Europe/Berlin", "02:30", "2024-03-31", "2024-03-31T01:00", 23.5),  # 2:30 is skipped
         ("Europe/Berlin", "02:30", "2024-10-27", "2024-10-27T00:30", 25),  # 2:30 comes twice
-        ("Pacific/Apia", "09:00", "2011-12-30", "2011-12-30T10:00", 9),  # a skipped date begins with the next one
+        # The zone skipped this date; its day is the one that begins with the next date.
+        ("Pacific/Apia", "09:00", "2011-12-30", "2011-12-30T10:00", 9),
     ],
 )
 def test_days_begin_at_their_hour(zone: str, day_start: str, day: str, start: str, hours: float) -> None:
@@ -143,11 +144,11 @@ def test_days_begin_at_their_hour(zone: str, day_start: str, day: str, start: st
 @pytest.mark.parametrize(
     ("zone", "change"),
     [
-        ("America/Toronto", "1919-03-31T04:30"),  # from 23:30 to 0:30
-        ("America/St_Johns", "2006-10-29T02:31"),  # from 0:01 back to 23:01
-        ("Pacific/Apia", "2011-12-30T10:00"),  # a day ahead
-        ("Pacific/Kiritimati", "1994-12-31T10:00"),  # a day ahead, past the end of a year
-        ("Pacific/Kwajalein", "1969-09-30T13:00"),  # 23 hours back, at the end of a month
+        ("America/Toronto", "1919-03-31T04:30"),  # clocks went from 23:30 to 0:30
+        ("America/St_Johns", "2006-10-29T02:31"),  # clocks went from 0:01 back to 23:01
+        ("Pacific/Apia", "2011-12-30T10:00"),  # clocks went forward by a day
+        ("Pacific/Kiritimati", "1994-12-31T10:00"),  # clocks went forward by a day, past the end of a year
+        ("Pacific/Kwajalein", "1969-09-30T13:00"),  # clocks went back by 23 hours, at the end of a month
     ],
 )
 def test_changes_over_midnight_do_not_return_to_an_earlier_date(unit: Unit, zone: str, change: str) -> None:
@@ -214,7 +215,7 @@ def test_the_first_days_of_a_year_may_belong_to_the_last_week(week_start: Weekda
     assert Calendar("week", ZoneInfo("UTC"), week_start).at(moment(day)).name == name
 
 
-# All cases are in the past: future clocks depend on the time zone data of the machine.
+# All cases are in the past, because the time zone data of the machine may predict other changes of future clocks.
 @pytest.mark.parametrize(
     ("zone", "day", "start", "hours"),
     [
@@ -238,7 +239,8 @@ def test_the_first_days_of_a_year_may_belong_to_the_last_week(week_start: Weekda
         ("America/St_Johns", "2006-10-29", "2006-10-29T02:30", 25),  # at 0:01, a second 23:01 follows
         ("Pacific/Apia", "2011-12-29", "2011-12-29T10:00", 24),
         ("Pacific/Apia", "2011-12-31", "2011-12-30T10:00", 24),
-        ("Pacific/Kwajalein", "1969-09-30", "1969-09-29T13:00", 47),  # occurred twice, except for an hour
+        # The clocks showed this date twice, except for one hour.
+        ("Pacific/Kwajalein", "1969-09-30", "1969-09-29T13:00", 47),
     ],
 )
 def test_days_have_the_hours_of_their_clocks(zone: str, day: str, start: str, hours: float) -> None:
@@ -272,12 +274,12 @@ def test_a_skipped_day_is_not_a_period(zone: str, day: str) -> None:
          ["2024-04-07T01 60", "2024-04-07T01+1030 30", "2024-04-07T02 60"]),
         ("Australia/Lord_Howe", "2024-10-05T14:30", ["2024-10-06T01 60", "2024-10-06T02 30", "2024-10-06T03 60"]),
         ("America/Havana", "2024-11-03T04:00", ["2024-11-03T00 60", "2024-11-03T00-0500 60", "2024-11-03T01 60"]),
-        ("Europe/Athens", "1916-07-27T22:25:08",  # from 0:01:00 to 0:26:08
+        ("Europe/Athens", "1916-07-27T22:25:08",  # clocks went from 0:01:00 to 0:26:08
          ["1916-07-28T00 1", "1916-07-28T00+0200 33", "1916-07-28T01 60"]),
         ("America/St_Johns", "2006-10-29T01:30",
          ["2006-10-28T23 60", "2006-10-29T00 1", "2006-10-28T23-0330 59", "2006-10-29T00-0330 60", "2006-10-29T01 60"]),
         ("America/St_Johns", "2006-04-02T03:30", ["2006-04-02T00 1", "2006-04-02T01 59", "2006-04-02T02 60"]),
-        ("Africa/Monrovia", "1919-02-28T23:43:08",  # at midnight 82 s back, to an offset of -0:44:30
+        ("Africa/Monrovia", "1919-02-28T23:43:08",  # at midnight, clocks went back by 82 s, to an offset of -0:44:30
          ["1919-02-28T23 60", "1919-02-28T23-0044 1", "1919-03-01T00 60"]),
         ("Asia/Kathmandu", "2026-11-21T00:15", ["2026-11-21T06 60", "2026-11-21T07 60"]),
     ],

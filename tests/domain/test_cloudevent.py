@@ -39,7 +39,7 @@ attributes = st.fixed_dictionaries(
     {
         **dict.fromkeys(("id", "source", "type"), texts),
         "subject": texts.filter(lambda key: key_fault(key) is None),
-        "time": times,  # without a time, the SDK adds its own
+        "time": times,  # the SDK adds the current time to an event without one
     },
     optional={
         "sampledrate": st.integers(1, MAX_SAMPLED_RATE),
@@ -78,7 +78,7 @@ def fates(body: DecodedBody) -> list[tuple[str, str]]:
     return [(rejection.code, rejection.detail) for rejection in body.rejections]
 
 
-@settings(deadline=None)  # most of the time is the SDK's
+@settings(deadline=None)  # the SDK takes most of the time
 @given(attributes, data)
 def test_events_of_the_sdk_are_decoded_exactly(given_: Attributes, payload: Any) -> None:
     """Events are in structured or binary mode, with any data and any other attributes."""
@@ -143,7 +143,7 @@ def test_null_is_the_same_as_unset(name: str) -> None:
     assert decode_structured(as_json({name: None})) == decode_structured(as_json({}))
 
 
-# name: attributes that are changed, code, detail
+# Each name maps to the changed attributes, the code and the detail.
 REFUSED: dict[str, tuple[Attributes, str, str]] = {
     "version": ({"specversion": "0.3"}, INVALID, "`specversion`: expected a text matching regex '^1[.]0$'"),
     "version 1.0.2": ({"specversion": "1.0.2"}, INVALID, "`specversion`: expected a text of length <= 3"),

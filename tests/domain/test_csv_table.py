@@ -25,7 +25,7 @@ def test_no_text_begins_a_formula() -> None:
     """Full-width signs and leading white space are covered too. Other texts and numbers stay as they are."""
     assert written(*FORMULAS) == [f"'{formula}" for formula in FORMULAS]
     texts = [*FORMULAS, "'=1", "''@a", "'a", "'", "a'=1"]
-    assert [plain_cell(cell) for cell in written(*texts)] == texts  # the way back is exact
+    assert [plain_cell(cell) for cell in written(*texts)] == texts  # reading a written cell returns the original text
     assert written("a=1", "", None, -5, "a\nb", 'a"b') == ["a=1", "", "", "-5", "a\nb", 'a"b']
 
 

@@ -71,7 +71,7 @@ def event_of(fields: Fields) -> IncomingEvent:
     read: Fields = {}
     if "time" in fields:
         read["time"] = datetime.fromisoformat(fields["time"])
-    if "metadata" in fields:  # kept as written
+    if "metadata" in fields:  # metadata is kept as it was written
         read["metadata"] = msgspec.Raw(json.dumps(fields["metadata"]).encode())
     return IncomingEvent(**{**fields, **read})
 

@@ -15,7 +15,7 @@ KINDS: tuple[Ranks, ...] = get_args(Ranks)
 kinds = st.sampled_from(KINDS)
 scores = st.dictionaries(st.sampled_from("abcdefghijkl"), st.integers(-3, 3), max_size=12)
 sizes = st.integers(0, 12)
-# Tops with ties by time: scores fall, and equal scores come in any order.
+# Tops of a board that breaks ties by time: scores fall, and members with equal scores come in any order.
 orders = st.lists(
     st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 2), st.sampled_from([UNSET, b"{}", b"[]"])),
     max_size=8,

@@ -79,7 +79,7 @@ def test_a_union_is_no_more_public_than_its_parts(part: str, union: str, is_vali
 def test_no_request_reads_as_the_server() -> None:
     """Code of requests never names the reader that may read everything, or the hub's own list of channels."""
     own = {"SERVER", "channels", "committers"}
-    # A correction also goes to the unions of its board, whoever may read them.
+    # A correction also goes to the unions of its board, and does not ask who may read them.
     allowed = {("web/services.py", "committers"), ("web/writes/admin.py", "SERVER")}
     found = set()
     for folder in ("web", "protocols"):

@@ -43,7 +43,7 @@ async def test_quiet_viewers_receive_alive_messages(valkey_url: str, monkeypatch
     ):
         socket = f"{url.replace('http', 'ws')}/v1/boards/posts/live"
         plain, keyed, slow = [
-            # Without a limit of the queue, so that messages nobody reads do not hold up the end of the connection.
+            # The queue has no limit: a full queue of unread messages would delay the end of the connection.
             await stack.enter_async_context(connect(socket + query, max_queue=None))
             for query in ("", "?key=a", "?interval=60s")
         ]

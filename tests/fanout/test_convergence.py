@@ -31,7 +31,7 @@ from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.fault
 
-HEALED: Final = 5.0  # seconds in which a lost notice is recovered
+HEALED: Final = 5.0  # seconds within which the hub recovers from a lost notice
 FAST: Final[dict[str, Any]] = {"conflation_interval": Duration(0.02), "store_timeout": Duration(1)}
 
 

@@ -174,7 +174,7 @@ class Run:
     def join(self) -> None:
         key = self.chance.choice(MEMBERS) if self.chance.random() < 0.2 else None
         subscription = Subscription(size=self.chance.choice((5, 20)), key=key)
-        if self.chance.random() < 0.3:  # one that reconnects
+        if self.chance.random() < 0.3:  # this viewer reconnects with a position
             subscription = msgspec.structs.replace(
                 subscription, epoch="e", offset=self.chance.randrange(self.offset + 1)
             )
@@ -246,7 +246,7 @@ def compare(seed: int, store: str, pair: type[Pair | StreamPair] = Pair) -> int:
             for here in course.here:
                 here.set_waiting(waiting=False)
                 here.leave(channel)
-        finally:  # the viewers of a mutant must not stay in the gauge, which all tests of this process share
+        finally:  # all tests of this process share the gauge, so the viewers of a failed run must leave it
             for viewer in list(channel._viewers):
                 channel.leave(viewer)
         for deflated, plain in (each.clients for each in course.all):
@@ -353,7 +353,7 @@ def test_cohorts_that_come_to_the_same_state_become_one(valkey_url: str) -> None
         assert None not in found
         return len(found)
 
-    assert asyncio.run(run()) == 2  # one plain, one compressed
+    assert asyncio.run(run()) == 2  # one cohort with compression, one without
 
 
 def test_a_message_that_does_not_shrink_is_sent_plain() -> None:

@@ -190,7 +190,8 @@ async def test_a_hidden_member_has_no_rank(valkey_url: str) -> None:
 
 async def test_a_slow_interval_applies_to_lookups(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new viewer receives its rank immediately, and later changes at its interval, like the records."""
-    monkeypatch.setattr(TickSchedule, "after", lambda _, now, interval: now + interval)  # no tick comes by chance
+    # The next tick comes after a whole interval, and never by chance soon after an event.
+    monkeypatch.setattr(TickSchedule, "after", lambda _, now, interval: now + interval)
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1)])
         with (

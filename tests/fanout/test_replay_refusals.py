@@ -60,7 +60,7 @@ async def test_a_board_without_a_journal_refuses_replays(valkey_url: str) -> Non
 
 async def test_replays_are_limited(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is a limit in total and for each address. Viewers that share a running delay do not count."""
-    monkeypatch.setattr(replays, "_PRESENT", -(10**9))  # none becomes live
+    monkeypatch.setattr(replays, "_PRESENT", -(10**9))  # no replay reaches the present, so each keeps its place
     async with journaling(valkey_url, max_replays=2, max_address_replays=2) as server:
         now = f"at={text_of(time.time())}&speed=0.1"
         async with watching(server, f"?{now}"), watching(server, "?delay=30s"), watching(server, "?delay=30s"):

@@ -35,7 +35,7 @@ class Simulation:
         self.now = 10 * TOTALS
         self.reads = 0
         self.viewers: list[tuple[ViewerPosition, ModelViewer]] = []
-        self.sent_alone: list[int] = []  # when the first viewer received totals alone
+        self.sent_alone: list[int] = []  # the times at which the first viewer received totals without records
 
     def run(self, ticks: int) -> None:
         """Random ticks, and then quiet ones until totals are due."""
@@ -76,7 +76,7 @@ class Simulation:
 
     def _join(self, position: ViewerPosition) -> None:
         model = ModelViewer()
-        if position.epoch is not None:  # the other process has sent this state
+        if position.epoch is not None:  # the viewer comes from another process, which has sent it this state
             model.epoch, model.offset, model.records = "e", position.offset, list(self.page.records[:SIZE])
             model.total_score = position.offset
         self.viewers.append((position, model))
@@ -122,7 +122,7 @@ def _for_good(self: Variant, page: Page, _now: int) -> bool:
 
 
 def _as_if_taken(self: Variant, page: Page, now: int) -> bool:
-    self._read += 1000  # positions of viewers that return are then compared with the older page
+    self._read += 1000  # the variant then compares positions of returning viewers with the page before
     return _right(self, page, now)
 
 

@@ -128,15 +128,16 @@ def test_a_page_is_for_viewers_at_other_positions() -> None:
     assert variant.page_elsewhere(ViewerPosition("one", 3, 4)) is None
     ahead = ViewerPosition("one", 4, 5)
     assert variant.page_elsewhere(ahead) is None
-    variant.advance(page(3, a=3), read=6)  # a newer read is still behind: the position was lost
+    # This newer read has a lower offset than the viewer, so the viewer's position was lost.
+    variant.advance(page(3, a=3), read=6)
     assert variant.page_elsewhere(ahead) is not None
 
 
 steps = st.lists(
     st.one_of(
-        st.dictionaries(st.sampled_from("abcde"), st.integers(1, 4)),  # a viewer asks
-        st.integers(0, 3),  # a viewer asks
-        st.just("restart"),  # the board starts a new epoch
+        st.dictionaries(st.sampled_from("abcde"), st.integers(1, 4)),  # the board changes to these scores
+        st.integers(0, 3),  # this viewer asks for its next frame
+        st.just("restart"),  # the board begins a new epoch
     ),
     max_size=40,
 )

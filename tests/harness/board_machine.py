@@ -44,10 +44,12 @@ from tests.harness.mutation import Mutant
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 
-NOON = 4_000_017_600  # a full hour so far ahead that script TTLs never expire during a test, or expire at once
+# A full hour, so far ahead that the TTLs that scripts set expire neither at once nor during a test.
+NOON = 4_000_017_600
 STARTS = datetime.fromtimestamp(NOON, UTC)
 FUTURE = 60
-EDGES = [1, 749, 750, 9_999, 10_000, 39_999, 40_000, 3_600_000]  # ms, at or near which something is due
+# Milliseconds. At or near these times, slots, periods or identities expire.
+EDGES = [1, 749, 750, 9_999, 10_000, 39_999, 40_000, 3_600_000]
 
 WINDOWS: dict[str, Any] = {
     "rolling": {"rolling": "40s", "slot": "10s"},
@@ -134,7 +136,7 @@ class BoardMachine(StoreMachine):
         self.forgetting = simulated(live.store.board.manage.forget.FORGET, self.time_key, mutant)
         self.now = 0
         self.merges = 0
-        self.merging: tuple[str, str] | None = None  # the members of the last merge, until it is undone
+        self.merging: tuple[str, str] | None = None  # the two members of the last merge, until it is undone
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
@@ -170,7 +172,7 @@ class BoardMachine(StoreMachine):
         added = self.run(self.ledgers[process].writer.add(made))
         assert dict(added.refused) == self.reference.add(made, self.now)
         self.forget_open_moments()
-        if self.window not in ADDITIVE:  # other windows must first be rotated
+        if self.window not in ADDITIVE:  # boards with other windows are right only after a rotation
             self.compare(self.ledgers[1 - process], 100)
 
     def compare(self, ledger: Ledger, size: int) -> None:

@@ -29,20 +29,22 @@ class Reference:
         self.board = board
         self.future = future  # ms
         self.counted: list[Counted] = []
-        self.held: dict[int, dict[str, tuple[int, int]]] = {}  # for set and best: slot, key, (score, number)
+        # For set and best: by slot and member, the score and the number of its event.
+        self.held: dict[int, dict[str, tuple[int, int]]] = {}
         self.votes: Counter[tuple[object, ...]] = Counter()
-        self.newest: int | None = None  # the newest event time, on an event clock
+        self.newest: int | None = None  # the newest event time, for `clock = "event"`
         self.number = 0
         self.hidden: set[str] = set()
         self.frozen = False
         self.entrants: set[str] = set()
-        self.seen: dict[bytes, int] = {}  # the day on which each identity was counted
+        self.seen: dict[bytes, int] = {}  # by identity, the day on which it was counted
         self.batch = 0
-        # For set and best: when a member got its last amount in a slot, in an order that the journal has too.
+        # For set and best: by slot and member, when the member got its last amount there. The journal has the same
+        # order.
         self.touched: dict[tuple[int, str], tuple[int, int]] = {}
-        self.placed: dict[tuple[int, str], int] = {}  # where a merge moved a member to its score: slot or 0, and member
+        self.placed: dict[tuple[int, str], int] = {}  # the last merge's moves: by slot (or 0) and member
         self.moved: set[int] = set()  # the numbers of the events that the merge moved
-        self.other: Reference | None = None  # for set and best: the board without the merge
+        self.other: Reference | None = None  # for set and best: the board as it would be without the merge
 
     def now(self, clock: int) -> int | None:
         """The board's time, in ms."""

@@ -63,8 +63,8 @@ FIELDS: list[tuple[tuple[str, str], ...]] = [
     (("Content-Length", "0"),),
     (("Authorization", "Bearer x.y"),),
 ]  # fmt: skip
-TRENDS = 15.0  # seconds; here, a server asks for a newer baseline after a moment
-VIEWERS = 2.0  # seconds; within which each process counts the viewers again
+TRENDS = 15.0  # seconds; in these tests, a server soon asks for a newer baseline
+VIEWERS = 2.0  # seconds within which each process counts the viewers again
 
 
 class Both(NamedTuple):

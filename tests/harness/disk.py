@@ -41,7 +41,7 @@ class Disk:
         """Use up all room."""
         with self._ballast.open("wb") as file:
             while (free := os.statvfs(self.path)).f_bavail:
-                with suppress(OSError):  # somebody else was faster
+                with suppress(OSError):  # another process took the room in between
                     os.posix_fallocate(file.fileno(), 0, file.tell() + free.f_bavail * free.f_bsize)
                 file.seek(0, os.SEEK_END)
 

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 import pytest
 
-_FIGURES: Final = "figures"  # of the properties that pytest carries from its workers to the report
+_FIGURES: Final = "figures"  # the name of the property with which pytest passes figures from its workers to the report
 
 
 class Figures(msgspec.Struct, kw_only=True):

@@ -43,7 +43,8 @@ class Folded:
                 apply(self.contents, head, entry.content)
                 self.entries.append((head, entry.content))
                 self.last, self.link = entry.id, head.link
-        self.contents = unpack(pack(self.contents))  # a checkpoint loses nothing
+        # The fold goes on from a checkpoint, so the checkpoint must hold everything.
+        self.contents = unpack(pack(self.contents))
 
     def forget(self, key: str) -> None:
         """Take a member out of the entries so far, as SQL does. They add up to the same contents."""
@@ -116,7 +117,7 @@ async def data_of(client: Store, keys: Keys) -> dict[str, object]:
                 found[kind] = await client.zrange(name, 0, -1, withscores=True)
             case b"set":
                 found[kind] = await client.smembers(name)
-    # A slot whose amounts have canceled out stays listed until it leaves the window.
+    # The store keeps an empty slot in the list until the slot leaves the window. Such slots are not compared.
     listed = cast("list[tuple[bytes, float]]", found.pop("slots", []))
     if held := [slot for slot in listed if any(kind.endswith(f":{slot[0].decode()}") for kind in found)]:
         found["slots"] = held

@@ -73,7 +73,7 @@ class Machine:
         """Wait until SQL has everything that the boards hold, and a title, which is copied after that."""
         with self.client() as client:
             offsets = {name: client.get(f"/v1/boards/{name}").json()["offset"] for name in NAMES}
-        offsets["days"] -= 2  # the turn of a period is a change without an entry
+        offsets["days"] -= 2  # the store counts two ends of periods as changes, and the journal has no entries for them
 
         async def equal() -> object:
             with Database("sqlite", self.data, "live", writes=False) as database:

@@ -25,7 +25,7 @@ from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 
 WINDOW, SLOT, FUTURE, DEDUPE = 40, 10, 5, 60
-NOON = 4_000_000_000  # so far ahead that script TTLs never expire during a test, or expire immediately
+NOON = 4_000_000_000  # so far ahead that the TTLs that scripts set expire neither at once nor during a test
 
 keys = st.sampled_from(["a", "b", "c", "d", "é", "€/?", "\U0001f600"])
 MOST = {clock: rolling_board(f"{WINDOW}s", f"{SLOT}s", clock).most for clock in ("server", "event")}
@@ -81,10 +81,10 @@ class LedgerMachine(StoreMachine):
         )
         self.time_key = f"{self.settings.key_prefix}:time"
         self.scripts = simulated_scripts(store.url, self.time_key, mutant)
-        self.accepted: list[tuple[str, int, int]] = []  # key, amount, slot
-        self.newest: int | None = None  # the newest slot that the board has acted on
-        self.bucket = 0  # the newest bucket with an identity
-        self.counted: dict[bytes, int] = {}  # the last bucket of each identity
+        self.accepted: list[tuple[str, int, int]] = []  # member, amount, slot
+        self.newest: int | None = None  # the newest slot that the board has used
+        self.bucket = 0  # the newest bucket that holds an identity
+        self.counted: dict[bytes, int] = {}  # by identity, the last bucket that held it
         self.now = NOON
         self.restarted = False
         self.ledgers: list[Ledger] = []
@@ -154,7 +154,7 @@ class LedgerMachine(StoreMachine):
         for index, (key, amount, time, identity, _) in enumerate(entries):
             code = self.refusal(time, newest) or beyond.get(index)
             if self.known(identity, bucket) or (identity is not None and identity in verdict.identities):
-                code = "duplicate"  # before any other refusal
+                code = "duplicate"  # the script checks for duplicates before anything else
             if code is not None:
                 verdict.refused[index] = code
                 continue
@@ -269,7 +269,8 @@ class LedgerMachine(StoreMachine):
         """Replace a process by one that knows nothing."""
         self.ledgers[process] = self.new_ledger()
 
-    @precondition(lambda self: self.mutant is None and not self.restarted)  # once is enough: it is the slowest rule
+    # This rule is the slowest one, so each run uses it once.
+    @precondition(lambda self: self.mutant is None and not self.restarted)
     @rule()
     def restart_store(self) -> None:
         """Kill and start the store: everything that was acknowledged is still there."""

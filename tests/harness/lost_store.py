@@ -80,7 +80,7 @@ async def hammer(
 
     async def send(client: httpx.AsyncClient, attempt: Attempt) -> None:
         while time.monotonic() < end:
-            with suppress(httpx.TransportError):  # the worker was killed
+            with suppress(httpx.TransportError):  # the worker that had the connection was killed
                 response = await attempt(client)
                 if is_acknowledged(response):
                     acknowledged.append(f"{attempt.method} {attempt.path}: {response.text}")

@@ -18,7 +18,7 @@ class StoreMachine(RuleBasedStateMachine):
     def __init__(self, store: StoreProcess) -> None:
         super().__init__()
         self.store = store
-        self.loop: asyncio.AbstractEventLoop | None = None  # hypothesis may drop a machine before its first rule
+        self.loop: asyncio.AbstractEventLoop | None = None  # hypothesis may end a machine before its first rule
         self.client: Any = None
 
     def run(self, work: Awaitable[Any]) -> Any:

@@ -39,7 +39,7 @@ def mutated(source: str, changes: Mapping[str, str]) -> str:
         ValueError: a piece does not occur exactly once.
     """
     for right, wrong in changes.items():
-        if source.count(right) != 1:  # an assertion here would count as a catch
+        if source.count(right) != 1:  # an assertion error here would look as if a test had caught the mutant
             raise ValueError(f"{right!r} occurs {source.count(right)} times in the script, not once")
         source = source.replace(right, wrong)
     return source
@@ -66,11 +66,11 @@ def must_be_caught(mistake: str) -> Iterator[None]:
         if not _is_of_a_test(error):
             raise
     except FlakyFailure as group:
-        # The same steps did not fail twice, because random bytes matter: each failure must be an assertion.
+        # Random bytes decide what happens, so the same steps need not fail twice. Each failure must be an assertion.
         if not all(isinstance(error, AssertionError) and _is_of_a_test(error) for error in group.exceptions):
             raise
     except FlakyStrategyDefinition as flaky:
-        # The steps that failed had passed before, for the same reason.
+        # The failed steps had passed in an earlier run, also because of random bytes.
         failed = flaky.__context__
         if not (isinstance(failed, AssertionError) and _is_of_a_test(failed)):
             raise

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Final
 
 _LOWEST: Final = 10_000
-_COUNT: Final = 22_000  # below the ports that the system gives to clients at any time
-_SHARES: Final = 16  # of test processes, so that none takes the port of a server that another one starts again
+_COUNT: Final = 22_000  # the number of ports; they end below those that the system gives to clients
+_SHARES: Final = 16  # each test process has its own part, so no other process takes a port while a server restarts
 _given: set[int] = set()
 
 

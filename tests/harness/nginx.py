@@ -17,7 +17,7 @@ from tests.harness.waiting import DEADLINE
 
 NGINX: Final = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
 DOCUMENTED: Final = Path(__file__).parents[2] / "docs" / "nginx.conf"
-TRUSTED: Final = ("127.0.0.1",)  # the address from which it connects to the server
+TRUSTED: Final = ("127.0.0.1",)  # nginx connects to the server from this address
 
 _MAIN: Final = """
 {user}
@@ -36,7 +36,8 @@ http {{
     include {folder}/board.conf;
 }}
 """
-_USER: Final = "user root;" if os.getuid() == 0 else ""  # otherwise a worker could not enter the folder of a test
+# A worker of nginx with another user could not enter the folder of a test.
+_USER: Final = "user root;" if os.getuid() == 0 else ""
 
 
 @contextmanager
@@ -59,7 +60,7 @@ def nginx(server: str, folder: Path, *changes: tuple[str, str]) -> Iterator[str]
             env={
                 **os.environ,
                 "NGINX": f"{listener.fileno()};",
-            },  # the port stays taken in between
+            },  # nginx inherits the listening socket, so no other process can take the port
         )
     try:
         _await_start(process, folder / "nginx.pid", log)

@@ -15,7 +15,7 @@ from typing import Final
 from tests.harness.waiting import DEADLINE
 
 BINARIES: Final = Path(max(glob("/usr/lib/postgresql/*/bin"), default="/nowhere"))  # noqa: PTH207 - sorted by version
-_USER: Final = "postgres"  # the server refuses to run as root
+_USER: Final = "postgres"  # PostgreSQL refuses to run as root
 
 
 def has_postgres() -> bool:

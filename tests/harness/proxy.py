@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
-# What the store sends to a subscriber for one notice.
-_NOTICE: Final = re.compile(rb"\*3\r\n\$8\r\nsmessage\r\n\$\d+\r\n[^\r]*\r\n\$(\d+)\r\n")  # before the message
+# The bytes that the store sends to a subscriber for one notice, up to the message.
+_NOTICE: Final = re.compile(rb"\*3\r\n\$8\r\nsmessage\r\n\$\d+\r\n[^\r]*\r\n\$(\d+)\r\n")
 _PIECE: Final = 1 << 20
 _P = TypeVar("_P", bound="Proxy")
 _Hook = Callable[[bytes], Awaitable[bytes | None]]
@@ -110,7 +110,7 @@ class LossyProxy(Proxy):
 
     def __init__(self, upstream: str, share: float, seed: int, *, answers_only: bool = False) -> None:
         super().__init__(upstream)
-        self.share = share  # of all pieces that are lost, in each direction
+        self.share = share  # the share of pieces that are lost, in each direction
         self._answers_only = answers_only
         self.lost_requests = self.lost_answers = self.answers = 0
         self.silent = False
@@ -126,7 +126,7 @@ class LossyProxy(Proxy):
     async def answer(self, data: bytes) -> bytes | None:
         if self.silent:
             self.went_silent.set()
-            await asyncio.get_running_loop().create_future()  # until the connection ends
+            await asyncio.get_running_loop().create_future()  # waits until the connection ends
         if self._chance.random() < self.share:
             self.lost_answers += 1
             return None

@@ -45,7 +45,7 @@ async def until_drained(server: Served, offset: int) -> None:
     async def drained() -> bool:
         try:
             timeline = await journal.run(lambda sql: find_timeline(sql, prefix, "posts", state.epoch or ""))
-        except JournalError:  # its tables are not there yet
+        except JournalError:  # the server has not made the tables yet
             return False
         return timeline is not None and timeline.offset >= offset
 
@@ -64,7 +64,7 @@ class Tape:
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
         self.messages: list[bytes] = []
-        self.received_at = 0.0  # when the last one came, in seconds since 1970
+        self.received_at = 0.0  # when the last message came, in seconds since 1970
 
     async def until(self, found: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Receive messages until one passes a test."""

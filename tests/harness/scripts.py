@@ -41,7 +41,7 @@ FLAGS = {
         *("add", "adopt", "baseline", "create", "enter", "fix_totals", "gcra", "hold", "once", "put_items", "restore"),
     },
     "#!lua flags=no-writes": {"changes", "contestants", "open_replica", "piece", "places", "read", "slots", "viewers"},
-    # They free memory, operators need them to free memory, or they only replace one field with another.
+    # These scripts free memory, or operators need them to free memory, or they only replace one field with another.
     "#!lua flags=allow-oom": {
         *(
             "audit",

@@ -165,7 +165,7 @@ class ServerProcess:
         """Start it without waiting."""
         self._log = self._folder / f"server-{secrets.token_hex(3)}.log"
         self._log.touch()
-        # Not in the checkout, so that what is installed is what runs.
+        # A process in the checkout would import the package from there, and not the installed one.
         if self.python is None:
             self.process = ForkedProcess(["serve", *flags], self.environment, self._folder, self._log, self._log)
             return

@@ -20,14 +20,14 @@ def fresh_settings(store: str, **changes: Any) -> Settings:
         changes = {"totals_interval": Duration(2 * changes["conflation_interval"]), **changes}
     prefix = f"t{secrets.token_hex(6)}"
     beside = Path(store.removeprefix("unix://")).parent if store.startswith("unix://") else Path(tempfile.gettempdir())
-    several = "+" in store.partition("://")[0]  # servers that share a busy machine
+    several = "+" in store.partition("://")[0]  # a Sentinel set or a Cluster: its servers share a busy machine
     own = Settings(
         store=store,
         store_timeout=Duration(10 if several else 2),
         write_deadline=Duration(10 if several else 2),
         port=0,
         key_prefix=prefix,
-        journal="off",  # the tests of the journal turn it on
+        journal="off",  # tests of the journal change this
         data_dir=beside / prefix,
         shutdown_timeout=Duration(1),
     )

@@ -28,8 +28,9 @@ class StoreProcess:
             binary, "--port", "0", "--unixsocket", str(self.path), "--dir", str(folder),
             "--save", "", "--appendonly", "yes", "--appendfsync", "always", *options,
         ]  # fmt: skip
-        self.environment: dict[str, str] = {}  # more variables, such as those of a shim
-        self.patience = DEADLINE  # seconds within which it has to start; a large append-only file takes long to load
+        self.environment: dict[str, str] = {}  # additional variables, such as those of a shim
+        # Seconds within which the store must start; loading a large append-only file takes long.
+        self.patience = DEADLINE
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -59,7 +59,7 @@ class RecordedBoard(Journaled):
         self.model = Reference(board, round(FUTURE * 1000))
         self.now = BEGIN * 1000
         self.drainers: list[Drainer] = []
-        self.said: dict[int, dict[str, int]] = {}  # the scores at the beginning of each hour
+        self.said: dict[int, dict[str, int]] = {}  # by hour, the scores at its beginning
 
     def another(self) -> Ledger:
         """The board in another process."""
@@ -86,7 +86,7 @@ class RecordedBoard(Journaled):
         stood, scores = self.model.newest, {key: score for key, score, _ in self.model.ranking(self.now)}
         added = await self.ledger.writer.add(batch)
         assert dict(added.refused) == self.model.add(batch, self.now)
-        if stood is not None and self.model.newest is not None:  # on an event clock
+        if stood is not None and self.model.newest is not None:  # the board has `clock = "event"`
             hours = range(stood // 1000 // HOUR * HOUR + HOUR, self.model.newest // 1000 + 1, HOUR)
             self.said |= dict.fromkeys(hours, scores)
         while self.board.clock == "server" and await self.ledger.rotator.rotate() is None:

@@ -19,9 +19,9 @@ from tests.harness.network import free_port
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import DEADLINE, eventually
 
-NAME: Final = "board"  # under which the Sentinels watch the primary
+NAME: Final = "board"  # the name by which the Sentinels know the primary
 SLOTS: Final = 16384
-_LONG: Final = 4  # times that a fault happens, above which a run is a long one
+_LONG: Final = 4  # a run with more faults than this is a long one
 
 
 class Server(StoreProcess):
@@ -171,7 +171,7 @@ def _is_primary(server: Server, online: int = 0) -> bool:
     try:
         copies: int = server.ask("INFO", "replication").count(b"state=online")
         return copies >= online and bool(server.ask("ROLE")[0] == b"master")
-    except ConnectionResetError:  # a Sentinel promotes the server, and ends all its connections
+    except ConnectionResetError:  # a Sentinel has promoted the server, and has ended all its connections
         return False
 
 
@@ -310,7 +310,7 @@ async def move_by_keys(source: Server, target: Server, slot: int) -> None:
     source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", names[target])
     while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1):
         await asyncio.to_thread(source.ask, "MIGRATE", "127.0.0.1", target.port, keys[0].decode(), 0, 5000)
-        await asyncio.sleep(0.02)  # events meet a slot that is half here, half there
+        await asyncio.sleep(0.02)  # meanwhile, events arrive for a slot that is half on each server
     for server in (target, source):
         server.ask("CLUSTER", "SETSLOT", slot, "NODE", names[target])
 

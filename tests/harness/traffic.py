@@ -42,7 +42,7 @@ class Traffic:
         self.boards = {board.id: board for board in boards}
         self.acknowledged = dict.fromkeys(self.boards, 0)
         self.refused: dict[str, list[str]] = {name: [] for name in self.boards}
-        self.longest = dict.fromkeys(self.boards, 0.0)  # seconds between two acknowledged events
+        self.longest = dict.fromkeys(self.boards, 0.0)  # the longest time between two acknowledged events, in seconds
         self.viewers = {name: ModelViewer() for name in self.boards}
         self.ended = self.gives_up = False
         self.producing: list[asyncio.Task[None]] = []
@@ -162,7 +162,7 @@ async def traffic(
         store,
         data_dir=folder / "data",
         write_deadline=Duration(deadline),
-        wait_replicas=0,  # the Clusters of these tests have one replica for each primary, or none
+        wait_replicas=0,  # a Cluster of these tests has at most one replica for each primary
         store_timeout=Duration(1),
         journal="sqlite",
         anonymous_admin=True,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 DEADLINE: Final = 60.0  # a busy machine stalls for seconds
-_MUTANT: Final = 10.0  # most of what a test of a mutant waits for never comes
+_MUTANT: Final = 10.0  # a caught mutant usually waits for something that never happens
 
 _mutants: list[None] = []  # that run
 

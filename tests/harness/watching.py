@@ -26,7 +26,7 @@ from tests.harness.waiting import DEADLINE, eventually
 from tests.harness.wire import connected, request
 
 WATCH: Final = "/v1/boards/posts/live"
-LONG: Final = 1000  # characters of a key, so that a hundred records are more than a socket's buffers hold
+LONG: Final = 1000  # characters of a member, so that a hundred records do not fit into the buffers of a socket
 
 
 def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -63,7 +63,8 @@ class Served(NamedTuple):
         """The number of viewers in the hub."""
         hub = self.live.hub
         assert hub.viewers == sum(channel.viewers for channel in hub.channels.values())
-        assert hub._counts.total() == 2 * hub.viewers  # by address, and by prefix
+        # Each viewer is counted by its address and by the prefix of its board.
+        assert hub._counts.total() == 2 * hub.viewers
         return hub.viewers
 
 

@@ -107,7 +107,7 @@ async def connected(url: str, *, window: int | None = None, source: str = "") ->
         yield wire
     finally:
         if wire.writer.transport.get_write_buffer_size():
-            wire.writer.transport.abort()  # nobody reads the rest
+            wire.writer.transport.abort()  # the peer does not read what is left, so closing would wait forever
         wire.writer.close()
         with suppress(ConnectionError):
             await wire.writer.wait_closed()

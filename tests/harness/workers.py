@@ -50,7 +50,7 @@ class RunningWorkers:
         inodes = {}
         for pid in self.pids():
             for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-                with suppress(OSError):  # it has just been closed
+                with suppress(OSError):  # the process has just closed this descriptor
                     target = str(descriptor.readlink())
                     if target.startswith("socket:["):
                         inodes[target[8:-1]] = pid
@@ -138,7 +138,7 @@ def _children(process: int) -> list[int]:
 def _command(process: int) -> str:
     try:
         return Path(f"/proc/{process}/cmdline").read_text(encoding="utf-8")
-    except OSError:  # it has just ended
+    except OSError:  # the process has just ended
         return ""
 
 

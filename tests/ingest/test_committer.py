@@ -254,7 +254,8 @@ async def test_a_lost_board_rejects_all_requests(valkey_url: str) -> None:
             assert asked
             lose.assert_called()
             lose.reset_mock()
-            await bench.client.hset(state.keys.gone, "epoch", state.epoch)  # it is deleted, not lost
+            # This marks the board as deleted, so it is not lost.
+            await bench.client.hset(state.keys.gone, "epoch", state.epoch)
             with pytest.raises(EpochLostError):
                 await bench.committer.commit(likes("a"))
         lose.assert_not_called()
@@ -336,7 +337,8 @@ async def test_a_group_commit_delay_ends_with_its_batch(valkey_url: str) -> None
         await asyncio.sleep(first + 0.9 - loop.time())
         assert len(await five()) == 1
         (early,) = bench.send(likes("b"))
-        await asyncio.sleep(first + 1.9 - loop.time())  # the first delay would be over by now, the second is not
+        # A delay from the first commit would have ended by now; the delay from the second one has not.
+        await asyncio.sleep(first + 1.9 - loop.time())
         assert not early.done()
         late = bench.send(*[likes("c")] * 4)
         assert {(await request).offset for request in (early, *late)} == {(await bench.ledger.reader.read(1)).offset}

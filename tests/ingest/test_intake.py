@@ -21,7 +21,7 @@ from tests.harness.store import StoreProcess
 
 POSTS = rolling_board()
 JSON = {"Content-Type": "application/json"}
-# The same event in an array, or as a line.
+# One event as an array, and the same event as a line.
 WAYS = {"array": ("[%s]", JSON), "lines": ("%s\n", {"Content-Type": "application/x-ndjson"})}
 
 

@@ -217,7 +217,7 @@ async def test_an_unavailable_board_is_fed_on_a_retry(settings: Settings, store:
     async with serving(settings, POSTS, NEWS) as client:
         await send(client, "first")
         await store.rename(writers, f"{writers}-unavailable")
-        await store.set(writers, "not a hash")  # the store refuses all commands for this board
+        await store.set(writers, "not a hash")  # the store refuses all commands that use this key
         first = (await send(client, "k", TWO)).json()
         assert (first["accepted"], {entry["board"] for entry in first["rejected"]}) == (2, {"news"})
         await store.rename(f"{writers}-unavailable", writers)

@@ -96,7 +96,7 @@ def test_the_outcomes_of_boards_become_one_answer(outcomes: list[Any], faults: d
     posting = Posting(BOARDS, ME, Identities("me"), body, results.append)
     posting.route()
     committers: Any = {name: Given(name, outcomes, faults.get(name)) for name in OWNERS}
-    posting.send(committers, cast("RateLimiter", None))  # no board has limits
+    posting.send(committers, cast("RateLimiter", None))  # no board has limits, so the rate limiter is not used
     (result,) = results
     wanted = expected(outcomes, faults)
     if isinstance(result, Exception):

@@ -20,7 +20,7 @@ from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
-# Producer ids have a restricted form; sources and ids may contain anything that JSON can.
+# Producer ids have a restricted form. Sources and ids may contain anything that JSON can express.
 texts = st.text(alphabet="a1:*\n\x00", min_size=1, max_size=4)
 origins = st.tuples(st.sampled_from(["", "a", "a1", "1"]), st.one_of(st.just(""), texts), texts)
 
@@ -41,7 +41,7 @@ def cut(producer: str, text: str, at: int) -> Origin:
     return producer, text[:end], text[end:]
 
 
-# Any two events, or two whose sources and ids are the same text, split at different positions.
+# Two unrelated events, or two events for which `source + id` is the same text, split at different positions.
 pairs = st.tuples(origins, origins) | st.builds(
     lambda producer, text, one, other: (cut(producer, text, one), cut(producer, text, other)),
     st.just("a"), texts, st.integers(0, 9), st.integers(0, 9),

@@ -212,7 +212,7 @@ async def many_boards_leave_turns_to_others(valkey_url: str) -> None:
         submit(committer, share, wants)
 
     async with serving(fresh_settings(valkey_url), board("other", "visit"), *many) as client:
-        await asyncio.gather(client.get("/healthz"), client.get("/healthz"))  # open two connections
+        await asyncio.gather(client.get("/healthz"), client.get("/healthz"))  # this opens two connections
         with replaced(Committer, "submit", submitted):
             large = asyncio.create_task(post(client, {"key": "a", "id": "1"}))
             await begun.wait()

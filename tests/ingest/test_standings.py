@@ -116,7 +116,7 @@ async def test_only_events_that_count_have_records(valkey_url: str) -> None:
         answers = [await client.post("/v1/events?rank=true", json={"key": "a"}, headers=once) for _ in range(2)]
         assert answers[0].content == answers[1].content
         assert answers[0].json()["records"][0]["score"] == 1
-        many = [{"key": f"k{number}"} for number in range(501)]  # on two boards
+        many = [{"key": f"k{number}"} for number in range(501)]  # each event counts on two boards
         refused = await client.post("/v1/events?rank=true", json=many)
         assert (refused.status_code, refused.json()["code"]) == (413, "too_many_events")
         assert (await client.get("/v1/boards/posts")).json()["rank_count"] == 1

@@ -119,7 +119,7 @@ def test_the_package_contains_its_exports(project: Path) -> None:
     """It has each entry point with its types, the words and the licence, but no tests. It has the server's version."""
     package = project / "node_modules" / "live-board"
     manifest = json.loads((package / "package.json").read_text())
-    assert manifest["version"] == re.sub(r"\.(dev|rc)", r"-\1.", __version__)  # as npm writes it
+    assert manifest["version"] == re.sub(r"\.(dev|rc)", r"-\1.", __version__)  # npm writes versions like this
     entries = {name: entry for name, entry in manifest["exports"].items() if "*" not in name}
     assert {entry["default"] for entry in entries.values()} == {f"./{name}" for name in CLIENT}
     for entry in entries.values():

@@ -33,7 +33,7 @@ from tests.harness.journaled import Journaled, Rows, journaled
 from tests.harness.ledger_machine import simulated, simulated_scripts
 from tests.harness.mutation import Mutant, must_be_caught
 
-pytestmark = pytest.mark.one_server  # its clock lies beside the boards
+pytestmark = pytest.mark.one_server  # the key of the test's clock is in another slot of a Cluster than the board
 
 NOON = 4_000_017_600
 (BOARD,) = parse_boards('[[board]]\nid = "posts"\nwindow = { sliding = "40s" }\nties = "first"')
@@ -128,7 +128,8 @@ class Sliding:
             Database("sqlite", self.made.folder, state.settings.key_prefix, writes=False) as database,
             patch.object(live.store.board.check.pieces, "PIECE", pieces),
         ):
-            follower: Any = _Following(self.folded)  # after a rebuild, SQL has the journal under another key prefix
+            # A rebuild has copied the board to another key prefix than the one of its journal in SQL.
+            follower: Any = _Following(self.folded)
             if not self.lives:
                 follower = Follower(self.made.client, database, state.settings.key_prefix, BOARD.id, state.epoch or "")
                 await follower.begin(lambda *_: None)
@@ -174,7 +175,7 @@ async def events_do_not_come_back(board: Sliding) -> None:
     await leave_and_go_back(board)
     await board.set(32)
     await board.like("c")
-    await board.like("d", seconds=-3)  # in the window by this clock
+    await board.like("d", seconds=-3)  # the clock went back, so this time is in the window
     await board.set(33)
     await board.like("e")
     rows = await board.rows()
@@ -274,7 +275,8 @@ async def test_the_journal_equals_the_store_at_any_clock(valkey_url: str, tmp_pa
                     await board.ledger.moderation.hide(draw.choice("abcd"), hidden=draw.random() < 0.3)
                 case "look":
                     assert await board.reconcile() == 0
-                    await board.like("e", amount=0)  # a rebuild cannot know what left after the last entry
+                    # A rebuild does not know what left after the last entry, so one entry is added.
+                    await board.like("e", amount=0)
                     await board.rotate()
                     assert await board.in_journal(now) == await board.rows()
                 case "other":

@@ -168,7 +168,7 @@ async def test_a_store_that_goes_back_leaves_the_journal_readable(own_store: Sto
         assert live.scores("hot", as_of=before) == {"a": 5, "b": 7}
         assert live.scores("hot", as_of=now()) == {"a": 5, "c": 3}
         assert live.scores("replayed", as_of="2023-11-14T22:00:03Z") == {"a": 3}, "by the clock of its events"
-        await eventually(lambda: has_no_fault(live))  # what the server before it reported is forgotten after 3 s
+        await eventually(lambda: has_no_fault(live))  # the reports of the previous server expire after 3 s
         boards = {board["board"]: board for board in live.said("journal", "status")["boards"]}
         assert (boards["posts"]["gaps"], boards["quiet"]["gaps"]) == (1, 0), "the loss is recorded"
         verdicts = {verdict["board"]: verdict for verdict in live.said("journal", "verify")["boards"]}
@@ -241,11 +241,11 @@ async def test_a_board_without_events_can_be_read_and_restored(own_store: StoreP
             assert answer.status_code in {201, 401}, answer.text
             return answer.status_code == 201
 
-        await eventually(made)  # a running server reads the new API key within two seconds
+        await eventually(made)  # a running server reads new API keys within two seconds
         await live.drained()
         assert live.scores("made", as_of=now()) == {}
 
-        async def has_definition() -> bool:  # SQL gets definitions within a second
+        async def has_definition() -> bool:  # SQL receives definitions within a second
             return (await asyncio.to_thread(live.run, "export", "made")).returncode == 0
 
         await eventually(has_definition)

@@ -249,7 +249,7 @@ async def lose_and_start_again(machine: Machine, far: Far, lose: Lose) -> tuple[
     async with machine.client() as client:
         near, other = await begin(client, far)
         async with streaming(client, board="near") as stream, running(near):
-            await lose(far)  # with everything in SQL, so that the journal can restore what was acknowledged
+            await lose(far)  # SQL has everything then, so the journal can restore all acknowledged events
             other.is_lost = True
             async with running(other):
                 await only_far_stops(client, near, other, stream)

@@ -134,7 +134,7 @@ async def crash_after_commits(store: str, folder: Path, postgres: Postgres, roun
                 await drainer.sweep()
                 await asyncio.to_thread(postgres.kill)
                 await asyncio.to_thread(postgres.start)
-                with suppress(JournalError):  # the pool notices that its connection is lost
+                with suppress(JournalError):  # the first use shows the pool that it has lost its connection
                     await board.rows_in_sql()
                 await board.must_agree()
         finally:
@@ -168,7 +168,7 @@ class CommitProxy(Proxy):
 
     def __init__(self, upstream: str) -> None:
         super().__init__(upstream)
-        self.due = ""  # `before` or `after` the server executes it
+        self.due = ""  # says whether the connection ends `before` or `after` the server executes the commit
         self.faults = 0
         self._swallow = False
 
@@ -215,7 +215,7 @@ async def lose_commits(
             await board.like("a", f"b{number % 3}")
             proxy.due = chance.choice(["before", "after"])
             with suppress(JournalError):
-                await drainer.drain(["posts"])  # one transaction, which writes
+                await drainer.drain(["posts"])  # this writes in a single transaction
             if kill:
                 await asyncio.to_thread(postgres.kill)
                 await asyncio.to_thread(postgres.start)

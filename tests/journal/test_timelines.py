@@ -60,7 +60,8 @@ async def go_back(board: Journaled, store: StoreProcess, folder: Path) -> Draine
     await drainer.sweep()
     copy.restore()
     await eventually(partial(answers, board))
-    board.ledger = Ledger(board.client, board.board, board.settings)  # as in a process that knows nothing of before
+    # Like a new process, which knows nothing of the earlier state.
+    board.ledger = Ledger(board.client, board.board, board.settings)
     board.counted = 2
     return drainer
 
@@ -321,7 +322,7 @@ async def test_a_backup_that_proves_nothing_is_detected(valkey_url: str, tmp_pat
             await heal(board, tmp_path)
 
 
-# A version without a journal, for a while
+# Journals that a version without a journal has interrupted
 
 
 async def roll_back_and_forward(board: Journaled, store: str, scripts: Scripts) -> None:

@@ -40,7 +40,7 @@ async def is_restored(board: Journaled, wanted: Wanted) -> bool:
     drainer = await board.drainer()
     await drainer.sweep()
     await drainer._definitions.follow()
-    await drainer._definitions.follow()  # nothing has changed: no second row
+    await drainer._definitions.follow()  # the secret has not changed, so SQL gets no second row
     async for name in board.client.names(f"{board.settings.key_prefix}:*"):
         await board.client.delete(name)
     work = Rebuilding(board.client, board.settings, Boards([board.board]), board.databases[0], lambda *_: None)

@@ -286,7 +286,8 @@ async def test_producers_send_an_api_key_and_viewers_need_none(valkey_url: str, 
         ended = await asyncio.to_thread(run_live, *words, environment=environment)
     if given == "right":
         report = msgspec.json.decode(ended.stdout, type=LoadReport)
-        assert (ended.returncode, ended.stderr) == (0 if report.passed else 1, "")  # a busy machine may miss the rate
+        # A busy machine may not reach the rate.
+        assert (ended.returncode, ended.stderr) == (0 if report.passed else 1, "")
         assert (report.failed, report.converged) == (0, 5)
         assert report.accepted == report.sent > 0
         return

@@ -105,7 +105,7 @@ async def back_up_while_drained(board: Journaled, folder: Path) -> None:
         except (SetupError, JournalError) as error:
             refused = str(error)
     assert not refused
-    assert tables >= 3  # about the database, the timelines and their segments
+    assert tables >= 3  # at least the tables of databases, timelines and segments
     assert rows_in(board, folder) == await board.rows() == [("a", 2 + tables), ("b", 1)]
 
 

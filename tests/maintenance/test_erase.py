@@ -48,7 +48,7 @@ from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, mutated, replaced
 from tests.maintenance.test_void import like_of
 
-EVE = "e7e1c0ffee5ca1ab1e0ddba11facade5"  # as a visitor is named
+EVE = "e7e1c0ffee5ca1ab1e0ddba11facade5"  # an actor id, in the form of those that visitors have
 MEMBERS = ("a", "b")
 CONTEST = make_board(BoardChoice(id="posts", window="forever", votes=VotesChoice()))
 DAYS = make_board(BoardChoice(id="posts", window=WindowChoice(calendar="day"), votes=VotesChoice(per_key=1)))
@@ -236,7 +236,7 @@ async def everything(board: Journaled) -> tuple[dict[str, object], dict[str, lis
 async def test_a_dry_run_changes_nothing(folder: Path) -> None:
     """The report includes entries that wait in the store."""
     async with machine(folder, CONTEST) as board:
-        await LossWatch(board.client, board.settings.key_prefix).find()  # as a server does when it starts
+        await LossWatch(board.client, board.settings.key_prefix).find()  # a starting server also does this
         await fill(board)
         await board.ledger.writer.add([vote_of("b", EVE)], [("shop", 1)])
         before = await everything(board)

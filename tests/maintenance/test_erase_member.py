@@ -56,7 +56,8 @@ KINDS = ("posts", "seconds", "days", "best", "last", "contest", "all", "unjourna
 
 async def fill(client: httpx.AsyncClient, store: Store, names: SystemKeys) -> None:
     """Let two members do everything that a member can."""
-    await store.call(names.refusals_wanted, "SET", names.refusals_wanted, 1)  # an administrator looks
+    # The server keeps samples of refused events only while an administrator wants them.
+    await store.call(names.refusals_wanted, "SET", names.refusals_wanted, 1)
     await client.post("/v1/events", json={"key": NAME, "type": "nothing"})
     for name, amount in ((NAME, 9), (SIP, 5)):
         metadata = {"metadata": {"about": name}}
@@ -112,7 +113,7 @@ async def drained(settings: Settings, store: Store) -> None:
         ]
 
     await eventually(is_done)
-    await asyncio.sleep(1.1)  # titles and the audit log are copied once a second
+    await asyncio.sleep(1.1)  # the server copies titles and the audit log to SQL once a second
 
 
 async def erased(valkey_url: str, tmp_path: Path) -> Settings:

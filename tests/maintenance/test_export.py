@@ -41,7 +41,8 @@ def holds_one_part(board: Journaled) -> None:
     at = AsOf(board.board, time.time_ns() // 10**6 + 1000, None, frozenset())
     with patch.object(live.maintenance.export, "_ROWS", ROWS):
         found, parts = ranking_parts(board.databases[0], at)
-        assert next(parts, None)  # what the database remembers of a query is there now
+        # The first part also fills what the database remembers of a query, so it is made before the measurement.
+        assert next(parts, None)
         seen = list(found.members[:ROWS])
         tracemalloc.start()
         try:
@@ -50,7 +51,8 @@ def holds_one_part(board: Journaled) -> None:
                 assert (part.done, part.total) == (number * ROWS, MEMBERS)
                 assert all(str(row[3]).startswith(f"{row[1]} ") for row in part.rows)
                 seen += [str(row[1]) for row in part.rows]
-            # all at once take more than 5 times as much; other threads use some too
+            # The rows of all parts together would need more than five times as much. Other threads also allocate
+            # memory.
             assert tracemalloc.get_traced_memory()[1] < 2 * MEMBERS * TITLE
         finally:
             tracemalloc.stop()

@@ -150,7 +150,7 @@ async def check_import(store: str, folder: Path) -> None:
         await place.holds("all", {key: score * 3 for key, score in SCORES.items()})
         await eventually(place.is_titled)
         await place.table("posts", "member,score\nAnn,1\nAnn,2\n")
-        await place.holds("posts", {"=b": 5, "Ann": 2, "c,d": -3})  # the last line of a member counts
+        await place.holds("posts", {"=b": 5, "Ann": 2, "c,d": -3})  # if a member has several lines, the last one counts
 
         await place.table("days", "member,score,time\nAnn,4,2026-01-01T12:00:00Z\n", status=1)
         yesterday = (await client.get("/v1/boards/days")).json()["period_start"]
@@ -219,9 +219,11 @@ async def test_a_sorted_set_is_imported(valkey_url: str, tmp_path: Path) -> None
     async with serving(settings, *parse_boards(BOARDS)) as client:
         place = Place(settings, tmp_path, client)
         members = {f"m{number}": number + 1 for number in range(8500)} | {"most": 10**12}
-        await store.call(key, "CONFIG", "SET", "zset-max-listpack-entries", "9000")  # one reply has all of them
+        # With this encoding, one ZSCAN returns all members.
+        await store.call(key, "CONFIG", "SET", "zset-max-listpack-entries", "9000")
         pairs = [word for name, score in members.items() for word in (str(score), name)]
-        for first in range(0, len(pairs), 1000):  # a list of that size is slow, and all at once may take seconds
+        # Adding to such a long listpack is slow: a single ZADD of all members may take seconds.
+        for first in range(0, len(pairs), 1000):
             await store.call(key, "ZADD", key, *pairs[first : first + 1000])
         found = await place.command("photos", "--redis-key", key, "--redis", valkey_url)
         assert (found["changed"], found["refused"]) == (len(members), 0)
@@ -237,7 +239,7 @@ async def test_a_sorted_set_is_imported(valkey_url: str, tmp_path: Path) -> None
         await store.call(f"{key}3", "ZADD", f"{key}3", *pairs)
         await place.command("posts", "--redis-key", f"{key}3", "--redis", valkey_url)
         await eventually(partial(place.is_exported, "posts", len(alike)))
-        await place.command("days", "--csv", str(tmp_path / "out.csv"))  # what was exported is imported as it was
+        await place.command("days", "--csv", str(tmp_path / "out.csv"))  # importing the exported table changes nothing
         await place.holds("days", alike)
         await store.call(f"{key}2", "SET", f"{key}2", "x")
         for words, status, why in (
@@ -292,7 +294,7 @@ async def test_a_union_follows_when_the_store_is_back(
         monkeypatch.setattr(import_scores, "_PATIENCE", 0.1)
         found = await place.table("cup", "member,score\na,1\n", status=2)
         assert "behind. So board league may lack what no second import adds: a -3" in found["message"]
-        await place.holds("podium", {"a": 2})  # the others follow all the same
+        await place.holds("podium", {"a": 2})  # the other unions still receive the change
         assert [act["what"] for act in json.loads(await place.run("trail", "--json"))["trail"]] == [
             "begun", "imported", "begun",
         ]  # fmt: skip
@@ -316,4 +318,5 @@ async def test_a_busy_board_is_imported(valkey_url: str, tmp_path: Path, monkeyp
         assert (await place.table("photos", table))["changed"] == 200
         assert "equal" in await place.run("reconcile")
         pages = [(await client.get(f"/v1/boards/{board}?limit=1")).json() for board in ("photos", "all")]
-        assert pages[0]["total_score"] == pages[1]["total_score"] > 100 * 200  # the union was changed after the board
+        # The import changed the union after the board.
+        assert pages[0]["total_score"] == pages[1]["total_score"] > 100 * 200

@@ -111,7 +111,7 @@ async def merged(made: Machine) -> None:
     assert (done["posts"]["before"], done["posts"]["after"]) == ({NEW: 3, OLD: 9}, {NEW: 12, OLD: 0})
     assert await made.scores() == expected({OTHER: 6, NEW: 12}, {OTHER: 6, NEW: 5}, {OTHER: 6, NEW: 4})
     assert (await client.get(f"/v1/boards/best/records/{NEW}")).json()["metadata"] == {"of": OLD}
-    await send(client, NEW, 4)  # worse than the best of the other one, and better than its own
+    await send(client, NEW, 4)  # worse than the best amount of the other member, and better than the member's own
     await made.check()
     explained = (await client.get(f"/v1/boards/posts/records/{NEW}/explanation")).text
     assert f"merge {done['merge']}: {OLD} into {NEW}" in explained

@@ -64,7 +64,7 @@ async def test_a_board_under_another_id_has_a_past_too(tmp_path: Path) -> None:
     await asyncio.to_thread(machine.server.start, "--open")
     try:
         offset = await _like(machine)
-        await eventually(lambda: _is_in_sql(machine, offset))  # the rebuild reads SQL only
+        await eventually(lambda: _is_in_sql(machine, offset))  # the rebuild reads only SQL
         assert await asyncio.to_thread(machine.server.stop) == 0
         done = await asyncio.to_thread(machine.run, "rebuild", "--board", "posts", "--as", "copy")
         assert done.returncode == 0, done.stderr

@@ -96,7 +96,7 @@ async def make(board: Journaled, drainer: Drainer, epoch: str) -> None:
     """Create the board in an epoch. SQL has its timeline; no sweep has ended an earlier one."""
     keys = Keys(board.settings.key_prefix, "made")
     await create(board.client, keys, MADE, epoch, journal=True)
-    drainer._timelines.clear()  # as when a notice comes
+    drainer._timelines.clear()  # a notice of a new board also does this
     await drainer.drain(["made", board.board.id])
     await board.client.delete(keys.meta)
 

@@ -24,7 +24,7 @@ MANY: Final = [f"m{number}" for number in range(400)]
 async def under_load(board: Compared) -> None:
     """Plant drift, and compare while events arrive: exactly the drift is found."""
     chance = random.Random(3)
-    await board.add(*dict.fromkeys(MANY, 1000).items())  # so that none becomes zero
+    await board.add(*dict.fromkeys(MANY, 1000).items())  # the later events can't bring a score to zero
     slot, done = await slot_of(board), asyncio.Event()
 
     async def write() -> None:
@@ -68,7 +68,7 @@ async def test_rotation_during_a_comparison_is_not_drift(valkey_url: str, tmp_pa
     """Events open new slots, old ones are subtracted in steps, and drift is still found."""
     chance = random.Random(4)
     async with compared(valkey_url, tmp_path, moving, rotation_step=7) as board:
-        done, pace = asyncio.Event(), 500_000  # milliseconds from one batch to the next, at most
+        done, pace = asyncio.Event(), 500_000  # the most milliseconds between two batches
 
         async def write() -> None:
             now = 0
@@ -88,10 +88,10 @@ async def test_rotation_during_a_comparison_is_not_drift(valkey_url: str, tmp_pa
                 seen += report.compared.get("slot", 0)
                 if number >= 4 and seen:
                     break
-                if not seen:  # on a busy machine, slots leave before they are compared
+                if not seen:  # on a busy machine, slots leave the window before they are compared
                     pace = max(1, pace // 2)
             assert seen > 0
-            pace = 1  # so that the slot stays in the window
+            pace = 1  # the next slot then stays in the window
             starts = await board.do("ZRANGE", "slots", -1, -1)
             await board.do("HSET", f"slot:{starts[0].decode()}", "ghost", 2**40)
             report = await board.reconcile()

@@ -116,7 +116,7 @@ async def same(board: Journaled, without: Ledger) -> None:
     """Check that both boards hold the same, and SQL too."""
     contest = board.board.votes is not None
     held, wanted = await state_of(board.ledger), await state_of(without)
-    if contest:  # each board has a secret of its own
+    if contest:  # each board makes digests of voters with its own secret
         for found in (held, wanted):
             found["votes"] = sorted(found.get("votes", {}).values())  # type: ignore[attr-defined]
     assert held == wanted

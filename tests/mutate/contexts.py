@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 from coverage import Coverage
 
-# Not the settings of `make coverage`, which also measure other processes.
+# These are not the settings of `make coverage`, which also measure processes that the tests start.
 _COVERAGE: Final = Coverage(
     data_file=os.environ["MUTATE_DATA"],
     data_suffix=True,
@@ -22,8 +22,9 @@ _COVERAGE: Final = Coverage(
     concurrency=["thread", "greenlet"],  # SQLAlchemy runs functions in greenlets
     config_file=False,
 )
-_COVERAGE.set_option("run:disable_warnings", ["no-data-collected"])  # of the process that only distributes tests
-_COVERAGE.start()  # before the tests import anything
+# The process that distributes the tests runs no code of the package.
+_COVERAGE.set_option("run:disable_warnings", ["no-data-collected"])
+_COVERAGE.start()  # this must happen before the tests import anything
 
 
 def _note(event: str, arguments: tuple[object, ...]) -> None:

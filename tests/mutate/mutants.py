@@ -9,7 +9,7 @@ _OPPOSITES: Final[dict[type[ast.cmpop], str]] = {
     ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
 }  # fmt: skip
 _EDGES: Final[dict[type[ast.cmpop], str]] = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
-# What no test of behaviour can see.
+# Tests of behaviour can't see whether these calls are made.
 _UNSEEN_CALLS: Final = ("log.", "logger.", "typer.", "warnings.")
 
 
@@ -58,7 +58,7 @@ def _functions(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
 
 def _walk(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assert | ast.JoinedStr):
-        return  # a function in a function comes by itself
+        return  # the caller visits nested functions too
     if isinstance(node, ast.Expr) and ast.unparse(node).startswith(_UNSEEN_CALLS):
         return
     if isinstance(node, ast.expr | ast.stmt):

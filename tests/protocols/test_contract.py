@@ -72,7 +72,7 @@ async def test_both_protocols_answer_a_request_alike(both: Both, name: str) -> N
     found, plain = await both.ask(*case.sent, answers=len(case.statuses))
     if case.is_http:
         assert found == plain
-    else:  # uvicorn has its own text for this
+    else:  # uvicorn answers such a request with its own text
         assert b'"code":"malformed_request"' in found[-2]
         assert statuses(found) == statuses(plain)
     after = [200] if case.stays_open else []
@@ -230,7 +230,7 @@ async def test_one_connection_serves_several_producers(valkey_url: str) -> None:
     """A proxy shares connections. The cached result of one head is not used for a head with another API key."""
     async with with_keys(valkey_url, plain=False) as (url, _, keys), connected(url) as wire:
         length = ("Content-Length", str(len(ONE)))
-        for fields in ((), (length,)):  # the API key before and after the length
+        for fields in ((), (length,)):  # the API key comes once before and once after the length
             named = [keys["all"], keys["posts"], f"all.{'x' * (len(keys['all']) - 4)}"]
             good, other, bad = (post(ONE, *fields, bearer(key)) for key in named)
             assert len(bad) == len(good)
@@ -326,7 +326,8 @@ async def test_a_stopping_server_answers_requests_in_progress(
             await each.answer()
         with own_store.frozen():
             await wire.send(post(ONE) * ahead)
-            await ask(url, request("GET", "/healthz"))  # earlier requests are read by now
+            # The server has read the earlier requests when it answers this one.
+            await ask(url, request("GET", "/healthz"))
             stopping = asyncio.create_task(server.__aexit__(None, None, None))
             assert await idle.rest() == b""
         first, rest = await wire.answer(), await wire.rest()

@@ -39,8 +39,8 @@ async def test_a_connection_takes_a_place_after_its_stream(valkey_url: str) -> N
             async with connected(url) as other:
                 await other.send(HEALTH)
                 assert statuses([await other.answer()]) == [200]
-                assert await viewer.rest() == b""  # it was idle and made room
-                assert await other.rest() == b""  # after its idle timeout
+                assert await viewer.rest() == b""  # the other connection took the place of this idle one
+                assert await other.rest() == b""  # the server closes this one after the idle timeout
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def test_a_reader_knows_whether_a_request_is_incomplete() -> None:
 
 
 CHUNKED = b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
-LIMITS = {  # the longest allowed stream with a filler of so many bytes, and where the filler goes
+LIMITS = {  # a stream with a place for a filler, the bytes before the part that is limited, and the limit
     "head": (b"GET / HTTP/1.1\r\n" + HOST + b"A: %s\r\n\r\n", 0, MAX_HEAD),
     "size line": (CHUNKED + b"1;%s\r\na\r\n0\r\n\r\n", len(CHUNKED), MAX_LINE + len(b"a\r\n0\r\n\r\n")),
     "trailers": (CHUNKED + b"0\r\nB: 1\r\nA: %s\r\n\r\n", len(CHUNKED + b"0\r\n"), MAX_LINE + 2),
@@ -90,7 +90,7 @@ def test_lines_are_read_up_to_their_limit(name: str) -> None:
             read_all(*pieces)
         assert caught.value.code == "headers_too_large"
     with pytest.raises(ProblemError) as caught:
-        read_all(form.partition(b"%s")[0] + b"x" * (most + 1))  # the line does not end
+        read_all(form.partition(b"%s")[0] + b"x" * (most + 1))  # this line has no end
     assert caught.value.code == "headers_too_large"
 
 
@@ -121,7 +121,7 @@ def test_what_two_parsers_could_read_differently_is_refused() -> None:
         (lengths, lengths),
         (lengths, chunked),
         (chunked, chunked),
-    ):  # also without llhttp, which refuses some
+    ):  # the function refuses these without the help of llhttp, which refuses some before
         with pytest.raises(ProblemError):
             _length_of(fields, "1.1")
 

@@ -241,7 +241,7 @@ def test_unread_answers_share_a_budget(place: Place) -> None:
         place.limits.unread(peer)
         place.now += 1
     first.unsent = 300
-    place.after(0.1)  # it progresses, so its wait begins again
+    place.after(0.1)  # its client has read something, so its wait begins again
     third.unsent = 300
     place.limits.unread(third)
     assert first.fate == second.fate == third.fate == [], "a thousand bytes fit"
@@ -368,7 +368,7 @@ def test_a_connection_counts_its_bodies_together(place: Place) -> None:
     place.begin(peer, 48)
     assert place.budget._held == 50 * SMALL_BODIES
     place.begin(peer, 1, admitted=False)
-    peer.wanted = 0  # its client has left
+    peer.wanted = 0  # the client has left
     assert place.budget.update(peer), "what it holds counts until it is answered"
     assert not place.end(peer)
     assert (place.budget._held, place.budget._waiting) == (0, {})
@@ -410,7 +410,7 @@ def test_as_many_bodies_wait_as_the_budget_has_reads(place: Place) -> None:
     """A client has half of them."""
     place.send("x", 50)
     place.send("y", 50)
-    for _ in range(4):  # 6.25 reads of 256 KiB fit into 100 bodies of 16 KiB; a client's count twice
+    for _ in range(4):  # the budget is 100 bodies of 16 KiB: 6.25 reads of 256 KiB; reads of one client count twice
         place.send("a", 2, admitted=False)
     with pytest.raises(ProblemError, match="not answered"):
         place.budget.admit(Peer("a"), 2 * SMALL_BODIES)

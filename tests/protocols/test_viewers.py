@@ -238,7 +238,7 @@ async def test_a_viewer_that_acknowledges_messages_is_rarely_pinged(server: Serv
             return viewer.is_alive
 
         await eventually(has_answered)
-        sweep(reaper)  # the ping was acknowledged
+        sweep(reaper)  # the viewer has answered the ping
         assert viewer.is_alive
         sweep(reaper)
         assert not viewer.is_alive
@@ -252,7 +252,7 @@ def test_reading_pauses_while_data_waits_unless_the_transport_closes(*, is_closi
         transport.get_extra_info.side_effect = {"socket": own}.get
         transport.is_closing.return_value = is_closing
         viewer = ViewerSocket(Mock(), "a")
-        viewer.connection_made(transport)  # data waits in it
+        viewer.connection_made(transport)  # the mocked transport has unsent data
         assert (transport.pause_reading.called, transport.resume_reading.called) == (not is_closing, False)
         viewer.resume_writing()
         assert transport.resume_reading.called is not is_closing

@@ -34,7 +34,7 @@ REFUSED = {
     "other page, unknown board": (
         request("GET", "/v1/boards/none/live", *HANDSHAKE, ("Origin", "https://evil.example")), 403, "origin_forbidden"
     ),
-    "no key": (request("GET", WATCH, *HANDSHAKE[:3]), 400, ""),  # `websockets` writes these three
+    "no key": (request("GET", WATCH, *HANDSHAKE[:3]), 400, ""),  # `websockets` writes these three responses
     "bad key": (request("GET", WATCH, *HANDSHAKE[:3], ("Sec-WebSocket-Key", "short")), 400, ""),
     "other version": (request("GET", WATCH, *VERSION_12), 400, ""),
     "no WebSocket": (request("GET", "/v1/events/live", *HANDSHAKE, ("Connection", "close")), 404, "not_found"),

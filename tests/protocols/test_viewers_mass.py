@@ -103,7 +103,7 @@ class Healthy(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()
-        if PING in data:  # between other frames; no text contains these bytes
+        if PING in data:  # a ping comes between other frames; no text contains these bytes
             self._transport.write(PONG)
         while found := data.find(b'"offset":') + 1:
             end = data.index(b",", found)
@@ -167,7 +167,7 @@ async def test_slow_viewers_do_not_slow_down_healthy_ones(own_store: StoreProces
         await server.add_viewers(HEALTHY)
         await server.p99()
         alone, with_slow = list[float](), list[float]()
-        # Other work on this machine slows down or speeds up single rounds. Slow viewers would slow down every round.
+        # Other work on this machine changes the times of single rounds. Slow viewers would slow down every round.
         while len(with_slow) < ROUNDS and (len(with_slow) < 2 or min(with_slow) > 1.2 * median(alone)):
             alone.append(await server.p99())
             stalled = [await request_to_watch(server.url, window=4096) for _ in range(STALLED)]

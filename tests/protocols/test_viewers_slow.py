@@ -24,8 +24,8 @@ from tests.harness.viewer import ModelViewer
 from tests.harness.watching import Served, apply_next, follow, long, on_uvloop, served, until, watch
 
 WINDOW = 4096
-LARGEST = 110_000  # bytes of a sync of 100 long keys
-KERNEL = 2 * 32 * 1024  # bytes that the kernel may buffer for a viewer
+LARGEST = 110_000  # the bytes of a sync with 100 long members
+KERNEL = 2 * 32 * 1024  # the bytes that the kernel may buffer for a viewer
 
 
 async def top(server: Served) -> Any:

@@ -89,7 +89,7 @@ async def test_many_requests_that_need_not_wait_are_answered_in_one_go(valkey_ur
         await other.send(await wait(here))
         await until(lambda: here.watching == 1)
         channel = here.live.hub.channels["posts"]
-        channel.set_viewer_count(1)  # as the next beat does: then nothing is read for an answer
+        channel.set_viewer_count(1)  # the next heartbeat would also do this; afterwards, an answer needs no read
         await until(lambda: channel.is_settled)
         with shallow_stack():
             await wire.send(request("GET", "/v1/boards") + old * 64 + HEALTH)

@@ -130,7 +130,7 @@ async def test_an_operator_chooses_the_role_that_changes_boards(valkey_url: str)
         settings, wanted = replace(settings, admin_roles=("viewers",)), {"ingest": False, "viewers": True}
 
 
-# What an administrator of other boards tries with each page: an act of its forms, and the fields besides.
+# What an administrator of other boards tries on each page: a form, its action, and its other fields.
 FORMS: list[tuple[str, str, dict[str, str]]] = [
     ("boards/{board}", "freeze", {}), ("boards/{board}", "delete", {"id": "theirs"}),
     ("new", "create", {"id": "theirs", "source": "a"}), ("new", "preview", {"id": "theirs", "source": "theirs"}),

@@ -24,9 +24,9 @@ pytestmark = pytest.mark.security
 PART: Final = post(BODY)[: -len(BODY) // 2]
 STREAM: Final = "/v1/boards/posts/stream"
 READ: Final = request("GET", "/v1/boards/posts")
-APP: Final = "/v1/%65vents"  # the application answers it
+APP: Final = "/v1/%65vents"  # for this spelling, the application answers and not the fast path
 CONNECTIONS: Final = 6
-patience = DEADLINE  # seconds until a body must be free
+patience = DEADLINE  # seconds within which the server must release a body
 KINDS: Final = ["stream", "wait", "own", "stream app", "wait app", "stream complete app"]
 
 
@@ -183,7 +183,7 @@ def forgetting(protocol: HttpProtocol) -> None:
 @pytest.mark.mutant
 async def test_bodies_that_stay_are_caught(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Viewers keep bodies, slow requests protect them, and last answers forget them."""
-    monkeypatch.setattr(sys.modules[__name__], "patience", 3.0)  # a mutant would wait for all of it
+    monkeypatch.setattr(sys.modules[__name__], "patience", 3.0)  # a mutant would take all of the usual deadline
     for kind in ("stream", "wait", "own"):
         with must_be_caught("viewers keep bodies"), replaced(HttpProtocol, "release_place", keeping):
             await test_viewers_hold_no_bodies(valkey_url, kind)

@@ -104,7 +104,7 @@ async def test_viewers_leave_file_descriptors_to_producers_and_health(valkey_url
                     break
             assert head.startswith(b"HTTP/1.1 503 ")
             assert await is_served(server.url)
-            for _ in range(300):  # silent connections
+            for _ in range(300):  # these connections send nothing
                 await stack.enter_async_context(from_address(server.url, STRANGER))
             assert await is_served(server.url)
         assert "Traceback" not in server.log()
@@ -139,7 +139,7 @@ async def test_the_limit_of_an_address_does_not_affect_others(own_store: StorePr
     with started(own_store.url, tmp_path, max_connections=64, max_address_connections=2) as server:
         assert await is_served(server.url)
         async with AsyncExitStack() as stack, connected(server.url) as other:
-            with own_store.frozen():  # so that every event waits for its answer
+            with own_store.frozen():  # with a frozen store, every event waits for its answer
                 for _ in range(2):
                     wire = await stack.enter_async_context(from_address(server.url, STRANGER))
                     await wire.send(post(ONE))

@@ -57,7 +57,7 @@ async def test_a_full_store_recovers(tmp_path: Path) -> None:
                         assert response.status_code == 503
                         return bool(
                             response.json()["code"] == "store_unavailable"
-                        )  # at first, the store may only have been slow
+                        )  # the first answers may say that the store is slow
                 return False
 
             await client.post("/v1/events", json=[{"key": f"s{i}", "type": "short"} for i in range(1000)])

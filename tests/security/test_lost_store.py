@@ -59,7 +59,7 @@ async def test_an_emptied_store_is_not_taken_for_a_new_one(
             assert answer.status_code == (401 if keyed else 200)
             assert (await client.get("/readyz")).status_code == 200
         made.server.stop()
-        made.server.start()  # it stays accepted
+        made.server.start()  # the server starts without the flag, because the loss is accepted
 
 
 async def expect_empty(made: Servers) -> None:
@@ -99,7 +99,7 @@ async def test_a_foreign_store_is_refused(tmp_path: Path) -> None:
             assert await client.dbsize() == 1
             await client.aclose()
             made.server = ServerProcess(made.settings, tmp_path)
-            made.server.start()  # the right store works as before
+            made.server.start()  # with the right store, everything works as before
         finally:
             other.kill()
 

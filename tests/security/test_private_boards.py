@@ -104,7 +104,8 @@ async def site(store: str, *, plain: bool = False, **changes: Any) -> AsyncItera
     async with run_server(settings, [rolling_board(), secret], plain=plain) as url:
         async with httpx.AsyncClient(base_url=url, headers=dict([bearer(owner)])) as client:
             await post(client, {"key": "a", "type": "secret"}, {"key": "b", "board": PRIVATE}, {"key": "a"})
-        strangers["session"] = (await session_of(url, keys["admin"], Host="localhost"),)  # as `request` names it
+        # The function `request` sends this name too.
+        strangers["session"] = (await session_of(url, keys["admin"], Host="localhost"),)
         yield Site(url, strangers, (bearer(owner), await session_of(url, owner)))
 
 
@@ -257,7 +258,7 @@ async def check_store_calls(store: str) -> None:
 
         return call
 
-    async def ask(_: BoardRegistry) -> None:  # it is shared by all requests in a tenth of a second
+    async def ask(_: BoardRegistry) -> None:  # the real function runs once for all requests within a tenth of a second
         words = asked.get()
         assert words is not None
         words.append("ask")
@@ -354,7 +355,8 @@ async def test_no_list_names_a_private_board(valkey_url: str) -> None:
     ]
     async with site(valkey_url) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         for path in paths:
-            await client.get(path, headers=dict([at.owner]))  # what is kept for the owner is for the owner only
+            # If the server keeps this answer, it may give it only to the owner again.
+            await client.get(path, headers=dict([at.owner]))
             for who, fields in at.strangers.items():
                 one = await client.get(path, headers=dict(fields))
                 assert PRIVATE not in one.text.replace("q=secret", ""), (path, who)

@@ -31,7 +31,7 @@ pytestmark = [
 
 STRANGER: Final = pwd.getpwnam("nobody").pw_uid
 
-# Tries to open the given paths; prints those that it could open.
+# Tries to open the given paths, and prints the paths that it could open.
 READ: Final = """
 for path in sys.argv[1:]:
     for flags in (os.O_RDONLY, os.O_WRONLY):

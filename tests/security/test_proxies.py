@@ -24,9 +24,9 @@ from tests.harness.settings import fresh_settings
 
 pytestmark = [pytest.mark.security, pytest.mark.skipif(NGINX is None, reason="nginx is not installed")]
 
-ONE, OTHER = "127.0.0.2", "127.0.0.3"  # addresses of clients
+ONE, OTHER = "127.0.0.2", "127.0.0.3"  # the addresses of two clients
 EVENT = {"key": "a"}
-PASSING = (  # a proxy that adds no client fields and passes on those of the client
+PASSING = (  # this proxy passes on the fields that the client sends, and adds none
     ("proxy_set_header X-Forwarded-For   $remote_addr;", ""),
     ("proxy_set_header X-Forwarded-Proto $scheme;", ""),
     ("proxy_set_header X-Forwarded-Host  $http_host;", ""),
@@ -50,7 +50,7 @@ async def exhaust(client: httpx.AsyncClient, **headers: str) -> None:
 
 async def is_known(client: httpx.AsyncClient, **headers: str) -> bool:
     """Return whether a request with these fields shares its client's rate, which grows meanwhile on a slow machine."""
-    for _ in range(SLOW["burst"] - 2):  # another client would have more than that
+    for _ in range(SLOW["burst"] - 2):  # a client with its own rate could send more
         await exhaust(client)
         if (await client.post("/v1/events", json=EVENT, headers=headers)).status_code == 429:
             return True

@@ -23,7 +23,7 @@ pytestmark = [
 NAME = "rebind.test"
 # Chromium blocks requests from public pages to private addresses. Other browsers do not.
 UNGUARDED = ["--disable-features=LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests"]
-# Everything that a page can do to a server on its own origin, with the results.
+# Tries everything that a page can do to a server of its own origin. Returns the results.
 ATTACK = """async (base) => {
     const json = { "Content-Type": "application/json" };
     const ask = async (path, options = {}) => {
@@ -84,7 +84,8 @@ async def attacked(store: str, **changes: Any) -> AsyncIterator[tuple[Page, str,
         page = await chromium.new_page()
         address = f"http://{NAME}:{urlsplit(url).port}"
 
-        async def serve(route: Route) -> None:  # as the attacker's server did before the name changed
+        # The attacker's own server served this page before the name pointed to the board's address.
+        async def serve(route: Route) -> None:
             await route.fulfill(body="<!doctype html><title>free games</title>", content_type="text/html")
 
         await page.route(f"{address}/attack", serve)
@@ -130,6 +131,6 @@ async def test_the_attack_works_if_the_host_is_allowed(valkey_url: str) -> None:
         results = await page.evaluate(ATTACK, address)
         assert results["read"] == results["metrics"] == results["post"] == 200
         assert [results[name] for name in ("viewer", "stream")] == ["open"] * 2
-        assert results["put"] == 401  # not a name of this machine, so it needs an API key
+        assert results["put"] == 401  # the name is not one of this machine, so an API key is needed
         records = (await client.get("/v1/boards/posts")).json()["records"]
         assert {record["key"] for record in records} == {"a", "fetch"}

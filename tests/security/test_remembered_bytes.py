@@ -27,8 +27,8 @@ BOARDS: Final = parse_boards("""
 id = "posts"
 like_button = true
 """)
-LONG: Final = 50_000  # letters; one is no ASCII, so Python keeps each in four bytes
-MOST: Final = 1_300_000  # bytes that the process may remember of all of it
+LONG: Final = 50_000  # characters; one of them is an emoji, so Python needs four bytes for each
+MOST: Final = 1_300_000  # the most bytes that the process may remember of all requests
 REPEATED: Final = 40
 
 Attack = Callable[[int], bytes]
@@ -98,11 +98,11 @@ async def growth(store: str, attack: Attack, repeated: int) -> int:
                     await wire.send(sent)
                     assert statuses([await wire.answer()])[0] < 500
 
-        requests = [attack(number) for number in range(5 + repeated)]  # made before every allocation is traced
+        requests = [attack(number) for number in range(5 + repeated)]  # the requests are made before the tracing begins
         await repeat(requests[:5])
         tracemalloc.start()
         try:
-            clear_cache()  # of the standard library, for the last 128 addresses
+            clear_cache()  # the cache of `urllib.parse` for the last 128 URLs
             before = tracemalloc.get_traced_memory()[0]
             await repeat(requests[5:])
             clear_cache()

@@ -14,7 +14,7 @@ from tests.harness.wire import chunks
 
 pytestmark = [pytest.mark.slow, pytest.mark.security]
 
-STREAMS: Final = 16_000  # in `make test`, in four parts
+STREAMS: Final = 16_000  # the number for `make test`, over all parts
 PARTS: Final = 4
 Request = tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...], bytes]  # method, target, fields, body
 

@@ -63,7 +63,7 @@ async def test_reading_an_event_type_needs_a_right(valkey_url: str) -> None:
         assert await at.put("lim", "mine") == refused
         assert await at.put("boss", "mine", source=["like"], category=["a"]) == made
         patch = await at.ask("lim", "PATCH", "/v1/boards/mine", json={"title": "Other"})
-        assert patch.status_code == 200  # it already reads this type
+        assert patch.status_code == 200  # the board reads this type already, so the admin adds no type
         wider = await at.ask("lim", "PATCH", "/v1/boards/mine", json={"category": None})
         assert wider.status_code == 403
     async with server(valkey_url) as at:

@@ -21,7 +21,7 @@ from tests.harness.server import server
 pytestmark = pytest.mark.security
 
 ROOT: Final = "/live"
-PATHS: Final = (  # some take the fast path, and some go to the application
+PATHS: Final = (  # the fast path answers some, and the application answers the others
     "/v1/boards/posts", "/boards/posts", "/v1/boards/posts/records/a", "/v1/boards", "/docs",
     "/openapi.json", "/metrics", "/healthz", "/readyz", "/", "/embed/posts", "/v1/boards/posts/slots",
     "/v1/boards/posts/stream", "/boards/posts/qr.svg",

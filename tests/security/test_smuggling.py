@@ -166,7 +166,7 @@ TWICE: Final = (
     ("Host", "localhost"), ("Origin", "http://localhost"), ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
     ("Sec-WebSocket-Version", "13"), ("Upgrade", "websocket"), ("Connection", "Upgrade"),
 )  # fmt: skip
-# What a server says of itself, and once of a page that may not watch.
+# The lines that the log may have: about the server itself, and one about a page that may not watch.
 LOGGED: Final = ('"event": "the server', "too few file descriptors", "a page may not watch")
 
 

@@ -26,7 +26,7 @@ from tests.harness.settings import fresh_settings
 
 pytestmark = pytest.mark.security
 
-CLEAR: Final = "\x1b[2J"  # clears a terminal
+CLEAR: Final = "\x1b[2J"  # this sequence clears a terminal
 HOSTILE: Final = f"a{CLEAR}\x9b31m\u202eb\x07\nforged"
 
 
@@ -35,7 +35,7 @@ def assert_obeys_nothing(printed: str) -> None:
     assert not {"\x9b", "\u202e", "\x07"} & set(printed), ascii(printed)
     assert CLEAR not in printed
     assert "\nforged" not in printed
-    assert "\\u001b[2J" in printed or "\\x1b[2J" in printed  # of JSON, or of Python
+    assert "\\u001b[2J" in printed or "\\x1b[2J" in printed  # the escape of JSON, or that of Python
 
 
 def on_a_terminal(*words: str, settings: Settings, folder: Path) -> str:
@@ -50,7 +50,7 @@ def on_a_terminal(*words: str, settings: Settings, folder: Path) -> str:
     while True:
         try:
             piece = os.read(ours, 65536)
-        except OSError:  # the last process has closed it
+        except OSError:  # the last process has closed the terminal
             break
         if not piece:
             break
@@ -81,7 +81,7 @@ def test_the_title_of_an_older_board_is_shown_with_escapes(valkey_url: str, tmp_
 def test_an_error_that_quotes_its_input_is_shown_with_escapes(valkey_url: str, tmp_path: Path) -> None:
     """Scripts pass on names that others have chosen."""
     settings = fresh_settings(valkey_url, data_dir=tmp_path / "data")
-    name = HOSTILE.replace("\n", "")  # messages may have several lines
+    name = HOSTILE.replace("\n", "")  # without line breaks, because a message may have several lines
     for words in (("audit", "--board", name), ("send", f"/none/{name}")):
         assert_obeys_nothing(on_a_terminal(*words, settings=settings, folder=tmp_path))
 

@@ -30,7 +30,7 @@ from tests.harness.wire import CLOSE, connected, request
 
 pytestmark = pytest.mark.security
 
-_PATIENCE: Final = 30.0  # seconds; how soon is measured, and not asserted
+_PATIENCE: Final = 30.0  # seconds; the test measures how soon a change takes effect, and asserts only this limit
 DEFLATES: Final = ("Sec-WebSocket-Extensions", "permessage-deflate")
 
 
@@ -125,7 +125,8 @@ async def check_the_end(store: str, count: int, patience: float = _PATIENCE) -> 
             assert b"board deleted" in last
             assert b"hidden" not in last
         for wait in waits:
-            assert b"hidden" not in await wait.rest()  # it is refused, or has what was public
+            # The server refuses the wait, or answers with the public state before.
+            assert b"hidden" not in await wait.rest()
         for socket in kept:
             async with asyncio.timeout(_PATIENCE):
                 while b"hidden" not in (await socket.receive())[1]:
@@ -179,7 +180,7 @@ async def test_a_session_that_ends_ends_its_viewers(valkey_url: str) -> None:
 
         async def statuses() -> list[int]:
             found = []
-            for url in at.urls:  # a process knows a session after the first request, which is that of a page
+            for url in at.urls:  # the first request of a session, here for a page, makes it known to the process
                 async with connected(url) as wire:
                     await wire.send(request("GET", "/v1/boards/june", session, CLOSE))
                     found.append(int((await wire.rest()).split()[1]))

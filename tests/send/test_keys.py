@@ -90,7 +90,7 @@ async def test_an_api_key_for_something_else_is_reported(tmp_path: Path, url: st
     path = write(tmp_path / "e.ndjson", many(10))
     other = await add_key(settings, "boss", Scope(verbs=("admin",)))
     elsewhere = await add_key(settings, "else", Scope(boards=("other",)))
-    await asyncio.sleep(2)  # until the running server knows them
+    await asyncio.sleep(2)  # the running server reads new API keys within two seconds
     with pytest.raises(SetupError, match=r"does not allow this for producer 'boss' \(403: .*--verbs post"):
         await send(path, url, key=other)
     assert (await send(path, url, key=elsewhere)).rejected == {"board_forbidden": 10}
@@ -108,7 +108,7 @@ async def test_another_api_key_of_the_same_producer_continues(
     assert note is not None
     assert (note.sent, note.reach, note.producer) == (1000, 0, "shop")
     for other in (await add_key(settings, "shop", Scope()), await add_key(settings, "tram", Scope())):
-        await asyncio.sleep(2)  # until the running server knows it
+        await asyncio.sleep(2)  # the running server reads new API keys within two seconds
         with pytest.raises(SetupError, match="the server refused the request with 400"):
             await send(path, url, key=other)
     assert await scores(url) == {"a": 1000}

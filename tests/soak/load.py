@@ -13,7 +13,7 @@ import httpx
 _KINDS: Final = (
     "posts", "hits", "names", "sliding", "hours", "week", "coins", "best", "lowest", "newest", "votes", "log",
 )  # fmt: skip
-_UNDECIDED: Final = "board_unavailable"  # one board has counted the event, and another one may not have
+_UNDECIDED: Final = "board_unavailable"  # this answer does not say which boards have counted the event
 Event = dict[str, Any]
 
 
@@ -79,7 +79,7 @@ class Producer:
                 event["amount"] = chance.choice([-1, 1, 2])
             case "best" | "lowest":
                 event["amount"] = chance.randrange(10**6)
-            case "newest":  # nobody else sets this member, so the last answer decides
+            case "newest":  # no other producer sets this member, so the last answer decides its score
                 event |= {"key": f"{self._name}-{chance.randrange(50)}", "amount": chance.randint(1, 100)}
             case "votes":
                 event |= {"actor": f"a{chance.randrange(2000)}", "amount": 1}

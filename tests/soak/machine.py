@@ -21,8 +21,8 @@ from tests.harness.shims import Clock, Power, has_compiler
 from tests.harness.store import valkey
 
 BOARDS: Final = Path(__file__).with_name("boards.toml")
-_START: Final = 60.0  # seconds in which store and server have to start, whatever goes on around it
-_PAUSES: Final = (6.0, 15.0, 6.0)  # seconds, the longest time between two faults of one group
+_START: Final = 60.0  # seconds within which store and server must start, even on a busy machine
+_PAUSES: Final = (6.0, 15.0, 6.0)  # for each group of faults, the most seconds between two faults
 _SHIFTS: Final = (-3600, -90, 0, 0, 90, 3600)  # seconds by which the store's clock is wrong
 
 

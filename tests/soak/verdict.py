@@ -20,8 +20,8 @@ from tests.harness.waiting import eventually
 from tests.soak.load import Acknowledged
 from tests.soak.machine import BOARDS, Machine
 
-_DRAINED = 60.0  # seconds until the drainer has to have moved everything
-_SHOWN = 5  # members that a report names
+_DRAINED = 60.0  # seconds within which the drainer must move everything
+_SHOWN = 5  # the number of members that a report names
 _Rows = list[tuple[str, int]]
 
 
@@ -76,7 +76,8 @@ async def _board_faults(ledger: Ledger, board: Board, data: Snapshot, now: int, 
             sums[member] = sums.get(member, 0) + score
     wanted, rows = _capped(board, scores), sorted(sums.items())
     difference = _difference(rows, sorted(wanted.items()))
-    if board.cap is not None:  # which of those with the last score stay depends on the order of arrival
+    # Among members with the lowest score that stays, the order of arrival decides who is dropped.
+    if board.cap is not None:
         right = sorted(sums.values()) == sorted(wanted.values()) and all(scores.get(key) == sums[key] for key in sums)
     else:
         right = rows == sorted(wanted.items())

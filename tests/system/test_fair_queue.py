@@ -108,7 +108,7 @@ async def test_a_request_that_leaves_the_queue_takes_no_turn() -> None:
     gone = await crowd(queue, "gone", 2, served)
     tasks += await crowd(queue, MODEST, 1, served)
     gone[1].cancel()
-    queue.leave(GREEDY)  # the turn goes to the first request of the client that leaves
+    queue.leave(GREEDY)  # the first request of the client "gone" gets the turn
     gone[0].cancel()
     await settled()
     assert served == [GREEDY, MODEST]
@@ -139,7 +139,7 @@ def test_no_turn_is_lost(at_once: int, most: int, steps: list[tuple[str, int]]) 
                 queue.leave(tasks.pop(task))
             elif step == "cancel" and (waiting := [each for each in tasks if not each.done()]):
                 waiting[number % len(waiting)].cancel()
-            if number % 2:  # else several steps happen before any task runs
+            if number % 2:  # after even numbers, the next step happens before any task runs
                 await settled()
         await settled()
         clients = [tasks[task] for task in having()]

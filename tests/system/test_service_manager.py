@@ -17,7 +17,7 @@ from live.settings import as_environment
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import DEADLINE
 
-# As systemd does: the socket is descriptor 3, and the process id is that of the server.
+# Starts the server like systemd: the socket is descriptor 3, and `LISTEN_PID` is the id of the server's process.
 START: Final = """
 import os, sys
 os.dup2(int(sys.argv[1]), 3)

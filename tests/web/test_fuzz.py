@@ -64,8 +64,8 @@ def api(server: ServerProcess) -> Any:
     return schemathesis.openapi.from_url(f"{server.url}/openapi.json", config=SchemathesisConfig())
 
 
-# Invalid requests have invalid parameters or bodies; an operation with neither, or with only a path that accepts any
-# text, has none. A stream has no end to check, and the live route refuses the same requests.
+# An invalid request has an invalid parameter or body. So an operation has none if it takes neither, or only a path that
+# accepts any text. Streams are left out because they have no end, and the live route refuses the same requests.
 ASKED = [
     (path, method, mode)
     for path, methods in openapi_document()["paths"].items()
@@ -79,7 +79,7 @@ ASKED = [
     )
 ]
 THERE = {"board": "posts", "key": "a"}
-MADE = "made"  # a board with a contestant that the tests change
+MADE = "made"  # the tests change this board, which has a contestant
 CONTEST = {"source": ["vote"], "window": "forever", "votes": {"per_key": 1, "registered": True}}
 CONFORMANCE = [
     not_a_server_error,
@@ -104,15 +104,16 @@ def test_every_answer_is_as_the_contract_says(
         "live": {HTTPStatus.UPGRADE_REQUIRED},
         "likes": {HTTPStatus.FORBIDDEN},
         "preferences": {HTTPStatus.SEE_OTHER},
-        "history": {HTTPStatus.OK, HTTPStatus.BAD_REQUEST},  # most times are in the future, or too far apart
+        "history": {HTTPStatus.OK, HTTPStatus.BAD_REQUEST},  # most generated times are in the future, or too far apart
     }.get(path.rpartition("/")[2], {HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT})
     if path.startswith(("/v1/keys", "/v1/tokens")):
-        wanted = {HTTPStatus.FORBIDDEN}  # nobody makes API keys without one
+        wanted = {HTTPStatus.FORBIDDEN}  # a request without an API key may not make one
     statuses: set[int] = set()
     with requests.Session() as session:
 
         def ask(case: schemathesis.Case[Any], there: bool) -> None:  # noqa: FBT001 - whether board and member exist
-            case.headers.pop("Authorization", None)  # other keys are refused; the bodies below include invalid ones
+            # The server would refuse a generated API key with 401 before it looks at the rest.
+            case.headers.pop("Authorization", None)
             case.path_parameters.update({name: known[name] for name in case.path_parameters if there})
             statuses.add(case.call_and_validate(session=session, checks=CONFORMANCE).status_code)
 
@@ -342,7 +343,7 @@ def test_thousands_of_bodies_of_any_kind(server: ServerProcess, effort: int) -> 
         for line in lines:
             await line.close()
 
-    once = [Phase.generate]  # shrinking would wait again and again for an answer that never comes
+    once = [Phase.generate]  # shrinking would again and again wait for an answer that never comes
     with asyncio.Runner() as loop:
 
         @settings(max_examples=bodies // AT_ONCE, deadline=None, suppress_health_check=list(HealthCheck), phases=once)

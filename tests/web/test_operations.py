@@ -115,7 +115,7 @@ async def test_metrics_count_events(valkey_url: str) -> None:
         await client.post("/v1/events", content=b"x", headers={"Content-Type": "text/plain"})
 
         async def changed() -> httpx.Response | None:
-            response = await client.get("/metrics")  # which a process keeps for a second
+            response = await client.get("/metrics")  # a process keeps this answer for a second
             return None if response.text == before else response
 
         after: httpx.Response = await eventually(changed)
@@ -196,7 +196,7 @@ async def test_readiness_is_cheap(own_store: StoreProcess, monkeypatch: pytest.M
         before = await calls()
         answers = await asyncio.gather(*(client.get("/readyz") for _ in range(50)))
         assert {answer.status_code for answer in answers} == {200}
-        assert await calls() - before < 50 * 10  # reading every board for each check would take 5,000
+        assert await calls() - before < 50 * 10  # with a read of every board for each check, there would be 5,000 calls
         sent: list[int] = []
         monkeypatch.setattr(SharedConnection, "calls", noting(SharedConnection.calls, sent))
         assert (await client.get("/readyz")).status_code == 200
@@ -206,7 +206,7 @@ async def test_readiness_is_cheap(own_store: StoreProcess, monkeypatch: pytest.M
         for _ in range(7):
             ready = await client.get("/readyz")
         assert ready.status_code == 200
-        (reason,) = ready.json()["reasons"]  # from its turn on
+        (reason,) = ready.json()["reasons"]  # the process has checked board b77 by now
         assert "board b77 takes no events" in reason
     await store.aclose()
 
@@ -261,7 +261,8 @@ async def series(client: httpx.AsyncClient) -> set[str]:
 @pytest.mark.slow
 async def test_a_full_disk_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that keeps running without disk space refuses writes; with space again, the server is ready."""
-    # A limit on the file size stands for a full disk; without this change, its signal would end the store.
+    # A limit on the file size takes the place of a full disk. With `restore_signals`, the store would receive SIGXFSZ
+    # and end.
     monkeypatch.setattr(subprocess, "Popen", partial(subprocess.Popen, restore_signals=False))
     disk = valkey(tmp_path, "--appendfsync", "everysec")
     disk.start()

@@ -18,7 +18,7 @@ from tests.harness.nginx import TRUSTED
 from tests.harness.producers import with_keys
 from tests.harness.wire import connected, request
 
-MOST: Final = 60  # requests in a row, of which a rate of one per second refuses some
+MOST: Final = 60  # requests in a row; a rate of one per second refuses some of them
 SOCKET: Final = "/v1/boards/posts/live"
 FAST: Final = ("/v1/boards/posts", "/v1/boards/posts/records/a", "/boards/posts")
 ROUTES: Final = (

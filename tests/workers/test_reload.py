@@ -27,7 +27,7 @@ class Load:
 
     def __init__(self, workers: RunningWorkers, viewers: int) -> None:
         self.accepted = 0
-        self.closed = [0] * viewers  # how often each viewer was disconnected
+        self.closed = [0] * viewers  # by viewer, the number of disconnections
         self.connected = [False] * viewers
         self._workers = workers
 
@@ -119,7 +119,7 @@ async def reload_under_load(store: str, effort: int, reloads: int = 2, **named: 
         faults = [error for error in ended if not isinstance(error, asyncio.CancelledError)]
         assert not faults, faults
 
-        async def all_counted() -> bool:  # a reply of /metrics may be a second old
+        async def all_counted() -> bool:  # an answer of /metrics may be a second old
             return (await sums(workers))['live_events_accepted_total{board="posts"}'] >= load.accepted
 
         await eventually(all_counted)

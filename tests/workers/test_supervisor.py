@@ -110,7 +110,8 @@ async def test_a_socket_without_a_worker_is_noticed(valkey_url: str) -> None:
 @pytest.mark.slow
 async def test_a_killed_worker_is_replaced(valkey_url: str, tmp_path: Path) -> None:
     """The log says how it ended, and that another one has started. So it does after SIGHUP."""
-    server = ServerProcess(fresh_settings(valkey_url, workers=2), tmp_path, sys.executable)  # which ends by itself
+    # With its own interpreter, so that the test reads its exit status.
+    server = ServerProcess(fresh_settings(valkey_url, workers=2), tmp_path, sys.executable)
     server.start()
     try:
         assert server.process is not None
@@ -205,7 +206,7 @@ async def test_a_killed_parent_leaves_nothing(
     valkey_url: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """The workers end, and the last one removes the folder of the metrics."""
-    temporary = tmp_path_factory.mktemp("t")  # a short path, because the address of a socket has at most 107 bytes
+    temporary = tmp_path_factory.mktemp("t")  # the path is short, because the address of a socket has at most 107 bytes
     server = ServerProcess(fresh_settings(valkey_url, workers=2), tmp_path)
     server.environment["TMPDIR"] = str(temporary)
     server.start()

@@ -40,7 +40,7 @@ class Power:
         """Restore every file of a store or a database to its synced content."""
         for path in [path for path in self._root.rglob("*") if path.name.endswith(_SYNCED)]:
             copy = self._copies / str(path).replace("/", "%")
-            # The name of a file is durable, but not its content.
+            # A file that was never synced keeps its name and loses its content.
             path.write_bytes(copy.read_bytes() if copy.exists() else b"")
 
     def has_synced(self, content: bytes) -> bool:

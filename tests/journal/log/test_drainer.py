@@ -132,7 +132,7 @@ async def test_what_is_moved_is_in_the_metrics(valkey_url: str, tmp_path: Path) 
         waiting = await board.waiting()
         await drainer.sweep()
         moved, commits = (after - earlier for after, earlier in zip(figures(), before, strict=True))
-        assert (waiting, moved, commits) == (0, 4, 1)  # the beginning of the board is an entry too
+        assert (waiting, moved, commits) == (0, 4, 1)  # the first entry records that the board begins
 
 
 async def test_trimming_before_the_commit_is_detected(valkey_url: str, tmp_path: Path) -> None:
@@ -527,7 +527,7 @@ async def test_a_sweep_trims_all_journals_at_once(valkey_url: str, tmp_path: Pat
         with replaced(live.journal.log.drainer, "trim", kept):
             await drainer.sweep()
             most = 0
-            await drainer.sweep()  # all entries are in SQL, and still in the store
+            await drainer.sweep()  # SQL has all entries, and the store has them still
         assert most == 2
         await drainer.sweep()
         assert await board.waiting() == 0

@@ -47,7 +47,7 @@ async def test_a_follower_reads_what_is_in_sql_and_in_the_store(valkey_url: str,
             for link in links[1:]:
                 assert (await follower.advance(link)).link == link
                 await drainer.sweep()
-        await idle.advance(links[-1])  # reads everything from SQL
+        await idle.advance(links[-1])  # this follower reads all entries from SQL
         assert early.contents == late.contents == idle.contents == await board.contents()
         assert told
 

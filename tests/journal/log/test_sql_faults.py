@@ -87,7 +87,7 @@ async def test_dropping_entries_while_sql_is_locked_is_detected(
             await survive_locks(board, chance, 1)
 
 
-_BATCHES = 52  # of about 50 KB each: the disk and the backlog hold fewer
+_BATCHES = 52  # about 50 KB each; together they are more than the disk and the backlog can hold
 
 
 async def survive_a_full_disk(board: Journaled, folder: Path, chance: random.Random, rounds: int) -> None:
@@ -142,7 +142,7 @@ async def test_a_database_that_went_back_receives_everything_again(valkey_url: s
 async def test_a_full_disk_delays_entries(valkey_url: str, tmp_path: Path, chance: random.Random, effort: int) -> None:
     """Beyond the backlog, events are refused, and the store does not grow."""
     async with journaled(valkey_url, tmp_path / "disk", journal_backlog=Size(400_000)) as board:
-        await survive_a_full_disk(board, tmp_path / "disk", chance, min(effort, 4))  # the board grows
+        await survive_a_full_disk(board, tmp_path / "disk", chance, min(effort, 4))  # each round makes the board larger
 
 
 @needs_mount

@@ -57,7 +57,8 @@ async def go_back_and_grow(board: Journaled, store: StoreProcess, folder: Path) 
     await drainer.sweep()
     copy.restore()
     await eventually(partial(works, board.rows))
-    board.ledger = Ledger(board.client, board.board, board.settings)  # as in a process that knows nothing of before
+    # Like a new process, which knows nothing of the earlier state.
+    board.ledger = Ledger(board.client, board.board, board.settings)
     board.counted = 2
     for _ in range(8):
         await board.like("c")
@@ -129,7 +130,8 @@ async def fill_the_store(board: Journaled) -> None:
     await fill()
 
     async def is_empty() -> bool:
-        await works(board.ledger.rotator.rotate)  # nothing is drained meanwhile
+        # Rotation adds no entries to the journal, so nothing needs to be drained.
+        await works(board.ledger.rotator.rotate)
         return not await board.rows()
 
     await eventually(is_empty, 6)

@@ -151,7 +151,7 @@ async def test_a_player_is_exact_at_every_time(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Slots and events leave the window, members are hidden, periods end, and the journal begins again."""
-    monkeypatch.setattr(top, "_SPARE", 1)  # so that there are more members than are kept
+    monkeypatch.setattr(top, "_SPARE", 1)  # the player keeps fewer members than the board has
     monkeypatch.setattr(top, "_MOST_LEFT", 1)
     await is_exact(valkey_url, tmp_path, kind, random.SystemRandom().randrange(2**32))
 
@@ -260,7 +260,7 @@ async def enters_a_shortened_timeline(line: RecordedBoard) -> None:
         assert forget(connection, timeline, 2**60)
         connection.execute(
             update(LIFE).where(LIFE.c.id == timeline.id).values(began=line.now * 1000)
-        )  # on the test's clock
+        )  # the times are those of the test's clock
 
     await line.read(forget_first)
     await line.go(HOUR)

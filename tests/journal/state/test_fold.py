@@ -66,7 +66,7 @@ async def test_missing_tags_are_detected(volatile_store: StoreProcess) -> None:
         await rotation_gives_tags(volatile_store.url, UNTOLD)
 
 
-# A journal of the version whose notices carried changes. Its last request says so, in the field `carried`.
+# A journal of an older version, whose notices contained the changes. Its last request marks this with `carried`.
 OLDER = [
     (
         "begin 210 0-1 1795416481716217 - 0 0-0 0 - 0",

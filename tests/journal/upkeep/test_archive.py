@@ -103,7 +103,7 @@ async def opened_again(line: RecordedBoard) -> None:
     line.board = line.ledger.state.board = wider
     await keep(line)
     await line.go(-2.5 * HOUR)
-    line.ledger = line.another()  # a process that has not seen the later time
+    line.ledger = line.another()  # this process has not seen the later time
     added = await line.ledger.writer.add([("b", 5, line.now, None, None)])
     assert not added.refused
     await line.go(14 * HOUR)

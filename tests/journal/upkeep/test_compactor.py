@@ -145,7 +145,7 @@ async def test_the_compactor_outlives_the_process_that_works_for_it(
             killing.setattr(live.journal.upkeep.compactor, "_made", ends)
             with pytest.raises(JournalError, match="has ended"):
                 await compactor.step()
-        await filled(board, 1)  # a step looks at boards that have changed
+        await filled(board, 1)  # a step looks only at boards that have changed
         await compactor.step()
         assert await count(board, CHECKPOINT) == 1
 

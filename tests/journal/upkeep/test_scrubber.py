@@ -65,7 +65,7 @@ class Watched:
         try:
             with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as sql:
                 entries = sql.execute("SELECT count(*) FROM segment").fetchone()[0]
-        except sqlite3.OperationalError:  # the server has not made the file, or its tables, yet
+        except sqlite3.OperationalError:  # the server has not made the file or its tables yet
             return False
         return bool(entries) and not await self.reasons()
 
@@ -89,7 +89,8 @@ async def watched(store: str, folder: Path, **changes: Any) -> AsyncIterator[Wat
     ):
         found = Watched(settings, client)
 
-        async def counts() -> bool:  # the first commit may take longer than the write deadline of a test
+        # The first commit may take longer than the write deadline of a test, so the event is sent again.
+        async def counts() -> bool:
             return await found.count() == 200
 
         await eventually(counts)
@@ -150,7 +151,7 @@ async def keeps_entries_in_the_store(board: Journaled) -> None:
     def late(database: Database) -> None:
         nonlocal calls
         calls += 1
-        if calls == 2:  # the first one is before the commit
+        if calls == 2:  # the first call comes before the commit, the second one after it
             path.unlink()
         right(database)
 
@@ -370,7 +371,7 @@ async def test_damage_in_postgres_is_noticed(valkey_url: str, tmp_path: Path, po
         with (postgres.folder / "data" / str(file)).open("r+b") as relation:
             relation.write(b"\xff" * 24)
         postgres.start()
-        with suppress(JournalError):  # the pool notices that its connection is lost
+        with suppress(JournalError):  # the first use shows the pool that it has lost its connection
             await database.run(lambda sql: sql.exec_driver_sql("SELECT 1"))
         found = verify(database, prefix, lambda *_: None)
         assert not found.sound

@@ -31,7 +31,7 @@ from tests.harness.store import StoreProcess
 
 HOUR: Final = 3_600_000
 EPOCH: Final = "00c0ffee"
-# Between them, boards of these kinds have every key that there is.
+# Together, boards of these kinds have every store key that a board can have.
 KINDS: Final[list[dict[str, Any]]] = [
     {"ties": "first", "ranks": "dense"},
     {"window": {"sliding": "3h"}},

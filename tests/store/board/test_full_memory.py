@@ -61,7 +61,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreProce
 @asynccontextmanager
 async def client_of(store: StoreProcess) -> AsyncIterator[tuple[Store, Settings]]:
     """A client and its settings."""
-    patient = {"store_timeout": Duration(10), "write_deadline": Duration(20)}  # for batches of 2,000 long keys
+    patient = {"store_timeout": Duration(10), "write_deadline": Duration(20)}  # batches of 2,000 long members take long
     settings = fresh_settings(store.url, rotation_step=500, max_events=3000, batch_size=3000, **patient)
     client = connect(store.url, settings)
     try:
@@ -135,7 +135,7 @@ async def test_a_full_store_still_rotates(store: StoreProcess, board: Board) -> 
         if not board.window.tables:
             assert await drifted(client, ledger.state.keys) == []
 
-        async def freed() -> bool:  # UNLINK frees memory a moment later
+        async def freed() -> bool:  # the store frees the memory of an UNLINK a moment later
             return bool((await client.info("memory"))["used_memory"] < before)
 
         await eventually(freed)

@@ -163,7 +163,8 @@ async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> Non
             number += 1
             first, until = number, clock() + 1
             assert await duplicates(ledger, like(first)) == []
-            while clock() < until - 0.02:  # the identity stays known, and new ones go into new buckets
+            # The store still knows the first identity, and puts new ones into new buckets.
+            while clock() < until - 0.02:
                 number += 1
                 assert await duplicates(ledger, like(first), like(number)) == [0], f"forgotten in round {round_}"
                 held = max(held, len(await buckets(ledger)))

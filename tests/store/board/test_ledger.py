@@ -187,7 +187,7 @@ async def test_a_slot_expires_by_the_clock_of_the_store(any_store: str) -> None:
                 await asyncio.sleep(wait)
 
         assert time.monotonic() - start >= 2
-        assert waited < 3.5  # not the time that passed: the machine may be busy
+        assert waited < 3.5  # the requested waits, and not the time that has passed, because the machine may be busy
 
 
 async def test_a_batch_sent_twice_counts_once(any_store: str) -> None:
@@ -214,7 +214,7 @@ async def test_only_what_was_sent_may_have_counted(own_store: StoreProcess) -> N
         with own_store.frozen(), pytest.raises(StoreUnavailableError) as frozen:
             await ledger.writer.add([like("a")])
         assert frozen.value.unknown
-    limits["store_timeout"] = Duration(10)  # on a stalled machine, connecting must not time out
+    limits["store_timeout"] = Duration(10)  # on a busy machine, connecting may take seconds
     async with open_ledger(own_store.url, rolling_board(), **limits) as ledger:
         await ledger.writer.add([like("a")])
         own_store.kill()

@@ -41,7 +41,8 @@ async def test_a_full_board_refuses_only_new_members(valkey_url: str, name: str,
         assert (await ledger.writer.add([make_entry(key, 2, T0) for key in "abcf"])).refused == {3: FULL}
         page = await ledger.reader.read(10)
         assert {record.member: record.score for record in page.records} == {"a": 4, "b": 4, "c": 3}
-        await ledger.writer.add([make_entry("a", -4, T0)])  # a score of zero is no record, and makes room
+        # The score becomes zero, so the record goes and another one has room.
+        await ledger.writer.add([make_entry("a", -4, T0)])
         assert (await ledger.writer.add([make_entry("g", 1, T0), make_entry("h", 1, T0)])).refused == {1: FULL}
 
 

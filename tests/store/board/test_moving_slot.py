@@ -53,7 +53,7 @@ async def leaves_while_moving(url: str, board: Board, scripts: Scripts = SCRIPTS
 
         await eventually(due)
         if isinstance(board.window, Rolling):
-            await ledger.rotator.rotate()  # finds the slot
+            await ledger.rotator.rotate()  # the next step then begins with the slot that leaves
         failed = await moving(client, keys.meta, ledger)
         assert not failed
         assert await client.call(keys.meta, "EXISTS", keys.ranking, keys.table().levels, keys.slots, slot) == 0

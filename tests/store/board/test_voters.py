@@ -33,7 +33,7 @@ def test_different_voters_and_pairs_have_different_digests(
     try:
         first, second = voter_digests(secret, *one), voter_digests(secret, *other)
     except UnicodeEncodeError:
-        return  # a lone surrogate, which decoders refuse
+        return  # the text has a lone surrogate, and decoders refuse such a text
     assert (first[0] == second[0]) == (one[0] == other[0])
     assert (first[1] == second[1]) == (one == other)
     assert not {first[0], second[0]} & {first[1], second[1]}
@@ -94,7 +94,8 @@ async def test_votes_of_an_older_version_are_refused(any_store: str) -> None:
     """The board is refused with a message. A contest without votes is migrated."""
     async with open_ledger(any_store, QUOTAS) as ledger:
         await ledger.state.open()
-        await ledger.state.client.hdel(ledger.state.keys.meta, "secret")  # as an older version created it
+        # An older version created boards without a secret.
+        await ledger.state.client.hdel(ledger.state.keys.meta, "secret")
         empty = Ledger(ledger.state.client, QUOTAS, ledger.state.settings)
         await empty.state.open()
         assert len(empty.state.secret) == 16

@@ -100,7 +100,7 @@ async def test_calls_wait_for_a_connection_of_the_pool(valkey_url: str) -> None:
     name = fresh_settings(valkey_url).key_prefix
     assert sorted(await asyncio.gather(*(client.incr(name) for _ in range(100)))) == list(range(1, 101))
     connections = await client.client_list()
-    assert len(connections) <= 4 + 20  # other clients have few
+    assert len(connections) <= 4 + 20  # other clients have few connections
     await client.aclose()
 
 
@@ -147,7 +147,7 @@ async def test_a_store_busy_with_a_script_is_unavailable(own_store: StoreProcess
 async def test_a_cancellation_is_never_lost(valkey_url: str) -> None:
     """A cancelled task ends, wherever it is in a call. Otherwise a process under load would not stop."""
     client = connect(valkey_url, fresh_settings(valkey_url))
-    over = asyncio.Event()  # lets even a task that does not listen end with the test
+    over = asyncio.Event()  # ends a task with the test even if the task ignores its cancellation
 
     async def ask_for_ever() -> None:
         while not over.is_set():

@@ -119,7 +119,8 @@ async def keeps_the_loss_to_itself(primary: StoreProcess, folder: Path) -> None:
         assert await watch.find() == Losses()
         watch.guard_connections()
         await ledger.state.open()
-        client.high_water.note("posts", ledger.state.epoch, 10)  # as if it had acknowledged more
+        # The process now knows of a later acknowledged position than the store has.
+        client.high_water.note("posts", ledger.state.epoch, 10)
         await client.execute_command("REPLICAOF", "127.0.0.1", "1")
         await client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no")
 

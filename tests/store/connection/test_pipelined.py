@@ -26,7 +26,7 @@ from tests.harness.waiting import eventually
 
 PATIENCE = 0.3
 
-pytestmark = pytest.mark.one_server  # each has connections of its own
+pytestmark = pytest.mark.one_server  # several servers have several connections
 
 
 @asynccontextmanager
@@ -109,7 +109,7 @@ async def test_a_cancelled_call_shifts_no_reply(any_store: str) -> None:
     async with connected(any_store) as client:
         await client.servers.shared.call("PING")
         calls = [send(client.servers.shared, "ECHO", number) for number in range(200)]
-        await asyncio.sleep(0)  # all are sent, and none is answered
+        await asyncio.sleep(0)  # now all calls are sent, and none is answered
         for call in calls[::2]:
             call.cancel()
         got = await outcomes(*calls)

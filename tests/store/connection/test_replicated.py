@@ -67,7 +67,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         server.start()
     wait(lambda: b"state=online" in found.primary.ask("INFO", "replication"))
     found.primary.ask("SET", "first", "")
-    assert found.primary.ask("WAIT", 1, 10_000) == 1  # a new replica confirms nothing for a second
+    assert found.primary.ask("WAIT", 1, 10_000) == 1  # for a second, a new replica confirms no writes
     yield found
     for server in (found.primary, found.replica):
         server.kill()
@@ -168,7 +168,7 @@ async def acknowledge_nothing_without_the_replica(pair: Pair) -> None:
     try:
         await everyone[0].prepare()
         await first.open()
-        # For each path, another connection, which has not written yet.
+        # For each path, another connection that has not written yet.
         others = {name: Paths(hasty) for name in first.all()}
         everyone += others.values()
         await asyncio.gather(*(paths.open() for paths in others.values()))
@@ -219,7 +219,7 @@ async def moves_to_sql_what_the_replica_has(pair: Pair, folder: Path) -> None:
                 await hasty.writer.add([make_entry("a", 1, None)])
                 await drainer.drain([board.board.id])
                 assert await board.rows_in_sql() == [("a", 1)]
-            await drainer._drain(list(drainer._timelines))  # as it tries again
+            await drainer._drain(list(drainer._timelines))  # the drainer's next attempt does the same
             assert await board.rows_in_sql() == [("a", 2)]
 
 
@@ -297,7 +297,7 @@ def calls_of(server: Server, command: str) -> int:
     return int(found.partition("=")[2].partition(",")[0])
 
 
-# These scripts acknowledge and show nothing, or a later entry of the board repeats what they did.
+# After these scripts, nothing is acknowledged or shown, or a later entry of the board repeats what they did.
 UNACKNOWLEDGED = {
     *("audit", "baseline", "beat", "changes", "expire_events", "gcra", "hold", "open", "open_replica", "piece"),
     *("present", "rotate", "rotate_period", "session", "touch", "trim", "viewers"),
@@ -310,22 +310,24 @@ def test_every_script_that_acknowledges_or_shows_something_waits() -> None:
     assert REPAIR.waits
 
 
-# Commands that write and are not sent by `write`, by file.
+# By file, the commands that write without `write`.
 QUIET: Mapping[str, set[str]] = {
-    "boards/readiness.py": {"SET"},  # `outcomes` waits
+    "boards/readiness.py": {"SET"},  # `outcomes` waits for replicas
     "ingest/refusals.py": {"LPUSH", "LTRIM", "PEXPIRE", "SET"},  # samples of refused events
-    # SQL drops the old entries after a read that waits. If the end (HDEL) is lost, the next attempt sends nothing.
+    # A later read waits for replicas before SQL drops old entries. If the HDEL is lost, the next attempt sends nothing.
     "journal/log/resending.py": {"HDEL", "HINCRBY", "HSET"},
-    "store/board/journal_stream.py": {"HDEL", "SETNX", "SREM", "UNLINK"},  # a journal ends; `outcomes` waits (SETNX)
-    "store/board/manage/restore.py": {"EXPIREAT", "HSET", "SADD", "UNLINK", "ZADD"},  # the last script waits
-    "store/connection/handshake.py": {"RENAMENX", "SET", "SETNX"},  # done again by the next connection
-    "store/connection/loss.py": {"SETNX"},  # the identity of an empty store
-    "store/registry/idempotency.py": {"EXPIRE", "HSET"},  # `outcomes` waits
-    "store/registry/items.py": {"HDEL", "INCR"},  # `outcomes` waits
-    "store/registry/journals.py": {"DEL", "SET"},  # reports, and the end of a pause
-    "store/registry/memory.py": {"LPUSH", "LTRIM"},  # looks at the memory of the store
-    "store/registry/processes.py": {"HDEL"},  # a process ends
-    "store/registry/producers.py": {"HINCRBY", "HSET"},  # notes of the last use of API keys
+    # These end a journal; after SETNX, `outcomes` waits.
+    "store/board/journal_stream.py": {"HDEL", "SETNX", "SREM", "UNLINK"},
+    # The script at the end waits for replicas.
+    "store/board/manage/restore.py": {"EXPIREAT", "HSET", "SADD", "UNLINK", "ZADD"},
+    "store/connection/handshake.py": {"RENAMENX", "SET", "SETNX"},  # the next connection writes the same again
+    "store/connection/loss.py": {"SETNX"},  # gives an empty store its identity
+    "store/registry/idempotency.py": {"EXPIRE", "HSET"},  # `outcomes` waits for replicas
+    "store/registry/items.py": {"HDEL", "INCR"},  # `outcomes` waits for replicas
+    "store/registry/journals.py": {"DEL", "SET"},  # reports of the drainer, and the end of a pause
+    "store/registry/memory.py": {"LPUSH", "LTRIM"},  # measurements of the store's memory
+    "store/registry/processes.py": {"HDEL"},  # removes a process that ends
+    "store/registry/producers.py": {"HINCRBY", "HSET"},  # notes about the last use of API keys
 }
 
 

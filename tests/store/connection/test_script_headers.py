@@ -34,7 +34,7 @@ def fields_of(kind: Any) -> Iterator[tuple[str, str]]:
                 yield from fields_of(part)
 
 
-FOR_JOURNAL = {"producers", "parts", "reason"}  # fields that scripts pass on to the journal unread
+FOR_JOURNAL = {"producers", "parts", "reason"}  # scripts copy these fields to the journal without reading them
 
 
 def test_a_request_has_the_fields_that_its_script_reads() -> None:

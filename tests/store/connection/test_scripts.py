@@ -26,7 +26,8 @@ async def refused(store: Store, script: Script[Any]) -> str:
     try:
         await store.servers.shared.call("EVAL", script.source, 0, "no request")
     except ResponseError as error:
-        return "" if "script:" in str(error) else str(error)  # it ran, and failed because it has no request
+        # The script has compiled and run, and failed because the call has no request.
+        return "" if "script:" in str(error) else str(error)
     return ""
 
 

@@ -25,7 +25,7 @@ for line in sys.stdin:
     print(positions.offset_of("posts", "e1"), flush=True)
 """
 
-# Creates a board again for every third offset, and moves to a new file every so often.
+# Notes offsets of three boards without end. Each board often gets a new epoch.
 BUSY_WRITER = """
 import sys
 from pathlib import Path

@@ -31,7 +31,7 @@ from tests.harness.store import REDIS_SERVER
 from tests.harness.topologies import NAME, ClusterSet, SentinelSet, running
 from tests.harness.waiting import eventually
 
-NAMES = [f"board{number}" for number in range(24)]  # they lie on all servers of a Cluster
+NAMES = [f"board{number}" for number in range(24)]  # so many that each server of a Cluster holds some
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ async def test_commands_reach_their_servers(client: Store, several_servers: str)
     count = 3 if "cluster" in several_servers else 1
     assert len(await client.each("PING")) == count
 
-    async def answers() -> bool:  # servers that have become replicas just now are not listed yet
+    async def answers() -> bool:  # the topology does not yet list servers that have just become replicas
         return [reply for _, reply in await client.each("PING", replicas=True)] == [b"PONG"] * max(3, 2 * count)
 
     await eventually(answers)
@@ -284,7 +284,7 @@ async def test_servers_with_an_untrusted_certificate_are_refused(
 async def test_connections_that_ask_at_once_lose_no_sentinel(sentinel_url: str) -> None:
     """redis-py puts the Sentinel that answers first."""
     scheme, _, places = sentinel_url.partition("://")
-    store = connect(f"{scheme}://127.0.0.1:1,{places}", Settings())  # nobody listens there
+    store = connect(f"{scheme}://127.0.0.1:1,{places}", Settings())  # no server listens on port 1
     pool = store.connection_pool
     assert isinstance(pool, topology.PrimaryPool)
     before = set(pool.sentinel_manager.sentinels)

@@ -41,7 +41,7 @@ async def test_items_are_asked_for_once_a_second_and_remembered(valkey_url: str)
         return dict(await ours.of(members)), list(asked)
 
     with patch.object(type(client), "call", counted):
-        assert (await read("a"), ours.exist) == (({}, ["GET"]), False)  # there are no items at all
+        assert (await read("a"), ours.exist) == (({}, ["GET"]), False)  # the store has no items
         await others.put([A, B])
         assert await read("a") == ({}, [])
         now[0] += FRESH
@@ -51,7 +51,7 @@ async def test_items_are_asked_for_once_a_second_and_remembered(valkey_url: str)
         assert await read("a", "none") == ({"a": A}, ["HMGET"])
         assert await read("") == ({}, [])
         now[0] += FRESH
-        assert await read("a") == ({"a": A}, ["GET"])  # nothing has changed
+        assert await read("a") == ({"a": A}, ["GET"])  # the items have not changed
         await ours.put([Item("a", "new")])
         assert await read("a") == ({"a": Item("a", "new")}, ["GET", "HMGET"])
         await ours.delete("a")
@@ -62,7 +62,8 @@ async def test_items_are_asked_for_once_a_second_and_remembered(valkey_url: str)
             await ours.put([A, B, C])
             assert await read("a", "b") == ({"a": A, "b": B}, ["GET", "HMGET"])
             assert await read("a", "b") == ({"a": A, "b": B}, [])
-            assert await read("c") == ({"c": C}, ["HMGET"])  # no room for three: it starts afresh
+            # The memory has no room for three items, so it is emptied first.
+            assert await read("c") == ({"c": C}, ["HMGET"])
             assert await read("c") == ({"c": C}, [])
             assert await read("a", "b") == ({"a": A, "b": B}, ["HMGET"])
     await client.aclose()

@@ -24,7 +24,7 @@ from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 
 TTL = round(3000 * BEAT)
-EARLIER = -TTL // 3  # milliseconds: a beat ago
+EARLIER = -TTL // 3  # milliseconds: as old as one heartbeat
 MUTANTS = {
     "the age is ignored": ("math.abs(now - tonumber(at)) < ttl", "true"),
     "every report is old": ("math.abs(now - tonumber(at)) < ttl", "false"),
@@ -89,7 +89,7 @@ async def all_cases(store: str, script: Script[Any]) -> None:
 
         await made.report("late", 10, EARLIER)
         await made.report("crashed", 100, -TTL)
-        await made.report("ahead", 1000, TTL + 60_000)  # the clock has been set back since
+        await made.report("ahead", 1000, TTL + 60_000)  # this report is from before the clock was set back
         assert await one.count("posts") == 16
         assert await made.client.hlen(made.keys.viewers) == 5, "to look is to write nothing"
         assert await two.report({"posts": 4}) == {"posts": 16}
@@ -151,7 +151,7 @@ async def test_boards_without_viewers_are_not_reported(valkey_url: str) -> None:
     script = Counting()
     async with watched(valkey_url, script, ("a", "b", "c")) as made:
         process = made.process()
-        await process.count("a")  # so that the store knows the script
+        await process.count("a")  # the store now knows the script
         script.boards.clear()
         runs = []
         for counts in ({"a": 0, "b": 0}, {"a": 1, "b": 2, "c": 0}, {"a": 0, "b": 2}, {"a": 0, "b": 2}, {"c": 1}):

@@ -39,7 +39,7 @@ async def test_the_page_says_what_is_safe_and_checks_boards(valkey_url: str, tmp
         other = connect(valkey_url, fresh_settings(valkey_url, key_prefix=settings.key_prefix))
         other.high_water.active = True
         beside = Processes(other, settings.key_prefix, ["posts", "vote"])
-        for board, ready in (("vote", 2), ("posts", 1)):  # one lost board of two makes nothing unready
+        for board, ready in (("vote", 2), ("posts", 1)):  # a process stays ready until all its boards are lost
             other.high_water.lose_boards({board: f"<{board}> went back"})
             await beside.beat()
             alive = (await browser.get("health")).text.partition('id="alive"')[2].partition("</ul>")[0]

@@ -136,7 +136,7 @@ async def test_requests_beyond_the_rate_of_a_key_are_counted(valkey_url: str, mo
         reads = [(await browser.client.get("/v1/boards/posts", headers=headers)).status_code for _ in range(22)]
         assert (events, reads) == ([200, 429], [200] * 20 + [429] * 2)
 
-        async def noted() -> bool:  # in the store, because reading it by the API is rated too
+        async def noted() -> bool:  # read from the store, because the API would refuse reads above the rate
             return (await uses_of(settings)).get(refused_name("slow")) == 3
 
         await eventually(noted)

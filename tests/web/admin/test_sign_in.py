@@ -121,12 +121,12 @@ async def test_only_forms_of_this_session_and_page_do_anything(valkey_url: str) 
                 assert answer.status_code == 201
         await check_refusals(browser, key)
         earlier = fields_of((await browser.get(JUNE)).text, "freeze")
-        for _ in range(7):  # right keys don't count toward the limit of wrong ones
+        for _ in range(7):  # right API keys do not use up the allowance for wrong ones
             assert (await browser.sign_in(key)).status_code == 303
         assert (await browser.send(JUNE, earlier)).status_code == 403, "a form of an earlier session"
         with must_be_caught("Origin check left out"), replaced(routes, "require_own_form", lambda _request: None):
             await check_refusals(browser, key)
-        await browser.act(JUNE, "freeze")  # thaw what the mutant has frozen
+        await browser.act(JUNE, "freeze")  # the mutant has frozen the board; this form thaws it
         with must_be_caught("token not bound"), replaced(routes, "require_token", lambda _desk, _form: None):
             await check_refusals(browser, key)
 

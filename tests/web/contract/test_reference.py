@@ -133,7 +133,7 @@ async def test_the_reference_works_by_keyboard(valkey_url: str) -> None:
         assert await page.locator("details").first.get_attribute("open") is not None
 
 
-# The contrast of all pairs of text and background on the page, by WCAG 2.2; the colours are opaque.
+# Returns the contrast of each text on the page with its background, by WCAG 2.2. All colours are opaque.
 CONTRAST = """
 (() => {
   const luminance = colour => {

@@ -28,7 +28,7 @@ NO_TIME = "`time`: expected a time with a time zone, such as 2026-11-22T12:00:00
 FIELDS = "there are: key, amount, type, board, time, id, source, actor, category, fields, metadata"
 BOARDS = ["{}", "*", "{a}b", "a}b{c", "../", "a" * 65, "", "POSTS", "posts\n", "nope"]
 
-# name: event, code, detail
+# Each name maps to the event, the code and the detail.
 REFUSED: dict[str, tuple[bytes, str, str]] = {
     "1e400": (b'{"key":"a","amount":1e400}', "event_invalid", "`amount`: the number is out of range"),
     "1.0": (b'{"key":"a","amount":1.0}', "event_invalid", NO_INT.format("a decimal number")),
@@ -65,7 +65,7 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
     "year 9999": (b'{"key":"a","time":"9999-12-31T23:59:59Z"}', "early", REFUSALS["early"]),
 }  # fmt: skip
 
-# name: event, detail for the body, its position in the event (or None), and detail for the line
+# Each name maps to the event, the detail for the body, the position in the event (or None), and the detail for a line.
 NO_JSON: dict[str, tuple[bytes, str, int | None, str]] = {
     **{name: (f'{{"key":"a","amount":{name}}}'.encode(), f"{name} is not JSON", None,
               "JSON is malformed: invalid character (byte 20)") for name in ("NaN", "Infinity")},
@@ -104,7 +104,8 @@ class Server(NamedTuple):
 
         A body writes no other store keys, except the sender's rate.
         """
-        names = cast("list[bytes]", await self.store.keys("*"))  # in one call: the sender's rate expires meanwhile
+        # Read with one command, because the sender's rate may expire between two commands.
+        names = cast("list[bytes]", await self.store.keys("*"))
         own, rate, system = (f"{self.prefix}:{{{tag}".encode() for tag in ("posts}:", "rate:", ":"))
         assert all(name.startswith((own, rate, system)) for name in names)
         return {
@@ -136,12 +137,12 @@ class Server(NamedTuple):
         assert response.status_code == 200
         assert response.json() == answer(2, {"posts": offset + 1}, {"index": 1, "code": code, "detail": detail})
         assert await self.position() == (offset + 1, total + 2)
-        await self.keys()  # checks that no other keys were written
+        await self.keys()  # this checks that no other store keys were written
 
 
 def answer(accepted: int, offsets: dict[str, int], *rejected: dict[str, Any]) -> dict[str, Any]:
     """The complete answer to a valid body."""
-    refused = [{**one, "retryable": one["code"] == "early"} for one in rejected]  # it can count when its time has come
+    refused = [{**one, "retryable": one["code"] == "early"} for one in rejected]  # an early event can count later
     return {"accepted": accepted, "duplicate": 0, "rejected": refused, "offsets": offsets}
 
 

@@ -118,7 +118,8 @@ async def test_a_place_that_counts_contestants_is_noticed(client: httpx.AsyncCli
 
 async def test_large_contests_are_read_in_pieces(client: httpx.AsyncClient) -> None:
     """A page looks at a limited number of contestants. Links lead past those with votes."""
-    every = [f"m{number:03}" for number in range(700)]  # more than the store keeps in order
+    # So many that the store keeps them in a hash table, without an order.
+    every = [f"m{number:03}" for number in range(700)]
     await register(client, *every)
     with patch.object(contestants, "_PIECE", 100), patch.object(contestants, "_MOST_PIECES", 2):
         pages = await ballots(client, most=40)

@@ -24,7 +24,7 @@ from tests.harness.settings import fresh_settings
 
 ENGLISH, CHINESE = (languages()[tag] for tag in TAGS)
 TEMPLATES = sorted(path for path in assets("templates").rglob("*.html") if path.name != "docs.html")
-# Without the script for producers, which shows nothing: its messages are for programmers.
+# Without the script for producers: it shows nothing on a page, and its messages are for programmers.
 SCRIPTS = sorted(
     path for path in assets("static").rglob("*.js") if "words" not in path.parts and path.name != "producer.js"
 )
@@ -53,7 +53,7 @@ title = "合榜"
 union = ["posts", "notes"]
 """
 LETTERS = re.compile(r"[^\W\d_]{2,}")
-KNOWN = {"Live", "Board", "English", "JavaScript", "CSV", "JSON", "UTC"}  # names, the same in every language
+KNOWN = {"Live", "Board", "English", "JavaScript", "CSV", "JSON", "UTC"}  # names that are the same in every language
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_words_in_a_template_are_noticed() -> None:
         assert [word for text in seen(html) for word in LETTERS.findall(text)] != []
 
 
-PROSE = re.compile(r"[^\W\d_]{2,}[,:;]? +[^\W\d_]|^\W*[A-Z][a-z]+\W*$")  # two words, or a capitalised one
+PROSE = re.compile(r"[^\W\d_]{2,}[,:;]? +[^\W\d_]|^\W*[A-Z][a-z]+\W*$")  # two words, or one capitalised word
 NOT_SHOWN = {
     "", "ease-out", "Content-Type", "Retry-After", "If-None-Match", "Bearer ", "Escape", "Enter",
     "nothing heard", "no answer", "(prefers-reduced-motion: reduce)", "a message was missed",

@@ -197,7 +197,7 @@ async def test_a_board_is_shared_under_its_public_address(valkey_url: str) -> No
         for _ in range(2):
             await shares(client, "https://board.test:8443/live", OUTER)
             await shares(client, "http://localhost:81/live", INNER)
-    async with behind_a_proxy(valkey_url, "192.0.2.1") as client:  # that is not the proxy
+    async with behind_a_proxy(valkey_url, "192.0.2.1") as client:  # the proxy has another address than this one
         await shares(client, "http://localhost:81/live", OUTER)
 
 

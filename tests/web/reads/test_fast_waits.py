@@ -24,7 +24,7 @@ async def test_both_paths_answer_waits_alike(both: Both, board: str) -> None:
     first = await both.same(read(target))
     tag = tag_in(first) if board != "none" else '"x:1"'
     old = re.sub(r":\d+", ":0", tag, count=1)
-    old = '"other:1"' if old == tag else old  # the board is empty
+    old = '"other:1"' if old == tag else old  # an empty board has offset 0
     current = (tag, f"W/{tag}", f'"x", {tag}', f"{old}, {tag}")
     other = (old, f"{tag}, {old}", f'"{"e" * 65}:1"', "*", "")
     for length, tags in (("5ms", current), ("20s", other)):
@@ -42,7 +42,7 @@ async def test_both_paths_answer_with_a_change_alike(both: Both, fields: tuple[t
         tag = tag_in(await both.same(read("/v1/boards/large?limit=50")))
         sent = read("/v1/boards/large?limit=50&wait=20s", ("If-None-Match", known.format(tag)), *fields)
         waiting = [asyncio.create_task(answered(url, sent)) for url in both]
-        await both.same(read("/v1/boards/none"))  # both have received the waits by now
+        await both.same(read("/v1/boards/none"))  # when this is answered, both servers have received the waits
         assert not any(task.done() for task in waiting)
         async with httpx.AsyncClient(base_url=both.ours) as client:
             await post(client, {"key": "book-1", "type": "shelf"})

@@ -192,7 +192,7 @@ async def test_questions_that_the_journal_can_not_answer_are_refused(valkey_url:
     query, code, reason = REFUSED[name]
     async with journaling(valkey_url) as client:
         await like(client, "a")
-        await get(client, "/v1/boards/posts", as_of=await now())  # from here on, SQL has the like
+        await get(client, "/v1/boards/posts", as_of=await now())  # this page waits until SQL has the like
         problem = (await client.get("/v1/boards/posts", params=query)).json()
         assert (problem["code"], reason in problem["detail"]) == (code, True), problem
 

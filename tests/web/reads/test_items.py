@@ -218,7 +218,8 @@ async def test_without_items_pages_ask_the_store_once_a_second(valkey_url: str) 
     assert await items.of(["a"]) == {}
     now = 1.0
     assert await items.of(["a", "b"]) == {"a": Item("a", "A")} == await items.of(["b", "a"])
-    assert (commands, items.exist) == (["GET", "GET", "HMGET", "HMGET"], True)  # who has none is not remembered
+    # A member without an item is not remembered.
+    assert (commands, items.exist) == (["GET", "GET", "HMGET", "HMGET"], True)
     await items.delete("a")
     assert await items.of(["a", "b"]) == {}
     await other._client.aclose()

@@ -49,7 +49,7 @@ async def reading(folder: Path) -> AsyncIterator[Past]:
     finally:
         processes = [] if past._pool is None else list(past._pool._processes.values())
         for process in processes:
-            process.kill()  # otherwise the test run waits for what a mutant does not stop
+            process.kill()  # a mutant does not stop its queries, and the test run would wait for them
         await past.aclose()
 
 
@@ -84,7 +84,7 @@ async def others_are_answered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         order.append(error.code if isinstance(error, ProblemError) else "answered")
 
     async with reading(folder) as past:
-        await asyncio.gather(quick(past, "first"), quick(past, "second"))  # starts the processes, which takes long
+        await asyncio.gather(quick(past, "first"), quick(past, "second"))  # this starts the processes, which takes long
         monkeypatch.setattr(live.journal.past.pool, "run_limited", partial(run_limited, longest=SLOW))
         greedy = [asyncio.create_task(past.run(GREEDY, sleep_on)) for _ in range(40)]
         await started(folder)
@@ -138,7 +138,7 @@ async def test_processes_without_a_share_are_caught(tmp_path: Path, monkeypatch:
 async def a_departed_client_is_forgotten(folder: Path, monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
     """A client leaves during a long reading. Its next one is answered before a reading that began later ends."""
     async with reading(folder) as past:
-        await asyncio.gather(quick(past, "first"), quick(past, "second"))  # starts the processes, which takes long
+        await asyncio.gather(quick(past, "first"), quick(past, "second"))  # this starts the processes, which takes long
         monkeypatch.setattr(live.journal.past.pool, "run_limited", run)
         gone = [asyncio.create_task(past.run(GREEDY, sleep_on)) for _ in range(5)]
         await started(folder)
@@ -167,7 +167,7 @@ async def test_a_reading_that_goes_on_is_caught(tmp_path: Path, monkeypatch: pyt
         await a_departed_client_is_forgotten(tmp_path, monkeypatch, run_to_the_end)
 
 
-# The requests that can take long: those that ASGI serves, and that of an archived period, on the short path.
+# Requests that can take long. ASGI serves the first two, and the fast path serves that of an archived period.
 DOORS: Final = {
     "history": (history, "read_history", "/v1/boards/all/history?key=a"),
     "page": (sources, "read_ranking", "/boards/all?as_of={now}"),
@@ -200,7 +200,7 @@ async def test_a_request_ends_when_its_client_disconnects(
         async def has_a_past() -> bool:
             return (await client.get("/v1/boards/all/history?key=a")).status_code == 200
 
-        await eventually(has_a_past)  # once SQL has the board's definition
+        await eventually(has_a_past)  # waits until SQL has the board's definition
         monkeypatch.setattr(module, work, sleep_on)
         monkeypatch.setattr(live.journal.past.pool, "run_limited", partial(run_limited, longest=60))
         async with connected(url) as wire:

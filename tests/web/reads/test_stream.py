@@ -88,7 +88,8 @@ async def test_a_reconnecting_client_receives_what_it_missed(valkey_url: str) ->
             for query, headers in (
                 ("", {"Last_Event_ID": last}),
                 (f"?epoch={epoch}&offset=1", {}),
-                (f"?epoch={epoch}&offset=0", {"Last_Event_ID": f"{last}:1767225600"}),  # in the form of a period's ETag
+                # The id has the form of a period's ETag.
+                (f"?epoch={epoch}&offset=0", {"Last_Event_ID": f"{last}:1767225600"}),
             ):
                 async with streaming(client, query, copy.deepcopy(stream.model), **headers) as back:
                     event = await back.until("sync", "update")
@@ -152,7 +153,8 @@ async def test_pages_of_other_origins_may_not_watch(valkey_url: str) -> None:
     async with server(valkey_url, allowed_origins=(friend,)) as client:
         response = await client.get("/v1/boards/posts/stream", headers={"Origin": "https://evil.example"})
         assert (response.status_code, response.json()["code"]) == (403, "origin_forbidden")
-        assert response.headers["access-control-allow-origin"] == "*"  # so that its page can say what to change
+        # The page can read the answer, and show what to change.
+        assert response.headers["access-control-allow-origin"] == "*"
         assert "pages of https://evil.example watch boards or vote" in response.json()["detail"]
         assert "LIVE_ALLOWED_ORIGINS" in response.json()["detail"]
         async with streaming(client, Origin=friend) as stream:
@@ -253,7 +255,7 @@ async def test_a_deleted_board_ends_its_streams(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch, *, is_read: bool
 ) -> None:
     """They receive the reason, even if the board is read during its deletion. Reconnecting gets 404."""
-    if is_read:  # and the notice of the deletion is lost
+    if is_read:  # only a read finds the deletion, because its notice is lost
         monkeypatch.setattr("live.boards.registry.listen", hear_nothing)
     async with served(valkey_url, anonymous_admin=True) as here:
         client = here.client

@@ -113,7 +113,8 @@ async def test_a_compressed_stream_with_a_rank_agrees_with_a_plain_one(valkey_ur
             for number in range(20):
                 offset = await like(client, number)
                 for each in (stream, plain):
-                    around = 0  # a rank that is read late may come before the change that it has
+                    # The message of a rank that is read late may come before the change with the same offset.
+                    around = 0
                     while min(each.model.offset, around) < offset:
                         event = await each.until("sync", "update", "around")
                         around = max(around, event.message["offset"] if event["event"] == "around" else 0)

@@ -129,7 +129,7 @@ async def test_waiting_clients_share_reads(valkey_url: str, monkeypatch: pytest.
         first_reads = reads
         await post(client, {"key": "b"})
         assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
-        assert first_reads <= 20  # one per tick
+        assert first_reads <= 20  # at most one read for each tick
         assert reads <= first_reads + 3
 
 
@@ -218,12 +218,13 @@ async def test_a_waiting_client_takes_no_producer_place(valkey_url: str) -> None
                 await producer.send(request("GET", "/healthz"))
                 assert statuses([await producer.answer()]) == [200]
             for viewer in viewers[1:]:
-                assert b" 304 " in await viewer.rest()  # closed: no place is free, and none is taken away
+                # No place is free for these connections, so the server closes them and no others.
+                assert b" 304 " in await viewer.rest()
             for producer in producers:
                 await producer.send(request("GET", "/healthz"))
                 assert statuses([await producer.answer()]) == [200]
             for producer in producers:
-                await producer.rest()  # idle timeout
+                await producer.rest()  # the server closes these after the idle timeout
             assert b" 304 " in await viewers[0].reader.readuntil(b"\r\n\r\n")
             await viewers[0].send(request("GET", "/healthz"))
             assert statuses([await viewers[0].answer()]) == [200]
@@ -288,7 +289,7 @@ async def test_a_failed_answer_that_ends_the_hub_is_detected(valkey_url: str, mo
         if receiver is not None:
             tell(receiver)
 
-    monkeypatch.setattr(app, "_report", lambda _work: None)  # the process of the test goes on
+    monkeypatch.setattr(app, "_report", lambda _work: None)  # the real function would end the process of the test
     with must_be_caught("an error of one client that ends the hub"), replaced(PageViewer, "_notify", notify):
         await test_a_client_that_cannot_be_answered_harms_no_other(valkey_url, monkeypatch, plain=False)
 

@@ -120,7 +120,8 @@ async def counts_return(store: str, seed: int) -> None:
             wire.writer.transport.abort()
         await here.client.aclose()
         limits = here.live.limits
-        await until(lambda: limits._count == len(limits._lingering), 10)  # some clients closed one direction
+        # Only connections of which the client has closed one direction are left.
+        await until(lambda: limits._count == len(limits._lingering), 10)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -208,7 +208,8 @@ async def test_viewers_follow_a_change_and_a_recreated_board(valkey_url: str) ->
         page = (await one.get(PATH)).json()
         assert page["epoch"] != old
         assert page["records"] == []
-        with suppress(ConnectionClosed):  # `two` may have read the definitions in between
+        # Server `two` may have read the definitions between the two requests, and has then closed the socket.
+        with suppress(ConnectionClosed):
             async with asyncio.timeout(3):
                 while page["epoch"] not in (frame := str(await viewer.recv())):
                     pass
@@ -400,7 +401,7 @@ async def test_a_definition_can_be_put_back(valkey_url: str) -> None:
             response = await client.get(f"{path}/definition")
             assert response.json() == choices
             assert response.headers["cache-control"] in {"no-store", "private, no-store"}
-            if name != "plain":  # the union needs it
+            if name != "plain":  # a union contains this board, so it can't be deleted
                 assert (await client.delete(path)).status_code == 204
                 assert code(await client.get(f"{path}/definition")) == (404, "board_not_found")
                 assert (await client.put(path, json=response.json())).status_code == 201

@@ -105,7 +105,7 @@ async def test_board_and_type_select_the_board(client: httpx.AsyncClient, mode: 
 
 async def test_an_invalid_event_of_a_batch_is_refused_alone(client: httpx.AsyncClient) -> None:
     """The refusal has the event's index. All other events count."""
-    bad = CloudEvent({"type": "like", "source": "/tests"})  # without a subject
+    bad = CloudEvent({"type": "like", "source": "/tests"})  # the event has no subject
     answer = await send(client, batch(event("good"), bad, event("good")))
     assert answer["accepted"] == 2
     assert [(refusal["index"], refusal["code"]) for refusal in answer["rejected"]] == [(1, "event_invalid")]

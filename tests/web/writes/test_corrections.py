@@ -12,7 +12,7 @@ from live.errors import REFUSALS
 from tests.harness.server import server
 from tests.harness.waiting import eventually
 
-# Boards of every operator and window, which all take likes.
+# Boards of every operator and window. All of them count likes.
 OF_LIKES = """
 [[board]]
 id = "posts"

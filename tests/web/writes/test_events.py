@@ -47,7 +47,7 @@ async def test_an_object_an_array_and_lines_count_alike(valkey_url: str) -> None
         compressed = await client.post(
             "/v1/events",
             content=gzip.compress(b'{"key":"a"}\n')
-            + gzip.compress(b'{"key":"a"}\n'),  # two members, as `cat` concatenates them
+            + gzip.compress(b'{"key":"a"}\n'),  # two members of gzip, as `cat` would concatenate them
             headers={**NDJSON, "Content-Encoding": "gzip"},
         )
 
@@ -167,10 +167,10 @@ async def test_every_answer_has_only_its_own_events(valkey_url: str) -> None:
 @pytest.mark.slow
 async def test_too_many_waiting_events_are_overload(own_store: StoreProcess) -> None:
     """While the store is frozen, a limited number of events waits. More are refused at once with `Retry-After`."""
-    settings: dict[str, Any] = {"max_waiting": 5, "rate": 0}  # without a rate, nothing asks the store for credit
+    settings: dict[str, Any] = {"max_waiting": 5, "rate": 0}  # without a rate, the server asks the store for no credit
     patience = Duration(30)
     async with server(own_store.url, **settings, store_timeout=patience, write_deadline=patience) as client:
-        await asyncio.gather(*(client.get("/healthz") for _ in range(30)))  # opens 30 connections
+        await asyncio.gather(*(client.get("/healthz") for _ in range(30)))  # this opens 30 connections
         await post(client, {"key": "warm"})
         with own_store.frozen():
             waiting = [asyncio.create_task(client.post("/v1/events", json={"key": "a"})) for _ in range(30)]
@@ -192,7 +192,7 @@ async def test_an_unavailable_store_rejects_all_waiting_requests(own_store: Stor
     """Requests behind a failed batch are answered with it, not a deadline later each."""
     body = [{"key": f"k{number}"} for number in range(1000)]
     changes: dict[str, Any] = {"rate": 0, "store_timeout": Duration(0.3), "write_deadline": Duration(1)}
-    async with server(own_store.url, **changes) as client:  # the rate would need the frozen store
+    async with server(own_store.url, **changes) as client:  # with a rate, the server would need the frozen store
         await post(client, {"key": "warm"})
         with own_store.frozen():
             started = asyncio.get_running_loop().time()
@@ -217,14 +217,15 @@ async def test_an_unknown_outcome_takes_precedence_over_a_refusal(own_store: Sto
     """One board's queue is full, and another board's answer is lost. The answer is `outcome_unknown`."""
     boards = [board("full", "like", "only"), board("sent", "like")]
     times = {"store_timeout": Duration(0.3), "write_deadline": Duration(0.6)}
-    changes: dict[str, Any] = {"max_waiting": 1, "rate": 0, **times}  # the rate would need the frozen store
+    # With a rate, the server would need the frozen store.
+    changes: dict[str, Any] = {"max_waiting": 1, "rate": 0, **times}
     async with server(own_store.url, *boards, **changes) as client:
         await post(client, {"key": "warm"})
         with own_store.frozen():
             filling = [
                 asyncio.create_task(client.post("/v1/events", json={"key": "a", "type": "only"})) for _ in range(2)
             ]
-            await asyncio.sleep(0.1)  # one of them is sent to the store, the other fills the queue
+            await asyncio.sleep(0.1)  # the server has sent one event to the store, and the other one fills the queue
             response = await client.post("/v1/events", json={"key": "a"})
             await asyncio.gather(*filling)
 

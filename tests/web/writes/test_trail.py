@@ -37,7 +37,7 @@ votes = { per_key = 1, registered = true }
 """
 RECORD = "/v1/boards/contest/records/Ada"
 JUNE = "/v1/boards/june"
-# What each operation of an administrator does: method, path, body, and the entry that it leaves.
+# For each operation of an administrator: its name, method, path and body, and the entry that it leaves.
 ACTS: list[tuple[str, str, str, Any, dict[str, Any]]] = [
     ("putBoard", "PUT", JUNE, {"title": "June"}, {"what": "created", "board": "june", "after": {"title": "June"}}),
     ("patchBoard", "PATCH", JUNE, {"title": "Juni"},
@@ -141,7 +141,8 @@ async def test_every_act_is_in_the_audit_log_once(valkey_url: str, tmp_path: Any
         assert (added.key, added.before, added.after["verbs"]) == ("shop", None, ["admin"])
         assert printed[-1].strip().rpartition(".")[2] not in str(added)
         await run("key_revoked", "keys", "revoke", "shop")
-        for what, board in (("begun", ("--board", "none")), ("voided", ())):  # the first one fails
+        # The first command fails, because board "none" does not exist.
+        for what, board in (("begun", ("--board", "none")), ("voided", ())):
             voiding = ("void", "--producer", "", "--since", "2020-01-01T00:00:00Z", "--yes", *boards, *board)
             await run(what, *voiding, status=int(what == "begun"))
         assert "somebody" not in str(await run("erased", "erase", "--actor", "somebody", "--yes", *boards))

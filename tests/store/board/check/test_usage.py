@@ -19,7 +19,7 @@ from tests.harness.mutation import must_be_caught
 from tests.harness.settings import fresh_settings
 
 FEW = 3000
-SMALL = 500  # members, whose collections are packed
+SMALL = 500  # with this many members, the store packs the collections
 HOUR = 3_600_000
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -56,7 +56,7 @@ async def settled(client: Store, prefix: str) -> Memory:
         if before is not None and held.bytes == before.bytes:
             return held
         before = held
-        await asyncio.sleep(0.15)  # longer than the store pauses between two pieces
+        await asyncio.sleep(0.15)  # this pause is longer than the store's pause between two pieces
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ async def test_a_small_board_is_estimated_by_the_costs_of_large_ones(valkey_url:
         ledger = Ledger(client, read_board("b", KINDS[kind]), settings)
         await ledger.writer.add(load(kind, range(SMALL)))
         predicted = (await settled(client, settings.key_prefix)).predict(3 * SMALL, None)
-        # Twice as many would leave hash tables half-way to a larger place, where a busy store may keep them for long.
+        # Twice as many members would begin a resize of hash tables, which a busy store may leave unfinished for long.
         await ledger.writer.add(load(kind, range(SMALL, 3 * SMALL)))
         many = await settled(client, settings.key_prefix)
         assert predicted == pytest.approx(many.bytes, rel=0.2)

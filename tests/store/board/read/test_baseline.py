@@ -26,7 +26,7 @@ from tests.harness.waiting import eventually
 
 MINUTE: Final = 60_000
 HOUR: Final = 60 * MINUTE
-T0: Final = 1_700_000_000_000 // HOUR * HOUR  # the start of an hour and of a slot
+T0: Final = 1_700_000_000_000 // HOUR * HOUR  # the start of an hour, and of a slot
 KINDS: Final[list[dict[str, Any]]] = [
     {"ties": "key", "ranks": "ordinal"},
     {"ties": "first", "ranks": "dense"},
@@ -148,7 +148,8 @@ async def test_a_board_that_was_empty_is_looked_at_once_it_counts(
 
 async def test_a_new_period_has_a_new_baseline(valkey_url: str) -> None:
     """Ranks of the new period are not compared with those of the previous one."""
-    board = read_board("b", {"window": {"calendar": "day", "timezone": "Asia/Kolkata"}})  # days begin at half past
+    # In UTC, days of this zone begin at half past.
+    board = read_board("b", {"window": {"calendar": "day", "timezone": "Asia/Kolkata"}})
     midnight = (T0 // (24 * HOUR) + 1) * 24 * HOUR - 5 * HOUR - HOUR // 2
     async with simulation(valkey_url, board) as made:
         await set_clock(made.client, made.settings, midnight - HOUR)

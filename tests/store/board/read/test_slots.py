@@ -56,7 +56,8 @@ def test_points_hold_the_sums_of_their_events(valkey_url: str, name: str, events
                 if not added.refused:
                     sums[board.window.slot_at(T0 + time).start, member] += amount
             await catch_up(ledger.rotator)
-            with patch.object(slots, "_MOST_VALUES", 3 * len(MEMBERS)):  # so that even a point is read in pieces
+            # With such a small limit, even one slot is read in pieces.
+            with patch.object(slots, "_MOST_VALUES", 3 * len(MEMBERS)):
                 found = await read_slots(ledger.state, MEMBERS, most)
             page = await ledger.reader.read(10)
             assert 0 < len(found.slots) <= most

@@ -220,7 +220,7 @@ async def test_an_old_event_expires_on_time(any_store: str) -> None:
             return ledger.state.epoch is not None
 
         await eventually(checked)
-        await asyncio.sleep(1.2)  # the pause after a check is over: only the event wakes it
+        await asyncio.sleep(1.2)  # the pause after a check is over, so only the event can wake the rotation
         seconds, micros = await client.time()
         now = seconds * 1000 + micros // 1000
         await ledger.writer.add([make_entry("old", 1, now - HOUR * 1000 + 1500), make_entry("new")])
@@ -267,7 +267,7 @@ async def test_the_next_event_notices_a_clock_that_was_set_ahead(any_store: str)
     ledger = Ledger(client, board, settings, scripts)
     async with rotating(ledger, interval=600):
         await ledger.writer.add([make_entry("old")])
-        await asyncio.sleep(1.2)  # the pause after a check is over: only the event wakes it
+        await asyncio.sleep(1.2)  # the pause after a check is over, so only the event can wake the rotation
         await set_clock(client, settings, 110 * HOUR * 1000)
         await ledger.writer.add([make_entry("new")])
 
