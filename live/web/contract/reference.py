@@ -1,12 +1,11 @@
 """`/docs`: the API reference, rendered on the server from the OpenAPI document."""
 
 import asyncio
-from functools import lru_cache
-from typing import Any, Final
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from jinja2 import Environment
-from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -20,6 +19,9 @@ from live.web.pages.rendering import look, texts, visit_of
 from live.web.pages.surfaces import Surface
 from live.web.services import live_of
 
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
 _LIMITS: Final = (
     ("default", "default ", ""), ("minimum", "at least ", ""), ("maximum", "at most ", ""),
     ("minLength", "at least ", " characters"), ("maxLength", "at most ", " characters"),
@@ -27,7 +29,6 @@ _LIMITS: Final = (
     ("format", "format ", ""), ("pattern", "pattern ", ""),
 )  # fmt: skip
 _PLAIN: Final = 10_000  # numbers from here on are written with commas
-_markdown: Final = MarkdownIt("js-default")  # HTML in the text is escaped
 
 
 async def show(request: Request) -> Response:
@@ -90,4 +91,11 @@ def _code(value: Any) -> Markup:  # noqa: ANN401 - any value of JSON
 
 def prose(text: str) -> Markup:
     """Turn the Markdown of a description into HTML."""
-    return Markup(_markdown.render(text))  # noqa: S704 - HTML in the text is escaped by the renderer
+    return Markup(_markdown().render(text))  # noqa: S704 - HTML in the text is escaped by the renderer
+
+
+@cache
+def _markdown() -> "MarkdownIt":
+    from markdown_it import MarkdownIt  # noqa: PLC0415 - it would take a seventh of the start of a server
+
+    return MarkdownIt("js-default")  # HTML in the text is escaped
