@@ -11,8 +11,10 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import ConnectionPool, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.driver_info import DriverInfo
 from redis.exceptions import ResponseError
 
+from live import __version__
 from live.domain.urls import check_url, scrubbed, servers_of, shown
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Settings
@@ -44,6 +46,8 @@ _OPTIONS: Final = {  # by the kind of servers
     "cluster": _LOGIN,
     "replica": ("db", *_LOGIN),
 }
+# `CLIENT LIST` names this program. redis-py would read its own version from disk for each connection.
+_DRIVER: Final = DriverInfo().add_upstream_driver("live-board", __version__)
 _PORT: Final = 6379
 _SENTINEL_PORT: Final = 26379
 
@@ -274,6 +278,7 @@ def _servers(url: str, kind: str, settings: Settings) -> tuple[ConnectionPool, S
         "socket_connect_timeout": timeout,
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
+        "driver_info": _DRIVER,
     }
     if kind in {"", "replica"}:
         pool: ConnectionPool = BlockingConnectionPool.from_url(
