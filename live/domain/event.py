@@ -72,7 +72,8 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     The position is that of the event or a later one. `period` is the one in which the event counted. `score` and `rank`
     are null if the member is not on the board: it is hidden, its sum is zero, or others are better on a board with a
-    `cap`. `best` says whether the event was a new best of its member, on boards that keep the best.
+    `cap`. `best` says whether the event was a new best of its member, on boards that keep the best. `fields` make up
+    the score.
     """
 
     index: int
@@ -85,6 +86,7 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     rank_count: int
     epoch: str
     offset: int
+    fields: dict[str, int] | UnsetType = UNSET
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Final
 
 import msgspec
+from msgspec import UNSET
 
 from live.domain.event import EventRecord
 from live.domain.ranking import Page
@@ -69,6 +70,7 @@ async def _read(reader: BoardReader, period: int | None, events: Sequence[Counte
                 rank_count=page.rank_count,
                 epoch=page.epoch,
                 offset=page.offset,
+                fields=UNSET if own is None else own.fields,
             )
         )
     return records

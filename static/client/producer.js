@@ -8,7 +8,8 @@ import { Backoff } from "./backoff.js";
  *   `key`: the member. An event with an `id` of its own counts once for each `source`
  * @typedef {{index: number, code: string, detail: string, retryable: boolean, board?: string, counted?: true}} Rejection
  * @typedef {{index: number, board: string, key: string, score: number | null, rank: number | null, best: boolean | null,
- *            period: string | null, rank_count: number, epoch: string, offset: number}} EventRecord
+ *            period: string | null, rank_count: number, epoch: string, offset: number,
+ *            fields?: Record<string, number>}} EventRecord
  * @typedef {{outcome: "accepted" | "duplicate" | "rejected", rejections: readonly Rejection[],
  *            records: readonly EventRecord[], event: Event}} Result
  *   `rejections`: why boards refused the event; another may have counted it. `records`: only with `rank`. `event`: as it

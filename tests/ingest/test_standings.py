@@ -38,6 +38,12 @@ ties = "key"
 id = "more"
 source = ["more"]
 ties = "key"
+[[board]]
+id = "game"
+source = ["game"]
+operator = "best"
+window = "forever"
+score = [{ field = "levels", max = 99 }, { field = "seconds", order = "asc", max = 999 }]
 """
 
 
@@ -89,6 +95,10 @@ async def test_a_new_best_is_known(valkey_url: str) -> None:
         assert (out["best"], out["score"], out["rank"], out["rank_count"]) == (False, None, None, 3)
         (kept,) = await records(client, {"type": "run", "key": "a", "amount": 1})
         assert (kept["best"], kept["score"], kept["rank"]) == (False, 7, 3)
+        fields = {"levels": 5, "seconds": 90}
+        for levels, is_best in ((5, True), (4, False)):
+            (won,) = await records(client, {"type": "game", "key": "a", "fields": {**fields, "levels": levels}})
+            assert (won["best"], won["fields"]) == (is_best, fields), "a packed score tells nothing"
 
 
 async def test_the_rank_is_that_of_the_period_of_the_event(valkey_url: str) -> None:

@@ -38,7 +38,7 @@ async def test_openapi_matches_the_answers(valkey_url: str) -> None:
         assert fits(set(answer), schemas["Answer"])
         with_records = (await client.post("/v1/events?rank=true", json=[{"key": "a"}, known])).json()
         assert set(with_records) == set(schemas["Answer"]["properties"])
-        assert set(with_records["records"][0]) == set(schemas["EventRecord"]["properties"])
+        assert fits(set(with_records["records"][0]), schemas["EventRecord"])
         for path, schema in (
             ("/v1/boards", "BoardList"),
             ("/v1/boards/posts", "BoardPage"),
