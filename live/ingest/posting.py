@@ -292,7 +292,7 @@ class Posting:
             amount *= weight
             if abs(amount) > limit:
                 amount, code = 0, "amount_too_large"
-                share.details[index] = f"board {board.id} takes amounts of this API key from {-limit} to {limit}"
+                share.details[index] = f"board {board.id} takes amounts from {-limit} to {limit} of this producer"
         elif event.amount is UNSET:  # the default amount would be a score that nobody has reached
             code = "amount_required"
         if code is not None:
