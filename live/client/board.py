@@ -15,7 +15,7 @@ from websockets.asyncio.client import ClientConnection
 
 from live.client.errors import RequestRefusedError
 from live.client.events import Event, encode_event
-from live.client.producer import LINGER, MAX_PENDING, OnRejected, Producer
+from live.client.producer import LINGER, MAX_BUFFER, OnRejected, Producer
 from live.client.sender import Body, Sender, decoded, open_session
 from live.client.target import Patience, parse_api_key, parse_url
 from live.client.watching import AskToken, Top, Watcher
@@ -208,7 +208,7 @@ class LiveBoard:
         self,
         *,
         linger: float = LINGER,
-        max_pending: int = MAX_PENDING,
+        max_bytes: int = MAX_BUFFER,
         on_rejected: OnRejected | None = None,
         rank: bool = False,
     ) -> Producer:
@@ -216,13 +216,13 @@ class LiveBoard:
 
         Args:
             linger: how many seconds an event may wait for others to share its batch.
-            max_pending: maximum number of events without a response. At this number, `send` waits.
+            max_bytes: how many bytes of JSON the events without a response may take. For more, `send` waits.
             on_rejected: called with each event that the server rejects, and the reason. By default, a warning is
                 logged.
             rank: results of `Producer.post` have the records of the member after the event. Each record counts as an
                 event against the rate of the API key, and batches are smaller.
         """
-        return Producer(self._sender(), linger=linger, max_pending=max_pending, on_rejected=on_rejected, rank=rank)
+        return Producer(self._sender(), linger=linger, max_bytes=max_bytes, on_rejected=on_rejected, rank=rank)
 
     def watch(
         self, board: str, *, limit: int | None = None, interval: str | None = None, token: AskToken | None = None

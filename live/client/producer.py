@@ -19,7 +19,7 @@ from live.client.sender import MAX_BYTES, MAX_EVENTS, Sender, ndjson
 from live.domain.event import Answer, EventRecord, Rejection
 
 LINGER: Final = 0.01  # seconds
-MAX_PENDING: Final = 10_000
+MAX_BUFFER: Final = 8 << 20  # bytes
 _MAX_RANKED: Final = 100  # events in a batch that asks for records: the server returns 1,000, one on each board
 _log = logging.getLogger("live.client")
 
@@ -72,10 +72,12 @@ class _Waiting:
         self.enough = asyncio.Event()
         self._most = most
         self._size = 0  # bytes
+        self.all_bytes = 0  # of the events that wait and of those before them
 
     def put(self, line: bytes) -> None:
         self.lines.append(line)
         self._size += len(line)
+        self.all_bytes += len(line)
         self.some.set()
         if self._is_full():
             self.enough.set()
@@ -115,7 +117,7 @@ class Producer:
         sender: Sender,
         *,
         linger: float = LINGER,
-        max_pending: int = MAX_PENDING,
+        max_bytes: int = MAX_BUFFER,
         on_rejected: OnRejected | None = None,
         rank: bool = False,
     ) -> None:
@@ -123,13 +125,14 @@ class Producer:
         self._rank = rank
         self._awaited: dict[int, asyncio.Future[EventResult]] = {}  # results, by how many events came before
         self._linger = linger
-        self.max_pending = max_pending
+        self._max_bytes = max_bytes
         self._on_rejected = on_rejected or _log_rejected
         self._ids = zip(repeat(f"client:{secrets.token_hex(8)}".encode()), count(), strict=False)  # thread-safe
         self._waiting = _Waiting(_MAX_RANKED if rank else MAX_EVENTS)
         self._batch: list[bytes] = []  # what is being sent
         self._totals = Totals()
         self._settled = 0  # events with a response
+        self.settled_bytes = 0
         self._progress = asyncio.Event()  # replaced after each batch
         self._failure: Exception | None = None
         self._sending: asyncio.Task[None] | None = None
@@ -173,6 +176,11 @@ class Producer:
         """Number of events without a response."""
         return len(self._batch) + len(self._waiting.lines)
 
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of JSON of the events without a response."""
+        return self._waiting.all_bytes - self.settled_bytes
+
     def unsent(self) -> list[Event]:
         """Return the events without a response, with their ids.
 
@@ -181,7 +189,7 @@ class Producer:
         return [decode_event(line) for line in (*self._batch, *self._waiting.lines)]
 
     async def send(self, event: Event) -> None:
-        """Queue an event. Waits while `max_pending` events have no response.
+        """Queue an event. Waits while the events without a response would take more than `max_bytes`.
 
         Raises:
             ValueError: the event is longer than 64 KiB of JSON.
@@ -204,10 +212,14 @@ class Producer:
     async def _encoded(self, event: Event) -> bytes:
         """Encode an event, and wait until there is room for it."""
         line = self.encode(event)
-        if self.pending >= self.max_pending:
-            await self.await_settled(self._settled + self.pending - self.max_pending + 1)
+        while self.settled_bytes < (least := self.least_settled(self._waiting.all_bytes, line)):
+            await self.await_settled(least)  # another task may fill the room first
         self.check()
         return line
+
+    def least_settled(self, before: int, line: bytes) -> int:
+        """Return how many bytes must have a response before an encoded event may follow `before` bytes."""
+        return before - max(0, self._max_bytes - len(line))
 
     async def result_of(self, line: bytes) -> EventResult:
         """Queue an encoded event, and return what became of it."""
@@ -230,7 +242,7 @@ class Producer:
         return with_identity(line, *next(self._ids), has_source=event.source is not None)
 
     def put(self, line: bytes) -> None:
-        """Queue an encoded event, even if `max_pending` is reached."""
+        """Queue an encoded event, even if there is no room for it."""
         self._waiting.put(line)
 
     async def flush(self) -> Totals:
@@ -239,17 +251,17 @@ class Producer:
         Raises:
             LiveBoardError: the producer has failed.
         """
-        await self.await_settled(self._settled + self.pending)
+        await self.await_settled(self._waiting.all_bytes)
         self.check()
         return self.totals
 
-    async def await_settled(self, count: int) -> None:
-        """Wait until a total of `count` events have a response.
+    async def await_settled(self, size: int) -> None:
+        """Wait until events of `size` bytes in total have a response.
 
         Raises:
             LiveBoardError: the producer has failed.
         """
-        while self._settled < count:
+        while self.settled_bytes < size:
             self.check()
             self._waiting.enough.set()  # without lingering
             await self._progress.wait()
@@ -283,6 +295,7 @@ class Producer:
                     if result is not None and not result.done():
                         result.set_result(_result_of(decode_event(batch[index]), answer, index))
                 self._settled += len(batch)
+                self.settled_bytes += sum(map(len, batch))
                 for rejection in answer.rejected:
                     self._on_rejected(decode_event(batch[rejection.index]), rejection)
                 self._progress.set()

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from live.client.background import Background
 from live.client.board import LiveBoard
-from live.client.producer import LINGER, MAX_PENDING, OnRejected
+from live.client.producer import LINGER, MAX_BUFFER, OnRejected
 from live.client.sync_producer import SyncProducer
 from live.client.watching import AskToken, Top
 
@@ -69,12 +69,12 @@ class SyncLiveBoard:
         self,
         *,
         linger: float = LINGER,
-        max_pending: int = MAX_PENDING,
+        max_bytes: int = MAX_BUFFER,
         on_rejected: OnRejected | None = None,
         rank: bool = False,
     ) -> SyncProducer:
         """Make a producer for threads. `LiveBoard.producer` describes the arguments."""
-        producer = self.live.producer(linger=linger, max_pending=max_pending, on_rejected=on_rejected, rank=rank)
+        producer = self.live.producer(linger=linger, max_bytes=max_bytes, on_rejected=on_rejected, rank=rank)
         return SyncProducer(producer, self.background)
 
     def watch(

@@ -19,7 +19,7 @@ class SyncProducer:
         self._producer = producer
         self._background = background
         self._lock = threading.Lock()
-        self._sent = 0
+        self._sent = 0  # bytes
 
     def __enter__(self) -> Self:
         self._background.run(self._producer.__aenter__())
@@ -40,7 +40,7 @@ class SyncProducer:
         return self._producer.unsent()
 
     def send(self, event: Event) -> None:
-        """Queue an event. Waits while `max_pending` events have no response.
+        """Queue an event. Waits while the events without a response would take more than `max_bytes`.
 
         Raises:
             ValueError: the event is longer than 64 KiB of JSON.
@@ -50,7 +50,7 @@ class SyncProducer:
         self._background.check_caller()  # it may wait for the lock too
         line = self._producer.encode(event)
         with self._lock:
-            self._make_room()
+            self._make_room(line)
             self._background.call(self._producer.put, line)
 
     def post(self, event: Event) -> EventResult:
@@ -64,7 +64,7 @@ class SyncProducer:
         self._background.check_caller()  # it may wait for the lock too
         line = self._producer.encode(event)
         with self._lock:
-            self._make_room()
+            self._make_room(line)
             result = self._background.begin(self._producer.result_of(line))
         return result_of(result)
 
@@ -76,9 +76,10 @@ class SyncProducer:
         """
         return self._background.run(self._producer.flush())
 
-    def _make_room(self) -> None:
+    def _make_room(self, line: bytes) -> None:
         """Wait until one more event may have no response."""
         self._producer.check()
-        if self._sent - self._producer.settled >= self._producer.max_pending:
-            self._background.run(self._producer.await_settled(self._sent - self._producer.max_pending + 1))
-        self._sent += 1
+        least = self._producer.least_settled(self._sent, line)
+        if self._producer.settled_bytes < least:
+            self._background.run(self._producer.await_settled(least))
+        self._sent += len(line)

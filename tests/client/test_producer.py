@@ -22,6 +22,7 @@ from live.client import (
     Totals,
     sender,
 )
+from live.client.events import encode_event
 from live.domain.board_file import BoardChoice, make_board
 from tests.client.support import scores, sums
 from tests.harness.boards import rolling_board
@@ -55,13 +56,13 @@ async def test_events_are_sent_in_batches_and_in_order(valkey_url: str) -> None:
     boards = [make_board(BoardChoice(id="last", source=("like",), operator="set", window="forever"))]
     settled: set[int] = set()
     async with run_server(fresh_settings(valkey_url), boards) as url, LiveBoard(url) as live:
-        async with live.producer(max_pending=2500) as producer:
+        async with live.producer(max_bytes=175_000) as producer:
             for number in range(1, 5001):
                 await producer.send(Event(f"m{number % 3}", number))
-                assert producer.pending <= 2500
+                assert producer.pending_bytes <= 175_000
                 settled.add(producer.settled)
             assert await producer.flush() == Totals(accepted=5000)
-            assert producer.pending == 0
+            assert (producer.pending, producer.pending_bytes) == (0, 0)
         async for top in LiveBoard(url).watch("last"):
             assert {record.member: record.score for record in top.records} == {"m0": 4998, "m1": 4999, "m2": 5000}
             break
@@ -204,19 +205,19 @@ async def test_a_failed_producer_returns_unsent_events(url: str, monkeypatch: py
     async with lossy(url) as proxy:
         proxy.silent = True
         async with LiveBoard(proxy.url, patience=0) as live:
-            producer = live.producer(max_pending=1500)
+            producer = live.producer(max_bytes=90_000)
             with pytest.raises(ServerUnavailableError) as raised:
                 await send_all(producer, events)
             assert raised.value.in_doubt
             with pytest.raises(ServerUnavailableError):
                 await producer.send(Event("late"))
     unsent = producer.unsent()
-    assert len(unsent) == 1500
+    assert 1000 < len(unsent) < 2000
     assert all(event.id for event in unsent)
     assert await scores(url) == sums(events[:1000])
     async with LiveBoard(url) as live:
         another = live.producer()
-        await send_all(another, [*unsent, *events[1500:]])
+        await send_all(another, [*unsent, *events[len(unsent) :]])
     assert another.totals == Totals(accepted=1500, duplicate=1000)
     assert await scores(url) == sums(events)
 
@@ -266,7 +267,7 @@ async def test_a_producer_must_be_open(url: str) -> None:
 
 def produce(url: str, events: list[Event], threads: int) -> Totals:
     """Send events with one producer from some threads, as a program without asyncio does."""
-    with SyncLiveBoard(url) as live, live.producer(max_pending=3000) as producer:
+    with SyncLiveBoard(url) as live, live.producer(max_bytes=200_000) as producer:
 
         def send(share: list[Event]) -> None:
             for event in share:
@@ -314,11 +315,13 @@ async def test_errors_are_raised_in_threads(url: str) -> None:
             with pytest.raises(ValueError, match="bytes of JSON"):
                 producer.send(Event("a" * 70_000))
             for _ in range(100):
-                producer.send(Event("a"))
+                producer.send(event)
+
+    event = Event("a", source="s", id="1")
 
     def fail() -> int:
         with SyncLiveBoard(url, "shop.sesame") as live:
-            producer = live.producer(max_pending=10)
+            producer = live.producer(max_bytes=10 * len(encode_event(event)))
             with pytest.raises(AccessRefusedError):
                 send_with(producer)
             for use in (partial(producer.send, Event("a")), partial(producer.post, Event("a")), producer.flush):
