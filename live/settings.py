@@ -267,7 +267,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     image_hosts: Annotated[tuple[HostPattern, ...], _described(
         "hosts of the pictures of members, comma-separated, such as `img.example.org` or `*.example.org`")] = ()
     allowed_origins: Annotated[tuple[Origin, ...], _described(
-        "additional origins whose pages may watch boards, comma-separated; the server's own origin always may")] = ()
+        "additional origins whose pages may watch boards and vote with viewer tokens, comma-separated; the "
+        "server's own origin always may")] = ()
     shutdown_timeout: Annotated[Duration, _described(
         "how long open requests may take to finish when the server shuts down")] = Duration(5)
     # fmt: on

@@ -259,6 +259,7 @@ export class Producer {
 
 /**
  * Like a member, from a page of an origin that the server allows, with a viewer token whose claim `likes` names the board.
+ * If the origin is not allowed, it throws a `RefusedError` that names the setting.
  *
  * @param {string} server its address, with the root path if there is one
  * @param {string} board its id
@@ -267,15 +268,38 @@ export class Producer {
  * @returns {Promise<boolean>} false if the voter of the token has liked the member before
  */
 export async function like(server, board, key, { token, fetch = globalThis.fetch }) {
-  const response = await fetch(`${server.replace(/\/$/, "")}/boards/${encodeURIComponent(board)}/likes`, {
+  const root = server.replace(/\/$/, "");
+  const path = `/boards/${encodeURIComponent(board)}`;
+  const response = await fetch(`${root}${path}/likes`, {
     method: "POST",
     headers: { Accept: "application/json", Authorization: `Bearer ${token}` },
     body: new URLSearchParams({ key }),
     credentials: "omit",
+  }).catch(async (error) => {
+    throw (await originRefusal(`${root}/v1${path}/stream?limit=1`, fetch)) ?? error;
   });
   const text = await response.text();
   if (!response.ok) throw refusal(response, text);
   return JSON.parse(text).counted;
+}
+
+/**
+ * Why a browser did not send a vote, if the reason is the origin of the page. Browsers tell it only of streams.
+ *
+ * @param {string} stream
+ * @param {typeof fetch} fetch
+ */
+async function originRefusal(stream, fetch) {
+  const abort = new AbortController();
+  try {
+    const response = await fetch(stream, { credentials: "omit", signal: abort.signal });
+    const refused = response.status === 403 && refusal(response, await response.text());
+    return refused && refused.code === "origin_forbidden" ? refused : null;
+  } catch {
+    return null; // there is no server
+  } finally {
+    abort.abort();
+  }
 }
 
 /**
