@@ -3,6 +3,7 @@
 import re
 import zoneinfo
 from bisect import bisect_left
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live.domain.calendar import _MOST_KNOWN, EXAMPLES, FIRST, LAST, UNITS, WEEKDAYS, Calendar, Period, Unit, Weekday
+from tests.harness.mutation import must_be_caught, replaced
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -31,6 +33,16 @@ def moment(text: str, zone: str = "UTC", fold: int = 0) -> int:
 
 
 EARLIEST, LATEST = moment("1900-01-01"), moment("2100-12-31")
+
+# A zone, the start of days, a day, its first moment in UTC, and its hours.
+DAYS = [
+    ("Europe/Berlin", "09:00", "2024-03-30", "2024-03-30T08:00", 23),
+    ("Europe/Berlin", "09:00", "2024-10-26", "2024-10-26T07:00", 25),
+    ("Europe/Berlin", "02:30", "2024-03-31", "2024-03-31T01:00", 23.5),  # 2:30 is skipped
+    ("Europe/Berlin", "02:30", "2024-10-27", "2024-10-27T00:30", 25),  # 2:30 comes twice
+    # The zone skipped this date; its day is the one that begins with the next date.
+    ("Pacific/Apia", "09:00", "2011-12-30", "2011-12-30T10:00", 9),
+]
 
 zones = st.sampled_from(ODD_ZONES) | st.sampled_from(ZONES)
 day_starts = st.sampled_from(["00:00", "00:30", "02:30", "09:00", "23:59"])
@@ -123,21 +135,31 @@ def test_periods_match_dates(unit: Unit, name: str, day_start: str, data: st.Dat
     assert_dates_around(change_after(data.draw(moments(zone)), zone), unit, zone, day_start)
 
 
-@pytest.mark.parametrize(
-    ("zone", "day_start", "day", "start", "hours"),
-    [
-        ("Europe/Berlin", "09:00", "2024-03-30", "2024-03-30T08:00", 23),
-        ("Europe/Berlin", "09:00", "2024-10-26", "2024-10-26T07:00", 25),
-        ("Europe/Berlin", "02:30", "2024-03-31", "2024-03-31T01:00", 23.5),  # 2:30 is skipped
-        ("Europe/Berlin", "02:30", "2024-10-27", "2024-10-27T00:30", 25),  # 2:30 comes twice
-        # The zone skipped this date; its day is the one that begins with the next date.
-        ("Pacific/Apia", "09:00", "2011-12-30", "2011-12-30T10:00", 9),
-    ],
-)
+@pytest.mark.parametrize(("zone", "day_start", "day", "start", "hours"), DAYS)
 def test_days_begin_at_their_hour(zone: str, day_start: str, day: str, start: str, hours: float) -> None:
     """A day begins when the clocks first show its hour, or something later if that is skipped."""
     period = Calendar("day", ZoneInfo(zone), day_start=day_start).parse(day)
     assert period == Period(moment(start), moment(start) + int(hours * HOUR), day)
+
+
+def start_of(calendar: Calendar, day: date, fold: int = 0) -> int:
+    """When `datetime` says that a day starts: the first or the second time. It makes a time up that is skipped."""
+    start = datetime(day.year, day.month, day.day, tzinfo=calendar.zone) + calendar.day_start
+    return int(start.replace(fold=fold).timestamp())
+
+
+@pytest.mark.mutant
+def test_a_wrong_start_of_days_is_noticed() -> None:
+    """Each mistake makes one of the days above begin at another time."""
+    mistakes: dict[str, Callable[[Calendar, date], int]] = {
+        "days begin at midnight": lambda one, day: start_of(one, day) - one.day_start.seconds,
+        "a time that comes twice is the second one": lambda one, day: start_of(one, day, fold=1),
+        "a day whose start is skipped begins later": start_of,
+    }
+    for mistake, mutant in mistakes.items():
+        with must_be_caught(mistake), replaced(Calendar, "_opening", mutant):
+            for case in DAYS:
+                test_days_begin_at_their_hour(*case)
 
 
 @pytest.mark.parametrize("unit", UNITS[1:])

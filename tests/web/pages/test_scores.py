@@ -4,6 +4,8 @@ import json
 import random
 import shutil
 import subprocess
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -15,11 +17,13 @@ from live.web.pages.language import languages
 from live.web.pages.words import gap_words, short
 from live.web.services import assets
 from tests.harness.boards import BOARD
+from tests.harness.mutation import must_be_caught, mutated, replaced
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
 ENGLISH: Final = languages()["en"]
 NODE: Final = shutil.which("node")
+CLIENT: Final = assets("static") / "client"
 EURO: Final[dict[str, Any]] = {"unit": "€", "scale": 2}
 RUN: Final[dict[str, Any]] = {"scale": 3, "format": "duration"}
 CASES: Final[list[tuple[dict[str, Any], int, str, str]]] = [
@@ -48,6 +52,40 @@ def test_a_score_is_written_in_the_format_of_its_board(
     assert (score_format.write(number), short(ENGLISH, number, score_format)) == (text, brief)
 
 
+@pytest.mark.mutant
+def test_a_wrong_format_is_noticed() -> None:
+    """One of the cases above detects each mistake."""
+    joined = ScoreFormat._joined
+    mistakes: dict[str, tuple[str, Callable[..., str]]] = {
+        "no unit": ("_joined", lambda *given: joined(*given).split("\u00a0")[0]),
+        "a duration is a number": ("_joined", lambda one, *given: joined(ScoreFormat(one.unit, one.scale), *given)),
+        "zeros after the point are lost": ("write", lambda one, number: joined(
+            one, number, abs(number) // 10**one.scale, f".{abs(number) % 10**one.scale}" if one.scale else "")),
+        "short numbers are rounded up": ("write_short", lambda one, number, write: joined(
+            one, number, -(-abs(number) // 10**one.scale), "", write)),
+    }  # fmt: skip
+    for mistake, (name, mutant) in mistakes.items():
+        with must_be_caught(mistake), replaced(ScoreFormat, name, mutant):
+            for case in CASES:
+                test_a_score_is_written_in_the_format_of_its_board(*case)
+
+
+def written(cases: list[tuple[dict[str, Any], int]], *scripts: Path) -> list[list[list[str]]]:
+    """What each version of the script writes for scores, in full and shortened."""
+    script = f"""
+        import {{ plain }} from {json.dumps((CLIENT / "words.js").as_uri())};
+        for (const script of {json.dumps([path.as_uri() for path in scripts])}) {{
+          const {{ writingOf }} = await import(script);
+          console.log(JSON.stringify({json.dumps(cases)}.map(([format, number]) => {{
+            const writing = writingOf(format, plain);
+            return [writing.grouped(number), writing.short(number)];
+          }})));
+        }}
+    """
+    done = subprocess.run([str(NODE), "--input-type=module"], input=script, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 def test_scripts_write_scores_as_the_server_does() -> None:
     """The cases above and 1,000 random scores are compared."""
@@ -58,19 +96,30 @@ def test_scripts_write_scores_as_the_server_does() -> None:
         unit = chance.choice(["", "€", "% of $&"]) if format_ == "number" else ""
         number = chance.randrange(-(2 ** chance.randrange(1, 54)) + 1, 2 ** chance.randrange(1, 54))
         cases.append(({"unit": unit, "scale": scale, "format": format_}, number))
-    client = assets("static") / "client"
-    script = f"""
-        import {{ plain }} from {json.dumps((client / "words.js").as_uri())};
-        import {{ writingOf }} from {json.dumps((client / "units.js").as_uri())};
-        const written = {json.dumps(cases)}.map(([format, number]) => {{
-          const writing = writingOf(format, plain);
-          return [writing.grouped(number), writing.short(number)];
-        }});
-        console.log(JSON.stringify(written));
-    """
-    done = subprocess.run([str(NODE), "--input-type=module"], input=script, capture_output=True, text=True, check=True)
     formats = [(ScoreFormat(**choices), number) for choices, number in cases]
-    assert json.loads(done.stdout) == [[one.write(number), short(ENGLISH, number, one)] for one, number in formats]
+    expected = [[one.write(number), short(ENGLISH, number, one)] for one, number in formats]
+    assert written(cases, CLIENT / "units.js") == [expected]
+
+
+@pytest.mark.mutant
+@pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
+def test_a_wrong_format_of_scripts_is_noticed(tmp_path: Path) -> None:
+    """One of the cases above detects each mistake."""
+    source = (CLIENT / "units.js").read_text(encoding="utf-8")
+    mistakes = {
+        "no unit": ("${unit ? ", "${!unit ? "),
+        "no sign": ("value < 0 ?", "value < -Infinity ?"),
+        "a duration is a number": ('format === "duration" ?', 'format === "" ?'),
+        "zeros after the point are lost": ('.padStart(scale + 1, "0")', ""),
+        "short numbers have decimals": ("scale && !isShort", "scale"),
+    }
+    scripts = [tmp_path / f"{number}.mjs" for number in range(len(mistakes))]
+    for path, change in zip(scripts, mistakes.values(), strict=True):
+        path.write_text(mutated(source, dict([change])), encoding="utf-8")
+    texts = written([(choices, number) for choices, number, _, _ in CASES], *scripts)
+    for mistake, found in zip(mistakes, texts, strict=True):
+        with must_be_caught(mistake):
+            assert found == [[text, brief] for _, _, text, brief in CASES]
 
 
 async def test_pages_show_scores_with_their_unit_and_json_states_it(valkey_url: str) -> None:
