@@ -121,7 +121,6 @@ class Posting:
         self._rejected = [*body.rejections]  # a new list, because another posting may route the body again
         self._shares: dict[str, _Share] = {}
         self._unknown: set[Kind] = set()
-        self._left = 0
 
     def want(self, wants: Wants, counted: list[Counted]) -> None:
         """Set the options of the request. If it asks for records, add the counted events to `counted`."""
@@ -180,8 +179,8 @@ class Posting:
                 committer.submit(share, self._wants if not self._wants.strict else self._strictly(share))
             except ProblemError as error:
                 share.reject(error)
-        if len(shares) > _BOARDS_PER_TURN:
-            asyncio.get_running_loop().call_soon(self._submit, shares[_BOARDS_PER_TURN:])
+        if rest := shares[_BOARDS_PER_TURN:]:
+            asyncio.get_running_loop().call_soon(self._submit, rest)
 
     def _withhold(self) -> None:
         """Refuse all other events of a strict request, because no board can take one of its events."""
@@ -244,7 +243,7 @@ class Posting:
                 return self._unknown
             likes = body.likes if self._idempotency_key is None else None
             entries: Sequence[Entry] = Likes(likes) if likes else self._entries()
-            widest = 1 if body.likes else max((abs(entry[1]) for entry in entries), default=0)
+            widest = 1 if body.likes else max(abs(entry[1]) for entry in entries)
             has_amounts = all(event.amount is not UNSET for event in body.events)
             for share, target, weight in targets:
                 share.indexes, share.entries = body.indexes, entries

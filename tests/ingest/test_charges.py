@@ -52,7 +52,9 @@ def as_bodies(events: Sequence[dict[str, Any]], *, ascii_only: bool) -> dict[str
     }
 
 
-async def charged(client: httpx.AsyncClient, kind: str, body: bytes, **headers: str) -> tuple[int, int]:
+async def charged(
+    client: httpx.AsyncClient, kind: str, body: bytes, target: str = "/v1/events", **headers: str
+) -> tuple[int, int]:
     """The status of a body, and what its producer was charged, with the one event that admits it."""
     charges: list[int] = []
     charge = RateLimiter.charge
@@ -62,7 +64,7 @@ async def charged(client: httpx.AsyncClient, kind: str, body: bytes, **headers: 
         charge(rate_limiter, producer, events)
 
     with patch.object(RateLimiter, "charge", record):
-        response = await client.post("/v1/events", content=body, headers={"Content-Type": kind, **headers})
+        response = await client.post(target, content=body, headers={"Content-Type": kind, **headers})
     return response.status_code, 1 + sum(max(1, events) - 1 for events in charges)
 
 
@@ -84,7 +86,7 @@ async def test_every_format_is_charged_by_its_events(valkey_url: str, variant: s
 
 @pytest.mark.parametrize("variant", EVENTS)
 async def test_one_event_is_charged_as_one(valkey_url: str, variant: str) -> None:
-    """The event may be an object, a line, or a CloudEvent in each mode."""
+    """The event may be an object, a line, or a CloudEvent in each mode. Records in the answer are charged too."""
     event = EVENTS[variant](1)
     cloud = as_cloudevent(event, 1)
     names = {f"ce-{name}": str(value).encode() for name, value in cloud.items() if name not in {"data", "subject"}}
@@ -99,6 +101,8 @@ async def test_one_event_is_charged_as_one(valkey_url: str, variant: str) -> Non
     async with serving(fresh_settings(valkey_url)) as client:
         for kind, body, headers in bodies:
             assert await charged(client, kind, body, **headers) == (200, 1), (kind, headers)
+        three = b'{"key":"a"}\n{"key":"b"}\n{"key":"c"}'
+        assert await charged(client, "application/x-ndjson", three, "/v1/events?rank=true") == (200, 3 + 2)
 
 
 async def test_useless_work_is_charged(valkey_url: str) -> None:

@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 from live.domain.board import Board
 from live.domain.event import MAX_SCORE, Entry, make_entry
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
-from live.ingest.committer import Committed, Committer
+from live.ingest import committer
+from live.ingest.committer import Committed, Committer, Wants, _AwaitedShare
 from live.metrics import REGISTRY
 from live.settings import Duration
 from live.store.board.ledger import Ledger
@@ -65,25 +66,54 @@ async def waiting(*requests: asyncio.Task[Committed]) -> None:
         await asyncio.sleep(0)
 
 
-async def test_waiting_requests_share_a_call(valkey_url: str) -> None:
+async def test_waiting_requests_share_a_call(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred requests that wait for the store increase the offset by one, and all count."""
-    bench = Bench(valkey_url)
+    bench, spans = Bench(valkey_url), []
+    monkeypatch.setattr(committer, "record_span", lambda name, _, **named: spans.append((name, named)))
+    before = commits()
     requests = bench.send(*[likes("a", f"k{i}") for i in range(100)])
     await waiting(*requests)
     async with bench.running():
         assert [(await request).offset for request in requests] == [1] * 100
         scores = await bench.scores()
     assert scores == {"a": 100, **{f"k{i}": 1 for i in range(100)}}
+    assert [after - earlier for after, earlier in zip(commits(), before, strict=True)] == [1, 200]
+    assert spans == [("commit", {"board": "posts", "events": 200})]
+
+
+def commits() -> list[float]:
+    """The commits and their events in the metrics."""
+    return [REGISTRY.get_sample_value(f"live_commit_{name}") or 0 for name in ("seconds_count", "events_sum")]
+
+
+async def test_only_large_batches_wait_for_company(valkey_url: str) -> None:
+    """A request alone is committed at once, also while others are committed or wait. After many, it waits a moment."""
+    bench = Bench(valkey_url, commit_delay=Duration(60), batch_size=2)
+    async with asyncio.timeout(30), bench.running():
+        for _ in range(2):
+            await bench.committer.commit(likes("a"))
+        early = bench.send(likes("a"))
+        await waiting(*early * 3)  # the store has the first one
+        late = bench.send(*[likes("a", "b")] * 3)
+        assert [(await request).offset for request in (*early, *late)] == [3, 4, 5, 6]
+        assert bench.committer._wanted == 1
+    bench = Bench(valkey_url, commit_delay=Duration(0.05))
+    requests = bench.send(*[likes("a")] * 5)
+    await waiting(*requests)
+    async with asyncio.timeout(30), bench.running():
+        await asyncio.gather(*requests)
+        await eventually(lambda: waits_for(bench, 5))
+        assert (await bench.committer.commit(likes("a"))).offset == 2
 
 
 async def test_a_batch_has_whole_requests(valkey_url: str) -> None:
     """A batch has as many requests as fit into the batch size, in order, and splits none."""
     bench = Bench(valkey_url, batch_size=10)
-    requests = bench.send(*[likes(*"abcd") for _ in range(5)], likes("e"), likes("f"))
+    requests = bench.send(*[likes(*"abcd")] * 2, likes(*"ab"), *[likes(*"abcd")] * 3, likes("e"), likes("f"))
     await waiting(*requests)
     async with bench.running():
         offsets = [(await request).offset for request in requests]
-    assert offsets == [1, 1, 2, 2, 3, 3, 3]
+    assert offsets == [1, 1, 1, 2, 2, 3, 3, 3]
 
 
 async def test_a_request_larger_than_a_batch_is_committed_alone(valkey_url: str) -> None:
@@ -200,10 +230,12 @@ async def test_an_unavailable_store_rejects_all_waiting_requests() -> None:
     bench = Bench("unix:///nowhere/valkey.sock", write_deadline=Duration(0.1))
     requests = bench.send(*[likes("a")] * 20)
     await waiting(*requests)
+    bench.committer.submit(_AwaitedShare([]), Wants(records=True))
     async with bench.running():
         for request in [*requests, *bench.send(likes("b"))]:
             with pytest.raises(StoreUnavailableError):
                 await request
+    assert not bench.committer._wants
 
 
 @pytest.mark.parametrize("setting", ["maxmemory 1", "min-replicas-to-write 1"])

@@ -1,7 +1,9 @@
 """What a body is answered from the outcomes of its boards, and the ways into the intake without a request."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import gc
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import msgspec
@@ -14,7 +16,7 @@ from live.auth.authenticator import Authenticator
 from live.auth.rate_limiter import RateLimiter
 from live.domain.board import Boards
 from live.domain.decoding import DecodedBody
-from live.domain.event import Answer, Identities, IncomingEvent
+from live.domain.event import Answer, Identities, IncomingEvent, Rejection
 from live.domain.producer import Principal
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.committer import Committed, Committer, Share, Wants
@@ -118,6 +120,54 @@ def test_the_outcomes_of_boards_become_one_answer(outcomes: list[Any], faults: d
     assert [index for index, *_ in refusals] == sorted(index for index, *_ in refusals)
 
 
+@pytest.mark.parametrize(("boards", "kinds", "suggested"), [(100, 3, 3), (100, 4, 3), (101, 1, 0)])
+def test_only_a_few_refusals_suggest_a_type(boards: int, kinds: int, suggested: int) -> None:
+    """The first kinds of a body get a suggestion, and only while there are few boards to search."""
+    results: list[Answer | Exception] = []
+    events = [IncomingEvent(key="a", type=f"lik{number}") for number in range(kinds)]
+    body = DecodedBody(events, list(range(kinds)), [])
+    known = Boards([rolling_board(board=f"b{number}") for number in range(boards)])
+    posting = Posting(known, ME, Identities("me"), body, results.append, refusals=cast("Any", sample := Sample()))
+    posting.route()
+    posting.send({}, cast("RateLimiter", None))
+    (answer,) = results
+    assert isinstance(answer, Answer)
+    assert sum("did you mean `like`?" in one.detail for one in answer.rejected) == suggested
+    assert sample.noted == [("me", [one.index for one in answer.rejected])] == [("me", list(range(kinds)))]
+
+
+class Sample:
+    """A sample that only notes what it is given."""
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[str, list[int]]] = []
+
+    def note(self, producer: str, _body: DecodedBody, rejected: Sequence[Rejection]) -> None:
+        self.noted.append((producer, [one.index for one in rejected]))
+
+
+def test_a_body_that_is_answered_leaves_no_garbage() -> None:
+    """A collection would take longer than the whole request."""
+    gc.collect()
+    gc.disable()
+    try:
+        test_the_outcomes_of_one_event_for_three_boards()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+def test_the_outcomes_of_one_event_for_three_boards() -> None:
+    """All boards take it, so nothing else is in the answer."""
+    results: list[Answer | Exception] = []
+    body = DecodedBody([IncomingEvent(key="a")], [0], [], ["a"])
+    posting = Posting(BOARDS, ME, Identities("me"), body, results.append)
+    posting.route()
+    committers: Any = {name: Given(name, [(None, dict.fromkeys(OWNERS))], None) for name in OWNERS}
+    posting.send(committers, cast("RateLimiter", None))
+    assert results == [Answer(1, 0, (), dict.fromkeys(OWNERS, 7))]
+
+
 @pytest.fixture
 async def intake(valkey_url: str) -> AsyncIterator[Intake]:
     """An intake for one board, whose committer runs."""
@@ -142,6 +192,8 @@ def _unavailable(answer: Any) -> None:
 async def test_an_event_of_the_server_itself_counts(intake: Intake) -> None:
     """Such an event needs no body."""
     assert await intake.count(ME, IncomingEvent(key="a")) == Answer(1, 0, (), {"posts": 1})
+    late = await intake.count(ME, IncomingEvent(key="a", time=datetime(2020, 1, 1, tzinfo=UTC)))
+    assert [(one.index, one.code) for one in late.rejected] == [(0, "late")]
 
 
 async def test_a_body_in_pieces_is_collected_up_to_the_limit(intake: Intake) -> None:
@@ -166,7 +218,7 @@ async def test_a_body_for_an_unknown_board_fails_while_boards_can_not_be_asked_f
         intake.submit(head, body, answer.set_result)
         reply = await asyncio.wait_for(answer, 30)
         assert (reply.status, msgspec.json.decode(reply.body)["code"]) == (503, "store_unavailable")
-        assert intake._slow == 0
+        assert (intake._slow, intake._tasks) == (0, set())
 
 
 def test_an_error_is_answered_with_when_to_try_again() -> None:

@@ -21,6 +21,10 @@ def test_only_successes_worth_a_packet_are_compressed() -> None:
     ]  # fmt: skip
     assert (b"etag", b'W/"1"') in Reply(200, b"text/plain", large, ((b"etag", b'W/"1"'),)).gzipped.headers
     assert reply.most_memory == 2 * _LEAST_GZIPPED
+    assert reply.private.headers == [
+        (b"cache-control", b"private, no-store"), (b"content-type", b"text/plain"), (b"etag", b'"1"'),
+        (b"vary", b"Accept-Encoding, Authorization, Cookie"), (b"content-length", b"%d" % _LEAST_GZIPPED),
+    ]  # fmt: skip
     assert Reply(304, b"", b"", fields).headers == [(b"cache-control", b"no-store"), *fields]
 
 
