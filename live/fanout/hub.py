@@ -262,7 +262,7 @@ class Hub:
                     for board, empty_since in list(self._subscribed.items()):
                         if board not in self._subscribed:
                             continue  # removed meanwhile
-                        if self.channels[board].is_watched:  # a page can't see the pings of a WebSocket
+                        if self.channels[board].viewers:  # a page can't see the pings of a WebSocket
                             self._subscribed[board] = math.inf
                             await self.channels[board].keep_alive()
                         elif math.isinf(empty_since):
@@ -272,12 +272,16 @@ class Hub:
             finally:
                 self.schedule.stop()  # before the tasks end, because a task group that ends starts no ticks
 
+    @property
+    def _running(self) -> asyncio.TaskGroup:
+        assert self._tasks is not None, "nothing ticks before the hub runs"  # noqa: S101
+        return self._tasks
+
     def _tick(self, channels: list[Channel], now: int) -> None:
         """Refresh the channels that are due. One call to the store reads many boards."""
-        assert self._tasks is not None, "nothing ticks before the hub runs"  # noqa: S101
         begun = [(channel, tick) for channel in channels if (tick := channel.begin(now)) is not None]
         for first in range(0, len(begun), _BOARDS_A_CALL):
-            self._tasks.create_task(self._refresh(begun[first : first + _BOARDS_A_CALL]))
+            self._running.create_task(self._refresh(begun[first : first + _BOARDS_A_CALL]))
 
     async def _refresh(self, ticks: list[tuple[Channel, Tick]]) -> None:
         started = time.perf_counter()
@@ -286,8 +290,8 @@ class Hub:
         found: list[_Found] = []
         for channel, tick in ticks:
             page = next(pages) if tick.size else None
-            if isinstance(page, EpochLostError) and self._tasks is not None:  # so that the other boards do not wait
-                self._tasks.create_task(self._take_loss(channel, tick, page))
+            if isinstance(page, EpochLostError):  # so that the other boards do not wait
+                self._running.create_task(self._take_loss(channel, tick, page))
             else:
                 found.append((channel, tick, page))
         await self._update(found)
@@ -310,8 +314,8 @@ class Hub:
             await channel.send(tick, outbox)
         outbox.flush()
         for channel, tick, _ in found:
-            if await channel.finish(tick) and self._tasks is not None:
-                self._tasks.create_task(channel.look_up())
+            if await channel.finish(tick):
+                self._running.create_task(channel.look_up())
 
     async def _receive_notices(self) -> None:
         async for notice in listen(self._client, self._notices):
@@ -334,13 +338,13 @@ class Hub:
         """Compare the positions of the boards with those that were read. A notice can get lost without an error."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
-            settled = [each for each in self._watched() if each.is_watched and each.is_settled]
+            settled = [each for each in self._watched() if each.is_settled]
             known = [channel.position for channel in settled]
             positions = await read_positions(self._client, [channel.reader for channel in settled]) if settled else []
             for channel, before, position in zip(settled, known, positions, strict=True):
                 if isinstance(position, Exception):  # the next read reports it
                     continue
-                if position != before == channel.position and channel.is_settled:
+                if position != before == channel.position:
                     channel.read_again()
 
     async def _count_viewers(self) -> None:

@@ -3,14 +3,16 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
 import pytest
 
 from live.domain.event import make_entry
-from live.errors import SHUTTING_DOWN, ProblemError
+from live.domain.limits import PrefixLimits
+from live.errors import BOARD_DELETED, SHUTTING_DOWN, EpochLostError, ProblemError
+from live.fanout.engine.replays import Players
 from live.fanout.engine.variant import Variant
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
@@ -29,12 +31,14 @@ from tests.harness.waiting import eventually
 
 
 @asynccontextmanager
-async def running_hub(store: str, **changes: Any) -> AsyncIterator[tuple[Hub, Ledger]]:
+async def running_hub(
+    store: str, players: Players | None = None, /, **changes: Any
+) -> AsyncIterator[tuple[Hub, Ledger]]:
     """A hub with one board."""
     settings = fresh_settings(store, **changes)
     client = connect(store, settings)
     ledger = Ledger(client, rolling_board(), settings)
-    hub = Hub(client, [ledger.reader], settings, Presence(client, settings.key_prefix))
+    hub = Hub(client, [ledger.reader], settings, Presence(client, settings.key_prefix), players)
     running = asyncio.create_task(hub.run())
     try:
         yield hub, ledger
@@ -125,8 +129,9 @@ async def test_viewers_are_counted_and_limited(valkey_url: str) -> None:
     async with running_hub(valkey_url, max_viewers=2) as (hub, _):
         with hub.watch("posts", top(5)), hub.watch("posts", top(6)):
             assert hub.channels["posts"].viewers == 2
-            with pytest.raises(ProblemError, match="too_many_viewers"), hub.watch("posts", top(5)):
-                pass
+            with pytest.raises(ProblemError, match="too_many_viewers") as caught:
+                hub.admit("posts", top(5), "")
+            assert caught.value.retry_after == 5
         assert hub.channels["posts"].viewers == 0
         with hub.watch("posts", top(5)):
             assert hub.channels["posts"].viewers == 1
@@ -135,13 +140,31 @@ async def test_viewers_are_counted_and_limited(valkey_url: str) -> None:
 @pytest.mark.fault
 async def test_the_viewers_of_an_address_are_counted(valkey_url: str) -> None:
     """A viewer that leaves makes room for another. Viewers without a known address have no such limit."""
-    async with running_hub(valkey_url, max_address_viewers=2) as (hub, _), AsyncExitStack() as stack:
-        for address in ("one", "other", "", "", ""):
+    async with running_hub(valkey_url, max_address_viewers=1) as (hub, _), AsyncExitStack() as stack:
+        for address in ("other", "", ""):
             stack.enter_context(hub.watch("posts", top(5), address))
         for _ in range(2):
-            with hub.watch("posts", top(5), "one"), pytest.raises(ProblemError, match="2 viewers watch from your"):
+            with hub.watch("posts", top(5), "one"), pytest.raises(ProblemError, match="1 viewers watch from your"):
                 hub.admit("posts", top(5), "one")
             hub.admit("posts", top(5), "one")
+
+
+async def test_the_viewers_of_a_prefix_are_counted_together(valkey_url: str) -> None:
+    """Its boards share the limit. Other boards have none, and neither have prefixes with other limits."""
+    async with running_hub(valkey_url) as (hub, ledger):
+        acme, free = PrefixLimits(prefix="acme-", viewers=2), PrefixLimits(prefix="free-", rate=1)
+        for name, limits in (("acme-a", acme), ("acme-b", acme), ("free-a", free)):
+            board = msgspec.structs.replace(rolling_board(board=name), limits=limits)
+            hub.add(Ledger(ledger.state.client, board, ledger.state.settings).reader)
+        with ExitStack() as stack:
+            for name in ("acme-a", "free-a", "posts", "free-a", "acme-b"):
+                stack.enter_context(hub.watch(name, top(5)))
+            with pytest.raises(ProblemError, match=r"2 viewers watch the boards `acme-\*`") as caught:
+                hub.admit("acme-a", top(5), "")
+            assert caught.value.retry_after == 5
+            for name in ("free-a", "posts"):
+                hub.admit(name, top(5), "")
+        hub.admit("acme-a", top(5), "")
 
 
 async def test_viewers_receive_the_status_of_the_store(own_store: StoreProcess) -> None:
@@ -156,8 +179,10 @@ async def test_viewers_receive_the_status_of_the_store(own_store: StoreProcess) 
             with own_store.frozen():
                 while not model.stale:
                     model.receive((await viewer.next_frame()).payload)
+                assert REGISTRY.get_sample_value("live_store_stale") == 1
             added = await ledger.writer.add([make_entry("b", 5, None)])
             await follow(viewer, model, added.offset or 0)
+            assert REGISTRY.get_sample_value("live_store_stale") == 0
 
         assert [record.member for record in model.records] == ["b", "a"]
 
@@ -233,13 +258,16 @@ async def test_viewers_learn_how_many_they_are(valkey_url: str, monkeypatch: pyt
 
 
 async def test_a_quiet_board_sends_nothing(valkey_url: str) -> None:
-    """Without changes, there are no frames."""
+    """Without changes, there are no frames, and the store has hardly any work."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         model = ModelViewer()
         with hub.watch("posts", top(5)) as viewer:
             await follow(viewer, model, 0)
+            client: Any = ledger.state.client
+            before = (await client.info("stats"))["total_commands_processed"]
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(viewer.next_frame(), 0.3)
+            assert (await client.info("stats"))["total_commands_processed"] - before < 30
 
         async def idle() -> bool:
             return hub.channels["posts"].viewers == 0
@@ -252,13 +280,16 @@ async def test_boards_can_be_added_and_removed(valkey_url: str) -> None:
     """The hub follows an added board. Viewers of a removed board are disconnected, viewers of others stay."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         other = Ledger(ledger.state.client, rolling_board(board="other"), ledger.state.settings)
+        assert hub.revision == 1
         hub.add(other.reader)
+        assert hub.revision == 2
         model = ModelViewer()
         with hub.watch("other", top(5)) as viewer, hub.watch("posts", top(5)) as remaining:
             for number in range(1, 6):
                 added = await other.writer.add([make_entry("a", number)])
                 await follow(viewer, model, added.offset or 0)
             hub.remove("other")
+            assert hub.revision == 3
             with pytest.raises(ChannelEndedError):
                 await follow(viewer, model, 10**9)
             added = await ledger.writer.add([make_entry("a")])
@@ -266,6 +297,32 @@ async def test_boards_can_be_added_and_removed(valkey_url: str) -> None:
         with pytest.raises(ProblemError) as problem, hub.watch("other", top(5)):
             pass
         assert problem.value.code == "board_not_found"
+
+
+async def test_a_board_that_turns_out_to_be_deleted_ends_its_viewers(valkey_url: str) -> None:
+    """Those of a board that the store lost stay, and learn of the loss."""
+    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+        other = Ledger(ledger.state.client, rolling_board(board="other"), ledger.state.settings)
+        hub.add(other.reader)
+
+        async def explain(board: str, _error: EpochLostError) -> None:
+            if board == "other":
+                hub.remove(board)
+
+        hub.explain = explain
+        with hub.watch("posts", top(5)) as lost, hub.watch("other", top(5)) as deleted:
+            for one, viewer in ((ledger, lost), (other, deleted)):
+                model = ModelViewer()
+                await follow(viewer, model, (await one.writer.add([make_entry("a")])).offset or 0)
+                await one.state.client.delete(one.state.keys.meta)
+                hub.channels[one.state.board.id].read_again()
+            with pytest.raises(ChannelEndedError) as ended:
+                await follow(deleted, model, 10**9)
+            assert (ended.value.code, model.stale) == (BOARD_DELETED, False)
+            async with asyncio.timeout(10):
+                while (frame := await lost.next_frame()).type != "status":
+                    pass
+            assert b"the store lost the board's data" in frame.payload
 
 
 async def test_a_redefined_board_sends_a_sync(valkey_url: str) -> None:
@@ -395,6 +452,8 @@ async def test_a_change_before_the_subscription_is_not_missed(valkey_url: str, m
         with hub.watch("posts", top(5)) as viewer:
             assert (await viewer.next_frame()).type == "sync"
             await ledger.writer.add([make_entry("a", 1, None)])
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(viewer.next_frame(), 0.1)
             subscribe(ledger.state.keys.channel, "posts")
             frame = await asyncio.wait_for(viewer.next_frame(), 5)
             while frame.type != "update":

@@ -1,7 +1,7 @@
 """Rank lookups: viewers of the same member share one frame, which changes only with its content."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -93,7 +93,7 @@ class Board:
         """Read the lookup again, at a later offset."""
         self.offset += 1
         found = tuple(Record(key, score, rank) for rank, (key, score) in enumerate(records, 1))
-        head = [epoch, self.offset, count]
+        head = [epoch.encode(), self.offset, count]
         page = Page(epoch=epoch, offset=self.offset, rank_count=count, total_score=None, start=0, records=found)
         return lookup.take(EncodedPage(head, list(records), DEFAULT_BOARD, None), lambda _: page)
 
@@ -186,6 +186,65 @@ async def test_a_hidden_member_has_no_rank(valkey_url: str) -> None:
             assert (hidden.rank, hidden.score, hidden.gap, hidden.rank_count, rows(hidden)) == (None, None, None, 1, [])
             await ledger.moderation.hide("a", hidden=False)
             assert rows(read(await next_around(viewer))) == [("a", 9, 1), ("b", 7, 2)]
+
+
+class Reads:
+    """A reader that notes what it reads, and calls `during` meanwhile."""
+
+    def __init__(self) -> None:
+        self.wanted: list[list[str]] = []
+        self.during: Callable[[], object] = lambda: None
+        self.offset = 0
+
+    async def places(self, wanted: Sequence[tuple[str, int]]) -> list[EncodedPage]:
+        self.wanted.append([member for member, _ in wanted])
+        self.during()
+        return [EncodedPage([b"one", self.offset, self.offset], [], DEFAULT_BOARD, None) for _ in wanted]
+
+    def page(self, encoded: EncodedPage) -> Page:
+        epoch, offset = encoded.position
+        return Page(epoch=epoch, offset=offset, rank_count=offset, total_score=None, start=0, records=())
+
+
+async def test_lookups_are_read_when_they_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read a few at a time, and not again for a position that the last read has reached."""
+    monkeypatch.setattr(rank_lookups, "_BATCH", 2)
+    lookups, reads = RankLookups(), Reads()
+    viewers = []
+    for name in "abc":
+        lookup = lookups.find("variant", subscription(name))
+        assert lookup is not None
+        viewers.append(PullViewer(cast("Any", None), cast("Any", "variant"), ViewerPosition(lookup=lookup)))
+        assert lookups.enter(viewers[-1], lookup)
+
+    async def read_by(due: Sequence[str] = ("variant",), epoch: str = "one", offset: int = 1) -> list[list[str]]:
+        before = len(reads.wanted)
+        lookups.mark(due, epoch, offset)
+        assert lookups.are_waiting is bool(due)
+        assert await lookups.look_up(lambda: cast("BoardReader", reads))
+        assert not lookups.are_waiting
+        return reads.wanted[before:]
+
+    reads.offset = 1
+    assert await read_by() == [["a", "b"], ["c"]]
+    for lookup in lookups._lookups.values():
+        assert not lookups.enter(viewers[0], lookup)
+    assert await read_by() == await read_by(()) == []
+    reads.offset = 2
+    assert await read_by(offset=2) == await read_by(epoch="two") == [["a", "b"], ["c"]]
+
+    def leave_and_forget() -> None:
+        reads.during = lambda: None
+        reads.offset = 3
+        lookups.forget()
+        own = viewers[1].position.lookup
+        assert own is not None
+        lookups.leave(viewers[0], own)
+        lookups.leave(viewers[1], own)
+
+    reads.during = leave_and_forget
+    assert await read_by(offset=3) == [["a", "b"], ["c", "a"]]
+    assert [read(lookup.frame).rank_count for lookup in lookups._lookups.values()] == [3, 3]
 
 
 async def test_a_slow_interval_applies_to_lookups(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,11 +414,11 @@ async def test_lookups_are_limited(valkey_url: str, monkeypatch: pytest.MonkeyPa
     """Beyond the limit, a new lookup is refused. A shared lookup and a viewer without a member are still accepted."""
     monkeypatch.setattr(rank_lookups, "_MOST", 2)
     async with running_hub(valkey_url, **FAST) as (hub, _):
-        channel = hub.channels["posts"]
         with hub.watch("posts", subscription("a")), hub.watch("posts", subscription("b")):
-            channel.require_room(subscription("a"))
-            channel.require_room(subscription(None))
+            hub.admit("posts", subscription("a"), "")
+            hub.admit("posts", subscription(None), "")
             for other in (subscription("c"), subscription("a", 2), subscription("a", interval=1000)):
-                with pytest.raises(ProblemError, match="too_many_viewers"):
-                    channel.require_room(other)
-        channel.require_room(subscription("c"))
+                with pytest.raises(ProblemError, match="too_many_viewers") as caught:
+                    hub.admit("posts", other, "")
+                assert caught.value.retry_after == 5
+        hub.admit("posts", subscription("c"), "")

@@ -22,6 +22,27 @@ TOTALS = 1000  # milliseconds
 TICK = 100
 
 
+def test_totals_are_held_until_they_may_be_sent() -> None:
+    """Not a page that the viewers have already, and not one of another epoch."""
+    variant, now = Variant(BOARD, SIZE, TICK, PageHistory(0), totals_interval=TOTALS), 10 * TOTALS + 1
+
+    def is_held(offset: int, at: int, epoch: str = "e") -> bool:
+        page = Page(epoch=epoch, offset=offset, rank_count=0, total_score=offset, start=0, records=())
+        if variant.hold(page, at):
+            return True
+        variant.advance(page)
+        return False
+
+    assert [is_held(offset, now) for offset in (5, 5, 4)] == [False] * 3
+    assert [is_held(offset, now + 1) for offset in (5, 4)] == [False] * 2
+    assert (variant.due, variant.are_totals_held) == (None, False)
+    assert is_held(6, now + TOTALS - 1)
+    assert (variant.due, variant.are_totals_held) == (11 * TOTALS + TICK, True)
+    assert not is_held(6, now + TOTALS)
+    assert is_held(7, now + TOTALS)
+    assert not is_held(1, now + TOTALS, "f")
+
+
 class Simulation:
     """A variant on ticks of a simulated clock. The board changes often, and its top seldom.
 

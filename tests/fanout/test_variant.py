@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from live.domain.ranking import Page, Record
 from live.domain.window import Periods
 from live.fanout.engine.delivery import Cohort, ViewerPosition
-from live.fanout.engine.variant import PageHistory, Variant
+from live.fanout.engine.variant import PageHistory, Variant, Variants
 from live.fanout.frames import Frame
+from live.fanout.subscription import Subscription
 from live.fanout.viewer import PullViewer
 from tests.harness.boards import BOARD
 from tests.harness.viewer import ModelViewer
@@ -90,12 +91,15 @@ def test_a_new_viewer_receives_a_sync_while_others_receive_updates() -> None:
 
 def test_a_page_that_is_not_newer_is_ignored() -> None:
     """A read that began earlier may end later."""
-    variant, position = variant_of(5), ViewerPosition()
+    variant, position, behind = variant_of(5), ViewerPosition(), ViewerPosition()
+    variant.advance(page(2, a=2))
+    variant.next_frame(behind)
     variant.advance(page(3, a=3))
     variant.next_frame(position)
     for late in (page(3, a=3), page(2, a=2)):
         variant.advance(late)
         assert variant.next_frame(position) is None
+    assert types(variant.next_frame(behind)) == ["update"]
     variant.advance(page(4, a=4))
     assert types(variant.next_frame(position)) == ["update"]
 
@@ -179,6 +183,27 @@ def test_a_redefined_board_sends_the_whole_top_to_every_viewer() -> None:
         assert variant.next_frame(position) is None
     variant.advance(page(1, a=1))
     assert [types(variant.next_frame(position)) for position in variant.positions] == [["sync"]] * 2
+
+
+def test_viewers_with_the_same_wish_share_a_variant() -> None:
+    """Each variant is due by itself. When the board gets another interval, theirs keep the proportion."""
+    variants = Variants(BOARD, 0.25, 50, 1.5)
+    slow, quick = Subscription(size=5, interval=900), Subscription(size=5)
+    one, other = variants.find_or_add(slow), variants.find_or_add(quick)
+    assert variants.find_or_add(slow) is variants.find(slow) is one is not other
+    assert (one.interval, other.interval, one.totals_interval, one.viewers) == (1000, 250, 1500, 0)
+    assert (variants.are_settled, variants.next_due) == (True, None)
+    one.due, other.due = 701, 700
+    assert (variants.are_settled, variants.next_due) == (False, 700)
+    assert (variants.take_due(699), variants.take_due(700), variants.take_due(700)) == ([], [other], [])
+    assert (one.due, other.due, variants.next_due) == (701, None, 701)
+    variants.history.add(page(1))
+    one.advance(page(1))
+    variants.renew(replace(BOARD, conflation=100))
+    assert (variants.interval, one.interval, other.interval, one.is_empty) == (100, 400, 100, True)
+    assert (variants.history.find("one", 1, 0), variants.find(Subscription(size=5, interval=400))) == (None, one)
+    variants.remove(one)
+    assert list(variants) == [other]
 
 
 def test_a_new_period_begins_with_the_whole_top() -> None:

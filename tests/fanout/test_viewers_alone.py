@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from live.domain.ranking import Page
 from live.errors import FAILED
 from live.fanout.engine.delivery import Cohort, Outbox, Subscribers, ViewerPosition, collect, count_frames, wake
+from live.fanout.engine.rank_lookups import RankLookup
 from live.fanout.engine.variant import PageHistory, Variant
 from live.fanout.frames import Frame
 from live.fanout.viewer import PageViewer, PushViewer
@@ -180,6 +181,11 @@ async def test_others_have_a_turn_after_some_hundred_frames(viewers: int, turns:
     assert [viewer.woken for viewer in alone] == [1] * viewers
     assert await turns_during(wake([variant], -1)) == 0
     assert sum(viewer.woken for viewer in alone) == viewers
+
+    lookup = RankLookup("a", 0)
+    lookup.viewers.update(asked := [cast("Any", Silent()) for _ in range(viewers)])
+    assert await turns_during(lookup.wake_viewers()) == turns
+    assert [viewer.woken for viewer in asked] == [1] * viewers
 
     variant, outbox = at_first_page(), Outbox()
     variant.cohorts += [cohort := Cohort(ViewerPosition()), Cohort(position := ViewerPosition())]

@@ -109,11 +109,6 @@ class Channel:
         return list(self._viewers)
 
     @property
-    def is_watched(self) -> bool:
-        """Whether anybody watches the board."""
-        return self.viewers > 0
-
-    @property
     def interval(self) -> int:
         """The minimum time between two frames, in milliseconds."""
         return self._variants.interval
@@ -159,9 +154,7 @@ class Channel:
 
     def leave(self, viewer: Viewer) -> None:
         """Remove a viewer."""
-        if viewer not in self._viewers:
-            return
-        self._viewers.discard(viewer)
+        self._viewers.remove(viewer)
         self._gauge.dec()
         variant = _variant(viewer.group)
         viewer.leave_cohort()

@@ -220,13 +220,12 @@ class Cohort:
 class Subscribers:
     """Viewers that receive the same frames when they are at the same position.
 
-    `viewers` is the number of viewers. `loose` has the viewers that are in no cohort.
+    `loose` has the viewers that are in no cohort.
     """
 
-    __slots__ = ("cohorts", "loose", "viewers")
+    __slots__ = ("cohorts", "loose")
 
     def __init__(self) -> None:
-        self.viewers = 0
         self.cohorts: list[Cohort] = []
         self.loose: set[Loose] = set()
 

@@ -96,7 +96,7 @@ class RankLookups:
         # The lookups that are due, in order of arrival, each with the position that it must reach. None means any.
         self._due: dict[RankLookup, tuple[str, int] | None] = {}
         self._reading = False
-        self._renewals = 0
+        self._renewed = object()  # another one after each `forget`
 
     @property
     def are_waiting(self) -> bool:
@@ -137,7 +137,7 @@ class RankLookups:
 
     def forget(self) -> None:
         """Read all lookups again, because the board was redefined or has a new epoch."""
-        self._renewals += 1
+        self._renewed = object()
         for lookup in self._lookups.values():
             lookup.forget()
 
@@ -165,13 +165,13 @@ class RankLookups:
                         batch.append(lookup)
                 if not batch:
                     continue
-                reader, renewals, pages = reader_of(), self._renewals, None
+                reader, renewed, pages = reader_of(), self._renewed, None
                 try:
                     pages = await reader.places([lookup.wanted for lookup in batch])
                 finally:
-                    if pages is None or renewals != self._renewals:  # not read, or read under an old definition
+                    if pages is None or renewed is not self._renewed:  # not read, or read under an old definition
                         self._due.update((lookup, None) for lookup in batch if lookup.viewers)
-                if renewals == self._renewals:
+                if renewed is self._renewed:
                     read = zip(batch, pages, strict=True)
                     for lookup in [lookup for lookup, page in read if lookup.take(page, reader.page)]:
                         await lookup.wake_viewers()

@@ -24,8 +24,8 @@ log = structlog.get_logger()
 _T = TypeVar("_T")
 
 _STARTED: Final = ""  # the epoch of a position in a buffer; None before the first frame
-_POLL: Final = 0.25  # seconds until the end of the journal is read again
-_BEAT: Final = 1.0  # seconds between two checks for viewers that received nothing for a while
+_POLL: Final = 250  # milliseconds until the end of the journal is read again
+_BEAT: Final = 1000  # milliseconds between two checks for viewers that received nothing for a while
 _AHEAD: Final = 1000  # milliseconds for which messages are made before they are due
 _PRESENT: Final = 3000  # milliseconds; a replay this close to the present becomes live
 _WHOLE: Final = 10.0  # seconds after which the buffer begins again with the whole top, and hides what is hidden now
@@ -113,9 +113,8 @@ class PlaybackBuffer(Subscribers):
 
     def __init__(self) -> None:
         super().__init__()
-        self.size = 0
-        self._first = 0
-        self._keys = 0  # how many frames of the snapshot are skipped for viewers that have everything before it
+        # `_keys` frames of the snapshot are skipped for viewers that have everything before it.
+        self.size = self._first = self._keys = 0
         self._frames: list[Frame] = []
 
     @property
@@ -226,7 +225,6 @@ class Playback:
         """Add a viewer. The first one starts the playback."""
         self._viewers.add(viewer)
         self.present.replay_viewers += 1
-        self._buffer.viewers += 1
         self._buffer.loose.add(viewer)
         viewer.wake()
         if self._task is None:
@@ -234,11 +232,8 @@ class Playback:
 
     def leave(self, viewer: Viewer) -> None:
         """Remove a viewer. The last one ends the playback."""
-        if viewer not in self._viewers:
-            return
-        self._viewers.discard(viewer)
+        self._viewers.remove(viewer)
         self.present.replay_viewers -= 1
-        self._buffer.viewers -= 1
         viewer.leave_cohort()
         self._buffer.loose.discard(viewer)
         if not self._viewers:
@@ -275,7 +270,7 @@ class Playback:
             self._buffer.add(replay_frame(None, 1.0))
             await deliver(self.due_frame, [self._buffer])
             while not self._buffer.is_played:
-                await self._pause(0.1)
+                await self._pause(_POLL)
             self._on_present(self)
         except Exception:
             log.exception("a replay failed", board=self.present.reader.state.board.id)
@@ -344,7 +339,7 @@ class Playback:
             await self._wait_until(self._pace.due(made.at))
             self._buffer.add(made.frame)
         await deliver(self.due_frame, [self._buffer])
-        await self._wait_until(min(self._pace.due(self._now), wall_clock() + _POLL * 1000))
+        await self._wait_until(min(self._pace.due(self._now), wall_clock() + _POLL))
 
     async def _wait_until(self, due: float) -> None:
         """Send the messages that are due until now. Then wait until a time."""
@@ -352,10 +347,10 @@ class Playback:
             return
         await deliver(self.due_frame, [self._buffer])
         while (rest := due - wall_clock()) > 0:
-            await self._pause(min(rest / 1000, _BEAT))
+            await self._pause(min(rest, _BEAT))
 
-    async def _pause(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+    async def _pause(self, milliseconds: float) -> None:
+        await asyncio.sleep(milliseconds / 1000)
         await deliver(self.due_frame, [self._buffer], time.monotonic() - SILENCE)
 
 

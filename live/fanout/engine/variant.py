@@ -65,6 +65,7 @@ class Variant(Subscribers):
         super().__init__()
         self.size = size
         self.interval = interval
+        self.viewers = 0
         self.due: int | None = None  # when the next read is due, by the loop's clock; None if it is up to date
         self.totals_interval = totals_interval
         self.totals_sent_at = 0  # when the current page was set, by the loop's clock

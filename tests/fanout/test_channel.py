@@ -1,0 +1,183 @@
+"""The channel of a board, tick by tick, with pages that a test gives it."""
+
+from typing import Any, cast
+
+import pytest
+
+from live.domain.ranking import Page
+from live.errors import StoreUnavailableError
+from live.fanout.engine import channel as module
+from live.fanout.engine.channel import BoardStatus, Channel, Tick
+from live.fanout.engine.delivery import ViewerPosition
+from live.fanout.engine.intervals import TickSchedule
+from live.fanout.frames import Frame
+from live.fanout.subscription import Subscription
+from live.fanout.viewer import PullViewer
+from live.metrics import REGISTRY
+from live.settings import Duration
+from live.store.board.ledger import Ledger
+from tests.fanout.test_variant import page, types
+from tests.harness.boards import rolling_board
+from tests.harness.settings import fresh_settings
+
+INTERVAL = 100  # milliseconds
+
+
+class Steps:
+    """A channel whose ticks a test makes, with one viewer."""
+
+    def __init__(self) -> None:
+        settings = fresh_settings("", conflation_interval=Duration(INTERVAL / 1000), totals_interval=Duration(0))
+        self.schedule: TickSchedule[Channel] = TickSchedule(lambda *_: None)
+        self.channel = Channel(Ledger(cast("Any", None), rolling_board(), settings).reader, settings, self.schedule)
+        self.viewer = self.enter()
+
+    def enter(self, **position: Any) -> PullViewer:
+        """Add a viewer."""
+        viewer = PullViewer(self.channel, *self.channel.place_of(Subscription(size=5, **position)))
+        self.channel.enter(viewer)
+        return viewer
+
+    def begin(self) -> Tick:
+        """Begin a tick when everything is due."""
+        tick = self.channel.begin(self.schedule.now() + 10_000)
+        assert tick is not None
+        return tick
+
+    async def end(self, tick: Tick, found: Page | Exception | None, stale: str | None = None) -> list[str | None]:
+        """End a tick, and return the types of what the viewer receives."""
+        self.channel.take(tick, found, stale)
+        assert not await self.channel.finish(tick)
+        return types(*taken(self.viewer))
+
+    async def read(self, found: Page | Exception, stale: str | None = None) -> list[str | None]:
+        """Read a page after a change."""
+        self.channel.changed()
+        tick = self.begin()
+        assert tick.size == 5
+        return await self.end(tick, found, stale)
+
+
+def taken(viewer: PullViewer) -> list[Frame]:
+    """Everything that a viewer lacks."""
+    return list(iter(viewer.due_frame, None))
+
+
+def viewers() -> float:
+    """The viewers of the board in the metrics."""
+    return REGISTRY.get_sample_value("live_viewers", {"board": "posts"}) or 0
+
+
+def full(offset: int, epoch: str = "one") -> Page:
+    """A board on which each change concerns one of many records."""
+    return page(offset, epoch, **{f"a-rather-long-name-{number}": 90 - number for number in range(20)}, last=offset)
+
+
+async def test_viewers_follow_what_is_read() -> None:
+    """A read that finds nothing new sends nothing. After a new epoch, or when the store went back, all begin anew."""
+    steps = Steps()
+    for found, received in (
+        (full(5), ["sync"]), (full(6), ["update"]), (full(6), []), (full(9), ["update"]), (full(3), ["sync"]),
+        (full(4), ["update"]), (full(4, "two"), ["sync"]), (full(3, "one"), ["sync"]),
+    ):  # fmt: skip
+        assert await steps.read(found) == received, found.offset
+        assert steps.channel.position == (found.epoch, found.offset)
+        assert steps.channel.is_settled
+
+
+async def test_viewers_that_return_receive_what_they_missed() -> None:
+    """Metrics count how they recovered. What the store has lost since can't be recovered."""
+
+    def recoveries() -> list[float]:
+        return [
+            REGISTRY.get_sample_value("live_recoveries_total", {"recovered": how}) or 0 for how in ("true", "false")
+        ]
+
+    steps, before = Steps(), recoveries()
+    for offset in (5, 6, 7):
+        await steps.read(full(offset))
+    known, unknown = steps.enter(epoch="one", offset=5), steps.enter(epoch="one", offset=4)
+    assert not taken(steps.enter(epoch="one", offset=8))
+    assert [types(*taken(viewer)) for viewer in (known, unknown)] == [["update"], ["sync"]]
+    assert [after - earlier for after, earlier in zip(recoveries(), before, strict=True)] == [1, 1]
+    await steps.read(full(2))
+    assert types(*taken(steps.enter(epoch="one", offset=5))) == []
+    await steps.read(full(3))
+    assert types(*taken(steps.enter(epoch="one", offset=2))) == ["update"]
+
+
+async def test_a_failed_read_is_told_and_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So is a page that may be out of date. A status alone needs no read."""
+    steps = Steps()
+    channel, now = steps.channel, 10**9
+    monkeypatch.setattr(steps.schedule, "now", lambda: now)
+    await steps.read(full(1))
+    assert await steps.read(StoreUnavailableError("away")) == ["status"]
+    assert channel.status.stale == "store unreachable"
+    assert (channel._variants.next_due, channel.is_settled) == (now + module._RETRY, False)
+    assert await steps.read(full(1), "away") == ["status"]
+    assert await steps.read(full(2)) == ["update", "status"]
+    channel.set_viewer_count(3)
+    assert channel.begin(now + 10_000) is not None
+    assert channel.begin(now + 10_000) is None
+    tick = cast("Tick", channel._tick)
+    assert (tick.size, tick.variants) == (0, [])
+    assert await steps.end(tick, None) == ["viewers"]
+    channel.ended = 4000
+    assert channel.begin(now) is None
+
+
+async def test_a_board_that_is_redefined_during_a_read_is_read_again() -> None:
+    """The records that were read have another meaning."""
+    steps = Steps()
+    await steps.read(full(1))
+    steps.channel.changed()
+    tick = steps.begin()
+    steps.channel.renew(steps.channel.reader)
+    assert await steps.end(tick, full(2)) == []
+    assert steps.channel.position == ("one", 1)
+    assert await steps.end(steps.begin(), full(2)) == ["sync"]
+
+
+async def test_a_change_during_a_read_waits_for_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interval begins with the frame before, however long the read took."""
+    steps, now = Steps(), 10**9
+    monkeypatch.setattr(steps.schedule, "now", lambda: now)
+    await steps.read(full(1))
+    steps.channel.changed()
+    assert steps.channel._variants.next_due == now + INTERVAL
+    tick = steps.begin()
+    steps.channel.changed()
+    now += 2 * INTERVAL + 1
+    await steps.end(tick, full(2))
+    assert steps.channel._variants.next_due == now - 1 + INTERVAL
+
+
+async def test_viewers_are_counted() -> None:
+    """The last viewer takes its variant along."""
+    before, steps = viewers(), Steps()
+    other = steps.enter()
+    assert (viewers() - before, steps.channel.viewers, len(list(steps.channel._variants))) == (2, 2, 1)
+    steps.channel.leave(steps.viewer)
+    assert (viewers() - before, steps.channel.watchers, len(list(steps.channel._variants))) == (1, [other], 1)
+    steps.channel.leave(other)
+    assert (viewers() - before, steps.channel.viewers, len(list(steps.channel._variants))) == (0, 0, 0)
+
+
+def test_a_status_comes_before_the_number_of_viewers() -> None:
+    """A viewer without records needs no number. Each is sent once, and a stale board is told at every tick."""
+    status, position = BoardStatus(), ViewerPosition()
+
+    def received() -> list[str | None]:
+        return types(*iter(lambda: status.next_frame(position), None))
+
+    assert (received(), status.take_due()) == ([], False)
+    status.viewer_count, status.is_due = 3, True
+    assert [status.take_due(), status.take_due()] == [True, False]
+    status.stale = "away"
+    assert [status.take_due(), status.take_due()] == [True, True]
+    assert received() == ["status"]
+    position.epoch = "one"
+    assert (received(), received()) == (["viewers"], [])
+    status.stale, status.viewer_count = None, 4
+    assert (received(), received()) == (["status", "viewers"], [])
