@@ -165,9 +165,13 @@ async def test_a_score_out_of_range_affects_only_its_own_request(valkey_url: str
     assert scores == {"c": 2, "a": 1, "d": 1}
 
 
-async def test_a_score_near_the_end_of_its_range_is_logged_once(valkey_url: str) -> None:
+async def test_a_score_near_the_end_of_its_range_is_logged_once(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A metric has the share of the range that is left. A batch that counts nothing does not change it."""
     bench = Bench(valkey_url, rolling_board(board="range"))
+    low = 1 - bench.ledger.state.board.most // 2 / bench.ledger.state.board.most
+    monkeypatch.setattr(committer, "_LOW_RANGE", low)
 
     async def left_after(*amounts: float) -> float | None:
         """Count shares of the range in one batch."""
@@ -181,11 +185,11 @@ async def test_a_score_near_the_end_of_its_range_is_logged_once(valkey_url: str)
     assert left() == 1
     async with bench.running():
         with capture_logs() as logs:
-            assert await left_after(0.5, 0.39) == pytest.approx(0.11)
+            assert await left_after(0.5) == low
             assert logs == []
-            assert await left_after(0.05) == pytest.approx(0.06)
-            assert await left_after(0.9) == pytest.approx(0.06)
-            assert await left_after(0.01) == pytest.approx(0.05)
+            assert await left_after(0.05) == pytest.approx(0.45)
+            assert await left_after(0.9) == pytest.approx(0.45)
+            assert await left_after(0.01) == pytest.approx(0.44)
         assert [line["log_level"] for line in logs] == ["warning"]
 
 
