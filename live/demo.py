@@ -68,7 +68,7 @@ CONTEST: Final = "song"
 _PAUSE: Final = 0.15  # seconds between two rounds
 _WAIT: Final = 1.0  # seconds between two checks whether another process still sends sample events
 _RECONSIDER: Final = 40  # rounds after which another member becomes a favourite
-_BURST: Final = 30  # rounds for which a burst lasts, about five seconds
+_BURST: Final = 30  # rounds that a burst lasts, about five seconds
 _BURSTS: Final = 0.004  # probability that a burst begins in a round
 _LEAST: Final = 0.3  # the weight of every member, so that each place of the board moves every few seconds
 _UNLIKE: Final = 0.06  # probability that a recent like is taken back
@@ -78,7 +78,8 @@ _LIKES: Final = 60  # likes of a post in an hour, on average
 _VOTING: Final = timedelta(minutes=5)
 _RESULT: Final = timedelta(minutes=1)  # seconds for which the result of a contest stays
 _FAULTS: Final = (StoreUnavailableError, EpochLostError, ProblemError)
-_PRODUCER: Final = Principal(":demo", None, frozenset({"post"}), 0, 1, "demo")  # with an id, it feeds private boards
+# The producer has an id because producers without one can't feed private boards.
+_PRODUCER: Final = Principal(":demo", None, frozenset({"post"}), 0, 1, "demo")
 
 
 class Crowd:
@@ -176,7 +177,7 @@ class Demo:
         now = datetime.now(UTC)
         if self._until is not None and now < self._until:
             return
-        with suppress(ProblemError):  # there is none yet
+        with suppress(ProblemError):  # the contest may not exist yet
             await self._admin.delete(CONTEST, "demo")
         self._closes, self._until = now + _VOTING, now + _VOTING + _RESULT
         votes = {"closes": self._closes.isoformat()}

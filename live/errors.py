@@ -102,7 +102,7 @@ REFUSALS: Final[Mapping[str, str]] = {
     "amount_required": "the board keeps amounts as scores, and the event has none",
     "not_counted": "the request is strict, and another event of it is refused",
 }
-# Refusals after which the same event may count later.
+# The codes of refusals after which the same event may count later.
 RETRYABLE: Final = frozenset({"early", "board_unavailable", "not_open", "frozen", "board_full", "not_counted"})
 
 

@@ -78,7 +78,7 @@ class _Cause:
 
     def __init__(self, text: str, level: int, reported: float) -> None:
         self.text = text
-        self.reason: object = None  # the traceback of the last line, if it had one
+        self.reason: object = None  # the traceback of the last line, or None
         self.level = level
         self.reported = reported
         self.count = self.total = 0

@@ -13,8 +13,8 @@ from prometheus_client.registry import Collector
 
 REGISTRY: Final = CollectorRegistry()
 
-# Among them: a rotation step of 5 ms, a frame 50 ms after the interval of 100 ms, the thresholds of `ops/alerts.yml`,
-# and the deadlines of a write, 2 and 8 s.
+# These include the length of a rotation step (5 ms), a frame 50 ms after the interval of 100 ms, the thresholds of
+# `ops/alerts.yml`, and the deadlines of a write, 2 and 8 s.
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2, 4, 8)
 _OF_ONE: Final = frozenset({"process_max_fds", "process_start_time_seconds"})
 _ENDED: Final = slice(13, 15)  # cutime and cstime of proc(5), among the fields after the name of the process
@@ -124,7 +124,8 @@ BY_BOARD: Final = (EVENTS_ACCEPTED, RANGE_LEFT, VIEWERS, ROTATION_LAG)  # metric
 def forget_board(board: str) -> None:
     """Drop the time series of a deleted board."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the files of several processes keep them; see `OfBoards`
+        # Prometheus_client warns that it can't remove series of several processes; `OfBoards` removes them.
+        warnings.simplefilter("ignore", UserWarning)
         for metric in BY_BOARD:
             metric.remove(board)
 
@@ -142,7 +143,7 @@ class ProcessTotals(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the sums of all processes. For limits and start times, yield the value of the first process."""
         ended = -1.0
-        # In this order, because a process that ends now could otherwise count twice.
+        # Read again until nothing changes: otherwise a process that ends in between could count twice.
         while ended != (ended := self._cpu_of_ended()):
             sums = self._sums()
         if cpu := sums.get("process_cpu_seconds"):

@@ -67,7 +67,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
     Raises:
         SetupError: a setting, the boards file, the port, the data directory or the store is unusable.
     """
-    # uvicorn raises the signal again after it has stopped. Exit normally then.
+    # Uvicorn raises the signal again after it has stopped, and the process should then exit normally.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
     configure_logs(settings.log_level)
     manager = ServiceManager.take()
@@ -79,10 +79,10 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
             f"the boards file has {len(boards.by_id)} boards, and the setting max_boards allows {settings.max_boards}: "
             "raise LIVE_MAX_BOARDS, or leave some out"
         )
-    tokens_of(settings)  # so that a mistake is known before a process starts
+    tokens_of(settings)  # this finds a mistake before a process starts
     if settings.store:
         _check_replica(connect(settings.store, settings), settings)
-    open_journal(settings, writes=False)  # refuses an invalid URL
+    open_journal(settings, writes=False)  # this refuses an invalid URL
     with bound_sockets(settings, manager.listener) as listeners, _store(settings) as url:
         listener = listeners[0]
         settings = msgspec.structs.replace(settings, store=url, port=listener.getsockname()[1])
@@ -94,7 +94,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
         if admin_key and settings.role in settings.admin_roles:
             try:
                 _announce_key(settings, asyncio.run(provide_admin_key(settings)))
-            # One server of several does not answer; the store has answered before.
+            # The store answered before, so this can only be one of several servers.
             except StoreUnavailableError as error:
                 log.warning("the admin API key can't be read now", reason=str(error))
         relax_collector()
@@ -117,8 +117,9 @@ def _run(settings: Settings, boards: Boards, listeners: Sequence[socket.socket],
         return
     with SharedMetrics.new() as metrics:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics.folder)
-        # The fork server has its socket there too, so nothing is left even if all processes are killed. With the
-        # setting of `tempfile`, multiprocessing would make a folder inside, which it can't remove after this one.
+        # The fork server puts its socket into the same folder, so no file is left even if all processes are killed.
+        # With the setting of `tempfile`, multiprocessing would make a folder inside, and could not remove it after this
+        # one.
         current_process()._config["tempdir"] = str(metrics.folder)  # type: ignore[attr-defined] # noqa: SLF001
         start_fork_server()
         asyncio.run(Supervisor(listeners, metrics, settings, manager).run())
@@ -213,7 +214,7 @@ async def _check(client: Store, settings: Settings, boards: Boards, *, accept: b
     if settings.store_primary and not client.is_replica:
         raise SetupError("LIVE_STORE_PRIMARY is for a store that is a replica, and this one is a primary")
     if settings.journal == "off" and not client.is_replica:
-        # No process would move the entries of earlier journals out of the store.
+        # Without a journal, no process would move the entries of earlier journals out of the store.
         with _unless_away(client, "earlier journals"):
             for board, epoch in await journals(client, settings.key_prefix):
                 await stop_journal(client, Keys(settings.key_prefix, board), epoch)
@@ -299,16 +300,16 @@ async def _check_for_losses(client: Store, settings: Settings, boards: Boards, *
                 is_known = True
     except JournalLoginError as error:
         raise SetupError(f"{error}: set LIVE_JOURNAL=postgresql://USER:PASSWORD@HOST/DATABASE") from None
-    except JournalError as error:  # without its database, the server starts all the same
+    except JournalError as error:  # the server also starts while the database is away
         log.warning("can't ask the journal what the store should hold", reason=str(error))
     losses = await watch.find()
     for loss in lost:
         if client.servers.promotes and not (loss.gone or accept):
-            continue  # the process that moves journals sends again what a failover has lost
+            continue  # the process that moves journals sends the lost batches again
         losses.boards.setdefault(loss.timeline.board, str(loss))
     if is_other:
         losses.store.append("the store does not name the database of the journal: it was emptied, or is another one")
-    if not is_known:  # a loss that only the journal knows is not over
+    if not is_known:  # without both comparisons, a loss that only the journal knows may still exist
         losses.boards = high_water.lost_boards | losses.boards
         losses.store += [high_water.lost] if high_water.lost and not losses.store else []
     if not losses.store:

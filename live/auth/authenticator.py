@@ -25,7 +25,7 @@ from live.store.registry.producers import ProducerStore
 from live.store.registry.sessions import SessionStore
 
 if TYPE_CHECKING:
-    from live.auth.tokens import Tokens  # it takes a while to load, and few servers need it
+    from live.auth.tokens import Tokens  # importing this takes a while, and few servers need it
 
 log = structlog.get_logger()
 
@@ -118,7 +118,7 @@ class Authenticator:
     async def open(self) -> None:
         """Check the store now, and read the API keys if they have changed."""
         async with self._checking:
-            started, registered = time.monotonic(), None  # taken before the check, which may miss concurrent changes
+            started, registered = time.monotonic(), None  # the check may miss changes that are made after this time
             try:
                 async with asyncio.timeout(_CHECK_DEADLINE):
                     version, has_ended = self._read.version, time.time() >= self._read.next_end
@@ -162,7 +162,7 @@ class Authenticator:
                     if self._uses.are_due:
                         fault = "can't note the uses of API keys"
                         await self._uses.note(self._store)
-                        self._change()  # so that each head is checked again once, and its use recorded
+                        self._change()  # each head is then checked again once, and its use is recorded
                 except StoreUnavailableError as error:
                     if not is_away:
                         log.warning(fault, reason=str(error))

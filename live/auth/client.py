@@ -104,7 +104,7 @@ class ClientResolver:
         # machine need no permission.
         default = [] if settings.open or is_loopback(settings.host) else ["*"]
         listening: list[str] = []
-        with suppress(ValueError):  # an empty LIVE_HOST listens everywhere and is not a name
+        with suppress(ValueError):  # an empty LIVE_HOST listens on every address and is not a name
             listening.append(check_pattern(settings.host))
         self._allowed = HostNames((*listening, *(settings.allowed_hosts or default)))
         self._known: dict[tuple[str, bytes, bytes | None, bool], Client] = {}

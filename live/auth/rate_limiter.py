@@ -43,7 +43,7 @@ class _Account:
 
     def __init__(self) -> None:
         self.credit = 0  # negative: a debt
-        self.due = 0.0  # due time of the last event of the credit
+        self.due = 0.0  # when the last event of the credit would be due at an even pace
         self.refused_until = 0.0
         self.alone_until = 0.0  # until then, the process does not ask the store
         self.alone_due = 0.0  # when the next event that the process lends by itself would be due
@@ -130,7 +130,7 @@ class RateLimiter:
         if account is None:
             return False
         now = self._clock()
-        if 0 < account.credit <= (account.due - now) * producer.rate + _ROUNDING:  # nothing has expired
+        if 0 < account.credit <= (account.due - now) * producer.rate + _ROUNDING:  # no credit has expired
             account.credit -= 1
             return True
         if account.lapse(now, producer.rate) > 0:
@@ -233,7 +233,7 @@ class RateLimiter:
 
     def _owe(self, rated: Rated, account: _Account, events: int) -> None:
         account.credit = account.lapse(self._clock(), rated.rate) - events
-        if account.credit < 0:  # other processes must see the debt before they admit more
+        if account.credit < 0:  # other processes must see a debt before they admit more
             self._start_call(rated, account)
 
     def _start_call(self, rated: Rated, account: _Account) -> None:
@@ -247,9 +247,9 @@ class RateLimiter:
             while account.waiting or account.credit < 0:
                 need = sum(not waiter.done() for waiter in account.waiting)
                 if not need:
-                    account.waiting.clear()  # all of them were cancelled
+                    account.waiting.clear()  # every waiting request was cancelled
                 debt = max(0, -account.credit)
-                # Taken before the store's time, so credit expires too early rather than too late.
+                # This time is taken before the store's time, so credit expires too early rather than too late.
                 asked_at = self._clock()
                 loan = await self._take(rated, account, debt, need, spare)
                 # The store counted the waiting requests at its own time, so no credit for them can have expired.

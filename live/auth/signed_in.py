@@ -85,7 +85,7 @@ class SignedIn:
         name = session_name(cookie)
         if (reader := self._readers.get(name)) is None:
             found = await self._read(name)
-            reader = self._readers.get(name) or found  # another request may have found it meanwhile
+            reader = self._readers.get(name) or found  # meanwhile, another request may have found the session
         if reader.is_sure and reader is not NOBODY:
             self._readers[name] = reader
             self._recent[name] = reader, time.monotonic() + _KEPT
@@ -105,7 +105,7 @@ class SignedIn:
                     self._recent.pop(name, None)
                     reader.end(_ENDED)
                     self.on_ended()
-                del reader  # so that nothing keeps it until the next check
+                del reader  # otherwise this variable would keep the reader alive until the next check
 
     async def _read(self, name: str) -> Reader:
         """Make the reader of a session. If the session or its API key has ended, the reader is anonymous."""

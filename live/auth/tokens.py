@@ -32,7 +32,7 @@ from live.errors import TOKEN_EXPIRED, SetupError
 from live.settings import Settings
 
 _SKEW: Final = 30  # seconds by which the clock of a signer may be ahead
-_LONGEST_SUBJECT: Final = 256  # characters, as of an actor
+_LONGEST_SUBJECT: Final = 256  # characters; an actor may have as many
 _LONGEST: Final = 3500  # bytes; a browser keeps no larger cookie
 _MOST_RECENT: Final = 1024
 _LONGEST_NAP: Final = 60.0  # seconds; the clock may be set meanwhile
@@ -181,7 +181,8 @@ class Tokens:
             raise TokenError("the viewer token has no `iat`, which this server requires")
         if claims.iat is not None and claims.iat < self._since:
             raise TokenError("the viewer token is revoked, with all that were made before LIVE_TOKENS_SINCE")
-        if claims.circle is not UNSET:  # the signer wants to show only a part of the board
+        # The signer wants to show only a part of the board, so the whole board must not be shown.
+        if claims.circle is not UNSET:
             raise TokenError("the viewer token has the claim `circle`, which this version does not know")
         if claims.key is not None and key_fault(claims.key) is not None:
             raise TokenError("`key` of the viewer token can't be on a board")

@@ -141,7 +141,7 @@ class BoardAdmin:
         """
         wait = await expire(self._client, Keys(self._prefix, board), epoch, idle_ttl + quiet(idle_ttl))
         if wait is None:
-            with suppress(ProblemError):  # another process deleted it
+            with suppress(ProblemError):  # another process has deleted the board meanwhile
                 await self.delete(board, SERVER, what="expired", epoch=epoch)
         return wait
 
@@ -383,7 +383,7 @@ class _OtherBoards(Mapping[str, Board]):
             return self._in_file[board]
         definition = self._found[board]
         if definition.state == "live":
-            with suppress(DefinitionError):  # created by a later version of the server
+            with suppress(DefinitionError):  # a later version of the server has created the board
                 found = read_board(board, definition.choices)
                 if not self._is_hidden(found):
                     return found

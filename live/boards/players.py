@@ -56,7 +56,7 @@ class PlayerProcess:
         self._running[number] = address
         began = None
         try:
-            if self._ended is not None:  # a second process must not start
+            if self._ended is not None:  # wait, so that there is never a second process
                 await asyncio.shield(self._ended)
             began = await self._run(address, _begin, number, board, frozenset(hidden), size, at)
         finally:
@@ -80,7 +80,7 @@ class PlayerProcess:
         self._running.pop(number, None)
         if self._pool is None:
             return
-        with suppress(RuntimeError):  # it has ended already
+        with suppress(RuntimeError):  # the other process has ended already
             self._pool.submit(_end, number)
         if not self._running:
             if self._rest is not None:
@@ -116,7 +116,8 @@ class PlayerProcess:
             pool = self._pool
             try:
                 return await asyncio.get_running_loop().run_in_executor(pool, partial(work, self._settings, *given))
-            except BrokenProcessPool as error:  # for example without memory; the next call starts another process
+            # The process may have run out of memory; the next call starts another one.
+            except BrokenProcessPool as error:
                 if self._pool is pool:
                     self._pool = None
                 raise JournalError("the process that plays boards has ended") from error
@@ -152,8 +153,8 @@ class _Replay:
             if shown is None or (shown.epoch, shown.offset) != (page.epoch, page.offset):
                 is_held = variant.hold(page, now)
             else:
-                # Records left the window without an entry since the last message. So the position is the same, and an
-                # update must lead to another one. The next message is then the whole top.
+                # Records have left the window without an entry since the last message, so the position is the same. An
+                # update must lead to another position. So the next message is the whole top.
                 is_held = shown.records == page.records and now < variant.totals_sent_at + variant.totals_interval
                 if not is_held:
                     variant.forget(self._board)

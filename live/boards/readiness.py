@@ -18,7 +18,7 @@ from live.store.connection.pipelined import ERRORS, Word, as_unavailable
 from live.store.registry.journals import faults_of
 
 _BOARDS: Final = 16  # boards per check
-_MOST_LOST: Final = 10  # boards that are named
+_MOST_LOST: Final = 10  # the most boards that the answer names
 _EXPIRY: Final = 60_000  # milliseconds
 _TRIES: Final = 1000  # store keys to try, until each server has one of them
 
@@ -78,7 +78,8 @@ class Readiness:
             self._next = first + _BOARDS
             ledgers = every[first : self._next]
             faults = Faults([], [])
-            opened = await open_boards([ledger.state for ledger in ledgers])  # a board that is open needs no call
+            # This calls the store only for boards that are not open yet.
+            opened = await open_boards([ledger.state for ledger in ledgers])
             names, has_journal = self._names, self._settings.journal != "off"
             commands: list[tuple[str, tuple[Word, ...]]] = list(tests)
             commands += [(meta, ("HGET", meta, "epoch")) for meta in (ledger.state.keys.meta for ledger in ledgers)]
@@ -111,7 +112,7 @@ class Readiness:
     async def _tests(self) -> list[tuple[str, tuple[Word, ...]]]:
         """Return a test write for each server of the store, or a read of a replica."""
         servers, keys = self._client.servers, [self._names.ready()]
-        with suppress(*ERRORS):  # the write says why
+        with suppress(*ERRORS):  # a lost server makes the write below fail, and that error has the reason
             count = len(await servers.primaries())
             places: dict[object, str] = {}
             for number in range(_TRIES):

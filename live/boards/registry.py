@@ -56,7 +56,8 @@ class BoardRegistry:
         hub.explain = lambda board, error: self.explain(board, error, SERVER)
         self._board_admin = board_admin
         self._made: dict[str, Definition] = {}
-        self._skipped: dict[str, Definition] = {}  # defined boards that can't run: the next change tries them again
+        # Defined boards that can't run; the next change of definitions tries them again.
+        self._skipped: dict[str, Definition] = {}
         self._unions: set[str] = set()  # the unions of the store
         self._version: str | None = None  # None: never read
         self._refreshing = asyncio.Lock()
@@ -120,7 +121,7 @@ class BoardRegistry:
             if not has_changed and self._version is not None and await definitions.version() == self._version:
                 return
             changes = await self._board_admin.known.follow(self._version)
-            if self._is_lost():  # nobody deleted the missing boards: they stay and refuse requests
+            if self._is_lost():  # nobody has deleted the missing boards, so they stay and refuse requests
                 return
             found: dict[str, Definition | None] = dict(self._skipped)
             if changes.is_whole:
@@ -333,7 +334,7 @@ class BoardWork:
 
     def refresh(self, ledger: Ledger) -> None:
         """Apply a new definition of a board."""
-        ledger.state.on_sooner()  # fewer periods may be kept now
+        ledger.state.on_sooner()  # the new definition may keep fewer periods
         self._watch_use(ledger)
 
     def _watch_use(self, ledger: Ledger) -> None:
@@ -356,9 +357,9 @@ class BoardWork:
             for committer in self._committers.values():
                 tasks.create_task(committer.run())
             if not self._writes:
-                return  # when the committers end
+                return  # the committers end at this point
             with suppress(StoreUnavailableError):
-                await self.processes.beat()  # before the first work, so that the work is divided
+                await self.processes.beat()  # processes divide the work only among those that have reported
             tasks.create_task(self._rotation.run())
             tasks.create_task(self._baselines.run())
             while True:
@@ -381,7 +382,7 @@ class BoardWork:
             state = ledger.state
             idle_ttl = state.board.idle_ttl
             if idle_ttl is None or ledger not in self._idle_until or state.is_lost:
-                continue  # nobody has deleted a lost board
+                continue  # nobody has deleted this board, so it must not expire
             if self._hub.channels[state.board.id].viewers:
                 with suppress(EpochLostError):
                     await state.use()

@@ -101,7 +101,8 @@ def restore(
         if settings.boards is None and own.exists():
             settings = msgspec.structs.replace(settings, boards=own)
         try:
-            in_file = load_boards(settings.boards)  # before anything is moved
+            # A mistake in the boards file must be found before any file is moved.
+            in_file = load_boards(settings.boards)
         except SetupError as error:
             raise SetupError(f"{error}\nNothing was restored. To use another boards file, add --boards") from None
         with progress_bar("Restoring", quiet=as_json) as show:
@@ -132,7 +133,7 @@ async def _restore(
         raise SetupError("a backup is restored into a journal: set LIVE_JOURNAL=sqlite, or the URL of a new database")
     if settings.store:
         async with opened_store(settings) as client:
-            await require_empty(client, settings.key_prefix)  # before anything is moved
+            await require_empty(client, settings.key_prefix)  # this must be checked before any file is moved
     elif answers(EmbeddedStore(settings.data_dir).socket):
         raise SetupError(f"a server runs in the data directory {settings.data_dir}: stop it first")
     make_private(settings.data_dir)

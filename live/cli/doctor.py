@@ -141,7 +141,7 @@ def _check_files(at: _Examination, settings: Settings) -> None:
     if not folder.exists():
         at.note("files", f"{folder} does not exist yet; the first start makes it")
         return
-    next(folder.iterdir(), None)  # an OSError says that this user may not read it
+    next(folder.iterdir(), None)  # raises an OSError if this user may not read the folder
     if folder.stat().st_mode & UMASK:
         at.warn("files", f"other users may read {folder}: chmod 700 {folder}")
     disk = shutil.disk_usage(folder)

@@ -194,7 +194,7 @@ def import_scores(  # noqa: PLR0913 - one parameter per flag
         if (table is None) == (redis_key is None):
             raise SetupError("give either --csv or --redis-key")
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
-        # The journal shows this to everybody who may read the board, so the folder of the file is not part of it.
+        # Everybody who may read the board sees this text in its journal, so it leaves out the folder of the file.
         source = f"sorted set {redis_key}" if table is None else "standard input" if table == "-" else Path(table).name
         if table is None:
             parts = sorted_set_parts(redis, redis_key or "")

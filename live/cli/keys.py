@@ -185,7 +185,8 @@ def make_scope(
     )
     fault = next(scope_faults(scope), None)
     if fault is not None:
-        raise SetupError(f"--{fault}".replace("--boards:", "--board:", 1))  # the API names the field
+        # The API calls the field `boards`, and the option is `--board`.
+        raise SetupError(f"--{fault}".replace("--boards:", "--board:", 1))
     return scope
 
 

@@ -16,7 +16,7 @@ from live.system.data_directory import UMASK
 from live.system.version import commit
 
 if TYPE_CHECKING:
-    from typer._click import Command, Context  # Typer's own copy of Click has no public name
+    from typer._click import Command, Context  # Typer has its own copy of Click, and gives it no public name
 
 # Where each command is: a module, and a function or a group of commands in the module. The help has the same order.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {

@@ -99,7 +99,7 @@ def reconcile(
 
 async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, show: Any) -> list[Report]:  # noqa: ANN401
     """Compare boards. If the store and the journal of a board differ and a side is named, replace this side."""
-    existing_journal(settings).close()  # raises an error if there is none
+    existing_journal(settings).close()  # raises an error if there is no journal
     async with opened_store(settings) as client:
         boards = await all_boards(client, settings)
         found = []  # the boards to compare, each with its epoch in the store

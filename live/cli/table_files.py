@@ -35,7 +35,7 @@ def output_file(target: str) -> Iterator[BinaryIO]:
         try:
             yield cast("BinaryIO", _Terminal()) if sys.stdout.isatty() else sys.stdout.buffer
             sys.stdout.flush()
-        except BrokenPipeError:  # the reader has seen enough
+        except BrokenPipeError:  # the reader of the pipe has ended, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     path = Path(target)

@@ -15,7 +15,8 @@ class Background:
     def __init__(self) -> None:
         self._begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._live()), name="live-client", daemon=True)
-        self._lock = threading.RLock()  # a generator that Python deletes may begin work inside `begin`
+        # Reentrant: `begin` may trigger a garbage collection, which may delete a generator, which calls `begin`.
+        self._lock = threading.RLock()
         self._is_ended = False
 
     def start(self) -> None:
@@ -27,7 +28,7 @@ class Background:
         """Cancel everything that still runs, and end the thread."""
         loop, ending = self._begun.result()
         with self._lock:
-            self._is_ended = True  # so all that has begun is known to the loop before it ends, and is cancelled
+            self._is_ended = True  # afterwards `begin` refuses work, so the loop can cancel all work that has begun
         loop.call_soon_threadsafe(ending.set)
         self._thread.join()
 

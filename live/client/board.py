@@ -201,7 +201,8 @@ class LiveBoard:
         try:
             await self._sender().call("DELETE", _path("boards", board, "records", member))
         except RequestRefusedError as error:
-            if error.code != _NOT_RANKED:  # otherwise the response to an earlier attempt may have been lost
+            # This error can mean that an earlier attempt has succeeded and its response was lost.
+            if error.code != _NOT_RANKED:
                 raise
 
     def producer(

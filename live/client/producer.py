@@ -20,7 +20,8 @@ from live.domain.event import Answer, EventRecord, Rejection
 
 LINGER: Final = 0.01  # seconds
 MAX_BUFFER: Final = 8 << 20  # bytes
-_MAX_RANKED: Final = 100  # events in a batch that asks for records: the server returns 1,000, one on each board
+# Events in a batch that asks for records; the server returns at most 1,000, one for each board of an event.
+_MAX_RANKED: Final = 100
 _log = logging.getLogger("live.client")
 
 OnRejected = Callable[[Event, Rejection], None]
@@ -123,15 +124,16 @@ class Producer:
     ) -> None:
         self._sender = sender
         self._rank = rank
-        self._awaited: dict[int, asyncio.Future[EventResult]] = {}  # results, by how many events came before
+        # The results, by the number of events that were sent before.
+        self._awaited: dict[int, asyncio.Future[EventResult]] = {}
         self._linger = linger
         self._max_bytes = max_bytes
         self._on_rejected = on_rejected or _log_rejected
         self._ids = zip(repeat(f"client:{secrets.token_hex(8)}".encode()), count(), strict=False)  # thread-safe
         self._waiting = _Waiting(_MAX_RANKED if rank else MAX_EVENTS)
-        self._batch: list[bytes] = []  # what is being sent
+        self._batch: list[bytes] = []  # the events that are being sent
         self._totals = Totals()
-        self._settled = 0  # events with a response
+        self._settled = 0  # the number of events that have a response
         self.settled_bytes = 0
         self._progress = asyncio.Event()  # replaced after each batch
         self._failure: Exception | None = None
@@ -145,7 +147,7 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            if kind is None or issubclass(kind, Exception):  # otherwise the program is exiting and should not wait
+            if kind is None or issubclass(kind, Exception):  # other exceptions end the program, which should not wait
                 await self.flush()
         finally:
             await self.stop()

@@ -37,7 +37,8 @@ _SUCCESS: Final = range(200, 300)
 _NO_SUCH_ROUTE: Final = frozenset({404, 405, 501})
 _TOO_MANY: Final = 429
 _NOT_TAKEN: Final = frozenset({408, _TOO_MANY, 503})  # nothing was counted, so it is safe to retry
-_LOST: Final = frozenset({500, 502, 504})  # from a failed server or a proxy; the server may have counted the events
+# A server that failed, or a proxy, sends these; the server may have counted the events.
+_LOST: Final = frozenset({500, 502, 504})
 _MAX_PAUSE: Final = 86_400.0
 _MAX_SHOWN: Final = 300
 _T = TypeVar("_T")
@@ -255,8 +256,9 @@ class Sender:
         except (aiohttp.ClientError, TimeoutError) as error:
             # Do not use the `repr` of the error. Some errors show the request's headers there, and these contain the
             # API key.
-            if not isinstance(error, aiohttp.ClientResponseError):  # which is what another kind of server causes
-                self._patience.has_answer = True  # there was a connection
+            # A server that does not speak HTTP causes this error.
+            if not isinstance(error, aiohttp.ClientResponseError):
+                self._patience.has_answer = True  # the server accepted the connection
             return FailedAttempt(f"{type(error).__name__} {error}".strip(), lost=True)
         self._patience.has_answer = True
         return Response(response.status, body, response.headers.get("Retry-After", ""))

@@ -85,7 +85,7 @@ class SyncLiveBoard:
         `token` is an `async` function, which works in the thread of the client.
         """
         tops = self.live.watch(board, limit=limit, interval=interval, token=token)
-        turn = asyncio.Lock()  # after an interrupt, `anext` may still run
+        turn = asyncio.Lock()  # after an interrupt, `anext` may still run in the other thread
 
         async def following() -> Top | None:
             async with turn:
@@ -99,6 +99,6 @@ class SyncLiveBoard:
             while (top := self.background.run(following())) is not None:
                 yield top
         finally:
-            # Without waiting, since Python may delete a generator on any thread.
-            with suppress(RuntimeError):  # the client is closed, and with it the connection
+            # Do not wait for this, because Python may delete a generator on any thread.
+            with suppress(RuntimeError):  # the client is closed, and has closed the connection
                 self.background.begin(closing())

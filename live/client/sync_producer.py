@@ -47,7 +47,8 @@ class SyncProducer:
             TypeError: a value can't be encoded as JSON.
             LiveBoardError: the producer has failed, for a reason that `LiveBoard` lists.
         """
-        self._background.check_caller()  # it may wait for the lock too
+        # Before the lock, because waiting for the lock may also block the caller's loop.
+        self._background.check_caller()
         line = self._producer.encode(event)
         with self._lock:
             self._make_room(line)
@@ -61,7 +62,8 @@ class SyncProducer:
             TypeError: a value can't be encoded as JSON.
             LiveBoardError: the producer has failed, for a reason that `LiveBoard` lists.
         """
-        self._background.check_caller()  # it may wait for the lock too
+        # Before the lock, because waiting for the lock may also block the caller's loop.
+        self._background.check_caller()
         line = self._producer.encode(event)
         with self._lock:
             self._make_room(line)

@@ -25,7 +25,8 @@ _LONGEST_PAUSE: Final = 20.0
 _STABLE: Final = 5.0  # seconds after which a connection counts as stable, which resets the back-off
 _MAX_MESSAGE: Final = 16 << 20
 _FINAL: Final = range(3500, 4000)  # close codes after which a client must not reconnect
-_RENEWAL: Final = 30.0  # seconds before its end when a token is replaced; a short one is replaced halfway
+# Seconds before the end of a token at which the client asks for another; a short token is replaced halfway.
+_RENEWAL: Final = 30.0
 _log = logging.getLogger("live.client")
 
 AskToken = Callable[[], Awaitable[str]]
@@ -218,7 +219,7 @@ class Watcher:
         patience: Patience | None = None,
         sockets: set[ClientConnection] | None = None,
     ) -> None:
-        self._has_ended_token = False  # then connect again at once, with another token
+        self._has_ended_token = False  # if this is true, connect again at once, with another token
         self._url = url
         self._board = board
         self._credentials = credentials
@@ -265,7 +266,7 @@ class Watcher:
         if callable(own):
             own = await own()
             renewal = _renewal_of(own)
-        # With the position of the top, the server can resume from there.
+        # If the server knows the position of the top, it sends only what has changed since.
         position = {} if state.top is None else {"epoch": state.top.epoch, "offset": state.top.offset}
         try:
             socket = await open_viewer(live_url(self._url, self._board, **self._query, **position), own)
@@ -345,7 +346,7 @@ def _renewal_of(token: str) -> float | None:
     try:
         claims = token.split(".")[1]
         ends = msgspec.json.decode(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)), type=_Ending).exp
-    except (IndexError, ValueError):  # the server says what is wrong
+    except (IndexError, ValueError):  # the token is invalid, and the server will say why
         return None
     left = max(0.0, ends - time.time())
     return _now() + left - min(_RENEWAL, left / 2)

@@ -48,7 +48,7 @@ from live.domain.window import (
 )
 from live.errors import SetupError
 
-_READABLE: Final = {"pattern": PATTERN}  # for contracts: `text_mistakes` checks it
+_READABLE: Final = {"pattern": PATTERN}  # only for contracts, because `text_mistakes` checks the texts
 EventType = Annotated[str, Meta(min_length=1, max_length=64, extra_json_schema=_READABLE)]
 Category = Annotated[str, Meta(min_length=1, max_length=256, extra_json_schema=_READABLE)]
 C = TypeVar("C", bound="BoardChoice")
@@ -60,7 +60,7 @@ _MOST_MEMBERS: Final = 1_000_000_000
 _MOST_CONFLATION: Final = 60_000  # milliseconds
 _MOST_UNIT: Final = 16  # characters
 _MOST_SCALE: Final = 9  # decimals
-_COMPARED: Final = frozenset({"window", "clock"})  # by a union, with its parts
+_COMPARED: Final = frozenset({"window", "clock"})  # a union must have the same values as its parts
 # Choices that only earlier versions knew, each with advice on what to choose instead.
 _GONE: Final = {
     "journal = totals": 'there are no hourly totals any more; use `events` with a short `journal_events`, such as "1d"',
@@ -285,7 +285,7 @@ def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
 
 def _window_conflicts(choice: BoardChoice, window: Window | None) -> Iterator[str]:
     """Find choices that contradict the window. `window` is None if the window itself is wrong."""
-    if choice.like_button and window is not None:  # a visitor's like must count exactly once
+    if choice.like_button and window is not None:  # a like of a visitor must count exactly once
         if choice.operator != "incr" or choice.union or choice.clock == "event":
             yield "`like_button` with `union`, `clock = event` or an operator other than incr: a like adds 1 now"
         elif choice.votes is not None:

@@ -81,8 +81,8 @@ UNIT_COSTS: Final = (
 )  # fmt: skip
 
 SERVER_BUSY: Final = 0.7  # share of a core that a process may use, so that some is left for bursts
-STORE_BUSY: Final = 0.4  # the same of a primary: the rest is for rotation, reads, and other programs
-LEAST_PRIMARIES: Final = 3  # of a Cluster
+STORE_BUSY: Final = 0.4  # share of a primary's core; the rest is for rotation, reads, and other programs
+LEAST_PRIMARIES: Final = 3  # primaries of a Cluster
 _DAY: Final = 86400.0  # seconds
 _MUCH_EGRESS: Final = 1 * GB  # a second
 _MUCH_MEMORY: Final = 64 * GB  # of ids

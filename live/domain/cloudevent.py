@@ -154,7 +154,7 @@ def _parse(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
 
 def _event_of_part(part: bytes) -> IncomingEvent | Rejection:
     """Decode the event in a JSON object."""
-    if len(part) > _MOST_ATTRIBUTES:  # first remove its data, which no board uses and which can be large
+    if len(part) > _MOST_ATTRIBUTES:  # the data can be large and no board uses it, so it is removed first
         try:
             data = _data.decode(part)
             if len(part) - len(data.data) - len(data.data_base64) > _MOST_ATTRIBUTES:
@@ -167,7 +167,7 @@ def _event_of_part(part: bytes) -> IncomingEvent | Rejection:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ProblemError("malformed_body", f"JSON is malformed: {error}"[:MAX_DETAIL]) from None
         quotes = sum(bytes(value).count(b'"') for value in raw.values())
-        if part.count(b'"') != quotes + 2 * len(raw):  # two quotes for each name, unless a repeated name was dropped
+        if part.count(b'"') != quotes + 2 * len(raw):  # each name has two quotes; parsing has dropped a repeated name
             return Rejection(0, "field_duplicate", "an attribute is repeated, or its name contains a quotation mark")
         part = msgspec.json.encode({name: value for name, value in raw.items() if name not in _DATA})
     value = _parse(part)
@@ -176,9 +176,9 @@ def _event_of_part(part: bytes) -> IncomingEvent | Rejection:
     attributes = dict(value)
     if len(attributes) < len(value):
         return _twice([name for name, _ in value])
-    for name in _DATA:  # part of the JSON format, not attributes
+    for name in _DATA:  # these fields belong to the JSON format, and are not attributes
         attributes.pop(name, None)
-    if tuple in map(type, attributes.values()):  # for the error message, an object is a dict again
+    if tuple in map(type, attributes.values()):  # the error message must show an object, and not a tuple
         attributes = {name: {} if isinstance(value, tuple) else value for name, value in attributes.items()}
     return _event_of(attributes)
 
@@ -191,7 +191,7 @@ def _event_of(attributes: dict[str, Any]) -> IncomingEvent | Rejection:
     for name in ("sampledrate", "amount"):
         number = attributes.get(name)
         if isinstance(number, str) and _INTEGER.fullmatch(number):
-            # In headers, a number is text. An event that was in headers before may still have it as text in JSON.
+            # A header contains a number as text. An event that came from headers may still have text in its JSON.
             # Integers of CloudEvents have 32 bits, so a larger amount is text too.
             attributes[name] = int(number)
     event = _converted(attributes)

@@ -87,10 +87,10 @@ def decode_json(body: bytes, max_events: int) -> Steps:
         try:
             events = _many.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            events = None  # decoding its parts finds the mistake
+            events = None  # decoding the events one by one finds the mistake
         else:
             limit(len(events), max_events)
-    if events is None or _doubled(body, events):  # event by event
+    if events is None or _doubled(body, events):  # decode the events one by one
         parts: list[IncomingEvent | Rejection] = []
         for part in split(body):
             if part is None:

@@ -19,7 +19,8 @@ from live.domain.calendar import DAY_START, FIRST, LAST, MIDNIGHT, Calendar, Uni
 from live.domain.text import nearest
 
 MOST_PERIODS: Final = 1000
-MOST_FOLDED: Final = 10_000  # newest slots of a window that are folded; a longer window is folded in part
+# The most slots of a window whose contents are computed from the journal; of a longer window, the newest ones.
+MOST_FOLDED: Final = 10_000
 
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}  # in milliseconds
 _KINDS: Final = 'window must be one of {rolling = …}, {sliding = …}, {calendar = …} and "forever"'

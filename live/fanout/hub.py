@@ -67,8 +67,8 @@ class Hub:
         self._subscribed: dict[str, float] = {}
         self._away: dict[str, str] = {}  # the boards whose server of the store is unavailable, and the reason
         self.schedule: TickSchedule[Channel] = TickSchedule(self._tick)
-        # Viewers by address, and by the pattern of a prefix with limits, such as `acme-*`. Addresses and patterns never
-        # collide.
+        # The number of viewers of each address, and of each pattern of boards with limits, such as `acme-*`. Addresses
+        # and patterns never collide.
         self._counts: Counter[str] = Counter()
         self._draining = False
         self._tasks: asyncio.TaskGroup | None = None
@@ -227,7 +227,7 @@ class Hub:
         self._counts[viewer.prefix] += 1
         if board not in self._subscribed:
             # Receive the notices of the board. The viewer causes a first read at once. When the store confirms the
-            # subscription, the hub reads again, because a notice may have been missed before.
+            # subscription, the hub reads again, because a notice from before may be lost.
             self._subscribed[board] = math.inf
             self._notices.add(channel.reader.state.keys.channel, board)
         viewer.channel.enter(viewer)
@@ -342,7 +342,7 @@ class Hub:
             known = [channel.position for channel in settled]
             positions = await read_positions(self._client, [channel.reader for channel in settled]) if settled else []
             for channel, before, position in zip(settled, known, positions, strict=True):
-                if isinstance(position, Exception):  # the next read reports it
+                if isinstance(position, Exception):  # the next read reports the same error
                     continue
                 if position != before == channel.position:
                     channel.read_again()
@@ -350,7 +350,7 @@ class Hub:
     async def _count_viewers(self) -> None:
         """Report the number of viewers here to the store, and send the total to the viewers."""
         while True:
-            with suppress(StoreUnavailableError):  # the next beat reports it again
+            with suppress(StoreUnavailableError):  # the next attempt reports the error if it lasts
                 counts = {board: self.channels[board].viewers for board in self._subscribed}
                 totals = await self._presence.report(counts)
                 for board, count in totals.items():

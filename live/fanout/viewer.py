@@ -168,7 +168,7 @@ class PageViewer(Viewer):
         top = self.group
         assert isinstance(top, Variant), "pages come from a channel"  # noqa: S101
         if top.is_at(self.position):
-            self.position.returns = False  # it is as up to date as every other viewer
+            self.position.returns = False  # the viewer is now as up to date as every other viewer
         elif (page := top.page_elsewhere(self.position)) is not None:
             self.position.returns = False  # the page is known, so the board need not be read
             self._notify(lambda receiver: receiver.take(page))
@@ -184,7 +184,7 @@ class PageViewer(Viewer):
             return
         try:
             tell(receiver)
-        except Exception:  # an error of one client: log it
+        except Exception:  # the error concerns one client, so it is logged and not raised
             log.exception("a client that waits for a page could not be answered")
             with suppress(Exception):
                 receiver.end(FAILED)

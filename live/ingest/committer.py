@@ -75,7 +75,7 @@ class _AwaitedShare:
         self.answer: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
 
     def resolve(self, committed: Committed) -> None:
-        if not self.answer.done():  # the caller may have been cancelled
+        if not self.answer.done():  # the caller may have been cancelled meanwhile
             self.answer.set_result(committed)
 
     def reject(self, error: Exception) -> None:
@@ -101,13 +101,13 @@ class Committer:
         self._rotator = rotator
         self._on_missing = on_missing
         self._retired = False
-        # Looked up once: a deleted board must not get new series.
+        # This is looked up once, because a deleted board must not get a new series.
         self._accepted = EVENTS_ACCEPTED.labels(self.state.board.id)
         self._settings = settings
         self._waiting: deque[Share] = deque()
         self._wants: dict[Share, Wants] = {}  # waiting shares that want more than to be counted
         self.events_waiting = 0
-        self._wanted = 1  # shares that start the next batch
+        self._wanted = 1  # the number of waiting shares at which the next batch starts
         self._arrived = asyncio.Event()
         self._delay: asyncio.TimerHandle | None = None  # ends the group-commit delay
         self._range_left = RANGE_LEFT.labels(self.state.board.id)
@@ -177,7 +177,7 @@ class Committer:
                 try:
                     # If the batch moved the event clock, a read after the answer must see the new window.
                     if added.clock_moved and self.state.board.clock == "event":
-                        with suppress(StoreUnavailableError, EpochLostError):  # the rotation task continues
+                        with suppress(StoreUnavailableError, EpochLostError):  # the rotation task tries again
                             await catch_up(self._rotator)
                 finally:
                     _resolve(batch, added)
@@ -187,7 +187,8 @@ class Committer:
         """React to a board that the store does not have: it was deleted or lost."""
         is_deleted = True
         with suppress(StoreUnavailableError, EpochLostError):
-            is_deleted = await self.state.is_deleted()  # first: `on_missing` forgets a board that was deleted
+            # This comes first, because `on_missing` forgets a board that was deleted.
+            is_deleted = await self.state.is_deleted()
             if self._on_missing is not None:
                 await self._on_missing()
         if self._retired:
@@ -265,7 +266,7 @@ class Committer:
 def _strict(batch: Sequence[Share], wants: Sequence[Wants]) -> list[range]:
     """Return the indexes of the entries of each strict share in a batch."""
     found, first = [], 0
-    for share, each in zip(batch, wants, strict=False):  # empty if no share is strict
+    for share, each in zip(batch, wants, strict=False):  # `wants` is empty if no share is strict
         if each.strict:
             found.append(range(first, first + len(share.entries)))
         first += len(share.entries)
@@ -299,5 +300,5 @@ def _reject(batch: Sequence[Share], error: Exception) -> None:
     for share in batch:
         try:
             share.reject(error)
-        except Exception:  # as in `_resolve`
+        except Exception:  # the other shares need their answers too
             log.exception("sending an answer failed")

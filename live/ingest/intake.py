@@ -45,7 +45,7 @@ AskSoon = Callable[[Callable[[Exception | None], None]], None]
 _TIME_SLICE: Final = 0.002  # seconds of decoding before other tasks have their turn
 _BYTES_OF_AN_EVENT: Final = 256  # bytes of a refused body that are charged as one event
 _STORED_FOR_AN_EVENT: Final = 256  # bytes of a stored answer that are charged as one event
-_REFUSED_FOR: Final = 1.0  # seconds; a process also asks for new boards that often by itself
+_REFUSED_FOR: Final = 1.0  # seconds for which a refusal is remembered; the process also asks for new boards this often
 _MOST_REFUSED: Final = 1024
 _LONGEST_REFUSED: Final = 128  # characters of each part
 _STRICT: Final = re.compile(rb"(?:^|[,;])\s*handling\s*=\s*\"?strict\"?\s*(?:[,;]|$)", re.IGNORECASE)  # RFC 7240
@@ -53,7 +53,8 @@ _CLOUDEVENTS: Final = b"application/cloudevents"  # the content types whose body
 
 _encode = msgspec.json.Encoder().encode
 _decoder_of = lru_cache(maxsize=64)(decoder_of)
-_identities_of = lru_cache(maxsize=64)(Identities)  # the heads of a producer share it, because it remembers sources
+# Several heads of a producer share one object, because it remembers sources.
+_identities_of = lru_cache(maxsize=64)(Identities)
 # A string of RFC 9651, or the same without its quotes, which many clients omit.
 _IDEMPOTENCY_KEY: Final = re.compile(rb'"([\x21\x23-\x5b\x5d-\x7e]{1,255})"|([\x21\x23-\x5b\x5d-\x7e]{1,255})')
 
@@ -135,7 +136,7 @@ class Intake:
         self._refused = _Refused()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._decoding = asyncio.Lock()
-        self._slow = 0  # bodies that are decoded in many steps, or wait for their turn
+        self._slow = 0  # the number of bodies that are decoded in many steps, or wait for their turn
         self._outcome: Committed | None = None  # the last outcome of a plain body, and its reply
         self._reply = json_reply(b"")
 
@@ -174,14 +175,15 @@ class Intake:
         only_board = None
         if b"prefer" in named and any(name == b"prefer" and _STRICT.search(value) for name, value in headers):
             wants = msgspec.structs.replace(wants, strict=True)
-        wants = PLAIN if wants == PLAIN else wants  # one object, which committers tell apart from others
+        # The same object for the usual case, because committers compare by identity.
+        wants = PLAIN if wants == PLAIN else wants
         if decode is decode_json and not gzip and idempotency_key is None and wants is PLAIN:
             targets = boards_for(self._boards, producer, UNSET, UNSET, UNSET)
             if not isinstance(targets, str) and len(targets) == 1 and targets[0][0].bare:
                 only = targets[0][0].id
                 limits = targets[0][0].limits
-                # Producers that may not read a private board get another answer than those that may. A posting counts
-                # the events of a board whose prefix has a rate.
+                # Producers that may not read a private board get another answer than those that may. Events of a board
+                # with a rate for its prefix are counted in `Posting`.
                 only_board = None if only in self._boards.private or (limits and limits.rate) else only
         return CheckedHead(
             producer, decode, gzip, wants, idempotency_key, _identities_of(producer.id), only_board, self._boards
@@ -229,7 +231,7 @@ class Intake:
             self.spawn(self._receive_idempotent(head, body), done)
             return
         steps = self._decode(head, body)
-        # A body that has begun to be decoded may take many times its size.
+        # While it is decoded, a body may take many times its size.
         if head.wants.records or (self._slow and (head.gzip or len(body) > MOST_EVENT)):
             self._queue(head, steps, done)
             return
@@ -310,7 +312,8 @@ class Intake:
             except StopIteration as end:
                 decoded: DecodedBody = end.value
                 events = len(decoded.events) + len(decoded.rejections)
-                # Events take fewer than two steps each. The others are for blanks, or for gzip without content.
+                # Events take fewer than two steps each. Further steps were taken for blanks, or for gzip without
+                # content.
                 self._rate_limiter.charge(head.producer, max(events, (taken - 2 * events) * STEP))
                 return decoded
             except ProblemError:
@@ -383,7 +386,7 @@ class Intake:
         """Count a body with an `Idempotency-Key`. A repeated request gets the same answer."""
         idempotency_key, producer = head.idempotency_key or "", head.producer.id
         try:
-            # First, because an invalid body must not use up the key.
+            # The body is decoded first, because an invalid one must not use up the key.
             decoded = await self._run_steps(self._decode(head, body))
             # In binary mode the event is not in the body.
             content = _encode((decoded.events, decoded.rejections)) + body
@@ -393,7 +396,7 @@ class Intake:
             answer = await self._count(head, decoded)
             reply = _encode(answer)
             if head.wants.strict and answer.rejected:
-                return _reply_of(reply, refused=True)  # not stored, because a retry may succeed
+                return _reply_of(reply, refused=True)  # the reply is not stored, because a retry may succeed
             if all(rejection.code != "board_unavailable" for rejection in answer.rejected):  # as above
                 reply, size = await self._answers.finish(producer, idempotency_key, reply)
                 self._rate_limiter.charge(head.producer, 1 + size // _STORED_FOR_AN_EVENT)

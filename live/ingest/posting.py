@@ -39,8 +39,8 @@ from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
 from live.store.board.write.placement import Placement
 
 _BOARDS_PER_TURN: Final = 8  # each takes up to a quarter of a millisecond
-_MOST_SUGGESTIONS: Final = 3  # for each body
-_MOST_COMPARED: Final = 100  # boards; each takes some microseconds
+_MOST_SUGGESTIONS: Final = 3  # suggestions for the events of one body
+_MOST_COMPARED: Final = 100  # boards with which a name is compared, which takes some microseconds each
 _PLAIN: Final = (UNSET, UNSET, UNSET)
 _UNKNOWN: Final = {"board_unknown", "type_unknown"}  # refusals that a new board can change
 _BOARD_FAULTS: Final = (ProblemError, StoreUnavailableError, EpochLostError)
@@ -220,11 +220,12 @@ class Posting:
         faults = [share.fault for share in self._shares.values() if share.fault is not None]
         outcome: Answer | Exception
         if not faults or (len(faults) < len(self._shares) and all(isinstance(each, _BOARD_FAULTS) for each in faults)):
-            outcome = self._answer()  # if another board has counted, it refuses the events of boards that failed
+            # Another board has counted events, so the answer refuses only the events of the failed boards.
+            outcome = self._answer()
         else:
-            # An error after which events may have counted comes first.
+            # An error after which the store may have counted events takes precedence.
             outcome = max(faults, key=lambda fault: getattr(fault, "unknown", False))
-        self._shares.clear()  # break the reference cycle: no work for the garbage collector
+        self._shares.clear()  # this breaks a reference cycle, so that the garbage collector has no work
         self._on_result(outcome)
 
     def route(self) -> AbstractSet[Kind]:
@@ -292,7 +293,7 @@ class Posting:
             if abs(amount) > limit:
                 amount, code = 0, "amount_too_large"
                 share.details[index] = f"board {board.id} takes amounts from {-limit} to {limit} of this producer"
-        elif event.amount is UNSET:  # the default amount would be a score that nobody has reached
+        elif event.amount is UNSET:  # the default amount would be a score that no member has reached
             code = "amount_required"
         if code is not None:
             extra = msgspec.structs.replace(extra or Extra(), refused=code)
@@ -365,7 +366,8 @@ class Posting:
             EVENTS_REJECTED.labels(code).inc(count)
         if self._rejected and self._sampled is not None:
             self._sampled.note(self._producer.id, self._body, self._rejected)
-        named = duplicates if accepted and duplicates else UNSET  # a body that is sent again need not list all it has
+        # If nothing is new, the body was sent again, and the list would only repeat it.
+        named = duplicates if accepted and duplicates else UNSET
         return Answer(accepted, len(duplicates), tuple(self._rejected), offsets, named)
 
     def _visible(self) -> list[_Share]:
@@ -446,7 +448,7 @@ def boards_for(
     follow from their parts. For a producer whose API key does not include it, a private board does not exist.
     """
     if board is not UNSET and (board not in boards.by_id or (board in boards.private and not producer.feeds(board))):
-        return "board_unknown"  # not remembered: a producer can invent any number of ids, of any length
+        return "board_unknown"  # this answer is not remembered: a producer can invent any number of ids, of any length
     return _boards_for(boards, producer.boards, bool(producer.id), board, kind, category)
 
 

@@ -21,9 +21,9 @@ from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store
 
-_PAUSE: Final = 1.0  # seconds from the first event of a sample to the store
-_MOST: Final = 20  # events of a process in a pause
-_KEPT: Final = 200  # events of all processes
+_PAUSE: Final = 1.0  # seconds from the first event of a sample until the sample is written to the store
+_MOST: Final = 20  # the most events that a process samples in one pause
+_KEPT: Final = 200  # the most events in the store, of all processes
 _SHORT: Final = 64  # characters of texts that a producer chooses
 _LOOKING: Final = 30_000  # milliseconds for which the page counts as open after a request
 _EXPIRY: Final = 600_000  # milliseconds for which the list stays after its newest event
@@ -62,7 +62,7 @@ class Refusals:
             return
         indexes, now = body.indexes, round(time.time() * 1000)
         for one in rejected[:room]:
-            place = bisect_left(indexes, one.index)  # they ascend, and a body may have many
+            place = bisect_left(indexes, one.index)  # indexes ascend, and a body may have many
             is_decoded = place < len(indexes) and indexes[place] == one.index
             event = body.events[place] if is_decoded else None
             named = UNSET if event is None else event.board

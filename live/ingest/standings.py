@@ -16,7 +16,7 @@ from live.store.board.write.placement import Placement
 
 MOST_RECORDS: Final = 1000
 """Records that the response to one body may have."""
-_AT_ONCE: Final = 100  # members that one call looks up, which takes the store some milliseconds
+_AT_ONCE: Final = 100  # members in one call, which takes the store some milliseconds
 
 
 class Counted(msgspec.Struct, frozen=True):

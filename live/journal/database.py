@@ -46,12 +46,12 @@ _BUSY: Final = 5.0  # seconds to wait for another connection of SQLite, and for 
 _LOCK: Final = 0x6C697665  # the advisory lock of the writer in PostgreSQL
 
 
-# The first kind comes from the driver while it connects. The file system raises the last kind, for a full disk or
-# missing rights.
+# The driver raises the second kind while it connects. The file system raises the last kind, for a full disk or missing
+# rights.
 _ERRORS: Final = (SQLAlchemyError, sqlite3.Error, OSError)
 
 
-_PAGE_FAULTS: Final = 20  # that a check of all pages names
+_PAGE_FAULTS: Final = 20  # the most faults that a check of all pages names
 # "malformed" and "not a database" of SQLite; "data corrupted" and "index corrupted" of PostgreSQL.
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, "XX001", "XX002"})
 _NO_TABLE: Final = "42P01"  # of PostgreSQL: the first server that writes makes the tables
@@ -120,10 +120,10 @@ class Database:
         try:
             with self._opened().begin() as connection:
                 found = work(connection)
-                self._require_files()  # a commit must not spoil a file that somebody has put there
+                self._require_files()  # the file may have been replaced, and a commit must not damage another file
         except _ERRORS as error:
             raise self._failure(error) from error
-        self._require_files()  # the store must keep entries that were committed to a file that is gone
+        self._require_files()  # the file may be gone since, so the store must keep the entries
         return found
 
     async def check_files(self) -> None:
@@ -356,7 +356,7 @@ def _checked(url: str, path: Path, *, writes: bool) -> URL:
         if writes:
             return URL.create("sqlite", database=str(path))
         return URL.create("sqlite", database=path.absolute().as_uri(), query={"mode": "ro", "uri": "true"})
-    if url.startswith("postgres://"):  # providers of databases write it like this
+    if url.startswith("postgres://"):  # providers of databases write this form
         url = url.replace("postgres", "postgresql", 1)
     try:
         check_url(url, ["postgresql"])

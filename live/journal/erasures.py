@@ -114,7 +114,7 @@ class Erasures:
 def erasures_of(connection: Connection, prefix: str, board: str) -> Erasures:
     """Return the digests that were erased from a board."""
     rows = select(ERASED.c.digest, ERASED.c.time).where(ERASED.c.prefix == prefix)
-    if _names_boards(connection):  # older rows are of every board
+    if _names_boards(connection):  # the rows of older versions apply to every board
         rows = rows.where(or_(ERASED.c.board == board, ERASED.c.board.is_(None)))
     key = key_of(connection)
     # The last row of a digest is the newest.

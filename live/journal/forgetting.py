@@ -115,7 +115,7 @@ def _without_in_batch(request: _Fields, gone: Gone) -> bytes | None:
     if not is_changed:
         return None
     request["groups"] = _raw(groups)
-    if "reason" in request:  # the reason of a correction of this member
+    if "reason" in request:  # the entry is a correction of this member, so its reason goes too
         request["reason"] = _raw("")
     request.pop("held", None)
     return _encode(request)
@@ -238,7 +238,8 @@ def forget_in_board(
             if not dry:
                 _put(connection, CHECKPOINT, CHECKPOINT.c.id == row.id, compress(pack(held)))
     for row in connection.execute(select(PERIOD).where(PERIOD.c.life.in_(lives))).all():
-        packed = _period_without(decompress(row.crc, row.data), gone_at(row.newest * 1_000_000))  # archived after that
+        # The period was archived after this time.
+        packed = _period_without(decompress(row.crc, row.data), gone_at(row.newest * 1_000_000))
         if packed is not None:
             found.periods += 1
             if not dry:

@@ -12,7 +12,7 @@ from live.errors import SetupError
 
 try:
     from hdrh.histogram import HdrHistogram
-except ModuleNotFoundError:  # it has no wheels for some platforms, so it comes with an extra
+except ModuleNotFoundError:  # the package has no wheels for some platforms, so it is an optional extra
     HdrHistogram = None
 
 _LONGEST: Final = 3_600_000_000  # microseconds

@@ -41,7 +41,7 @@ class Producers:
 
     def __init__(self, url: str, board: str, members: int, key: str | None = None, *, seed: int = 7) -> None:
         self.acknowledged: list[Acknowledged] = []
-        self.waited: list[float] = []  # seconds that each request which was never sent had waited at the end
+        self.waited: list[float] = []  # for each request that was never sent, the seconds that it had waited at the end
         self.counts = Counts()
         self.last_offset = 0
         self._url = url

@@ -14,7 +14,7 @@ from live.load.options import Options
 from live.load.producers import Counts
 from live.load.worker import Result
 
-ENOUGH: Final = 0.95  # of the requested likes
+ENOUGH: Final = 0.95  # the share of the requested likes that must be sent
 _STEPS: Final = 10  # steps of a ramp in the report
 
 

@@ -19,7 +19,7 @@ from live.store.registry.definitions import DefinitionStore
 
 log = structlog.get_logger()
 
-_UNKNOWN: Final = ("", -1)  # the position of a board of which no position is known
+_UNKNOWN: Final = ("", -1)  # the position of a board whose position is not known
 
 
 async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWatch, losses: Losses) -> None:
@@ -48,8 +48,8 @@ async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWa
         for board, definition in held.items():
             if definition.state != "live":
                 continue
-            # A new epoch follows from the old one, so an acceptance that was interrupted can run again. A union names
-            # the new epochs of its parts.
+            # The new epoch is computed from the old one, so an interrupted acceptance can run again. A union names the
+            # new epochs of its parts.
             is_lost = lost is None or board in lost
             new_epoch = _next_epoch(definition.epoch, salt) if is_lost else definition.epoch
             parts = {
@@ -71,7 +71,7 @@ async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWa
             keys = Keys(prefix, board)
             if is_lost and not await renew(client, keys, new_epoch, positions.get(board, _UNKNOWN)):
                 await _clear(client, keys)
-                with suppress(DefinitionError):  # created by a later version of the server
+                with suppress(DefinitionError):  # a later version of the server has created the board
                     await create(client, keys, read_board(board, changed.choices), new_epoch)
     log.warning("the loss of data was accepted", reason=reason, known=known, record=str(client.high_water.path))
     log.warning("the store may hold API keys that were revoked after it was copied: check them with `live keys list`")

@@ -67,7 +67,7 @@ _LOST: Final = (
 )
 _PAGES: Final = 1024  # pages of an SQLite database in one step
 _ROWS: Final = 500  # rows of a PostgreSQL database in one step
-_LARGE_ROWS: Final = 4  # rows, each with everything that a board or a period holds
+_LARGE_ROWS: Final = 4  # rows of a table in which each row holds a whole board or a period
 _BOARDS: Final = 256  # in one call
 FORMAT: Final = 1
 NAME: Final = "manifest.json"
@@ -218,7 +218,7 @@ async def back_up(
                 await _copy(source, copy, show)
                 await _bring_up_to_date(client, copy)
                 await require()
-            # After the pause, because folding large boards takes long.
+            # This comes after the pause, because folding large boards takes long.
             found = await copy.run(partial(_contents, prefix=source.prefix, in_file=in_file))
         return await asyncio.to_thread(_complete, folder, settings, copy, *found)
     except BaseException:
@@ -232,7 +232,7 @@ def _complete(
     """Add the boards file and the manifest."""
     copy.path.with_suffix(".lock").unlink()
     with closing(sqlite3.connect(copy.path)) as connection:
-        # A single file, which can be read where nothing may be written.
+        # In this mode, the database is one file, and can be read from a read-only disk.
         connection.execute("PRAGMA journal_mode=DELETE")
     if settings.boards is not None:
         shutil.copyfile(settings.boards, folder / BOARDS)
@@ -299,7 +299,8 @@ def copy_database(path: Path, target: Path, show: Progress) -> None:
             closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)) as source,
             closing(sqlite3.connect(target, isolation_level=None)) as copy,
         ):
-            source.execute("BEGIN")  # one view of the database; otherwise each write makes the copy begin again
+            # The copy sees one state; without a transaction, each write would make it begin again.
+            source.execute("BEGIN")
             source.execute("SELECT count(*) FROM sqlite_master").fetchone()
             copy.execute("PRAGMA synchronous=OFF")  # the copy is synced at the end
             source.backup(copy, pages=_PAGES, progress=lambda _, left, total: show(total - left, total))
@@ -401,7 +402,7 @@ def _add(connection: Connection, timeline: Timeline, entries: list[Entry]) -> tu
     left = entries
     while left:
         followers, _ = following(timeline, left)
-        if not followers:  # entries are missing; the whole content of the board may follow
+        if not followers:  # entries are missing; a later entry with the whole content of the board may follow
             followers = list(dropwhile(lambda entry: parse_head(entry.head).kind != "adopt", left))[:1]
         if not followers:
             return timeline, False

@@ -96,7 +96,7 @@ async def find_trail(client: Store, database: Database, prefix: str, board: str,
             waiting += followers
             after, last = entries[-1].id, parse_head(entries[-1].head)
             end = msgspec.structs.replace(end, drained=last.id, link=last.link)
-        await asyncio.sleep(_PAUSE)  # the drainer has moved entries in between
+        await asyncio.sleep(_PAUSE)  # the drainer has moved entries meanwhile
     raise StoreUnavailableError(f"board {board}: entries of its journal are missing between SQL and the store")
 
 
@@ -110,7 +110,7 @@ def _parts(
         if first is None and len(parts) == 1 and waiting:
             first = parse_head(waiting[0].head), waiting[0].content
         if first is None:
-            return parts, int(last.split(" ")[1])  # the time is a part of the link
+            return parts, int(last.split(" ")[1])  # the link contains the time
         head, body = first
         (epoch, _), last = continued(head, body), head.before
         parent = find_parent(connection, timeline, prefix, epoch) if epoch else None
@@ -217,7 +217,7 @@ class ProducerTrace:
             elif not isinstance(self._board.window, Sliding):
                 part = group.amounts if alone else _part(group, number)
                 amounts = zip([group.start] * len(part), group.members, part, strict=True)
-                found.amounts.extend(amount for amount in amounts if amount[1])  # it was not erased
+                found.amounts.extend(amount for amount in amounts if amount[1])  # an erased member has an empty name
         if add.events is not None and isinstance(self._board.window, Sliding):
             now, events = head.time // 1000, add.events
             for index, (time, amount, member) in enumerate(
@@ -300,7 +300,7 @@ class ActorTrace:
                 if add.producers and identity_of(epoch, head, add.producers[sender]) in self._voided:
                     continue
                 members = {voter_digests(secret, self._actor, member)[1]: member for member in group.members}
-                if pair not in members:  # the member was erased
+                if pair not in members:  # the member of this vote was erased
                     continue
                 vote = Vote(group.start, members[pair], voter, pair, votes.changes[index])
                 found.setdefault(identity, Contribution(identity, [], [], [])).votes.append(vote)

@@ -45,11 +45,11 @@ from live.store.connection.client import Store, required
 from live.store.connection.durability import rewrite_log
 from live.store.connection.loss import LossWatch
 
-_NOW: Final = 2**63  # the store has the digests again after their erasure, or still
+_NOW: Final = 2**63  # the time of digests that the store still has, or has again after their erasure
 _STEP: Final = 1000  # votes that are looked up at once
 _PATIENCE: Final = 60.0  # seconds to wait until a server has moved entries to SQL
 _POLL: Final = 0.1
-_VISITOR: Final = re.compile("[0-9a-f]{32}")  # the beginning of the actor in events of visitors
+_VISITOR: Final = re.compile("[0-9a-f]{32}")  # the id of a visitor; the actor of the visitor's events begins with it
 BEHIND: Final = "entries of the journal still wait in the store: look at `live journal status`, and run it again"
 
 _NOWHERE: Final = (
@@ -105,7 +105,7 @@ class Search:
 
     def add_liked(self, members: Iterable[str], periods: Iterable[int | None]) -> None:
         """Add members that the actor may have liked, and in which periods."""
-        if not self.is_visitor:  # likes come from the server itself, which names the visitors
+        if not self.is_visitor:  # the server itself makes likes, and all of them name visitors
             return
         new = set(product(members, periods)) - self._liked
         self._liked |= new
@@ -153,7 +153,7 @@ class Search:
                         fields += actor, pair
                         if actor in self.voters:
                             self._digests.add(pair)
-            case "mend" if (mend := _MEND.decode(body)).kind == "votes":  # a correction by an older version
+            case "mend" if (mend := _MEND.decode(body)).kind == "votes":  # an older version has corrected votes
                 fields = [content(name) for name in mend.names]
         return bool(self.among(fields, head.time))
 
@@ -307,7 +307,7 @@ class Erasing:
                 table = start if held.shape.tables else None
                 votes = keys.table(table).votes
                 voted = await self._client.call(votes, "HMGET", votes, *(search.voters or {b""}))
-                # A vote that came during the deletion has only the digest with the member.
+                # A vote that was counted during the deletion has only its second digest left.
                 if any(voted) or not is_first:
                     search.add_voted(await members_of(self._client, keys, start))
                 if search.is_visitor:
@@ -354,7 +354,7 @@ class Erasing:
                 continue
             board, epoch = known[one.board]
             settings = self._settings
-            if dry:  # opening a board begins or ends its journal, as its definition says
+            if dry:  # opening a board also begins or ends its journal, which a dry run must not do
                 board = msgspec.structs.replace(board, journal=Journaling())
                 settings = msgspec.structs.replace(settings, journal="off")
             ledger = Ledger(self._client, board, settings, born=epoch)

@@ -96,7 +96,7 @@ class MemberErasing(Erasing):
         await self._forget_title(member)
         person.log_entries = await AuditTrail(self._client, self._prefix).redact(member.__eq__)
         await StoredResponses(self._client, self._settings).forget(member)
-        refusals = SystemKeys(self._prefix).refusals  # the sample of refused events may name the member
+        refusals = SystemKeys(self._prefix).refusals  # the samples of refused events may name the member
         await self._client.write(refusals, "DEL", refusals)
         digest, last, elsewhere = member_digest(key, member), "", list[tuple[str, list[bytes]]]()
         for one in [one for one in person.boards if one.is_known]:

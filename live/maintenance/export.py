@@ -159,6 +159,6 @@ def event_parts(database: Database, board: Board, since: int | None, until: int 
             rows += [
                 (head.time, epoch, head.offset, number, *change)
                 for number, change in enumerate(changes, 1)
-                if change[0]  # it was not erased
+                if change[0]  # an erased member has an empty name
             ]
         yield Part(rows, done, len(segments))

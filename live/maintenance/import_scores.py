@@ -31,7 +31,7 @@ from live.store.registry.trail import AuditTrail, acting, command_user
 
 MOST_LINE: Final = 16 * 1024  # bytes
 MOST_NAMED: Final = 100  # maximum refused lines that a result lists
-_PIECE: Final = 1000  # lines, also of one batch
+_PIECE: Final = 1000  # lines in one batch
 _MOST_READ: Final = 20_000  # values of members in slots that the script compares for one batch
 _MOST_REASON: Final = 500  # characters
 _PAUSE: Final = 0.2
@@ -246,7 +246,8 @@ class Importing:
     async def _open(self) -> tuple[BoardWriter, list[tuple[BoardWriter, int]]]:
         """Return the board, and its unions with their weights."""
         prefix = self._settings.key_prefix
-        # A batch whose reply is lost is sent again under its own number, so that it counts once, and its union follows.
+        # With this deadline, the writer sends a batch again under the same number if its reply is lost. So the batch
+        # counts once, and so do the changes of unions.
         settings = msgspec.structs.replace(self._settings, write_deadline=Duration(_PATIENCE))
         found = await all_boards(self._client, self._settings)
         if self._board not in found:

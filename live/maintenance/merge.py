@@ -183,7 +183,7 @@ def newest_of(entries: Iterable[Found], members: tuple[str, str]) -> dict[int, b
     Of events in one batch, those of the second member are newer where time does not decide ties.
     """
     last: dict[tuple[int, str], tuple[int, int]] = {}
-    saved: dict[tuple[str, int], list[tuple[int, int]]] = {}  # the values in a slot that a merge has changed
+    saved: dict[tuple[str, int], list[tuple[int, int]]] = {}  # the values of a slot before a merge changed them
     never = (-1, 0)
     for number, (_, head, body) in enumerate(entries):
         if head.kind != "add":
@@ -196,12 +196,12 @@ def newest_of(entries: Iterable[Found], members: tuple[str, str]) -> dict[int, b
                     last[group.start, member] = number, abs(group.orders[place]) if group.orders else 0
                 continue
             places = [(group.start, member) for member in group.members]
-            if not match[1]:  # the events of the other member are now those of this one
+            if not match[1]:  # the events of the other member now belong to this one
                 new, old = saved[match[2], group.start] = [last.get(place, never) for place in places]
                 last[places[0]] = max(new, old)
                 last.pop(places[1], None)
             elif (match[2], group.start) in saved:
-                places.reverse()  # as in the merge
+                places.reverse()  # the merge has used the same order
                 new, old = saved[match[2], group.start]
                 if last.get(places[0], never) == max(new, old):
                     last[places[0]] = new
@@ -274,7 +274,7 @@ class Merging:
 
     async def _open(self, board: Board, epoch: str, *, dry: bool) -> Ledger:
         settings = self._settings
-        if dry:  # opening a board begins or ends its journal, if its definition says so
+        if dry:  # opening a board also begins or ends its journal, which a dry run must not do
             board = msgspec.structs.replace(board, journal=Journaling())
             settings = msgspec.structs.replace(settings, journal="off")
         ledger = Ledger(self._client, board, settings, born=epoch)
@@ -297,7 +297,7 @@ class Merging:
 
         try:
             _note(one, board, await put_move(ledger.writer, make, dry=dry))
-        except SetupError as error:  # the other boards can still do it
+        except SetupError as error:  # the merge can still succeed on other boards
             one.fault = str(error)
         return one
 

@@ -205,7 +205,7 @@ class Rebuilding:
             return await load_all(lines)
         missing = await self._missing(lines, wanted)
         watch = LossWatch(self._client, self._prefix)
-        self._client.high_water.active = False  # do not record or log a loss that the rebuild repairs
+        self._client.high_water.active = False  # the rebuild repairs the loss, so nothing records or logs it
         losses = await watch.find()
         self._client.high_water.active = True
         if not missing and losses:
@@ -215,20 +215,20 @@ class Rebuilding:
                 "with `live reconcile --board ID --repair store`"
             )
         drainer = Drainer(self._client, self._settings, self._database)
-        # This ends the losses of the boards that are rebuilt. A loss of the whole store ends with all of them.
+        # This ends the losses of the rebuilt boards, or the loss of the whole store if all boards are rebuilt.
         renewed = None if losses.store and wanted.board is None else {wanted.name or line[0].board for line in missing}
         accepting = self._client.high_water.accepting("rebuilt from the journal", renewed)
         with accepting if missing else nullcontext():
-            await watch.find()  # remembers a new store
+            await watch.find()  # this connects to the new store and remembers it
             await drainer.claim()
             done = await load_all(missing)
             await self._restore_texts(texts, missing, wanted)
-        # The new timelines reach SQL before the old ones end there: the store may be lost again at any time.
+        # SQL gets the new timelines before it ends the old ones, because the store may be lost again at any time.
         await drainer.drain([wanted.name or line[0].board for line in lines])
         await DefinitionLog(self._client, self._prefix, self._database).follow()
         if wanted.name is None:
             names = [(timeline.board, timeline.epoch) for timeline in over]
-            streams = required(await read_streams(self._client, self._prefix, names))  # boards in the store go on
+            streams = required(await read_streams(self._client, self._prefix, names))  # boards in the store continue
             ended = [timeline for timeline, stream in zip(over, streams, strict=True) if stream.ended]
             await self._database.run(lambda connection: end_timelines(connection, ended))
         return done
@@ -289,7 +289,7 @@ class Rebuilding:
         for line in reversed(of_board):
             if any(timeline.epoch == begun.epoch for timeline in line):
                 return {**newest, begun.board: line}
-            # The board was rebuilt, and its definition is not in SQL yet.
+            # An earlier rebuild has restored the board, and SQL does not have the new definition yet.
             if line[0].epoch == self._epoch(begun, wanted):
                 return {**newest, begun.board: [line[0], begun]}
         find = partial(find_timeline, prefix=self._prefix, board=begun.board, epoch=begun.epoch)
@@ -360,7 +360,8 @@ class Rebuilding:
         definitions: dict[str, str] = {}
         for name, defined in texts["boards"].items():
             definition = msgspec.json.decode(defined, type=Definition)
-            if wanted.board in (None, name) and definition.epoch in epochs:  # otherwise the board was not rebuilt
+            # A board with another epoch was not rebuilt.
+            if wanted.board in (None, name) and definition.epoch in epochs:
                 renewed = msgspec.structs.replace(_with_parts(definition, epochs), epoch=epochs[definition.epoch])
                 definitions[wanted.name or name] = msgspec.json.encode(renewed).decode()
         if wanted.board is not None and wanted.name is None:
@@ -373,7 +374,8 @@ class Rebuilding:
                 words = [word for pair in pairs[first : first + _ITEMS] for word in pair]
                 await self._client.write(names.items, "HSET", names.items, *words)
                 await self._client.write(names.items_version, "INCR", names.items_version)
-        if secret := texts["visitors"].get(COOKIES):  # visitors keep their cookies, so nobody can like twice
+        # With the same secret, visitors keep their cookies and can't like twice.
+        if secret := texts["visitors"].get(COOKIES):
             only_new = () if wanted.board is None else ("NX",)
             await self._client.write(names.visitors, "SET", names.visitors, bytes.fromhex(secret), *only_new)
 

@@ -237,7 +237,7 @@ class Reconciler:
                     await self._settle(burst, seen, missing)
                     burst = []
         await self._settle(burst, seen, missing)
-        again: list[tuple[Place, Piece]] = []  # compare names that the walk did not return
+        again: list[tuple[Place, Piece]] = []  # names that the walk did not return are compared again
         for place, wanted in missing.items():
             left = list(wanted)
             for start in range(0, len(left), MOST_NAMES):

@@ -204,7 +204,7 @@ def verify(database: Database, prefix: str, show: Progress) -> Verification:
                 if link is not None and head.before != link and head.kind != "adopt":
                     found.append(f"an entry is missing before offset {head.offset}")
                 link, entries = head.link, entries + 1
-                is_whole = is_whole or link == timeline.link  # a running server may have added entries meanwhile
+                is_whole = is_whole or link == timeline.link  # a running server may have added later entries meanwhile
             done += 1
             show(done, total)
         if link is not None and not is_whole:

@@ -43,7 +43,7 @@ _NO_ACTORS: Final = "it does not tell actors apart: only boards with `votes` or 
 _MOST_CONTRIBUTIONS: Final = 256  # in one batch
 _MOST_AMOUNTS: Final = 2000
 _EXAMPLES: Final = 10  # members that a dry run names
-_ATTEMPTS: Final = 20  # attempts; each failure means that somebody changed the same votes meanwhile
+_ATTEMPTS: Final = 20  # a failed attempt means that somebody changed the same votes meanwhile
 
 
 class Taken(msgspec.Struct):
@@ -348,7 +348,7 @@ class Voiding:
             return outcome
         try:
             taken = await TakingBack(ledger.writer).take_back(contributions, partial(self._show, board.id), dry=dry)
-        except SetupError as error:  # contributions to the other boards can still be taken back
+        except SetupError as error:  # the other boards can still take back contributions
             outcome.fault = str(error)
             return outcome
         outcome.batches, outcome.changes = taken.contributions, taken.changes

@@ -18,7 +18,7 @@ from live.system.processes import return_memory
 
 SMALL_BODIES: Final = 16 * 1024  # bytes of one connection that do not count yet
 _LOT: Final = 16 * 1024**2  # bytes
-_QUIET: Final = 5.0  # seconds after which the memory of many bodies is returned to the system
+_QUIET: Final = 5.0  # seconds without large bodies after which their memory returns to the system
 _ONE_READ: Final = 256 * 1024  # bytes that a connection may have received before it is paused
 
 
@@ -57,7 +57,7 @@ class BodyBudget:
         self._held = 0
         self._waiting: dict[BodySender, _Wait] = {}  # longest first
         self._is_full = False  # whether a body waits for room that other clients hold
-        self._used: float | None = None  # when bodies last took much memory; None once that memory was returned
+        self._used: float | None = None  # when bodies last took much memory; None after the memory was returned
 
     @property
     def waiting(self) -> int:
@@ -134,7 +134,7 @@ class BodyBudget:
         while (found := min(self._admissible(), key=lambda each: each[0], default=None)) is not None:
             _, more, connection, client = found
             if not self._fits(more):
-                # Slow bodies may take all the room. Then close the slowest connection of the client that holds most, if
+                # Slow bodies may take all the room. Then the client that holds most loses its slowest connection, if
                 # this one holds less. A client that holds more than twice as much gets no grace period, as with the
                 # limits on connections.
                 self._is_full = True

@@ -17,7 +17,7 @@ from live.network.hosts import network_of
 from live.settings import Settings
 
 SMALL: Final = 64 * 1024  # bytes of an answer in flight that do not yet count as unread
-HEALTH_PLACES: Final = 16  # beyond the limits, for health and metrics requests only
+HEALTH_PLACES: Final = 16  # further connections beyond the limits, for health and metrics requests only
 SWEEP: Final = 0.5  # seconds between two checks of the deadlines
 _HEALTH_TIMEOUT: Final = 1.0  # seconds
 GRACE: Final = 0.5  # seconds before a connection counts as slow
@@ -72,8 +72,8 @@ class ConnectionLimits:
         self._open: dict[str, dict[Limited, None]] = {}  # by client, oldest first
         self._count = 0
         self._health: set[Limited] = set()
-        self._refused: set[Limited] = set()  # lingering without a place
-        self._receiving: dict[Limited, float] = {}  # start of the wait, longest first
+        self._refused: set[Limited] = set()  # refused connections that linger without a place
+        self._receiving: dict[Limited, float] = {}  # when each connection began to wait, longest first
         self._idle: dict[Limited, float] = {}
         self._lingering: dict[Limited, float] = {}
         self._unread: dict[Limited, tuple[float, int]] = {}  # last progress, and the bytes that wait
@@ -140,7 +140,7 @@ class ConnectionLimits:
         self._open.setdefault(network_of(connection.address), {})[connection] = None
         self._count += 1
 
-    # What a connection is doing
+    # Activity of a connection
 
     def busy(self, connection: Limited) -> None:
         """End the client's deadlines: its request is complete, and it waits for the server."""
@@ -208,7 +208,7 @@ class ConnectionLimits:
         for connection in _before(self._lingering, now - _LINGER):
             del self._lingering[connection]
             if connection.unsent:
-                self._lingering[connection] = now  # the time starts when the kernel has accepted the answer
+                self._lingering[connection] = now  # the time to linger starts when the kernel has accepted the answer
             else:
                 self._drop(connection, "lingering")
         for connection in list(self._unread):

@@ -19,7 +19,7 @@ from live.fanout.viewer import PushViewer
 from live.metrics import SLOW_VIEWERS
 
 _SLOTS: Final = 20  # slots in a round; one is checked each second, so a round takes 20 seconds
-_ROUNDS: Final = 3  # rounds after which every viewer is pinged
+_ROUNDS: Final = 3  # after this many rounds, every viewer is pinged
 _CLOSE_TIMEOUT: Final = 1.0  # seconds that a slow viewer has to receive the close frame
 _RECONNECTS_PER_SECOND: Final = 500  # viewers that may reconnect within one second
 _LONGEST_SPREAD: Final = 30.0

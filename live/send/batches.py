@@ -15,7 +15,7 @@ from live.client.events import with_identity
 from live.client.sender import MAX_BYTES, MAX_EVENTS
 from live.send.progress import SendOptions
 
-_SAME_TIME: Final = 0.1  # seconds of a paced run whose events share a batch
+_SAME_TIME: Final = 0.1  # in a paced run, events within so many seconds share a batch
 
 
 class EventBatch(msgspec.Struct):
@@ -100,7 +100,7 @@ def _events(raw: IO[bytes], path: Path) -> Iterator[bytes]:
                 event["amount"] = int(event["amount"])  # the server rejects anything else
             yield msgspec.json.encode(event)
     finally:
-        text.detach()  # otherwise it closes the file, whose position is still needed
+        text.detach()  # otherwise the wrapper would close the file, whose position is still needed
 
 
 def _with_board(event: bytes, board: str) -> bytes:
@@ -109,7 +109,7 @@ def _with_board(event: bytes, board: str) -> bytes:
     except (msgspec.DecodeError, RecursionError):
         return event  # the server rejects it, and says why
     if msgspec.json.encode(fields).count(b'"') != event.count(b'"'):
-        return event  # it has a duplicate field: the same
+        return event  # a field is repeated; the server rejects the event and says why
     fields["board"] = msgspec.Raw(msgspec.json.encode(board))
     return msgspec.json.encode(fields)
 

@@ -58,15 +58,16 @@ def take_lock(folder: Path, patience: float, in_use: Callable[[], bool]) -> IO[s
     while True:
         lock = _opened(path)
         held = os.fstat(lock.fileno())
-        exposed = bool(held.st_mode & UMASK) or held.st_uid != os.geteuid()  # another user may have the lock file open
+        # Otherwise another user may have the lock file open.
+        exposed = bool(held.st_mode & UMASK) or held.st_uid != os.geteuid()
         if _locked(lock):
             is_there = False
             with suppress(FileNotFoundError):
                 is_there = os.path.samestat(held, path.stat())
-            if not is_there:  # it was replaced in between
+            if not is_there:  # the lock file was replaced meanwhile
                 lock.close()
                 continue
-            if exposed:  # other users may lock it later
+            if exposed:  # other users could lock the file later
                 new = path.with_suffix(".new")
                 new.unlink(missing_ok=True)
                 fresh = _opened(new)

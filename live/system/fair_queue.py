@@ -26,7 +26,8 @@ class FairQueue:
         Raises:
             ProblemError: `overloaded`, when the queue is full.
         """
-        if self._free and client not in self._served:  # then only clients that have a turn already can be waiting
+        # In this case, only clients that have a turn already can be waiting.
+        if self._free and client not in self._served:
             self._serve(client)
             return
         if self.waiting >= self._most_waiting:
@@ -38,7 +39,7 @@ class FairQueue:
                 raise full
             newest = self._waiters[greediest][-1]
             self._forget(greediest, newest)
-            if not newest.done():  # otherwise it was cancelled
+            if not newest.done():  # the request may have been cancelled
                 newest.set_exception(full)
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(client, deque()).append(waiter)
@@ -48,7 +49,7 @@ class FairQueue:
         except asyncio.CancelledError:
             if waiter.cancelled():
                 self._forget(client, waiter)
-            elif waiter.exception() is None:  # it got its turn at the same moment
+            elif waiter.exception() is None:  # the request got its turn at the same moment
                 self.leave(client)
             raise
 
@@ -60,9 +61,9 @@ class FairQueue:
             waiters = self._waiters[following]
             waiter = waiters[0]
             self._forget(following, waiter)
-            if waiters:  # its other requests come after those of all other clients
+            if waiters:  # the client's next request comes after those of all other clients
                 self._waiters[following] = self._waiters.pop(following)
-            if not waiter.done():  # otherwise it was cancelled
+            if not waiter.done():  # the request may have been cancelled
                 self._serve(following)
                 waiter.set_result(None)
                 return

@@ -50,7 +50,7 @@ def start_fork_server() -> None:
     This fork server ignores a SIGTERM to all processes of the server, because it reports how the other processes end.
     It ends after the last of them.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # it inherits this
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # the new process inherits this
     try:
         forkserver.ensure_running()
     finally:

@@ -15,7 +15,7 @@ from typing import Final, Self
 from prometheus_client.mmap_dict import MmapedDict
 
 _FOLDER: Final = "live-metrics-"  # the names of folders begin with this
-_YOUNG: Final = 60.0  # seconds in which a folder without a lock may be one that has just been made
+_YOUNG: Final = 60.0  # seconds for which a folder without a lock may be a new one
 _ENDED: Final = 0  # the part of a file's name that stands for all processes that have ended
 
 

@@ -27,7 +27,7 @@ def trace_of(fields: Iterable[tuple[bytes, bytes]]) -> "Context | None":
     if _tracer is not None:
         for name, value in fields:
             if name == b"traceparent":
-                if value[-1:] not in _SAMPLED:  # it takes a tenth of the time to say no
+                if value[-1:] not in _SAMPLED:  # most requests end here, in a tenth of the time of a full check
                     return None
                 trace = _traces.extract({"traceparent": value.decode("latin-1")})
                 return trace if get_current_span(trace).get_span_context().trace_flags.sampled else None

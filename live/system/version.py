@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 _CHECKOUT: Final = Path(__file__).parents[2]
-_BUILT: Final = Path(__file__).with_name("commit.txt")  # an image or a package may bring it along
+_BUILT: Final = Path(__file__).with_name("commit.txt")  # an image or a package may contain this file
 
 
 @cache

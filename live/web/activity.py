@@ -22,7 +22,7 @@ from live.system.shared_metrics import SharedMetrics
 
 _EVERY: Final = 10.0  # seconds
 _KEPT: Final = 60  # samples
-_WANTED: Final = 900.0  # seconds for which the figures are read after a request for the page
+_WANTED: Final = 900.0  # seconds for which figures are collected after a request for the page
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -76,7 +76,7 @@ def collecting() -> Iterator[tuple[Collector, ProcessTotals]]:
         return
     shared = SharedMetrics(Path(folder))
     with shared.reading():
-        # The fork server is the parent of all processes, ended ones included.
+        # The fork server is the parent of all processes, including those that have ended.
         totals = ProcessTotals(shared.processes(), parent=os.getppid())
         yield MultiProcessCollector(None), totals  # type: ignore[no-untyped-call]
 

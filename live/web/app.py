@@ -47,7 +47,7 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, object]]:
         parts = app.state.live = make_parts(settings, in_file, clients, make_templates(settings.root_path))
         with suppress(StoreUnavailableError, EpochLostError):
-            await parts.authenticator.open()  # so that the first request of a producer is not refused
+            await parts.authenticator.open()  # otherwise the first request of a producer would be refused
             await parts.registry.refresh()
         tally = RequestTally()
         connection = SharedParts(
@@ -95,7 +95,7 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False  # one URL for each resource; and a redirect would trust the Host header
-    # The headers are outermost, so that error responses have them too.
+    # The fields for other origins are added outermost, so that error responses have them too.
     limited = CrossOrigin(ReadRate(app), settings.allowed_origins)
     return SecurityHeaders(Clients(limited, clients, settings.root_path))
 
@@ -122,7 +122,8 @@ async def _work(parts: Live, tally: RequestTally) -> None:
         if isinstance(parts.client.servers, Replica):
             tasks.create_task(parts.client.servers.watch())
         if parts.settings.demo:
-            lease = ProcessLease(parts.client, SystemKeys(parts.settings.key_prefix).demo)  # in one process of all
+            # Only one of all processes holds this lease.
+            lease = ProcessLease(parts.client, SystemKeys(parts.settings.key_prefix).demo)
             demo = Demo(parts.intake, parts.registry, parts.board_admin, lease)
             for board in parts.board_admin.in_file.by_id.values():
                 if board.clock == "server":

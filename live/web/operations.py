@@ -42,7 +42,7 @@ async def readyz(request: Request) -> Response:
     does not stop this process.
     """
     live = live_of(request)
-    # The reasons can name boards.
+    # The reasons can name boards, so private boards must not be revealed.
     may_know = not live.registry.ledgers.has_private or reader_of(request).opens is ALL_BOARDS
     try:
         live.hub.require_running()
@@ -113,7 +113,7 @@ def _opened(request: Request) -> BoardScope:
     producer = live_of(request).authenticator.identify(raw, client_of(request), "read")
     if "admin" not in producer.verbs:
         producer.require("read")
-    reader_of(request)  # only this client may keep the response
+    reader_of(request)  # this marks the response as private, so that no cache keeps it
     return producer.opens
 
 

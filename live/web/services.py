@@ -72,7 +72,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     past: Past | None
     players: PlayerProcess | None
     board_cache: bytes  # the `Cache-Control` of board reads in JSON, which everybody may see
-    # Who may send and watch, and how much.
+    # The parts that decide who may send and watch, and how much.
     authenticator: Authenticator
     rate_limiter: RateLimiter
     visitors: Visitors
@@ -86,7 +86,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     registry: BoardRegistry
     readiness: Readiness
     intake: Intake
-    # What requests share.
+    # The parts that requests share.
     reads: SharedPages
     top_slots: TopSlots = field(default_factory=TopSlots)
     baselines: Baselines = field(default_factory=Baselines)

@@ -44,7 +44,7 @@ class Worker:
         self.ready_at: float | None = None
         self.started: asyncio.Future[bool] = loop.create_future()
         self.ended: asyncio.Future[None] = loop.create_future()
-        self.cause = ""  # why the parent ended it
+        self.cause = ""  # why the parent ended the worker
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channel.settimeout(0)
         with theirs:
@@ -63,7 +63,7 @@ class Worker:
     def signal(self, number: signal.Signals, cause: str) -> None:
         """End it, for a cause that its last log line names."""
         self.cause = cause
-        os.kill(self.pid, number)  # it is not reaped yet
+        os.kill(self.pid, number)  # the process can't be another one, because the parent has not reaped it yet
 
     def reap(self) -> str:
         """Return how it ended."""
@@ -85,7 +85,7 @@ class Supervisor:
         manager: ServiceManager,
     ) -> None:
         self._manager = manager
-        self._telling: asyncio.Task[None] | None = None  # runs as soon as each socket has had a worker that serves
+        self._telling: asyncio.Task[None] | None = None  # runs once each socket has had a worker that serves
         self._listeners = listeners
         self._metrics = metrics
         self._settings = settings
@@ -163,7 +163,7 @@ class Supervisor:
                 self._telling = asyncio.create_task(self._manager.run())
         else:
             worker.is_ready = False
-            if word != STOPPING:  # it has closed the channel
+            if word != STOPPING:  # the worker has closed the channel
                 asyncio.get_running_loop().remove_reader(worker.channel)
         self._assign()
 
@@ -179,7 +179,7 @@ class Supervisor:
         if worker.cause:
             log.info("worker ended", worker=place + 1, pid=worker.pid, reason=worker.cause, status=how)
         else:
-            # The process id makes each line another cause, so that no line is left out as a repetition.
+            # The log drops repeated lines. With its process id, each line is a cause of its own.
             text = f"worker {worker.pid} ended by itself"
             log.error(text, worker=place + 1, pid=worker.pid, status=how, served=round(served, 1))
         if self._current[place] is worker:
@@ -242,7 +242,7 @@ class Supervisor:
             old, new = self._current[place], self._start(place)
             if not await self._is_ready_in_time(new):
                 break
-            if old is None or old is not self._current[place]:  # it ended meanwhile
+            if old is None or old is not self._current[place]:  # the old worker has ended meanwhile
                 old = self._current[place]
             self._current[place] = new
             self._failures[place] = 0

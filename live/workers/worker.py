@@ -25,7 +25,7 @@ from live.web.app import make_app
 
 # The messages between a parent and its worker, each in one packet.
 TAKE: Final = "take"  # with a number and a descriptor: accept connections from this listening socket
-LEAVE: Final = "leave"  # with the number: accept no more connections from it
+LEAVE: Final = "leave"  # with the number: stop accepting connections from this socket
 RETIRE: Final = "retire"  # answer begun requests and one more request of each connection, with `Connection: close`
 END: Final = "end"  # disconnect the viewers, and end when no connection is left
 READY: Final = "ready"  # the worker can accept connections
@@ -46,8 +46,8 @@ def run_worker(number: int, channel: socket.socket, metrics: str, settings: Sett
         metrics: the folder in which the workers combine their metrics.
         settings: those of the parent.
     """
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent acts on it
-    # uvicorn raises the signal again after it has stopped. Exit normally then.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # only the parent acts on this signal
+    # Uvicorn raises the signal again after it has stopped, and the process should then exit normally.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
     follow_parent()
     configure_logs(settings.log_level)
@@ -87,7 +87,7 @@ class _WorkerServer(uvicorn.Server):
         self._accepting: dict[int, asyncio.Server] = {}
         self._orders: asyncio.Queue[tuple[str, int, list[int]]] = asyncio.Queue()
         self._idle_until = 0.0  # how long idle connections may stay after it has retired
-        self._ends_at: float | None = None  # when it ends even if connections are left
+        self._ends_at: float | None = None  # when the worker ends, even if connections are left
         self._obeying: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - uvicorn's signature

@@ -138,7 +138,7 @@ class Channel:
         """Add a viewer, and wake it when there is something to send."""
         variant = _variant(viewer.group)
         if not self._viewers:
-            self.status.stale = self._reported_at = None  # unknown while nobody watched: the next read finds out
+            self.status.stale = self._reported_at = None  # without viewers, nobody knows these; the next read finds out
             self._changed = False
         self._viewers.add(viewer)
         self._gauge.inc()
@@ -147,7 +147,7 @@ class Channel:
         lookup = viewer.position.lookup
         is_new = lookup is not None and self._lookups.enter(viewer, lookup)
         viewer.wake()
-        if viewer.position.epoch is None or viewer.position.returns:  # it still needs records
+        if viewer.position.epoch is None or viewer.position.returns:  # the viewer still needs records
             self._mark(variant)
         if is_new:
             self._tick_soon()
@@ -227,7 +227,7 @@ class Channel:
             return
         await deliver(self.due_frame, list(self._variants), now - SILENCE)
         sent = (position.sent_at for variant in self._variants for position in variant.positions)
-        self._silent_from = min([now, *sent]) + SILENCE  # a viewer that joins later gets its first message later
+        self._silent_from = min([now, *sent]) + SILENCE  # a viewer that joins later is due later
 
     # Ticks
 
@@ -256,7 +256,7 @@ class Channel:
         # `renew` has already scheduled another read after an outdated tick.
         elif page is not None and not tick.is_outdated:
             if self.position is not None and page.epoch == self.position[0] and page.offset < self.position[1]:
-                self._forget()  # the store went back, so what viewers have seen no longer exists
+                self._forget()  # the store went back, so the state that viewers have seen no longer exists
             self.position = (page.epoch, page.offset)
             self._variants.history.add(page)
             self.set_stale(stale)
@@ -264,7 +264,8 @@ class Channel:
             for variant in tick.variants:
                 if not variant.hold(page, now):
                     variant.advance(page, tick.number)
-                    if variant.due is not None:  # the board changed meanwhile: the next frame keeps the interval
+                    # The board has changed meanwhile, and the next frame waits for the interval.
+                    if variant.due is not None:
                         variant.due = max(variant.due, self._schedule.after(now, variant.interval))
         if self.status.take_due():
             tick.variants = list(self._variants)

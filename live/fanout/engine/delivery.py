@@ -254,7 +254,7 @@ class Subscribers:
             if other is not cohort and len(other) + len(cohort) <= MOST:
                 cohort.move_all(other)
             elif len(cohort) < len(other):
-                kept[cohort.position.state()] = cohort  # the one with more room
+                kept[cohort.position.state()] = cohort  # keep the cohort with more room
         self.cohorts = [cohort for cohort in self.cohorts if cohort]
 
 

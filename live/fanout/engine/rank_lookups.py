@@ -93,7 +93,8 @@ class RankLookups:
 
     def __init__(self) -> None:
         self._lookups: dict[tuple[object, str, int], RankLookup] = {}
-        # The lookups that are due, in order of arrival, each with the position that it must reach. None means any.
+        # The lookups that are due, in order of arrival. The value is the position that the lookup must reach, or None
+        # for any.
         self._due: dict[RankLookup, tuple[str, int] | None] = {}
         self._reading = False
         self._renewed = object()  # another one after each `forget`
@@ -161,7 +162,8 @@ class RankLookups:
                 while self._due and len(batch) < _BATCH:
                     lookup = next(iter(self._due))
                     position = self._due.pop(lookup)
-                    if position is None or not lookup.is_read_at(*position):  # else it was read after it became due
+                    # Otherwise the lookup was read after it became due.
+                    if position is None or not lookup.is_read_at(*position):
                         batch.append(lookup)
                 if not batch:
                     continue
@@ -175,7 +177,7 @@ class RankLookups:
                     read = zip(batch, pages, strict=True)
                     for lookup in [lookup for lookup, page in read if lookup.take(page, reader.page)]:
                         await lookup.wake_viewers()
-        except (StoreUnavailableError, EpochLostError):  # the read of the top reports it
+        except (StoreUnavailableError, EpochLostError):  # the read of the top reports the same error
             return False
         finally:
             self._reading = False

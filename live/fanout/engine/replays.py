@@ -200,7 +200,8 @@ class Playback:
         self._viewers: set[Viewer] = set()
         self._task: asyncio.Task[None] | None = None
         self._away: str | None = None  # the reason that viewers were given for a stopped replay
-        self._back: list[Frame] = []  # if viewers were told that the replay has stopped, tell them that it continues
+        # The messages for viewers that were told that the replay has stopped: it continues.
+        self._back: list[Frame] = []
         self._number: int | None = None  # the number of the replay in the other process
         self._now = pace.origin  # the time in the past that the other process has reached
         self._whole_at = 0.0  # when the buffer began with the whole top
@@ -264,9 +265,9 @@ class Playback:
                 played = await self._ask(self._next_messages(until))
                 if played is not None:
                     await self._send(played)
-                elif self._away is None:  # the other process has ended, and does not know this replay
+                elif self._away is None:  # the other process was replaced, and does not know this replay
                     await self._begin()
-            # The present: become live, once every viewer has received everything.
+            # The replay has reached the present. It becomes live once every viewer has received everything.
             self._buffer.add(replay_frame(None, 1.0))
             await deliver(self.due_frame, [self._buffer])
             while not self._buffer.is_played:

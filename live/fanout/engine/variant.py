@@ -109,7 +109,8 @@ class Variant(Subscribers):
             release = self.totals_sent_at + self.totals_interval
             is_same_board = (held.epoch, held.period) == (page.epoch, page.period)
             if is_same_board and now < release and held.records[: self.size] == page.records[: self.size]:
-                self.due, self.are_totals_held = -(-release // self.interval) * self.interval, True  # a common instant
+                # All variants with this interval send totals at the same instant.
+                self.due, self.are_totals_held = -(-release // self.interval) * self.interval, True
                 return True
         self.totals_sent_at = now
         return False
@@ -131,7 +132,7 @@ class Variant(Subscribers):
         page, old, frame = self._page, self._old, None
         if page is None:
             return None
-        if position.returns:  # the missed changes, if the history still has them
+        if position.returns:  # send the changes that the viewer has missed, if the history still has them
             if self._is_overtaken(position, page):
                 return None
             known = self._history.find(position.epoch, position.offset, self.size)

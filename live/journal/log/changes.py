@@ -24,7 +24,7 @@ class Changes:
         self._followed: set[str] = set()
         self._changed: set[str] = set()
         self._begun: set[str] = set()  # boards whose notices this process receives
-        self._missed = True  # notices may have been missed: every board may have changed
+        self._missed = True  # whether notices may have been missed, so that every board may have changed
         self._arrived = asyncio.Event()
 
     async def run(self) -> None:

@@ -23,7 +23,7 @@ KINDS: Final = ("boards", "producers", "items", "visitors")
 COOKIES: Final = "cookies"
 """The name of the secret that signs the cookies of visitors. Its value is in hexadecimal."""
 _VERSION: Final = ":version"
-_MOST_ACTS: Final = 500  # in one transaction
+_MOST_ACTS: Final = 500  # entries of the audit log in one transaction
 _VERSIONED: Final[dict[str, Versioned]] = {"boards": "definitions", "producers": "producers"}
 
 _Words = tuple[Word, ...]

@@ -68,7 +68,7 @@ from live.system.tracing import record_span
 log = structlog.get_logger()
 
 _INTERVAL: Final = 0.25  # seconds from one commit to the next
-_INTERVAL_OF_ACK: Final = 0.01  # the same while producers wait for the commit
+_INTERVAL_OF_ACK: Final = 0.01  # seconds from one commit to the next while producers wait for commits
 _SWEEP: Final = 300.0  # seconds after which every journal is checked
 _RETRY: Final = 30.0  # seconds after a fault that an operator must repair
 _PAUSE: Final = 1.0  # seconds after a failure, and between two checks of the definitions
@@ -102,8 +102,8 @@ class Drainer:
         self._untrimmed: set[Name] = set()  # journals whose entries are in SQL and may still be in the store
         # Journals that were announced, but had no entry and no board at the last sweep.
         self._unknown: set[Name] = set()
-        self._behind: set[Name] = set()  # journals of which SQL has more than the store, at the last sweep or since
-        self._recheck = False  # a sweep is due, because a lost journal may have changed
+        self._behind: set[Name] = set()  # journals of which SQL had more than the store, at the last sweep or since
+        self._recheck = False  # whether a sweep is due, because a lost journal may have changed
         self._changes = Changes(client, prefix)
         self._health = HealthReport(client, prefix)
         self._scrubber = Scrubber(settings, self._health)
@@ -123,7 +123,7 @@ class Drainer:
         try:
             yield
         except JournalError:
-            raise  # it concerns all journals
+            raise  # the error concerns all journals
         except StoreUnavailableError as error:
             self._delay({name: error})
 
@@ -163,12 +163,13 @@ class Drainer:
                     if await self._database.take():
                         await self.claim()
                         self.writes = health.writes = True
-                        health.sql_away = False  # this check may take so long that boards would no longer wait for it
+                        # Boards must know this before the check, which may take longer than they wait for SQL.
+                        health.sql_away = False
                         await health.publish()
                         await self._work()
                     else:
                         self.writes = False
-                        health.mark_drained(time.monotonic())  # another process drains and reports the state
+                        health.mark_drained(time.monotonic())  # the process that drains reports the state
                 except SetupError as error:
                     self.writes, health.fault = False, str(error)
                     log.error("the journal has stopped", reason=str(error))  # noqa: TRY400 - the reason says all
@@ -232,7 +233,7 @@ class Drainer:
                 with self._going_on("list"):
                     if "" in changes.away:
                         raise changes.away[""]
-                    await self.claim()  # the store may be another one
+                    await self.claim()  # the store may have been replaced meanwhile
                     self._recheck = False
                     await self.sweep()
                     boards, swept = set(), started
@@ -240,7 +241,7 @@ class Drainer:
             if boards:
                 await self.drain(boards)
             else:
-                await self._database.check_files()  # otherwise each commit does
+                await self._database.check_files()  # a commit checks the files, and this round has none
             await self._trim_left()
             if not self._health.waits:
                 self._health.mark_drained(started)
@@ -264,7 +265,8 @@ class Drainer:
             delayed = list(self._delayed)
             await self._drain(delayed, None)
             if back := {name[0] for name in delayed if name not in self._delayed}:
-                self._recheck = True  # meanwhile, nobody has drained new entries, or noticed that a board went back
+                # While the server was away, nobody drained its journals or noticed that a board went back.
+                self._recheck = True
                 self._changes.add(back)
             names = [name for name in self._behind if name in self._timelines]
             with self._going_on("lost boards"):
@@ -292,14 +294,14 @@ class Drainer:
         await self._drain(listed)
         here = self._timelines.keys() - self._delayed.keys()
         streams = await self._streams([name for name in listed if name in here])
-        for name, stream in streams.items():  # stop at the boards of which SQL has more than the store
+        for name, stream in streams.items():  # a board of which SQL has more than the store stops
             if stream.link and went_back(self._timelines[name], stream.link):
                 self._stop(self._timelines[name], stream.link)
             elif stream.ended and await self._is_missing(name):
                 self._stop(self._timelines[name], "")
         for name in self._health.lost.keys() - self._behind:
             del self._health.lost[name]
-        # A drainer that was killed left these entries. SQL has them, and producers may wait for this news.
+        # A drainer that was killed has left entries that SQL has. Producers may wait until they learn of it.
         left = [self._timelines[name] for name, stream in streams.items() if stream.entries]
         await self._trim([found for found in left if found.size and (found.board, found.epoch) not in self._behind])
         if not await self._must_keep():
@@ -325,7 +327,8 @@ class Drainer:
         """Move all entries of boards, and of journals that are new, to SQL. Raises as `sweep`."""
         wanted = set(boards)
         names = [name for name in self._timelines if name[0] in wanted]
-        if len({board for board, _ in names}) < len(wanted):  # a board is new, or it is the channel of new journals
+        # One of the names is a new board, or the channel that announces new journals.
+        if len({board for board, _ in names}) < len(wanted):
             with self._going_on("list"):
                 listed = await journals(self._client, self._prefix)
                 names = [name for name in listed if name[0] in wanted or name not in self._timelines]
@@ -352,7 +355,7 @@ class Drainer:
         )
         segments: list[Segment] = []
         failed: dict[Name, StoreUnavailableError] = {}
-        full: set[Name] = set()  # which may have more entries
+        full: set[Name] = set()  # the journals that may have more entries
         for name, timeline, entries in zip(names, timelines, found, strict=True):
             if isinstance(entries, StoreUnavailableError):
                 failed[name] = entries
@@ -364,11 +367,11 @@ class Drainer:
                 segment = await self._segment(timeline, entries)
                 if segment is not None:
                     segments.append(segment)
-                    # If one call has read all entries of a board, the next ones wait for the next round, because many
-                    # small commits cost more.
+                    # If one call has read all entries of a board, its newer entries wait for the next round, because
+                    # many small commits cost more.
                     full |= {name} if len(entries) == MOST_ENTRIES else set()
         self._delay(failed)
-        # A process that finds an unchecked board announces a change without an entry. So does a rotation.
+        # A process that finds an unchecked board announces a change, and so does a rotation. Neither adds an entry.
         await self._confirm([name for name, entries in zip(names, found, strict=True) if entries == []])
         if not segments:
             return []
@@ -376,7 +379,7 @@ class Drainer:
         try:
             await self._database.run(lambda connection: add_segments(connection, segments))
         except JournalError:
-            self._timelines.clear()  # nobody knows whether it was committed: read the timeline again
+            self._timelines.clear()  # the commit may have succeeded or not, so the timelines are read again
             raise
         JOURNAL_COMMIT_SECONDS.observe(time.perf_counter() - started)
         record_span("drain", started, boards=len(segments), entries=sum(segment.entries for segment in segments))
@@ -514,13 +517,13 @@ class Drainer:
         )
         self._health.count_gaps(0 if timeline.size else 1)  # a gap before the first entry is not recorded in SQL
         while True:
-            while entries:  # an earlier attempt, whose commit failed, may have requested one
+            while entries:  # an earlier attempt, whose commit failed, may have asked for an `adopt` entry
                 whole = [index for index, entry in enumerate(entries) if parse_head(entry.head).kind == "adopt"]
                 if whole:
                     return await self._segment(timeline, entries[whole[0] :])
                 (entries,) = required(await read_entries(self._client, [(keys, timeline.epoch, entries[-1].id)]))
             begun = await begin_journal(self._client, keys, timeline.epoch, again=True)
-            if not begun:  # the board was deleted just now
+            if not begun:  # the board has just been deleted
                 return None
             offset, _, number = begun.partition("-")
             after = f"{offset}-{int(number) - 1}"
@@ -533,7 +536,7 @@ class Drainer:
         """
         board, epoch = name
         if self._client.high_water.facts.epochs.get(board) == epoch:
-            return True  # a board of the boards file, which nobody can delete
+            return True  # the board is in the boards file, so nobody can delete it
         defined = (await DefinitionStore(self._client, self._prefix).load()).boards.get(board)
         return defined is not None and defined.state == "live" and defined.epoch == epoch
 

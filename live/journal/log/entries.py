@@ -239,7 +239,7 @@ def contents(raw: msgspec.Raw, size: int) -> list[bytes]:
     return [bytes(data[first : first + size]) for first in range(6, len(data), size + 1)]
 
 
-_LEVEL: Final = 3  # a higher one takes much more time and saves little space
+_LEVEL: Final = 3  # a higher level takes much more time and saves little space
 _Pair = tuple[str, bytes]
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

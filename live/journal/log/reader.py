@@ -305,7 +305,7 @@ class Follower:
         self._name = (board, epoch)
         self._timeline: Timeline | None = None
         self._segment = 0
-        self._ahead: deque[tuple[Head, bytes]] = deque()  # entries that are read, and not applied yet
+        self._ahead: deque[tuple[Head, bytes]] = deque()  # entries that were read and are not yet applied
         self._last = (0, 0)  # the position of the last entry that was read
 
     async def begin(self, progress: Progress) -> None:
@@ -322,7 +322,7 @@ class Follower:
             return
 
         def read(connection: Connection) -> tuple[int, Snapshot]:
-            # In one transaction, so that an erasure that SQL receives meanwhile counts as later.
+            # Both are read in one transaction, so an erasure that SQL receives meanwhile counts as later.
             segment = newest_segment(connection, timeline)
             return segment, contents_of(connection, self._prefix, timeline, until=segment, progress=progress)
 

@@ -35,7 +35,8 @@ _Fields = dict[str, msgspec.Raw]
 _FOLLOWING: Final = ("tags", "left")  # kinds of entries that scripts append again by themselves
 _AT_ONCE: Final = 64  # batches in one packet
 _UNLIMITED: Final = 1 << 53
-_REFUSED: Final = ("begin", "adopt", "renew", "erase", "forget", "mend")  # kinds of entries that no request makes
+# Kinds of entries that no request of a client makes.
+_REFUSED: Final = ("begin", "adopt", "renew", "erase", "forget", "mend")
 
 
 class UnsentError(Exception):
@@ -78,11 +79,11 @@ async def send_again(
         else:
             for head, body in entries_of_kind:
                 await _moderate(state, head, body)
-    # Begin the new reign beyond every offset that a client has seen. An increment never lowers a value that another
-    # process has set.
+    # Begin the new reign beyond every offset that a client has seen. HINCRBY never lowers a value that another process
+    # has set.
     offset = int(await client.call(keys.meta, "HGET", keys.meta, "offset"))
     await client.call(keys.meta, "HINCRBY", keys.meta, "offset", max(timeline.offset, least, offset) - offset)
-    # Replicas hold all of it before SQL drops the old entries.
+    # This read waits until replicas hold all entries. Only then does SQL drop the old ones.
     entries = await _entries_after(client, keys, timeline.epoch, last.partition(" ")[0])
 
     def replace(connection: Connection) -> Timeline:

@@ -272,7 +272,7 @@ def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
     Raises:
         ConflictError: a timeline ends elsewhere.
     """
-    # many rows with one call: 4 times as fast
+    # One call with many rows is four times as fast.
     moves = [
         {
             "life": segment.timeline.id, "was": segment.timeline.drained, "named": segment.timeline.link,
@@ -309,7 +309,8 @@ def cut(connection: Connection, timeline: Timeline, link: str) -> Timeline:
     Raises:
         ConflictError: the timeline ends elsewhere by now, or has no such entry.
     """
-    where = (SEGMENT.c.life == timeline.id, SEGMENT.c.last >= position_of(link)[0])  # times may go back
+    # Positions always grow; times may go back.
+    where = (SEGMENT.c.life == timeline.id, SEGMENT.c.last >= position_of(link)[0])
     found = None
     for row in connection.execute(select(SEGMENT).where(*where).order_by(SEGMENT.c.id)).all():
         if found is None:

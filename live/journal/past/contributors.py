@@ -21,9 +21,9 @@ from live.settings import Settings
 _LEAST: Final = 10  # the smallest gain that is unusual
 _TWICE: Final = 2
 _MOST: Final = 50  # members that are named
-_SEGMENTS: Final = 4  # batches of a board in which the latest events are searched
-_MOST_LATEST: Final = 200  # events of all boards
-_MOST_BATCHES: Final = 20_000  # that are looked at
+_SEGMENTS: Final = 4  # batches of a board that are searched for the latest events
+_MOST_LATEST: Final = 200  # the most events of all boards together
+_MOST_BATCHES: Final = 20_000  # the most batches that are read
 _SHOWN: Final = 4  # bytes of the digest of an actor
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
@@ -171,7 +171,7 @@ def _events_of(board: str, head: Head, batch: Add, erased: Erasures, most: int) 
     found = []
     for group in batch.groups:
         for place, member in enumerate(group.members[:most]):
-            if member:  # it was not erased
+            if member:  # an erased member has an empty name
                 parts = parts_of(head, batch, group, place, erased)
                 producers, actors = ({getattr(part, name): None for part in parts} for name in ("producer", "actor"))
                 found.append(

@@ -94,11 +94,11 @@ def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timel
         continues = is_whole and row.parent is not None and latest is not None
         return Coverage(timeline, entries if continues else _ALWAYS, entries)
     entries = segment.began // 1000 if is_whole and segment is not None else (checkpoint or 0) // 1000 + 1
-    # The board kept the lost data until an operator accepted the loss.
+    # Until an operator accepted a loss, the board still had the lost data, so such a gap does not count.
     gaps = [gap for gap in gaps_of(connection, [timeline]) if not gap.is_loss]
     stretches = [(gap.since // 1000, gap.time // 1000) for gap in gaps]
     # The previous timeline ended and was forgotten later. The board existed at that time.
     has_lost = row.parent is not None and find_parent(connection, timeline, prefix, row.parent) is None
-    # Count the whole second of the first entry as part of the timeline. No event counted in it before.
+    # Count the whole second of the first entry as part of the timeline: no event was counted earlier in this second.
     began = entries if is_whole and row.parent is None else min(row.began // 1000, entries)
     return Coverage(timeline, _ALWAYS if has_lost else began, entries, stretches)

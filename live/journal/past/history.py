@@ -110,7 +110,7 @@ class RunningScores:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._adds_up = board.operator == "incr" and not board.window.tables and not isinstance(board.window, Sliding)
-        self._sums: Sums | None = None  # None until the contents are added up
+        self._sums: Sums | None = None  # None until the contents have been added up
         self._oldest = 0  # the first slot in the sums
 
     def follow(self, head: Head, body: bytes) -> None:

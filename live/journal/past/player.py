@@ -21,9 +21,9 @@ from live.journal.schema import SEGMENT
 from live.journal.state.snapshot import pack, unpack
 from live.journal.state.top import RunningTop
 
-_SLICE: Final = 0.05  # seconds of one call, so that other replays get their turn
-_MOST_PAGES: Final = 16  # in one call
-_SEGMENTS: Final = 4  # read at once
+_SLICE: Final = 0.05  # seconds that one call may take, so that other replays get their turn
+_MOST_PAGES: Final = 16  # pages in one call
+_SEGMENTS: Final = 4  # segments in one read
 _CHECKPOINT: Final = "checkpoint"  # the stand-in for the deleted entries of a timeline
 
 
@@ -99,7 +99,7 @@ class Player:
         self._reading.timeline, self._segment = timeline, 0
         if held is None:
             return self._load(connection)
-        data, self._segment = held  # its earlier entries were deleted
+        data, self._segment = held  # the entries before the checkpoint were deleted
         self._entries.append((Head(_CHECKPOINT, 0, "", data.time, data.link, ""), pack(data)))
         return True
 

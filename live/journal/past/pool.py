@@ -36,8 +36,8 @@ class Past:
         self._pool: ProcessPoolExecutor | None = None
         self._id = ""
         self._queue = FairQueue(_PROCESSES, _MOST_WAITING)
-        self._places = list(range(_PROCESSES))  # those that are free
-        # The number of the query in each process. The processes watch it.
+        self._places = list(range(_PROCESSES))  # the places of processes that are free
+        # In shared memory: the number of the query that each process should run. The processes watch it.
         self._wanted = CHILDREN.RawArray("q", _PROCESSES)
         self._number = 0
 
@@ -83,7 +83,7 @@ class Past:
 
         def finish(running: "asyncio.Future[_R]") -> None:
             if not running.cancelled():
-                running.exception()  # its client may have disconnected
+                running.exception()  # this marks the error as seen, because the client may have disconnected
             self._release(client, place)
 
         try:
@@ -96,10 +96,11 @@ class Past:
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            if self._wanted[place] == number:  # otherwise it has ended
-                self._wanted[place] = 0  # the process is free when it has noticed this
+            if self._wanted[place] == number:  # otherwise the query has ended
+                self._wanted[place] = 0  # when the process notices this, it ends the query
             raise
-        except BrokenProcessPool as error:  # for example without memory; the next query starts other processes
+        # The process may have run out of memory; the next query starts other processes.
+        except BrokenProcessPool as error:
             if self._pool is pool:
                 self._pool = None
             raise JournalError("the process that reads the journal has ended") from error

@@ -65,7 +65,7 @@ def apply(data: Snapshot, head: Head, body: bytes) -> None:
         case "begin":
             begun = _BEGIN.decode(body)
             data.shape, data.secret = begun.shape, content(begun.secret)
-        case "renew" | "left":  # the contents stay; after `renew`, they continue under another epoch
+        case "renew" | "left":  # the contents stay; after `renew`, they belong to another epoch
             pass
         case "adopt":
             _adopt(data, _ADOPT.decode(body))
@@ -82,7 +82,7 @@ def _erase(data: Snapshot, entry: Erase) -> None:
     """Delete the digests, and the member, that the store has deleted."""
     if gone := set(entry.digests):
         take_out(data, {digest for digest in digests_in(data) if hidden(entry.key, digest) in gone})
-    if entry.member:  # earlier entries have an empty name instead of the member
+    if entry.member:  # in earlier entries, the member was replaced by an empty name
         take_out_members(data, lambda name: not name or member_digest(entry.key, name) == entry.member)
 
 
@@ -109,7 +109,8 @@ def _add(data: Snapshot, request: Add, head: Head) -> None:
     for group in request.groups:
         if request.events is None:
             _count(data, group, rules, head.offset)
-        if rules.operation == "incr" and rules.ties:  # the event with which each member reached its score
+        # Such a board also records the event with which each member reached its score.
+        if rules.operation == "incr" and rules.ties:
             reached = data.ranking(group.suffix).reached
             for member, order in zip(group.members, group.orders, strict=True):
                 if order:
@@ -148,9 +149,9 @@ def _count(data: Snapshot, group: EntryDelta, rules: EntryRules, offset: int) ->
     better = _BETTER[rules.operation]
     ranking = data.ranking(group.suffix)
     for index, (member, amount) in enumerate(zip(group.members, group.amounts, strict=True)):
-        if not member:  # it was erased
+        if not member:  # an erased member has an empty name
             continue
-        if group.drops and index + 1 in group.drops:  # the member was merged with another one
+        if group.drops and index + 1 in group.drops:  # a merge has moved the member's score to another member
             for held in (slot, ranking.reached, ranking.metadata):
                 held.pop(member, None)
             continue

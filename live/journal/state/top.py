@@ -38,7 +38,7 @@ class RunningTop:
         self._scores: dict[str, int] | None = None  # None until the contents are added up
         self._total = 0
         self._newest: int | None = None  # the newest slot in the scores
-        self._oldest = 0  # the oldest one
+        self._oldest = 0  # the oldest slot in the scores
         self._leaving: list[tuple[int, int, str, int]] = []  # events of a sliding window, by the time when they leave
         self._changed: set[str] = set()
         self._kept: set[str] | None = None  # None until the first records are found
@@ -52,7 +52,7 @@ class RunningTop:
                 for group in request.groups:
                     self._changed.update(group.members)
                 if self._scores is None or not self._adds_up:
-                    return  # otherwise the scores are those of the slot
+                    return  # on other boards, the scores are those of the slot, which the entry has changed
                 if request.events is not None:
                     for event in data.log[-len(request.events.members) :] if request.events.members else ():
                         heappush(self._leaving, (event.time, event.offset, event.member, event.amount))
@@ -136,7 +136,7 @@ class RunningTop:
             self._scores = {}
             if newest is not None:
                 self._scores = data.slots.setdefault(newest, {})
-                data.drop_before(newest)  # nobody will see the earlier periods again
+                data.drop_before(newest)  # a replay only goes forward, so nobody sees earlier periods again
             return
         self._scores = {}
         if isinstance(board.window, Sliding):

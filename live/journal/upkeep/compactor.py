@@ -45,7 +45,7 @@ class Compactor:
         self._database = database
         self.boards = boards
         self._rounds = Rounds()
-        # For the timelines of calendar boards: the period in which they were archived.
+        # By timeline of a calendar board, the period in which the timeline was last archived.
         self._archived_in: dict[int, int] = {}
 
     async def run(self) -> None:
@@ -152,7 +152,7 @@ def _other_process() -> ProcessPoolExecutor:
 async def _run(pool: ProcessPoolExecutor, work: Callable[..., _R], *given: object) -> _R:
     try:
         return await asyncio.get_running_loop().run_in_executor(pool, work, *given)
-    except BrokenProcessPool as error:  # for example without memory; the next step starts another process
+    except BrokenProcessPool as error:  # the process may have run out of memory; the next step starts another one
         raise JournalError("the process that keeps the journal in order has ended") from error
 
 
@@ -221,7 +221,7 @@ class Rounds:
                 self._checks[timeline.id] = check
         for timeline, journal, _ in chosen + quiet[:_MOST_QUIET]:
             has_periods = timeline.board is not None and timeline.board.window.tables
-            # A period ends with an hour, and is archived then.
+            # A period ends at a full hour, and is archived at that time.
             again = (now // 1_000_000 // HOUR + 1) * HOUR * 1_000_000 if has_periods else now + _QUIET * 1_000_000
             self._checks[timeline.id] = _Check(timeline.drained, journal, again)
         return {timeline.id for timeline, _, _ in chosen + quiet[:_MOST_QUIET]}

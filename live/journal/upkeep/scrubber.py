@@ -22,7 +22,7 @@ from live.settings import Settings
 
 log = structlog.get_logger()
 
-_ROWS: Final = 500  # in one second
+_ROWS: Final = 500  # rows in one second
 _BYTES: Final = 1024**2  # bytes in one second; at least one row
 _PAUSE: Final = 1.0  # seconds between two steps
 _REST: Final = 10.0  # seconds after each pass
@@ -62,7 +62,7 @@ class Scrubber:
                         found += len(step)
                         JOURNAL_DAMAGED.set(found)
                     await asyncio.sleep(_PAUSE)
-                if not found:  # a reported damage stays until a pass finds none
+                if not found:  # a reported damage stays until one whole pass finds none
                     self._health.damage = ""
                     JOURNAL_DAMAGED.set(0)
             except JournalError as error:  # the drainer reports it

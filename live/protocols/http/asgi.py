@@ -52,7 +52,8 @@ class _Cycle(RequestResponseCycle):
         if message["type"] == "http.response.start":
             self.status = message["status"]
         if self.waiting_for_100_continue and self.more_body:
-            self.keep_alive = False  # the client may or may not send the body, so the next bytes are ambiguous
+            # Nobody knows whether the client will send the body, so the next bytes are ambiguous.
+            self.keep_alive = False
         await super().send(message)
 
 
@@ -84,7 +85,7 @@ class AppRequest:
         self.wanted = 0  # bytes that must be admitted before the body is read
         path, _, query = head.target.partition(b"?")
         transport = connection.transport
-        # The reference to the connection is weak, so that no cycle is left to the garbage collector.
+        # The reference to the connection is weak, because the garbage collector should find no cycle.
         extensions: dict[str, Any] = {VIEWER: {"connection": weakref.ref(connection)}, EXTENSION: client}
         scope: HTTPScope = {
             "type": "http",
@@ -131,7 +132,7 @@ class AppRequest:
     def route(self) -> str:
         """The method and the path of the route that has taken the request, with its parameters by name."""
         method, route = self.cycle.scope["method"], cast("dict[str, Any]", self.cycle.scope).get("route")
-        if isinstance(route, Mount):  # the path has the version of the files
+        if isinstance(route, Mount):  # the path contains the version of the static files
             return f"{method} /{route.name}" if method in _READING else OTHER
         if isinstance(route, Route) and method in (route.methods or ()):
             return f"{method} {route.path.replace(':path', '')}"

@@ -38,7 +38,7 @@ HEALTH_PATHS: Final = (b"/healthz", b"/readyz", b"/metrics")
 _EVENTS: Final = b"/v1/events"
 _HALF_CLOSED: Final = 2.0  # seconds that a client that has closed its side may wait for its answers
 _SHORT_LINGER: Final = 1.0  # seconds, while the server stops and over TLS, which can't close one direction alone
-_EVENTS_A_TURN: Final = 256  # heads and pieces read before other connections have their turn
+_EVENTS_A_TURN: Final = 256  # heads and pieces of bodies that one turn reads; then other connections have their turn
 
 
 class HttpProtocol(asyncio.Protocol):
@@ -68,7 +68,7 @@ class HttpProtocol(asyncio.Protocol):
         self._reading = False  # inside `_read`
         self._is_viewer = False  # whether the request in progress is a viewer's
         self._half_closed = False  # whether the client sends nothing more
-        self._stopping = False  # whether the server stops
+        self._stopping = False  # whether the server is stopping
 
     # Events of the transport
 
@@ -159,7 +159,7 @@ class HttpProtocol(asyncio.Protocol):
                     pipeline.receive(event)
                 else:
                     self._begin(event)
-            else:  # other connections have their turn
+            else:  # after many events, other connections have their turn
                 asyncio.get_running_loop().call_soon(self._read)
                 may_receive = False
         except ProblemError as problem:
@@ -181,7 +181,7 @@ class HttpProtocol(asyncio.Protocol):
             return
         arriving = pipeline.arriving
         if self.wanted:
-            limits.busy(self)  # the client waits for the server
+            limits.busy(self)  # the client is waiting for the server, and not the other way round
         elif pipeline.awaits_answer and (arriving is None or arriving.is_full):
             return
         # A slow body counts as late even if earlier requests have no answer.
@@ -202,7 +202,7 @@ class HttpProtocol(asyncio.Protocol):
         is_last = not head.keep_alive or self._place is not Admission.FULL or shared.is_retiring
         pipeline.accepting = keep_alive = not is_last
         is_post = head.target == _EVENTS and head.method == b"POST" and not head.expects_continue
-        if is_post and shared.settings.role != "viewers":  # its events are counted once the body is complete
+        if is_post and shared.settings.role != "viewers":  # events are counted when the body is complete
             post = Post(self, shared, keep_alive=keep_alive)
             pipeline.add(post, has_body=head.has_body)
             post.admit(head, self.peer)
@@ -213,11 +213,12 @@ class HttpProtocol(asyncio.Protocol):
                 self.hold(post, head.length)
         elif head.method == b"GET" and not head.has_body and (read := shared.reads.find(head, self.peer)) is not None:
             self._begin_read(Get(self, read, keep_alive=keep_alive))
-        else:  # anything else: the application removes the root path by itself, as under other ASGI servers
+        # The application answers all other requests; it removes the root path, as it does under other ASGI servers.
+        else:
             client: Client | ProblemError
             try:
                 client = shared.clients.resolve(self.peer.address, asked.fields, tls=self.peer.tls)
-            except ProblemError as problem:  # the application refuses the request with it
+            except ProblemError as problem:  # the application refuses the request with this problem
                 client = problem
             request = AppRequest(self, self._app, asked, client, self._app_state.copy())
             request.keep_alive = keep_alive
@@ -317,7 +318,7 @@ class HttpProtocol(asyncio.Protocol):
             upgrade = self._shared.upgrades.respond(head, self.peer, session)
         except (ProblemError, StoreUnavailableError) as problem:
             is_unknown = isinstance(problem, ProblemError) and problem.code == "board_not_found"
-            if is_unknown and not has_asked:  # another process may have made it a moment ago
+            if is_unknown and not has_asked:  # another process may have made the board a moment ago
                 self._pipeline.accepting = False
                 self._begin_read(Get(self, ask, keep_alive=False))
             else:
@@ -429,7 +430,7 @@ class HttpProtocol(asyncio.Protocol):
             self.release(0)
         self._shared.limits.closed(self)
         if self.buffered:
-            self._shared.limits.unread(self)  # earlier answers, which the client must read all the same
+            self._shared.limits.unread(self)  # the client must still read earlier answers
         # A send completes only when the kernel has accepted all of its bytes.
         self.transport.set_write_buffer_limits(high=0)
         if self._half_closed:
@@ -467,13 +468,13 @@ class HttpProtocol(asyncio.Protocol):
         connection and destroy the answer (RFC 9112, section 9.6).
         """
         is_cut_short = self._pipeline.arriving is not None or self._reader.inside
-        self._pipeline.cut_off()  # a body that nobody answers holds nothing
+        self._pipeline.cut_off()  # nobody answers this body, so it must not hold memory
         self._pipeline.clear()
         self.release(0)
         transport = self.transport
         if transport.is_closing():
             return
-        is_tcp = transport.can_write_eof()  # TLS announces the end itself
+        is_tcp = transport.can_write_eof()  # TLS itself announces the end
         if not (is_tcp or is_cut_short) or not self._shared.limits.start_lingering(self):
             transport.close()
             return
@@ -513,7 +514,7 @@ class HttpProtocol(asyncio.Protocol):
         self._stopping = True
         self._shared.upgrades.drain()
         if self.wanted:
-            self._pipeline.cut_off()  # nothing of this body was read
+            self._pipeline.cut_off()  # no byte of this body was read
         if self._pipeline:
             self._stop_accepting()
         else:

@@ -90,7 +90,7 @@ class Post:
         if self._more:
             self.body += bytes(self._more)
             self._more = bytearray()
-        if len(self.body) < self.size:  # sent in chunks
+        if len(self.body) < self.size:  # the body was sent in chunks
             self._connection.release(self.size - len(self.body))
             self.size = len(self.body)
         if self.reply is None and self._head is not _UNCHECKED:
@@ -114,7 +114,7 @@ class Post:
     def answer(self, reply: Reply) -> None:
         """Set the reply, drop the body, and send every reply that is due."""
         self.reply = reply
-        if self._trace is not None and self._head is not _UNCHECKED:  # only producers make spans
+        if self._trace is not None and self._head is not _UNCHECKED:  # spans are made only for known producers
             record_span(self.route, self.arrived, self._trace, status=reply.status)
         self._connection.flow.held -= self.size
         self.size = self.wanted = 0

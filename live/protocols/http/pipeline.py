@@ -13,7 +13,7 @@ from live.ingest.replies import Reply, problem_reply
 from live.protocols.http.parser import BodyPiece, Peer, RequestHead
 from live.protocols.http.tally import OTHER
 
-_MOST_AHEAD: Final = 64  # requests in progress on one connection; the server reads no more beyond that
+_MOST_AHEAD: Final = 64  # requests in progress on one connection; beyond this, the server reads no more
 
 
 class Exchange(Protocol):

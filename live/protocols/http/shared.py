@@ -101,7 +101,7 @@ class ResponseHeads:
         extra, policy = b"", _POLICY
         if reply.extra:
             extra = _lines(reply.extra)
-            if any(name == POLICY_HEADER[0] for name, _ in reply.extra):  # some pages have a policy of their own
+            if any(name == POLICY_HEADER[0] for name, _ in reply.extra):  # some pages have their own policy
                 policy = b""
         if not reply.media_type:
             return fixed + extra + policy + end

@@ -9,7 +9,7 @@ from typing import Final
 
 from live.metrics import REQUEST_SECONDS, SECONDS
 
-OTHER: Final = "other"  # the route of a request that no route takes, or that is refused before its route is known
+OTHER: Final = "other"  # the route of a request that no route matches, or that is refused before its route is known
 VIEWERS: Final = 0.0  # replaces the time of arrival for a request that waits for changes
 
 
@@ -17,7 +17,7 @@ class RequestTally:
     """The answered requests of a process, by route and status."""
 
     def __init__(self) -> None:
-        # The number of requests in each bucket since the last fold, and their seconds.
+        # By route and bucket, the number of requests and their seconds since the last fold.
         self._counts: dict[tuple[str, int], list[float]] = {}
 
     def count(self, route: str, status: int, arrived: float) -> None:

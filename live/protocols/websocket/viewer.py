@@ -29,7 +29,7 @@ QUIET.setLevel(logging.WARNING)
 LARGEST_MESSAGE: Final = 1024  # bytes; viewers have no messages to send
 MOST_FRAMES: Final = 256  # frames that a viewer may send between two of our pings
 _BAD_TEXT: Final = 1007  # the close code for text that is not UTF-8
-_SLICE: Final = 2048  # bytes parsed at a time, so that a flood does not hold up the event loop
+_SLICE: Final = 2048  # bytes parsed in one piece; a flood must not block the event loop
 _DATA: Final = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 _PING: Final = Frame(Opcode.PING, b"").serialize(mask=False)
 _PONG: Final = b"\x8a\x80"  # the first bytes of its answer: no payload, masked
@@ -74,7 +74,8 @@ class ViewerSocket(asyncio.Protocol):
         """Start; the answer to the handshake may still be in the write buffer."""
         self._transport = cast("asyncio.Transport", transport)
         own = self._transport.get_extra_info("socket")
-        # Set here and not on the listener: large HTTP answers are faster with the kernel's own buffer size.
+        # This is set here and not on the listener, because large HTTP answers are faster with the kernel's own buffer
+        # size.
         own.setsockopt(SOL_SOCKET, SO_SNDBUF, _SEND_BUFFER)
         # The reaper disconnects slow viewers, not the kernel. To the kernel, a viewer that reads a few bytes at a time
         # looks like one that reads nothing, because its window never opens far enough for the next segment.
@@ -83,7 +84,7 @@ class ViewerSocket(asyncio.Protocol):
         # Call `pause_writing` for every byte that waits. asyncio ignores a limit of 0 over TLS, so it is 1 there.
         self._transport.set_write_buffer_limits(high=1 if is_tls else 0)
         if self.blocked_since is None and self._transport.get_write_buffer_size():
-            self.pause_writing()  # the HTTP protocol before us was paused already, by a large answer
+            self.pause_writing()  # a large HTTP answer may have paused the transport before
         if not is_tls:
             self.fd = own.fileno()
         self._reaper.add(self)
@@ -122,7 +123,7 @@ class ViewerSocket(asyncio.Protocol):
         parser = self._parser
         for start in range(0, len(data), _SLICE):
             if self._frames > MOST_FRAMES:
-                return  # the viewer sends too many frames: the connection ends
+                return  # the viewer sends too many frames, so the connection ends
             parser.receive_data(data[start : start + _SLICE])
             for frame in parser.events_received():
                 self._frames += 1
@@ -199,7 +200,7 @@ class ViewerSocket(asyncio.Protocol):
         if self.viewer is not None:
             self.viewer.leave_cohort()
         self._closing = asyncio.get_running_loop().call_later(patience, self.abort)
-        # Data in the kernel may outlive the connection, but not for minutes.
+        # The kernel may keep unsent data after the connection has ended, but not for minutes.
         own = self._transport.get_extra_info("socket")
         own.setsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT, round(_CLOSE_TIMEOUT * 1000))
 
@@ -259,6 +260,6 @@ class ViewerSocket(asyncio.Protocol):
         if b"" not in output:
             return
         if self._parser.close_rcvd is None and self._transport.can_write_eof():
-            self._transport.write_eof()  # go on reading: a reset would destroy the close frame
+            self._transport.write_eof()  # the viewer goes on reading; a reset would destroy the close frame
         else:
             self._transport.close()

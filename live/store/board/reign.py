@@ -20,7 +20,7 @@ from live.store.registry.journals import is_sql_away
 
 CONFIRM: Final = Script("confirm", ConfirmRequest)
 
-# Checks in a row of a board that is refused again: for a moment, connections may have different reigns.
+# How often a board is checked in a row if it is refused again: connections may have different reigns for a moment.
 MOST_CHECKS: Final = 20
 _PATIENCE: Final = 2.0  # seconds for which a board waits for SQL, unless producers wait for SQL too
 _ASKING: Final = 0.5  # seconds between two requests to check a board

@@ -43,7 +43,7 @@ from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script, text
 
-MOST_REPLANS: Final = 20  # each one means that the board's clock moved between two calls
+MOST_REPLANS: Final = 20  # each plan after the first means that the board's clock moved between two calls
 _WRITER_IDLE: Final = 86_400  # seconds; retries of a batch last a few seconds
 _MOST_QUIET: Final = 60.0
 _AT_ONCE: Final = 256  # boards that are opened at the same time
@@ -136,9 +136,9 @@ class BoardState:
         self.epoch: str | None = None
         self.fence = Fence(client, self.keys, settings)
         self.clock = Clock(None, 0)
-        # Called when something may be due sooner than rotation expects.
+        # The board calls this when something may be due sooner than rotation expects.
         self.on_sooner: Callable[[], None] = _nothing
-        # Called after a batch, with whether it moved the board's clock.
+        # The board calls this after a batch, and says whether the batch moved its clock.
         self.on_added: Callable[[bool], None] = _nothing
         self.secret = b""  # keys the digests of voters
         self.buckets = Buckets()
@@ -262,7 +262,7 @@ class BoardState:
         if not born:
             self.require_no_loss()
         epoch, shape, newest, span, bucket, now, latest, secret = await self._opened(born)
-        # Can this process read the data of the board?
+        # The next lines find out whether this process can read the data of the board.
         if shape.decode() != self.board.shape.encode():
             raise SetupError(
                 f"the store holds board {self.board.id!r} with other choices: "
@@ -308,7 +308,7 @@ class BoardState:
                     epoch = secrets.token_hex(4)
                     new = CreateRequest(epoch, self.board.shape.encode(), secret, journal=journaled)
                     announcing = announced(self.client, keys, epoch) if journaled else nullcontext()
-                    async with announcing:  # another process may be first
+                    async with announcing:  # meanwhile, another process may create the board
                         await self.scripts.create(self.client, [keys.meta, keys.journal(epoch)], new)
                 case [b"adopt", epoch]:
                     await begin_journal(self.client, keys, epoch.decode(), adopt=self.scripts.adopt)
@@ -345,7 +345,7 @@ class BoardState:
         idle_ttl, now = self.board.idle_ttl, time.monotonic()
         if idle_ttl is None or self.client.is_replica or now < self._noted + quiet(idle_ttl):
             return
-        before, self._noted = self._noted, now  # first, so that other callers need not
+        before, self._noted = self._noted, now  # this is set first, so that other callers do not note it too
         try:
             await self.run(self.scripts.touch, [self.keys.meta], TouchRequest(self.epoch or self.born))
         except StoreUnavailableError:

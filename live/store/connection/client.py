@@ -40,7 +40,7 @@ SCHEMES: Final = (
 )  # fmt: skip
 REPLICA: Final = "+replica"  # the end of the scheme of a replica that is only read
 _LOGIN: Final = ("username", "password")
-_OPTIONS: Final = {  # by the kind of servers
+_OPTIONS: Final = {  # options, by the kind of servers
     "": ("db", *_LOGIN),
     "sentinel": ("db", *_LOGIN, "sentinel_username", "sentinel_password"),
     "cluster": _LOGIN,
@@ -154,7 +154,7 @@ class Store(Redis):
         """
         try:
             return await self.servers.send(commands, replicated=replicated)
-        except StoreUnavailableError as error:  # of a check on a new connection
+        except StoreUnavailableError as error:  # the check on a new connection failed
             return [error] * len(commands)
         except ERRORS as error:
             return [as_unavailable(error)] * len(commands)
@@ -190,7 +190,7 @@ class Store(Redis):
         """Send a command of redis-py's methods. In a Cluster, send it to the server of its first store key."""
         if not isinstance(self.servers, Cluster):
             return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-        options.pop("keys", None)  # what redis-py caches by
+        options.pop("keys", None)  # an option that only the cache of redis-py uses
         words = (*str(args[0]).split(), *args[1:])
         key = args[3] if str(args[0]).startswith("EVAL") else args[1] if len(args) > 1 else ""
         reply = await self.call(key.decode() if isinstance(key, bytes) else str(key), *words)

@@ -188,7 +188,7 @@ def available_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cg
         folder, name = (groups, "memory.max") if not controllers else (groups / "memory", "memory.limit_in_bytes")
         if controllers and "memory" not in controllers.split(","):
             continue
-        # The limit of each parent group counts too. In a container, the path may be one of the host, missing here.
+        # The limit of each parent group counts too. In a container, the path may belong to the host and not exist here.
         for group in [Path(path), *Path(path).parents]:
             with suppress(OSError, ValueError):  # the outermost group has no such file, and `max` means no limit
                 found.append(int((folder / group.relative_to("/") / name).read_text()))

@@ -9,7 +9,7 @@ from live.domain.urls import check_url, scrubbed, shown
 from live.errors import NotFoundError, SetupError
 from live.store.connection.pipelined import ERRORS
 
-_PAGE: Final = 1000  # elements for which one reply is meant
+_PAGE: Final = 1000  # elements that one reply should have
 _TIMEOUT: Final = 10.0  # seconds for one reply
 
 

@@ -53,10 +53,10 @@ async def about(connection: PipelinedConnection) -> dict[bytes, Any]:
     try:
         fields = await connection.call("HELLO")
     except NoPermissionError:
-        return {}  # a user of the store without this permission
+        return {}  # this user of the store lacks the permission
     except ResponseError as error:
         if "unknown command" in str(error):
-            return {}  # an older server, so not one of a supported Cluster
+            return {}  # an older server does not know the command, and so belongs to no supported Cluster
         raise
     return dict(zip(fields[::2], fields[1::2], strict=True))
 
@@ -80,7 +80,7 @@ async def require_primary(connection: PipelinedConnection, _holds: Holds, url: s
         try:
             _, host, port, *_ = await connection.call("ROLE")
             primary = f"{host.decode(errors='replace')}:{port}"
-        except (ResponseError, ValueError):  # it does not name its primary, or has become a primary meanwhile
+        except (ResponseError, ValueError):  # the server does not name its primary, or has become a primary meanwhile
             primary = ""
         scheme = "rediss" if url.startswith("rediss") else "redis"
         known = (f" of {primary}", f"use {scheme}://{primary}") if primary else ("", "use the URL of its primary")
@@ -96,7 +96,7 @@ async def require_kind(connection: PipelinedConnection, kind: Kind, url: str) ->
     """
     fields = await about(connection)
     scheme, _, place = url.partition("://")
-    place = place.partition("/")[0] or "HOST:PORT"  # a unix socket does not tell the addresses of the other servers
+    place = place.partition("/")[0] or "HOST:PORT"  # a unix socket does not show the addresses of the other servers
     scheme = "redis" if scheme == "unix" else scheme
     match fields.get(b"mode"):
         case b"cluster" if kind != "cluster":
@@ -162,7 +162,7 @@ async def move_names(connection: PipelinedConnection, prefix: str) -> None:
         except ResponseError as error:
             if "no such key" not in str(error):
                 raise
-            has_moved = True  # by another process
+            has_moved = True  # another process has moved the name meanwhile
         if not has_moved:
             raise StoreUnavailableError(
                 f"the store holds both {old!r}, the name that earlier versions use, and {new!r}: an older version of "
@@ -223,8 +223,8 @@ async def check_format(
             await MIGRATIONS[step](connection, prefix)
         if number == FORMAT:
             await move_names(connection, prefix)  # finds out whether an older version runs beside this one
-    if number < FORMAT and identity:  # an empty store gets its number with its identity
+    if number < FORMAT and identity:  # an empty store gets its format number together with its identity
         try:
             await connection.call(*(("SETNX", key, FORMAT) if held is None else ("SET", key, FORMAT)))
-        except ResponseError as error:  # the store is full: it can still be read
+        except ResponseError as error:  # the store may be full, and can still be read
             log.warning("the format number can't be written to the store", reason=reason_of(error))

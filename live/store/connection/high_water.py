@@ -86,7 +86,7 @@ class HighWater:
         self._accepting = False
         self._restart = False
         self._restart_boards: dict[str, str] = {}  # boards whose loss another process has accepted
-        self._new_epochs: dict[str, str] | None = None  # of boards, which `remembering_epochs` collects
+        self._new_epochs: dict[str, str] | None = None  # the new epochs of boards while `remembering_epochs` runs
         # Changes that wait because another process, which may be frozen, has locked the file.
         self._unwritten: list[_Change] = []
         self.refresh()
@@ -275,7 +275,7 @@ class HighWater:
                 "Restore the file from a backup, or choose another --data-dir"
             ) from None
         if self._read_at is not None and facts.accepted != self.facts.accepted:
-            # The epochs and losses that this process knows are not valid now.
+            # Another process has accepted the loss, so the epochs and losses that this process knows are out of date.
             new = facts.accepted[len(self.facts.accepted) :]
             if any(accepted.boards is None for accepted in new):
                 self._restart = True

@@ -81,7 +81,7 @@ class LossWatch:
                 async with store_errors():
                     await self._client.servers.learn_reigns()
             except StoreUnavailableError:
-                pass  # callers that need the store report the error, and the next connection is compared
+                pass  # callers that need the store report the error; the next connection is compared
             except (SetupError, OSError) as error:
                 log.error("the data directory can't be used", reason=str(error))  # noqa: TRY400 - the reason says all
 
@@ -90,7 +90,7 @@ class LossWatch:
         if self._client.is_replica:
             return Losses()
         known = bool(self._client.high_water.facts.store)
-        async with store_errors():  # of the data directory too, where a new store is remembered
+        async with store_errors():  # the errors include those of the data directory, where a new store is remembered
             losses = await self._compare(self._client.outcomes, boards=True)
         if not known or losses.store:
             return losses
@@ -103,7 +103,7 @@ class LossWatch:
         replies = await self._client.outcomes(commands)
         for (board, epoch), held, deleted in zip(epochs.items(), replies[::2], replies[1::2], strict=True):
             if isinstance(held, Exception) or isinstance(deleted, Exception):
-                continue  # as in `_compare`
+                continue  # `_compare` skips such a board too
             if epoch.encode() not in (held, deleted) and board not in losses.boards:
                 losses.boards[board] = (
                     f"board {board} is defined with epoch {epoch}, and the store holds {(held or b'none').decode()}"

@@ -99,7 +99,7 @@ class _Ear(StoreConnection):
         self.channels: set[bytes] = set()
         self.confirmed: set[bytes] = set()  # the channels whose notices all arrive
         self.refusal: ResponseError | None = None  # the reason why the server closes this connection
-        self.has_heard = False  # since somebody last looked
+        self.has_heard = False  # whether anything arrived since the last look
         self._ears = ears
         self._is_open = False
         self._moved: dict[int, ResponseError] = {}  # the errors of the server for slots that it does not hold
@@ -135,9 +135,10 @@ class _Ear(StoreConnection):
             case [b"ssubscribe", channel, _] if channel in self.channels:
                 self.confirmed.add(channel)
                 self._ears.miss(channel)
-            case [b"sunsubscribe", channel, _] if channel in self.confirmed:  # its slot has moved
+            # The channel's slot of the Cluster has moved.
+            case [b"sunsubscribe", channel, _] if channel in self.confirmed:
                 self.confirmed.discard(channel)
-                self.send(("SSUBSCRIBE", channel))  # the server says where to
+                self.send(("SSUBSCRIBE", channel))  # the reply says which server holds the slot now
             case ResponseError() if refusal(reply) == "MOVED":
                 if not self._moved:
                     asyncio.get_running_loop().call_soon(self._hand_over)
@@ -309,7 +310,8 @@ class Ears:
         ping_at = loop.time() + _PING_INTERVAL
         while True:
             trusted_until = ping_at
-            with suppress(StoreUnavailableError, LostConnectionError):  # the connection of the ear says so too
+            # The connection that receives notices finds the same error.
+            with suppress(StoreUnavailableError, LostConnectionError):
                 trusted_until = await ear.server.require_replicas()
             await asyncio.wait([ear.lost], timeout=max(0.0, min(trusted_until, ping_at) - loop.time()))
             self._servers.require_current()
@@ -325,7 +327,8 @@ class Ears:
                     raise TimeoutError(f"the store did not answer a ping within {_PING_INTERVAL}s")
                 ear.send(("PING",))
             is_waiting, ear.has_heard = not ear.has_heard, False
-            # After a failover, all channels have another server. Of a slot that moves, the server tells us.
+            # After a failover, all channels have another server, so checking one is enough. If a slot moves, the server
+            # says so.
             channel = next(iter(ear.confirmed), None)
             if channel is not None and self._servers.primary(channel.decode()) not in {None, ear.server}:
                 return

@@ -95,7 +95,7 @@ class StoreConnection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.ended = False  # the connection is lost, or about to be: a command that is sent now would get no reply
+        self.ended = False  # whether the connection is lost or about to be, so that a new command would get no reply
         self._reader = hiredis.Reader(replyError=_error)
         self._transport: asyncio.Transport | None = None
         self.reign = ""  # the reign of the server; empty where no replica is promoted
@@ -337,7 +337,8 @@ class SharedConnection:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if opening.cancelled() and not (task is not None and task.cancelling()):
-                raise LostConnectionError("No connection available: it is closed") from None  # the caller goes on
+                # The attempt was cancelled, but not this caller.
+                raise LostConnectionError("No connection available: it is closed") from None
             raise
 
     @property

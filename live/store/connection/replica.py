@@ -57,7 +57,7 @@ class Replica(Servers):
             try:
                 self._behind = await _fault(self.shared)
             except (*ERRORS, StoreUnavailableError):
-                pass  # each call reports it
+                pass  # each call reports the error itself
 
     async def _check_on_connect(self, connection: PipelinedConnection, _holds: Holds) -> None:
         """Check a new connection before its first command.

@@ -14,15 +14,16 @@ from redis.exceptions import ResponseError
 
 from live.store.connection.pipelined import Holds, Hook, ReplicasError, SharedConnection, Word
 
-_LONGEST: Final = 0.5  # seconds of one WAIT
+_LONGEST: Final = 0.5  # seconds for which one WAIT waits
 PATIENCE = 2.0  # seconds for which a call waits for replicas
 _TRUST: Final = 1.0  # seconds for which a primary is trusted after its replicas have confirmed a write
 _DOUBT: Final = 1.5  # seconds for which replicas may be silent after that
 _SLOTS: Final = 16_384
 _FENCES: Final = 3  # attempts to find a store key that no other server takes over at this moment
 
-# A write that leaves nothing behind, also when the memory of the store is full. Valkey waits for the last write of a
-# connection only. So a script that finds its change already made would return before the replicas have that change.
+# This write leaves nothing behind, and works if the memory of the store is full. A script may find that its change has
+# been made already, and write nothing. Valkey waits only for the last write of a connection, so without the fence such
+# a script would return before replicas have the change.
 _FENCE: Final = "#!lua flags=allow-oom\nredis.call('SET', KEYS[1], '')\nreturn redis.call('DEL', KEYS[1])"
 
 _CLOSED: Final = "the connection to the store was closed"
@@ -126,7 +127,8 @@ class PrimaryConnection(SharedConnection):
         if (sending := self._sending) is not None:
             sending.cancel()
             await asyncio.wait([sending])
-        unsent, self._unsent, self._sending = self._unsent, [], None  # the task may not have begun
+        # If the task has not begun, these calls were never sent.
+        unsent, self._unsent, self._sending = self._unsent, [], None
         _fail([future for _, future in unsent], LostConnectionError(_CLOSED))
         await super().close()
 
@@ -144,10 +146,11 @@ class PrimaryConnection(SharedConnection):
                     continue
                 for commands, future in packet:
                     own = [next(replies) for _ in commands]
-                    if not future.done():  # the caller may have left
+                    if not future.done():  # the caller may have left meanwhile
                         future.set_result(own)
         except asyncio.CancelledError:
-            _fail(waiting, LostConnectionError(_CLOSED))  # a cancelled future would end its caller
+            # The callers get an error, because a cancelled future would cancel them.
+            _fail(waiting, LostConnectionError(_CLOSED))
             raise
         finally:
             self._sending = None

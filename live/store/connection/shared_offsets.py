@@ -38,10 +38,10 @@ class _OwnFile:
     def __init__(self, folder: Path) -> None:
         name = secrets.token_hex(8)
         self.path, new = folder / name, folder / (_NEW + name)
-        self.rows: dict[tuple[str, str], int] = {}  # where the row of a board and an epoch begins
+        self.rows: dict[tuple[str, str], int] = {}  # by board and epoch, where the row begins in the file
         self._file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX)  # nobody else opens it before it has its name
+            fcntl.flock(self._file, fcntl.LOCK_EX)  # nobody else can open the file before it has its final name
             self._map = self._mapped(_ROWS * _ROW.size)
             new.rename(self.path)
         except OSError:
@@ -120,7 +120,7 @@ class SharedOffsets:
                 for path in self._others():
                     self._merge_file(path, adopt=adopt)
             except FileNotFoundError:
-                continue  # another process took the file over, maybe into a file that is not in the list
+                continue  # another process took over the file, perhaps into a file that is not in the list
             else:
                 return
         raise OSError(f"the files in {self._folder} keep changing")
@@ -153,7 +153,8 @@ class SharedOffsets:
 
     def _merge_file(self, path: Path, *, adopt: bool) -> None:
         """Merge one file into the known offsets. If the epochs of a board differ, keep the known one."""
-        is_abandoned = adopt and _is_abandoned(path)  # before it is read, so that nothing is added afterwards
+        # This is checked before the file is read, so that nothing can be added afterwards.
+        is_abandoned = adopt and _is_abandoned(path)
         content = path.read_bytes()
         if content != self._read.get(path):
             self._read[path] = content

@@ -300,7 +300,8 @@ class PrimaryPool(SentinelConnectionPool):
         secure = {"ssl": True} if self._kind is SSLConnection else {}
         self._names = Sentinel(places, sentinel_kwargs=asking | secure)  # type: ignore[no-untyped-call]
         self._url = url
-        self._asking = asyncio.Lock()  # redis-py reorders its list after an answer, and two at a time would lose one
+        # Redis-py reorders its list of Sentinels after an answer, and two calls at a time would lose one.
+        self._asking = asyncio.Lock()
         super().__init__(name, self._names, connection_class=ours(managed), **self._options)  # type: ignore[no-untyped-call]
 
     def pool_of(self, host: str, port: int) -> ConnectionPool:
@@ -385,7 +386,8 @@ class Cluster(_Discovered):
             connection_kwargs=asking,
         )
         self._connections: dict[str, PrimaryConnection] = {}
-        self._retired: list[PrimaryConnection] = []  # to servers that are no longer primaries; replies may still come
+        # Connections to servers that are no longer primaries; replies may still come.
+        self._retired: list[PrimaryConnection] = []
         self._learning: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -417,13 +419,13 @@ class Cluster(_Discovered):
 
     async def replicas(self) -> dict[str, SharedConnection]:
         """Return new connections to all replicas. Close them."""
-        await self._learn()  # a server that has become a replica lately may be missing
+        await self._learn()  # a server that has just become a replica may be missing in the list
         nodes = self._nodes.get_nodes_by_server_type("replica")
         return {node.name: SharedConnection(self._pool_of(node.host, int(node.port)), self._timeout) for node in nodes}
 
     async def close(self) -> None:
         """Close all connections."""
-        self._closed = True  # calls that fail now begin nothing new
+        self._closed = True  # calls that fail now must not begin anything new
         await super().close()
         for connection in [*self._connections.values(), *self._retired]:
             await connection.close()
@@ -461,7 +463,7 @@ class Cluster(_Discovered):
                 moved = MovedError(str(error).partition(" ")[2])
                 if moved.host and moved.slot_id in self._nodes.slots_cache:
                     await self._nodes.move_slot(moved)
-                else:  # the server leaves its name out
+                else:  # the error does not name a server
                     pause = True
             if kind == "READONLY" and (connection := self.primary(key)) is not None:
                 connection.drop()
@@ -477,7 +479,9 @@ class Cluster(_Discovered):
     def _end_learning(self, task: asyncio.Task[None]) -> None:
         self._learning = None
         if not task.cancelled():
-            task.exception()  # report the error to callers that wait; without callers, the next attempt may succeed
+            # This marks the error as seen: callers that wait report it, and without callers the next attempt may
+            # succeed.
+            task.exception()
 
     async def _learn(self) -> None:
         """Ask which server holds which slots. All callers wait for the same answer."""
@@ -490,7 +494,8 @@ class Cluster(_Discovered):
         try:
             await self._nodes.initialize()
         except (RedisClusterException, IndexError) as error:
-            for host, port in self._places:  # ask these too, next time: all servers may have other addresses now
+            # Ask the configured servers too next time, because all servers may have other addresses now.
+            for host, port in self._places:
                 node = ClusterNode(host, port, **self._nodes.connection_kwargs)
                 self._nodes.startup_nodes.setdefault(node.name, node)
             raise await self._reason(error) from error

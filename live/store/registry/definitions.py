@@ -107,7 +107,7 @@ class DefinitionStore(VersionedHash):
         names = SystemKeys(prefix)
         super().__init__(client, "definitions", names.definitions)
         self._changes_key, self._trail_key, self._store_key = names.changes, names.trail, names.store
-        # The last read definitions, because few of many boards change.
+        # The definitions as last read. Usually, few of many boards change.
         self._decoded: dict[str, tuple[bytes, Definition]] = {}
         self._define = define
 
@@ -219,7 +219,7 @@ class DefinitionCache:
 
     async def follow(self, since: str | None) -> DefinitionChanges:
         """Bring the mapping up to date. Return what has changed since a version, as `DefinitionStore.changes` does."""
-        async with self._reading:  # so that a later read is applied later
+        async with self._reading:  # with the lock, reads are applied in their order
             changes = await self._definitions.changes(since)
             if changes.is_whole:
                 self._boards.clear()

@@ -109,7 +109,7 @@ class Items:
 
     def _remember(self, item: Item, size: int) -> None:
         if item.member in self._known:
-            return  # two requests read the same item at the same time
+            return  # another request has read the same item at the same time
         if self._memory + size + _ITEM > _MOST_MEMORY:
             self._forget()
         self._known[item.member] = item

@@ -71,9 +71,10 @@ class Presence:
             return {}
         async with self._reporting:
             now = time.monotonic()
-            reported = {board: at for board, at in self._reported.items() if now < at + _TTL}  # the others have expired
+            # Other reports have expired.
+            reported = {board: at for board, at in self._reported.items() if now < at + _TTL}
             due = {board: count for board, count in counts.items() if count or board in reported}
-            # First, because a reply may be lost.
+            # This is set before the call, because the reply may be lost.
             self._reported = reported | {board: now for board, count in due.items() if count}
             totals: dict[str, int] = {}
             failed: dict[str, StoreUnavailableError] = {}

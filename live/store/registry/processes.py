@@ -37,7 +37,7 @@ BEAT: Final = Script("beat", BeatRequest, waits=False)
 INTERVAL: Final = 2.0  # seconds from one beat to the next
 _TTL_MS: Final = 6_000
 _LONGEST_FAULT: Final = 500  # characters
-_JUMP: Final = 2.0  # seconds between two clocks that have not been set
+_JUMP: Final = 2.0  # seconds; a larger difference between two clocks means that one was set
 
 
 class Beat(NamedTuple):
@@ -61,7 +61,7 @@ class Processes:
         self._version = ""
         self._own = secrets.token_hex(8)
         self._all: frozenset[str] = frozenset({self._own})
-        self._shift: float | None = None  # the store's clock against the monotonic clock of this machine
+        self._shift: float | None = None  # the store's clock minus the monotonic clock of this machine
 
     async def beat(self) -> Beat:
         """Report that this process is alive, and find out which others are."""

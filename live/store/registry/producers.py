@@ -25,7 +25,7 @@ class RegisterRequest(msgspec.Struct):
 
 REGISTER: Final = Script("register", RegisterRequest)
 
-_MAX_TRIES: Final = 100  # each failed one means that another process changed the producer
+_MAX_TRIES: Final = 100  # each failed attempt means that another process changed the producer
 
 
 class Registered(msgspec.Struct, frozen=True):
@@ -109,7 +109,7 @@ class ProducerStore(VersionedHash):
         self, producer: str, change: Callable[[StoredProducer | None, int], StoredProducer]
     ) -> StoredProducer:
         for _ in range(_MAX_TRIES):
-            # Replicas must hold the data that the caller reads.
+            # This read waits until replicas hold the data, because the caller acts on it.
             known = await self._client.write(self.key, "HGET", self.key, producer) or b""
             now = int((await self._client.call(self.key, "TIME"))[0])
             record = change(_decode(producer, known) if known else None, now)

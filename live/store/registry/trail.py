@@ -166,7 +166,7 @@ def command_user() -> str:
     """Return the name of the user who runs a command, in the form of entries."""
     try:
         return f"command:{getpass.getuser()}"
-    except (KeyError, OSError):  # a container need not know the user
+    except (KeyError, OSError):  # the user of a container may have no name
         return "command"
 
 

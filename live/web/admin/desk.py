@@ -144,7 +144,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
 Form = Mapping[str, str]
 """The fields of a form, without those that are empty."""
 
-_LARGE: Final = 10  # a figure without digits after the point
+_LARGE: Final = 10  # from here on, a figure has no digits after the point
 _UNIT: Final = 1024
 NO_FORM: Final[Form] = {}
 Act = Callable[[Desk, Form], Awaitable[Response]]

@@ -18,7 +18,7 @@ from live.web.pages.rendering import site_of
 from live.web.writes.keys import KeyList, MadeKey, SignedToken
 
 _ON_PAGE: Final = 100
-_USUAL_LENGTH: Final = "8h"  # of a token
+_USUAL_LENGTH: Final = "8h"  # the time for which a viewer token is usually valid
 _PATH: Final = "/v1/keys"
 
 
@@ -102,7 +102,7 @@ def _adding(form: Form) -> ApiCall:
         try:
             given["rate"] = float(rate)
         except ValueError:
-            given["rate"] = rate  # the API says what is wrong
+            given["rate"] = rate  # the API refuses this and says what is wrong
     return ApiCall("PUT", f"{_PATH}/{quote(form.get('id', '').strip() or 'ID', safe='')}", given)
 
 

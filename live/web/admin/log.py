@@ -71,7 +71,7 @@ async def undo(desk: Desk, form: Form) -> Response:
 def row_of(entry: AuditEntry) -> LogRow:
     """Find the requests that do and undo the action of an entry."""
     make = _CALLS.get(entry.what)
-    is_erased = not entry.key and entry.what in OF_MEMBERS  # it may be an action on several titles at once
+    is_erased = not entry.key and entry.what in OF_MEMBERS  # otherwise the entry may be about several titles at once
     call, undo = (None, None) if make is None or is_erased else make(entry)
     return LogRow(entry, call, undo)
 
@@ -84,7 +84,7 @@ def _of_board(entry: AuditEntry) -> _Calls:
     after = None if entry.after is None else ApiCall("PUT", path, entry.after)
     match entry.what:
         case "created":
-            return after, None  # to delete the board would also delete its data
+            return after, None  # undoing this would delete the board and its data
         case "deleted":
             return ApiCall("DELETE", path), None
     before = None if entry.before is None or _is_cut(entry) else ApiCall("PUT", path, entry.before)

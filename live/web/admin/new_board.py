@@ -51,7 +51,7 @@ _QUESTIONS: Final[Mapping[str, str]] = {  # the questions, by the choice that a 
 }  # fmt: skip
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _HOUR: Final = 3600  # seconds
-_FIRST: Final = 10  # members of the preview
+_FIRST: Final = 10  # members that the preview shows
 _MOST_SOURCES: Final = 20  # boards whose events the preview reads
 
 
@@ -117,7 +117,8 @@ def choices_of_answers(answers: Form) -> dict[str, Any]:
         window = {**window, "timezone": answers["timezone"].strip()}
     operator, _, end = answers["kept"].partition("_")
     votes: dict[str, Any] = {}
-    # A like of a visitor counts once. If events leave the window, its identity ensures this. Otherwise it is a vote.
+    # A like of a visitor counts once. If events leave a rolling window, the identity of the like ensures this. On other
+    # boards, the like is a vote.
     has_votes = not (isinstance(window, Mapping) and "rolling" in window)
     if answers["votes"] == "once" or (answers["votes"] == "visitors" and has_votes):
         votes["per_key"] = 1

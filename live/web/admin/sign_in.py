@@ -93,7 +93,7 @@ async def sign_in(request: Request) -> Response:
         if problem.code not in {"credentials_invalid", "scope_forbidden"}:
             raise
         return await show_sign_in(request, f"admin_{problem.code}", HTTPStatus.FORBIDDEN)
-    live.rate_limiter.give_back(address)  # only wrong keys count
+    live.rate_limiter.give_back(address)  # only wrong API keys use up the rate
     _, secret = parse_bearer(authorization) or ("", b"")
     fingerprint, cookie = Secret(digest_of(secret), 0).fingerprint, secrets.token_urlsafe(16)
     if earlier := cookie_of(request):

@@ -19,7 +19,7 @@ _EVERYWHERE: Final = frozenset(
     }
 )  # fmt: skip
 
-_LIMITED: Final = "rate_exceeded"  # of every request but those for operators
+_LIMITED: Final = "rate_exceeded"  # every request can have this problem, except those of operators
 _READING: Final = frozenset({"boards", "records", "live", "pages"})  # tags
 
 _SECONDS: Final = {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}

@@ -12,7 +12,7 @@ from live.errors import PROBLEMS, REFUSALS
 Json = dict[str, Any]
 
 REFERENCE: Final = "#/components/schemas/{name}"
-_NAMES: Final = {"IncomingEvent": "Event"}  # of schemas, where they differ from those of the structs
+_NAMES: Final = {"IncomingEvent": "Event"}  # the names of schemas that differ from the names of their structs
 _MEANT_AS: Final = {"RunningChoice": "BoardChoice"}  # a struct whose fields mean the same as those of another one
 
 # The meaning of each field, by name, or by struct and name where the name is ambiguous.

@@ -49,7 +49,7 @@ class Drawings:
         reply = self._find(key)
         if reply is None:
             async with self.turn(client):
-                reply = self._find(key)  # another request may have drawn the reply meanwhile
+                reply = self._find(key)  # another request may have drawn this meanwhile
                 if reply is None:
                     reply = await draw()
                     self._keep(key, reply)
@@ -66,7 +66,7 @@ class Drawings:
         began = time.thread_time()
         try:
             yield
-        finally:  # the next turn begins when other work has had as much time
+        finally:  # the next turn begins after other work has had as much time
             rest = time.thread_time() - began
             asyncio.get_running_loop().call_later(rest, self.queue.leave, client)
 

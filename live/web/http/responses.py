@@ -87,7 +87,8 @@ def page_reply(
     made = page.made
     tag: str | None = made.get("tag")
     if tag is None:
-        # A tag belongs to one URL, so the position is enough; but a period ends without a change in the store.
+        # A tag is used for one URL only, so the position would be enough. But a period ends without a change in the
+        # store.
         period = "" if page.slot is None else f":{page.slot}"
         tag = made.keep("tag", f'"{page.epoch}:{page.offset}{period}"')
     if known:

@@ -44,7 +44,7 @@ STYLES: Final = (
     "items",
     "likes",
     "print",
-)  # in this order
+)  # the order matters
 CLIENT: Final = frozenset(
     {"live-board.js", "view.js", "items.js", "state.js", "words.js", "stories.js", "producer.js", "element.js"}
     | {"react.js", "units.js"}
@@ -52,7 +52,8 @@ CLIENT: Final = frozenset(
 _SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "items.js", "words.js")}  # by others
 _WORDS: Final = "client/words/"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
-# What pages have otherwise: a cookie instead of a token, and what the server writes into them of their boards.
+# Pages do not need these regions: they have a cookie instead of a token, and the server writes facts about boards into
+# them.
 _APART: Final = re.compile(r"^ *//#region (?:tokens|facts).*?//#endregion\n", re.MULTILINE | re.DOTALL)
 _FOREVER: Final = "public, max-age=31536000, immutable"
 
@@ -109,11 +110,11 @@ class ClientFiles(StaticFiles):
         return Response(compressed if takes else plain, headers=answer, media_type="text/javascript")
 
 
-@lru_cache(maxsize=128)  # more bundles than the pages need, because a stranger may ask for other combinations
+@lru_cache(maxsize=128)  # more bundles than the pages need, because anybody may ask for other combinations
 def _contents(name: str) -> tuple[bytes, bytes]:
     """Return a file as it is served, plain and compressed."""
     kind = PurePosixPath(name).suffix
-    if kind == ".woff2":  # is compressed by itself
+    if kind == ".woff2":  # this format is compressed already
         font = (assets("static") / name).read_bytes()
         return font, font
     if name in ENTRIES:

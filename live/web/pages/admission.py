@@ -33,7 +33,8 @@ def admitting(page: Callable[[Request], Awaitable[Response]]) -> Callable[[Reque
             visit.client.cookie("token", root_path),
             token,
             max_age=max(0, int(reader.ends - time.time())),
-            path="/" if is_secure else root_path or "/",  # a browser demands it of `__Host-`
+            # Browsers demand this path of a name that begins with `__Host-`.
+            path="/" if is_secure else root_path or "/",
             secure=is_secure,
             httponly=True,
             samesite="lax",

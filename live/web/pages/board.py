@@ -46,11 +46,11 @@ from live.web.reads.sources import BoardPast, PageQuery, When, read_page, when_o
 
 log = structlog.get_logger()
 
-MOST_PAGES: Final = 10**6  # of the list of boards
+MOST_PAGES: Final = 10**6  # pages that the list of boards can have
 LONGEST_SEARCH: Final = 64  # characters
 
 _MOST_CARDS: Final = 100  # boards on a page of the list
-_CARD_SIZE: Final = 3  # records of each
+_CARD_SIZE: Final = 3  # records on each card
 _STEPS: Final = (
     (-86_400, "day_earlier"), (-3600, "hour_earlier"), (-60, "minute_earlier"),
     (60, "minute_later"), (3600, "hour_later"), (86_400, "day_later"),
@@ -339,7 +339,7 @@ async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult |
     reply = _kept_reply(page, cache_key, viewers)
     if reply is None:
         async with live.drawings.turn(visit.client.network):
-            reply = _kept_reply(page, cache_key, viewers)  # another request may have drawn it meanwhile
+            reply = _kept_reply(page, cache_key, viewers)  # another request may have drawn this meanwhile
             if reply is None:
                 reply = await _drawn(visit, surface, shown)
                 if len(cache_key.query) <= _LONGEST_QUERY:  # other requests are too different to share a reply
@@ -472,7 +472,8 @@ async def _show(visit: Visit, ledger: Ledger, stretch: Stretch, top: PageResult 
         period=None if when.as_of is not None or when.is_now else str(when.period),
         links=_links_of(language, board, page, newest, is_now=when.is_now),
         viewers=viewers,
-        key=key if key is None or key_fault(key) is None else None,  # the script must not ask for an invalid key
+        # The script must not ask for a key that is no valid member.
+        key=key if key is None or key_fault(key) is None else None,
         place=words,
         start=start,
         ranges=_ranges_of(language, page, stretch),
@@ -538,7 +539,7 @@ def _links_of(
     window, start = board.window, None if page is None else page.slot
     if not isinstance(window, Periods):
         return ()
-    if is_now:  # only the previous period; the link is hidden until the first period exists
+    if is_now:  # link only to the previous period; the link is hidden until the first period exists
         hidden = page is None or page.period is None
         words = language.translate(f"previous_{window.unit}")
         return (Link("prev", "previous", words, hidden),) if window.tables and window.keep else ()

@@ -23,7 +23,7 @@ from live.web.pages.trends import trends_of
 from live.web.pages.words import moment, moment_words, name_words, period_words, window_words
 from live.web.reads.items import items_of
 
-NEIGHBOURS: Final = 5  # on each side
+NEIGHBOURS: Final = 5  # records on each side of the member
 MOST_SLOTS: Final = 200
 
 _LEAST_SLOTS: Final = 2

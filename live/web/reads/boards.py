@@ -120,7 +120,7 @@ class BoardQuery(PageQuery, frozen=True, kw_only=True):
                 what = Selection("rank", cursor, "", limit)
             elif isinstance(cursor, Cursor) and when.as_of is None:
                 what = Selection(cursor.direction, cursor.score, cursor.name, limit)
-                when = NOW if cursor.period is None else When(cursor.period)  # it names its period
+                when = NOW if cursor.period is None else When(cursor.period)  # the cursor itself names its period
             else:
                 detail = "use `next_cursor` of an earlier page unchanged, with the same parameters"
                 raise ProblemError("cursor_invalid", detail)

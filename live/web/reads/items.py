@@ -42,6 +42,6 @@ async def items_of(live: Live, members: Iterable[str]) -> Mapping[str, Item]:
     return {
         member: item
         if item.image is None or is_listed(item.image, live.settings.image_hosts)
-        else msgspec.structs.replace(item, image=None)  # the host of the picture is no longer in the settings
+        else msgspec.structs.replace(item, image=None)  # the settings no longer allow the host of the picture
         for member, item in found.items()
     }

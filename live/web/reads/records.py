@@ -33,7 +33,7 @@ from live.web.services import Live, live_of, reader_of
 MAX_AROUND: Final = 100
 MOST_RECORDS: Final = 100
 MOST_FOUND: Final = 20  # by default
-# The ends of paths that belong to other routes of a member.
+# Paths with these ends belong to other routes of a member.
 OF_MEMBERS: Final = (b"/slots", b"/history", b"/explanation")
 
 
@@ -120,7 +120,7 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
         around, when = whole_number(query, "around", 0, 0, MAX_AROUND), when_of(query)
         if key_fault(member) is not None:
             raise ProblemError("record_not_found", "no member can have this name")
-        what = Selection("around", max(around, 1), member, 0)  # the gap needs the record above
+        what = Selection("around", max(around, 1), member, 0)  # the gap is computed from the record above
         return cls(
             live=requester.live,
             client=requester.client,

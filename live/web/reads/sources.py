@@ -142,7 +142,7 @@ async def read_page(
     period, is_kept = await _period_of(live, ledger, when.period)
     if is_kept:
         return await live.reads.read(ledger.reader, what._replace(period=period), counted=is_counted)
-    if isinstance(when.period, int):  # a cursor of the store
+    if isinstance(when.period, int):  # the cursor is one of the store
         raise _not_kept(ledger.state.board)
     if live.past is None:
         raise _not_kept(ledger.state.board, by=_NOR_JOURNAL)

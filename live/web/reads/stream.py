@@ -101,20 +101,21 @@ class EventStream(Response):
                 await send({"type": "http.response.body"})
             elif await unless_left(receive, self._send_events(viewer, send)) is False:
                 SLOW_VIEWERS.inc()
-                if connection is not None:  # otherwise the kernel ends the connection (TCP_USER_TIMEOUT in `serve.py`)
+                # Without a connection, the kernel ends the stream (TCP_USER_TIMEOUT in `serve.py`).
+                if connection is not None:
                     connection.abort()
                     await until_left(receive)
 
     async def _send_events(self, viewer: PullViewer, send: Send) -> bool:
         """Send events, each after the client took the last one. Returns False if that takes too long."""
         reaper, settings = self._live.reaper, self._live.settings
-        data = self._body.begin(_retry(reaper.retry_after()))  # jittered, because all streams may end at once
+        data = self._body.begin(_retry(reaper.retry_after()))  # the time is random, because all streams may end at once
         try:
             while True:
                 async with asyncio.timeout(settings.slow_timeout):
                     await send({"type": "http.response.body", "body": data, "more_body": True})
-                    # An ASGI server blocks the next send while data is queued. After that, the next event is the latest
-                    # state.
+                    # An ASGI server blocks this send while earlier data is queued. So the next event is made from the
+                    # state after that.
                     await send({"type": "http.response.body", "body": b"", "more_body": True})
                 frame = await viewer.next_frame()
                 data = self._body.encode(frame)
@@ -122,7 +123,7 @@ class EventStream(Response):
         except ChannelEndedError as end:
             reason = CLOSE_CODES[end.code].reason
             words = status_frame(reason).event
-            if end.code == SHUTTING_DOWN:  # the last event then also says when to reconnect
+            if end.code == SHUTTING_DOWN:  # in this case, the last event also says when to reconnect
                 retry_after = reaper.retry_after()
                 words = _retry(retry_after) + status_frame(reason, retry_after).event
             await send({"type": "http.response.body", "body": self._body.finish(words)})

@@ -156,7 +156,7 @@ class Waiting:
         channel = self._channel
         if channel.ended is not None or channel.status.stale is not None:
             self._refuse(StoreUnavailableError("the board could not be read while a client waited"))
-        elif self._viewer is not None and self._viewer.position.returns:  # the wait was too short for a read
+        elif self._viewer is not None and self._viewer.position.returns:  # the wait ended before the board was read
             self._live.reads.read_soon(channel.reader, self._wait.selection, self._show_read, counted=True)
         else:
             self._finish(unchanged(self._wait.tag))
@@ -169,7 +169,8 @@ class Waiting:
             self._refuse(found)
 
     def _refuse(self, error: Exception) -> None:
-        if self._viewer is not None:  # otherwise the problem would be counted
+        # Without a viewer, the client has its answer, and `problem_reply` would count a problem.
+        if self._viewer is not None:
             self._finish(problem_reply(error))
 
     def _finish(self, reply: Reply) -> None:
@@ -187,7 +188,7 @@ async def answer_after_wait(request: Request, query: PageQuery, wait: Wait) -> R
     replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
     def answer(reply: Reply) -> None:
-        if not replied.done():  # otherwise the client has left
+        if not replied.done():  # otherwise the client has left meanwhile
             replied.set_result(reply)
 
     waiting = Waiting(query, wait, answer)

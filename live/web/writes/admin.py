@@ -389,7 +389,7 @@ async def _put(request: Request, producer: Principal, items: Sequence[Item]) -> 
     faults = [f"{item.member!r}: {fault}" for item in items for fault in item_faults(item, live.settings.image_hosts)]
     if faults:
         raise ProblemError("item_invalid", "\n".join(faults[:_SHOWN_FAULTS]))
-    shown = items[:_SHOWN_ITEMS]  # the journal has the earlier titles of all members
+    shown = items[:_SHOWN_ITEMS]  # the entry shows some titles, and the journal has the earlier ones of all members
     known = await live.items.of([item.member for item in shown])
     await live.items.put(items)
     if len(items) == 1:

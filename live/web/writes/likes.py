@@ -31,7 +31,7 @@ _CODES: Final = {
     "frozen": "likes_closed", "closed": "likes_closed", "not_open": "likes_closed",
     "quota_exceeded": "votes_used", "entrant_unknown": "record_not_found",
 }  # fmt: skip
-_MOST_COOKIES: Final = 16  # cookies of one browser; it sends at most a few requests before it has one
+_MOST_COOKIES: Final = 16  # cookies that one browser may have; it sends few requests before it has one
 _SECOND: Final = "visitor"  # a parameter in the query of a request that is repeated with the cookie
 _PRODUCER: Final = Principal(LIKES, None, frozenset({"post"}), 0, 1, LIKES)
 
@@ -86,7 +86,8 @@ async def _like(request: Request, *, is_script: bool) -> Response:
     form = await read_form(request, _MOST_BODY, "send the member as `key`, percent-encoded UTF-8")
     visitor, others = await _visitor_of(request) if voter is None else (voter, ())
     if visitor is None:
-        # The browser repeats the request with a cookie. Only then the like counts, so a lost response counts once.
+        # The browser repeats the request with its new cookie. The like counts only then, so it counts once even if a
+        # response is lost.
         if _SECOND in request.query_params:
             raise ProblemError("cookie_required", "a cookie tells visitors apart, so that a like counts once")
         path = f"{settings.root_path}/boards/{request.path_params['board']}/likes"
@@ -131,7 +132,8 @@ async def _visitor_of(request: Request) -> tuple[str | None, Sequence[str]]:
     every request that has a cookie at all, and no later cookie takes its place.
     """
     prefix = _cookie_prefix(request)
-    own = re.compile(re.escape(prefix) + "[0-9a-f]{8}")  # anyone can send other names, which the server can't delete
+    # Anybody can send other names, and the server could not delete those.
+    own = re.compile(re.escape(prefix) + "[0-9a-f]{8}")
     names = [name for name in request.cookies if own.fullmatch(name)][:_MOST_COOKIES]
     for name in names:
         visitor = await live_of(request).visitors.read(request.cookies[name])
@@ -165,7 +167,7 @@ async def _count(request: Request, board: Board, member: str, visitor: str) -> b
     ledger = await live.use(board.id, reader_of(request))
     page = None if key_fault(member) else await ledger.reader.find(member, 0)
     if page is None and key_fault(member) is None and await ledger.reader.entrant(member) is not None:
-        page = await ledger.reader.read(1)  # a contestant without votes
+        page = await ledger.reader.read(1)  # the member is a contestant without votes
     if page is None:
         raise ProblemError("record_not_found", "only members on the board can be liked")
     # Where likes are votes, the actor decides in each period; elsewhere the identity decides in the whole window.
@@ -177,5 +179,5 @@ async def _count(request: Request, board: Board, member: str, visitor: str) -> b
         return answer.accepted == 1
     code = answer.rejected[0].code
     if code == "quota_exceeded" and board.votes is not None and board.votes.per_actor is None:
-        return False  # the only limit is one vote for each member
+        return False  # the board has no other limit than one vote for each member
     raise ProblemError(_CODES.get(code, "like_refused"), REFUSALS[code])

@@ -100,7 +100,7 @@ class Auditor:
         await self._find_strays(repair=repair)
         await self._pass(repair=repair)
         self._report.repaired = repair and not self._report.clean
-        if self._report.repaired:  # a second pass corrects the totals; report the results of the first pass
+        if self._report.repaired:  # a second pass corrects the totals; the report stays that of the first pass
             found, self._report = self._report, AuditReport(board=self._report.board)
             await self._pass(repair=False, settle=True)
             found.totals = self._report.totals
@@ -211,7 +211,7 @@ class Auditor:
         prefix = self._keys.slot("")
         found = [name async for name in self._client.names(self._keys.slot_pattern)]
         suspects = sorted(set(found) - await self._listed())
-        known = await self._listed()  # a slot that began after the walk is listed by now
+        known = await self._listed()  # this list includes a slot that began after the walk
         self._report.stray_slots = [name for name in suspects if name not in known and await self._call("EXISTS", name)]
         if repair and self._report.stray_slots:
             starts = {key.removeprefix(prefix) for key in self._report.stray_slots}
@@ -240,7 +240,8 @@ class Auditor:
         """Compare the stored totals, if the board did not change while they were counted."""
         names = ["offset", f"total{table.suffix}", f"high{table.suffix}"]
         ranked = await self._call("ZCARD", table.ranking)
-        state = await self._call("HMGET", self._keys.meta, *names)  # last, because its offset vouches for the number
+        # The state comes last, because its offset shows whether the number is still right.
+        state = await self._call("HMGET", self._keys.meta, *names)
         offset, low, high = (int(value or 0) for value in state)
         if {sums.first_offset, sums.last_offset} != {offset}:
             self._report.totals = "moving" if self._report.totals == "ok" else self._report.totals

@@ -25,7 +25,7 @@ async def knows_member(client: Store, keys: Keys, board: Board, member: str) -> 
     asking: list[tuple[str, tuple[Word, ...]]] = [(name, ("HEXISTS", name, member)) for name in hashes]
     if any(await client.calls(asking)):
         return True
-    if isinstance(board.window, Sliding):  # amounts that add up to zero are only in the log
+    if isinstance(board.window, Sliding):  # the log keeps amounts that add up to zero
         async for events in client.elements("ZSCAN", keys.log):
             if any(event[8:].partition(b" ")[2] == member.encode() for event in events[::2]):
                 return True
@@ -66,6 +66,6 @@ async def forget_member(
         reply = await FORGET(client, names, request)
     if board.cap is not None and await client.call(keys.meta, "HEXISTS", keys.meta, "journal"):
         await begin_journal(client, keys, epoch, again=True)
-        notice = f"{epoch}:{reply[1].decode()}"  # the drainer reads boards that announce a change
+        notice = f"{epoch}:{reply[1].decode()}"  # this change makes the drainer read the board
         await client.call(keys.channel, "SPUBLISH", keys.channel, notice)
     return True

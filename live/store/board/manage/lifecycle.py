@@ -81,7 +81,7 @@ async def expire(client: Store, keys: Keys, epoch: str, idle: float) -> float | 
             return int(wait) / 1000
         case [b"reign", *_]:
             raise unchecked(keys.board)
-    return float("inf")  # another board has this id by now
+    return float("inf")  # meanwhile, another board has this id
 
 
 async def delete_keys(client: Store, keys: Keys, epoch: str) -> None:

@@ -57,7 +57,7 @@ class BoardModeration:
         state, own = self.state, self.state.keys
         await state.open_to_write()
         reply: list[Any] = [b""]
-        while reply[0] != b"ok":  # otherwise the slots have changed meanwhile
+        while reply[0] != b"ok":  # another reply means that the slots have changed meanwhile
             keys, parts = [own.meta, own.slots, own.hidden, state.journal], []
             for start in await state.call("ZRANGE", own.slots, 0, -1):
                 table = state.table(int(start))

@@ -23,7 +23,7 @@ from live.store.board.state import MOST_REPLANS, BoardState
 
 log = structlog.get_logger()
 
-RECORDS: Final = 1000  # of a baseline
+RECORDS: Final = 1000  # records in a baseline
 
 _RETRY: Final = 5.0
 _AT_ONCE: Final = 8  # baselines in one packet, which blocks the store for some milliseconds
@@ -31,7 +31,7 @@ _MINUTE: Final = 60.0
 _LONGEST_WAIT: Final = 60.0  # seconds after which a process that shows a baseline asks for a newer one
 _FIELDS: Final = ("epoch", "suffix", "time", "records", "ranked", "gained", "prior", "prior_gained")
 _LEAST_SPAN: Final = 300_000  # milliseconds that a rate is measured over, at least
-_EMPTY_WAIT: Final = 3600.0  # seconds between two checks of a board without records and events
+_EMPTY_WAIT: Final = 3600.0  # seconds between two checks of a board that has neither records nor events
 
 _decode: Final = msgspec.msgpack.Decoder(list[str]).decode
 
@@ -65,9 +65,9 @@ class BoardBaseline:
     def __init__(self, state: BoardState) -> None:
         self.state = state
         self.time: int | None = None  # when the newest baseline was kept, as this process knows it; in milliseconds
-        self.is_empty = True  # whether it has no records
-        self.per_minute: int | None = None  # as in the baseline
-        self.due = -math.inf  # when the next one is due, in seconds of the monotonic clock
+        self.is_empty = True  # whether the newest baseline has no records
+        self.per_minute: int | None = None  # the rate of the newest baseline
+        self.due = -math.inf  # when the next baseline is due, in seconds of the monotonic clock
         self.checked_at = -math.inf  # when this process last checked, by the same clock
 
     async def keep(self) -> float:
@@ -140,9 +140,10 @@ class Baselines:
     async def of(self, board: BoardBaseline) -> Baseline | None:
         """Return the newest baseline of a board; None if there is none yet."""
         writes = not board.state.client.is_replica
-        if writes and time.monotonic() >= board.checked_at + _LONGEST_WAIT:  # another process may have kept one
-            board.checked_at = time.monotonic()  # first, so that other requests need not
-            with suppress(StoreUnavailableError, EpochLostError):  # the read reports it
+        # Meanwhile, another process may have kept a baseline.
+        if writes and time.monotonic() >= board.checked_at + _LONGEST_WAIT:
+            board.checked_at = time.monotonic()  # this is set first, so that other requests do not check too
+            with suppress(StoreUnavailableError, EpochLostError):  # the read of the board reports the same error
                 await board.keep()
         return await self._reads.of(board, board.time, board.read)
 

@@ -22,8 +22,8 @@ _WORK: Final = 20  # records: finding a member costs as much as reading this man
 _UNCHANGED: Final = 2  # words of the reply if the board is at the known position
 _AT_ONCE: Final = 2  # calls in flight, so that the store need not wait for us; more would delay other clients
 HIGH: Final = 40  # bits of a total below its higher part
-_DIGITS: Final = 4  # of the reign, in the epoch that clients see
-TAG: Final = 8  # bytes before the member in a name, where ties go by time
+_DIGITS: Final = 4  # digits of the reign in the epoch that clients see
+TAG: Final = 8  # the bytes that stand before the member in a name if the board breaks ties by time
 
 Mode = Literal["rank", "after", "before", "around", "score"]
 Wanted = tuple[str, int]  # a member, and how many neighbours on each side
@@ -216,7 +216,7 @@ class BoardReader:
             state.update_clock(*reply[1:])
             return False
         if reply[0] == b"reign":
-            return False  # the next attempt checks the board
+            return False  # the next attempt checks the board again
         state.check_epoch(reply[0])
         state.check_offset(reply[1], known)
         return True
@@ -310,7 +310,7 @@ def page_of(reply: list[Any], board: Board, period: int | None) -> Page:
     names, numbers = rows[::2], rows[1::2]
     try:
         scores = list(map(int, numbers))
-    except ValueError:  # a store that writes whole numbers in another form
+    except ValueError:  # the store has written a whole number in another form
         scores = [int(float(number)) for number in numbers]
     members = list(map(bytes.decode, names if board.tags == "key" else [name[TAG:] for name in names]))
     first = int(start or 0)

@@ -60,7 +60,7 @@ class SingleFlight:
 
         def settle(result: Any) -> None:  # noqa: ANN401 - any result
             if future.done():
-                return  # the caller has left
+                return  # the caller has left meanwhile
             if isinstance(result, Exception):
                 future.set_exception(result)
             else:

@@ -29,7 +29,7 @@ log = structlog.get_logger()
 _CATCH_UP_BUDGET: Final = 1.0
 _PAUSE: Final = 1.0  # seconds between two checks of a board that keeps changing, and after a failure
 _LONGEST_PAUSE: Final = 3600.0  # seconds between two checks of a board to which nothing happened
-FALLBACK: Final = 2.0  # seconds after which a process checks a due board that another process owns
+FALLBACK: Final = 2.0  # seconds after which a process checks a due board of another process
 _AT_ONCE: Final = 64  # steps in flight, so that a thousand due boards do not block the store
 
 
@@ -259,7 +259,8 @@ class Rotation:
             else:
                 scheduled.due = now + wait
                 longest = self._interval if was_busy else _LONGEST_PAUSE
-                pause = min(wait, _PAUSE if scheduled.is_busy else longest)  # busy: something happened during the step
+                # If the board is busy, something happened during the step.
+                pause = min(wait, _PAUSE if scheduled.is_busy else longest)
         finally:
             self._steps.release()
         scheduled.checked_at = time.monotonic()

@@ -16,8 +16,8 @@ from live.store.board.write.writer import BoardWriter
 CORRECTOR: Final = ":correction"
 """The producer of corrections in the journal. No API key can have this id."""
 
-_ATTEMPTS: Final = 100  # each one means that the member received something between two calls
-_ATTEMPTS_OF_SEVERAL: Final = 10  # the caller can correct fewer at once
+_ATTEMPTS: Final = 100  # each failed attempt means that the member received something between two calls
+_ATTEMPTS_OF_SEVERAL: Final = 10  # if this fails, the caller can correct fewer members at once
 CODES: Final = {b"frozen": "frozen", b"crowded": "board_full", b"unregistered": "entrant_unknown",
                  b"range": "score_out_of_range"}  # fmt: skip
 
@@ -75,7 +75,8 @@ async def correct(writer: BoardWriter, corrections: Sequence[Correction]) -> lis
             case [b"changed"]:
                 continue
             case [reason, *words]:
-                step = {b"crowded": 2, b"range": 3}.get(reason, 1)  # a slot comes before the member, a value after it
+                # For `crowded`, a slot comes before each member; for `range`, also a value after it.
+                step = {b"crowded": 2, b"range": 3}.get(reason, 1)
                 named = [word.decode() for word in words[min(step - 1, 1) :: step]]
                 refused |= dict.fromkeys(named or [correction.member for correction in left], CODES[reason])
     else:
@@ -145,7 +146,8 @@ class _Attempt:
             int(value) for at, value in held.items() if value and (at == start if window.tables else at >= oldest)
         ]
         is_sum = board.operator == "incr"
-        before = (sum(counted) or (None if is_sum else 0)) if counted else None  # a sum of zero is no score
+        # If a board adds up, a sum of zero is no score.
+        before = (sum(counted) or (None if is_sum else 0)) if counted else None
         score = correction.score if correction.score is not None else (before or 0) + (correction.add or 0)
         if score == (before or 0 if is_sum else before):
             return Corrected(before, score)

@@ -118,7 +118,8 @@ def make_plan(
     """
     plan = begin_plan(board, clock)
     plan.producers = list(dict.fromkeys([name for name, _ in senders]))
-    if len(plan.producers) > 1:  # so that an operator can void what one producer sent; few batches have two
+    # With their names, an operator can void what one producer sent; few batches have two producers.
+    if len(plan.producers) > 1:
         numbers = {name: number for number, name in enumerate(plan.producers)}
         plan.senders = list(chain.from_iterable(repeat(numbers[name], count) for name, count in senders))
     is_whole = board.bare and board.clock == "server" and len(indexes) == len(entries)
@@ -308,19 +309,19 @@ def refused_by_store(
         case [b"unregistered", *members]:
             unknown = {member.decode() for member in members}
             refused = {index: "entrant_unknown" for index in planned if entries[index][0] in unknown}
-        case [b"crowded", *words]:  # members that are new in full slots
+        case [b"crowded", *words]:  # new members in slots that are full
             places = {(int(start), member.decode()) for start, member in zip(words[::2], words[1::2], strict=True)}
             refused = {
                 index: "board_full"
                 for index in planned
                 if (slot_of(board, plan, entries[index]), entries[index][0]) in places
             }
-        case [b"range", *words]:  # the amounts in slots of members whose entries together leave the range
+        case [b"range", *words]:  # members whose entries together leave the range, with their amounts in slots
             triples = zip(words[::3], words[1::3], words[2::3], strict=True)
             held: dict[tuple[int | None, str], int] = {
                 (int(start), member.decode()): int(value) for start, member, value in triples
             }
-            for index in planned:  # check their entries one by one, in order
+            for index in planned:  # the entries of these members are checked one by one, in order
                 key, amount, *_ = entries[index]
                 place = (slot_of(board, plan, entries[index]), key)
                 if place not in held:

@@ -86,11 +86,12 @@ class BoardWriter:
                 repeated = offset is None and "duplicate" in refused.values()
                 if (offset is None and not repeated) or await self.is_in_sql(offset):
                     break
-                if refused:  # another primary may refuse other entries
+                if refused:  # after a failover, the other primary may refuse other entries
                     raise StoreUnavailableError(f"board {state.board.id}: another server took over", unknown=True)
                 again = True
             moved = (state.clock.newest, state.clock.latest) != before
-            if moved or isinstance(state.board.window, Sliding):  # a new event may leave before all others
+            # In a sliding window, a new event may be the next one to leave.
+            if moved or isinstance(state.board.window, Sliding):
                 state.on_sooner()
             state.on_added(moved)
             if offset is not None:
@@ -116,7 +117,7 @@ class BoardWriter:
         while True:
             try:
                 safe, held, journal = await state.call("HMGET", meta, "safe", "reign", "journal")
-            except StoreUnavailableError as error:  # the batch was applied all the same
+            except StoreUnavailableError as error:  # the batch was applied, so this error does not matter
                 if loop.time() > deadline:
                     raise StoreUnavailableError(str(error), unknown=True) from error
                 await asyncio.sleep(_RETRY_PAUSE)
