@@ -196,7 +196,7 @@ def test_viewers_with_the_same_wish_share_a_variant() -> None:
     one.due, other.due = 701, 700
     assert (variants.are_settled, variants.next_due) == (False, 700)
     assert (variants.take_due(699), variants.take_due(700), variants.take_due(700)) == ([], [other], [])
-    assert (one.due, other.due, variants.next_due) == (701, None, 701)
+    assert ([each.due for each in (one, other)], variants.next_due) == ([701, None], 701)
     variants.history.add(page(1))
     one.advance(page(1))
     variants.renew(replace(BOARD, conflation=100))
