@@ -38,13 +38,18 @@ def installed(folder: Path, boards: str) -> Path:
     examples = shutil.copytree(EXAMPLES, folder / "examples", ignore=shutil.ignore_patterns("recipes"))
     for path in examples.iterdir():
         path.write_text(path.read_text(encoding="utf-8").replace(ADDRESS, boards), encoding="utf-8")
-    packages = examples / "node_modules"
+    install(examples)
+    return examples
+
+
+def install(folder: Path) -> None:
+    """Install the package and React, as `npm install` does."""
+    packages = folder / "node_modules"
     packages.mkdir()
     (packages / "live-board").symlink_to(ROOT / "static" / "client")
     for name in ("react", "react-dom", "scheduler"):
         if (MODULES / name).exists():
             (packages / name).symlink_to(MODULES / name)
-    return examples
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,15 +24,14 @@ from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.tokens import SECRET, make_token
 from tests.harness.waiting import DEADLINE
-from tests.test_browser_client import MODULES, site
+from tests.test_browser_client import site
+from tests.test_examples import ESBUILD, NODE, install
 
 pytestmark = pytest.mark.slow
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGE: Final = ROOT / "static" / "client"
 EXPORTS: Final = json.loads((PACKAGE / "package.json").read_text())["exports"]
-NODE: Final = shutil.which("node")
-ESBUILD: Final = MODULES / ".bin" / "esbuild"
 # In the order of the pages, so a new example needs a run below.
 TOP, SEND, VOTE, ELEMENT, STYLE, REACT, WORDS, ELEMENT_BY_NAME, WATCH, REACT_OF_PACKAGE, SEND_OF_PACKAGE = (
     example
@@ -51,16 +49,6 @@ createRoot(document.body.appendChild(document.createElement("main"))).render(<To
 def here(example: str, url: str) -> str:
     """Replace the address of the server by that of this test."""
     return re.sub(r"https?://(?:127\.0\.0\.1:8000|host\.example)", url, example)
-
-
-def install(folder: Path) -> None:
-    """Install the package and React, as `npm i` does."""
-    modules = folder / "node_modules"
-    modules.mkdir()
-    (modules / "live-board").symlink_to(PACKAGE)
-    for name in ("react", "react-dom", "scheduler"):
-        if (MODULES / name).exists():
-            (modules / name).symlink_to(MODULES / name)
 
 
 async def run(example: str, folder: Path, key: str, *, ends: bool = True) -> str:
