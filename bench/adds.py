@@ -1,4 +1,4 @@
-"""A writer that runs during the rotation in its own process: adds one event at a time and times each add.
+"""Add one event at a time during the rotation, in a process of its own, and time each add.
 
 `python -m bench.adds STORE_URL` runs until its standard input ends, then prints the times as a JSON array.
 """
@@ -19,7 +19,7 @@ from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import connect
 
 _WARMUP: Final = 50
-_MEAN_PAUSE: Final = 0.004  # seconds; random, so that adds do not fall into step with the rotation
+_MEAN_PAUSE: Final = 0.004  # seconds; random, so that adds do not synchronize with the steps of the rotation
 
 
 async def add_until_stdin_ends(url: str) -> list[float]:

@@ -30,11 +30,11 @@ _KINDS: Final = (
 
 
 def ingest_batch(scale: Scale, report: Report) -> list[Row]:
-    """1,000 events per body over 8 connections: CPU time of server and store per acknowledged event.
+    """Measure the CPU time of server and store per acknowledged event, with 1,000 events per body over 8 connections.
 
-    The baseline, measured in turn: bare HINCRBY+ZINCRBY for the same keys on the same store, 1,000 pairs per write over
-    as many connections, counting only the store. Bare commands have no ids; they are the baseline for events with ids
-    all the same. Every id is new.
+    The baseline is measured alternately: bare HINCRBY+ZINCRBY for the same members on the same store, 1,000 pairs per
+    write over as many connections. For the baseline, only the store counts. Bare commands have no ids, and are also the
+    baseline for events with ids. Every id is new.
     """
     with ExitStack() as stack:
         board = Board(stack)

@@ -1,4 +1,4 @@
-"""The system under test: a server with its store, filled and fed by one driver after another."""
+"""The system under test: a server with its store. Drivers send events to it one after another."""
 
 import json
 import time
@@ -15,7 +15,7 @@ from bench.plans import Keys, Load, Pairs, Plan, Posts
 from bench.processes import BenchError, Server, add_api_key, live_server, microseconds, running_store
 from bench.table import Scale
 
-# Ties by key, like the bare commands. `kinds` measures what ties by time cost in addition.
+# Ties are broken by member, like those of the bare commands. `kinds` measures what ties by time cost in addition.
 PLAIN: Final = '[[board]]\nid = "posts"\nties = "key"\n'
 BATCH: Final = 1_000
 SINGLE_CONNECTIONS: Final = 64
@@ -121,7 +121,7 @@ class Board:
             time.sleep(0.05)
 
     def _expect_key_checked(self) -> None:
-        """Check that the server verifies API keys: skipping that would be less work."""
+        """Check that the server verifies API keys. A server that does not would do less work."""
         status = self._status(self.server, "POST", "/v1/events", b'{"key":"post-000000"}')
         if status != HTTPStatus.UNAUTHORIZED:
             raise BenchError(f"a POST without an API key was answered {status}")

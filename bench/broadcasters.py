@@ -51,7 +51,7 @@ def find_peers(programs: Programs) -> dict[str, Peer]:
 
 @contextmanager
 def started_nchan(program: str, module: str) -> Iterator[Broadcaster]:
-    """Nchan without a publisher."""
+    """Run Nchan without a publisher."""
     with nchan_server(program, module) as server:
         yield Broadcaster(server, SUBSCRIBE)
 

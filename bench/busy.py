@@ -1,4 +1,4 @@
-"""How far SQL is behind the store while all of many boards count events at once."""
+"""Measures how far SQL is behind the store while many boards count events at the same time."""
 
 import sqlite3
 import time
@@ -21,10 +21,11 @@ _GOAL: Final = "≤ 1 s"
 
 
 def busy_boards(scale: Scale, report: Report) -> Row:
-    """Bodies with an event for each of 500 boards, as fast as the server takes them over one connection.
+    """Send bodies with an event for each of 500 boards, as fast as the server accepts them over one connection.
 
-    The lag of a row in SQL is the time from its first entry, by the clock of the store on the same machine, until
-    another process sees the row. An event is acknowledged a little after its entry, so this is the longest lag.
+    The lag of a row in SQL is the time from its first entry until another process sees the row. The entry's time comes
+    from the store's clock, which is on the same machine. An event is acknowledged a little after its entry, so this is
+    the longest lag.
     """
     with ExitStack() as stack:
         report("starting")

@@ -15,9 +15,9 @@ _Round = dict[str, float]
 
 
 def cluster(scale: Scale, report: Report) -> list[Row]:
-    """Events in bodies of 1 and of 1,000, without a journal: CPU time of the server and of all primaries per event.
+    """Measure the CPU time per event of the server and of all primaries, without a journal.
 
-    The other store is one server with the same settings, also over TCP. Both are measured in turn.
+    The other store is one server with the same settings, also over TCP. Both are measured alternately.
     """
     with ExitStack() as stack:
         sites = {

@@ -15,7 +15,7 @@ _TAG: Final = b"\r\netag: "
 
 
 class WrongAnswerError(Exception):
-    """An answer that is not the expected one, so the figures would be meaningless."""
+    """An answer is not the expected one, so the figures would be meaningless."""
 
 
 class Sending:
@@ -95,10 +95,10 @@ class HttpConnection(Connection):
         self._status = _UNCHANGED if is_known else _OK
 
     def take_answers(self) -> int:
-        """Remove an answer, whose size is in its content-length; a 304 has no body.
+        """Remove an answer. Its `Content-Length` gives its size, and a 304 has no body.
 
-        An answer as long as the last one is not parsed: the less work the driver does, the less it disturbs the
-        measurement.
+        If an answer is as long as the last one, its head is not parsed again: the less work the driver does, the less
+        it disturbs the measurement.
         """
         received = self.received
         if (
@@ -126,9 +126,10 @@ class HttpConnection(Connection):
 
 
 class WaitingConnection(HttpConnection):
-    """HTTP with keep-alive, on which each request waits until the page differs from the last answer.
+    """HTTP with keep-alive.
 
-    Each connection has a name in its requests, so that no two have the same bytes.
+    Each request waits until the page differs from the last answer. Each connection has a name in its requests, so that
+    no two connections send the same bytes.
     """
 
     _numbers = count()
@@ -158,7 +159,7 @@ class StoreConnection(Connection):
     """Bare commands, with all pairs in one write."""
 
     def take_answers(self) -> int:
-        """Remove the replies once every pair has its own. Scores are positive, so a minus is an error."""
+        """Remove the replies once every pair has received its replies. Scores are positive, so a minus is an error."""
         if b"-" in self.received:
             raise WrongAnswerError("the store replied with an error")
         if self.received.count(b"\r\n") < _LINES_A_PAIR * self.plan.content.events:

@@ -17,10 +17,10 @@ _MEGABYTES: Final = 150
 
 
 def crowd(scale: Scale, report: Report) -> list[Row]:
-    """20,000 viewers of one board: CPU time of the server process at one frame per second, and its resident memory.
+    """Measure CPU time and resident memory of a server with 20,000 viewers of one board and one frame per second.
 
-    There are fewer viewers where the limit of open files allows no more; the time is then that for 20,000 frames. One
-    round is enough, because every frame is one of thousands.
+    If the limit of open files allows fewer viewers, the time is extrapolated to 20,000 frames. One round is enough,
+    because it has thousands of frames.
     """
     viewers = room_for(scale.crowd)
     need_files(viewers)
@@ -40,7 +40,7 @@ def crowd(scale: Scale, report: Report) -> list[Row]:
         raise BenchError(f"{delivery.lost:,} viewers were disconnected")
     each = delivery.microseconds()[0]
     cores = each * _VIEWERS / 1e6
-    due = viewers * (delivery.seconds // _PAUSE)  # one more may be due at the end
+    due = viewers * (delivery.seconds // _PAUSE)  # one more frame may be due at the end
     late = behind(delivery.frames / due)
     work = f"crowd: {viewers:,} viewers"
     return [

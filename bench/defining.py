@@ -1,4 +1,4 @@
-"""`defining`: what it costs to create a board, beside few and beside many other boards."""
+"""`defining`: the cost of creating a board, on a server with few and with many other boards."""
 
 from contextlib import ExitStack, closing
 from http import HTTPStatus
@@ -16,10 +16,10 @@ _Round = dict[str, float]
 
 
 def defining(scale: Scale, report: Report) -> list[Row]:
-    """Create boards with `PUT /v1/boards/{board}`, one after another: CPU time of server and store per board.
+    """Measure the CPU time of server and store for each board that `PUT /v1/boards/{board}` creates.
 
-    One server has 10,000 boards in its file, the other one 10. Boards are created on both in turn, and deleted between
-    the rounds, so that there are as many in each round.
+    One server has 10,000 boards in its file, the other one 10. The servers alternate. Boards are deleted between the
+    rounds, so that each round begins with the same number.
     """
     sizes = {"few": _FEW, "many": scale.unwatched_boards}
     with ExitStack() as stack:

@@ -20,10 +20,11 @@ _Round = dict[str, float]
 
 
 def egress(scale: Scale, report: Report) -> list[Row]:
-    """Viewers of the top 50 of 100,000 members while likes arrive, members by 1/rank, keys of 40 to 60 characters.
+    """Measure frames of the top 50 of 100,000 members while likes arrive.
 
-    Viewers that offer permessage-deflate and viewers that do not watch in turn. Bytes are those of frames with their
-    headers. CPU time is that of server and store, with the likes.
+    A member receives likes in proportion to 1/rank, and has a name of 40 to 60 characters. Viewers that offer
+    permessage-deflate alternate with viewers that do not. Bytes are those of frames with their headers. CPU time is
+    that of server and store, including the likes.
     """
     need_files(scale.viewers)
     with ExitStack() as stack:

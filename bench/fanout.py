@@ -16,13 +16,14 @@ _Round = dict[str, float]
 
 
 def fan_out(scale: Scale, report: Report) -> list[Row]:
-    """One board, many viewers, ten frames per second: CPU time per frame that a viewer received completely.
+    """Measure the CPU time per received frame, with one board, many viewers and ten frames per second.
 
-    Each server runs alone on one core and the viewers on the other. Our board receives 20 POSTs with 3 likes each per
-    second. The figure is all the CPU time of the server process: receiving the likes, reading the top, encoding a frame
-    and sending it to every viewer. The row "server and store" adds the store. Peers, measured in turn, have no store
-    and encode nothing: each sends frames as long as ours were in that round, on its own clock (Nchan: at ten POSTs per
-    second, which are in its figure). The kernel charges the work for a frame to its sender.
+    Each server runs alone on one core, and the viewers run on the other. Our board receives 20 POSTs per second with 3
+    likes each. The figure includes all CPU time of the server process: receiving the likes, reading the top, encoding a
+    frame and sending it to every viewer. The row "server and store" adds the store. Peers are measured alternately.
+    They have no store and encode nothing. Each sends frames as long as ours in that round, on its own clock. Nchan
+    sends a frame for each of ten POSTs per second, which are in its figure. The kernel charges the work for a frame to
+    its sender.
     """
     need_files(scale.viewers)
     with ExitStack() as stack:
@@ -77,7 +78,10 @@ def _figures_of(name: str, delivery: Delivery) -> _Round:
 
 
 def delivered_share(delivery: Delivery, pause: float = TICK) -> float:
-    """The share of the due frames, one per `pause`, that arrived. Frames to lost viewers count as missing."""
+    """Return which share of the due frames arrived.
+
+    One frame is due per `pause`. Frames to lost viewers count as missing.
+    """
     return delivery.frames / ((delivery.viewers + delivery.lost) * delivery.seconds / pause)
 
 

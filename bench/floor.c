@@ -3,9 +3,9 @@
  *
  * usage: floor PAYLOAD_BYTES TICK_SECONDS
  *
- * It listens on a free port, prints its address, and serves until killed. No server that calls write(2) per viewer can
- * deliver a frame for less. A viewer whose socket buffer is full misses the frame. A viewer that got a part of a frame
- * is disconnected.
+ * The program listens on a free port, prints its address, and serves until it is killed. No server that calls write(2)
+ * per viewer can deliver a frame for less. A viewer whose socket buffer is full misses the frame. A viewer that got a
+ * part of a frame is disconnected.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -62,7 +62,7 @@ static void make_frame(size_t size) {
     memset(frame + frame_size - size, 'x', size);
 }
 
-/* Answers a handshake. It is short, so it arrives in one piece. Anything that ends like a request counts as one. */
+/* Answers a handshake, which is short and so arrives in one piece. Whatever ends like a request counts as one. */
 static void hear(int fd) {
     char text[2048];
     ssize_t got = read(fd, text, sizeof text);
@@ -141,6 +141,6 @@ int main(int argc, char **argv) {
             else if (fd == timer) ticked = 1;
             else hear(fd);
         }
-        if (ticked) tick(timer); /* last: it may close sockets that have other events */
+        if (ticked) tick(timer); /* This comes last, because it may close sockets that have other events. */
     }
 }

@@ -14,11 +14,12 @@ _Round = dict[str, float]
 
 
 def growth(scale: Scale, report: Report) -> list[Row]:
-    """1,000 events per body, uniform keys, on a small and on a large board, each with its own store.
+    """Count 1,000 events per body, with uniformly drawn members, on a small and on a large board.
 
-    The baseline, measured in turn: bare commands on as many members in the same store. The result is the ratio of two
-    growths, so it has the noise of four figures; the row shows the ratio of each round. A batch adds up events of equal
-    members, which a small board has more of: that alone makes our growth slightly steeper.
+    Each board has its own store. The baseline is measured alternately: bare commands on as many members in the same
+    store. The result is the ratio of two growths, so it has the noise of four figures. The row shows the ratio of each
+    round. A batch adds up the events of one member, and on a small board more events share a member. That alone makes
+    our growth slightly steeper.
     """
     with ExitStack() as stack:
         boards = {size: Board(stack) for size in _SIZES}
@@ -77,6 +78,6 @@ def _growth_row(rounds: Sequence[_Round], names: Sequence[str], whose: str, goal
 
 
 def _growth_factor(figures: _Round, names: Sequence[str]) -> float:
-    """How many times the cost of the small board the large board has."""
+    """Return the cost of the large board, divided by that of the small one."""
     small, large = (total(figures, [f"{size}_{name}" for name in names]) for size in _SIZES)
     return large / small

@@ -15,8 +15,8 @@ from bench.table import Report, Row, Scale
 from bench.watched import PATH, fill_top, settle, watched_board
 
 _GOAL: Final = 2.3  # KB of 1,024 bytes
-_CPU_GOAL: Final = 2.3  # microseconds per viewer and second: what Centrifugo PRO says of itself
-_FIRST: Final = 500  # viewers connected first: memory that is allocated only once must not count
+_CPU_GOAL: Final = 2.3  # microseconds per viewer and second, as Centrifugo PRO states for itself
+_FIRST: Final = 500  # viewers that connect before; memory that is allocated only once must not count
 _WORK: Final = "idle-viewers: {:,} viewers"
 
 
@@ -30,7 +30,7 @@ class _Idle(msgspec.Struct, frozen=True):
 
     @property
     def each(self) -> float:
-        """KB per viewer."""
+        """Return the KB per viewer."""
         return (self.after - self.before) / self.viewers / 1024
 
     @property
@@ -40,11 +40,11 @@ class _Idle(msgspec.Struct, frozen=True):
 
 
 def idle_viewers(scale: Scale, report: Report) -> list[Row]:
-    """Resident memory of the server per viewer, after the first 500, each of which received only its first sync.
+    """Measure the resident memory of the server per viewer, beyond the first 500 viewers.
 
-    Bytes do not vary like times, so one round is enough. Kernel memory for sockets is not included; it is the same for
-    all servers. Peers hold as many viewers and send nothing. Our viewers receive `alive` after 5 seconds, and a ping in
-    20 seconds, so CPU time is counted for that long.
+    Each viewer received only its first sync. Bytes vary less than times, so one round is enough. Kernel memory for
+    sockets is not included, because it is the same for all servers. Peers hold as many viewers and send nothing. Our
+    viewers receive `alive` after 5 seconds and one ping in 20 seconds, so CPU time is counted for 20 seconds.
     """
     need_files(scale.idle_viewers + _FIRST)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""`increment`: one like seen by many viewers, against Nchan that is sent the whole top for each like."""
+"""`increment`: the cost of showing one like to many viewers, compared with Nchan, which sends the whole top."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -14,17 +14,17 @@ from bench.table import Report, Row, Scale, median_ratio, medians, of_round
 from bench.watched import PATH, fill, long_name, posted, settle, sync_size, watched_board
 
 _TOP: Final = 50
-_SCORE: Final = 1_000  # between two members at first, so that likes change no order
+_SCORE: Final = 1_000  # the first difference between two scores, so large that likes change no order
 _WORK: Final = "increment: one like seen by {:,} viewers"
 _Round = dict[str, float]
 
 
 def increment(scale: Scale, report: Report) -> list[Row]:
-    """Ten likes per second, each alone, on a board of 50 members with keys of 40 to 60 characters.
+    """Send ten likes per second, one in each request, to a board of 50 members with names of 40 to 60 characters.
 
-    Our viewers offer permessage-deflate, as browsers do, and receive one change per like. Nchan receives the whole top
-    for each like, as an application without a board would publish it, and sends that to its viewers. CPU time is that
-    of all processes but the publisher and the viewers, per like and viewer.
+    Our viewers offer permessage-deflate, as browsers do, and receive one change per like. For each like, Nchan receives
+    the whole top, as an application without a board would publish it, and sends it to its viewers. CPU time is that of
+    all processes except the publisher and the viewers, per like and viewer.
     """
     need_files(scale.viewers)
     work = _WORK.format(scale.viewers)

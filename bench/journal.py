@@ -36,10 +36,10 @@ _KINDS: Final = (
 
 
 def journal(scale: Scale, report: Report) -> list[Row]:
-    """1,000 events per body over 8 connections, with and without a journal in SQLite.
+    """Send 1,000 events per body over 8 connections, with and without a journal in SQLite.
 
-    CPU time of everything until all events are in SQL: the server with its drainer and SQLite, and the store. Both
-    servers have a store of their own, and take turns to be measured first.
+    The CPU time is that of the server, with its drainer and SQLite, and of the store, until all events are in SQL. Each
+    server has its own store. The server that is measured first changes with each round.
     """
     rows = [row for kind in _KINDS for row in _ingest_rows(kind, scale, report)]
     return [*rows, _drain_row(scale, report)]
@@ -76,7 +76,7 @@ def _ingest_rows(kind: _Kind, scale: Scale, report: Report) -> list[Row]:
 
 
 def _boards(stack: ExitStack, scale: Scale | None = None, report: Report | None = None) -> dict[str, Board]:
-    """A board with a journal and one without; with a scale, all members are there already."""
+    """Start a board with a journal and one without. With a scale, all members exist before."""
     boards = {name: Board(stack, journal=name) for name in _JOURNALS}
     if scale is not None and report is not None:
         report("filling")
@@ -134,7 +134,7 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Keep everybody else from writing to a database."""
+    """Lock a database, so that no other process writes to it."""
     with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield

@@ -1,4 +1,4 @@
-"""`kinds`: what an event costs on each kind of board, and what each further board of an event adds."""
+"""`kinds`: the cost of an event on each kind of board, and the cost of each further board that counts the event."""
 
 from contextlib import ExitStack
 from statistics import median
@@ -43,10 +43,11 @@ _MANY: Final = _Kind(
 
 
 def kinds(scale: Scale, report: Report) -> list[Row]:
-    """1,000 events per body, uniform keys: CPU time of server and store per acknowledged event.
+    """Measure the CPU time of server and store per acknowledged event, in bodies of 1,000 events.
 
-    The baseline for each kind, measured in turn: the plain board, a rolling window with ties by key, on its own server
-    and store. The content that a kind of board needs (an amount, an actor, fields) is part of its cost.
+    The baseline is measured alternately with each kind: a plain board with a rolling window and ties by member, on its
+    own server and store. If a kind of board needs more content (an amount, an actor, fields), this content is part of
+    its cost.
     """
     with ExitStack() as stack:
         plain = Board(stack, PLAIN)
@@ -69,7 +70,7 @@ def _kind_row(plain: Board, kind: _Kind, scale: Scale, report: Report) -> Row:
 
 
 def _further_row(plain: Board, scale: Scale, report: Report, events: int) -> Row:
-    """An event that feeds several plain boards: what each board after the first adds."""
+    """Measure what each board after the first adds to an event that several plain boards count."""
     rounds = _rounds(plain, _MANY, scale, report, events)
     further = [(total(figures, OURS) - _plain_cost(figures)) / _FURTHER for figures in rounds]
     ratios = [cost / _plain_cost(figures) for cost, figures in zip(further, rounds, strict=True)]

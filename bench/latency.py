@@ -23,7 +23,7 @@ from live.load.producers import Producers
 from live.settings import Settings
 
 _BOARDS: Final = '[[board]]\nid = "posts"\n'
-_PRODUCERS: Final = 256  # each waits for its answer; enough that a pause of one tick delays none
+_PRODUCERS: Final = 256  # connections; so many that a pause of one tick delays no like
 _HISTORY: Final = 3600  # seconds of the same likes that the board starts with
 _NOTE: Final = struct.Struct("=QQd")  # written by bench/viewer.c: viewer, offset, time
 _AFTER: Final = 2.0  # seconds for the last frames to arrive
@@ -39,12 +39,12 @@ class _Run(msgspec.Struct, frozen=True):
 
 
 def likes_to_frames(scale: Scale, report: Report) -> list[Row]:
-    """Time from a like's acknowledgement until each viewer of the top 50 has seen it; medians of the rounds.
+    """Measure the time from a like's acknowledgement until each viewer of the top 50 has seen it.
 
-    The likes are those of `live load`: single POSTs, members by 1/rank. The board starts with 100,000 members, as an
-    hour of the same likes would have left them. A viewer has seen a like with its first frame at the like's offset or
-    later. The swarm records when it read each frame, on the clock of `time.perf_counter`. The CPU figure is that of
-    server and store during the likes, per delivered frame.
+    The figures are medians of the rounds. The likes are like those of `live load`: single POSTs, with likes in
+    proportion to 1/rank. The board starts with 100,000 members and an hour of such likes. A viewer has seen a like when
+    it receives its first frame at the like's offset or later. The swarm records when it read each frame, on the clock
+    of `time.perf_counter`. The CPU figure is that of server and store during the likes, per delivered frame.
     """
     need_files(scale.viewers)
     with ExitStack() as stack:
@@ -96,7 +96,7 @@ def _run(board: Board, swarm: Swarm, scale: Scale) -> _Run:
 
 
 def _read(notes: Path, viewers: int) -> list[Seen]:
-    """The frames of each viewer, including disconnected ones."""
+    """Return the frames of each viewer, including disconnected viewers."""
     seen: dict[int, Seen] = {number: Seen([], []) for number in range(viewers)}
     for number, offset, at in _NOTE.iter_unpack(notes.read_bytes()):
         seen[number].offsets.append(offset)

@@ -18,17 +18,17 @@ _PATH: Final = "/v1/boards/b-%d/live?limit=50"
 _BOARD: Final = '[[board]]\nid = "b-{0}"\nsource = ["b-{0}"]\nties = "key"\n'
 _NAMES: Final = 4
 _NAME: Final = "post-with-a-long-name-" + "x" * 220 + "-"  # one record is as long as six on the single board
-_RATE: Final = 2.0  # POSTs per second, each with a like for every board; more likes alone would fill a core
+_RATE: Final = 2.0  # POSTs per second, with a like for every board; more would use a whole core
 _GOAL: Final = "≤ 1.50 x"
 _Round = dict[str, float]
 
 
 def many_boards(scale: Scale, report: Report) -> list[Row]:
-    """1,000 boards with 5 viewers each, and likes for every board: CPU time per delivered frame.
+    """Measure the CPU time of server and store per delivered frame, with likes on 1,000 boards of 5 viewers each.
 
-    The baseline, measured in turn: the single board with as many viewers. Server and store count. A frame on each of
-    1,000 boards needs a like on each of them, and likes can't be shared. Their cost without viewers is measured
-    separately, per POST. The second row, which has the goal, subtracts it.
+    The baseline is measured alternately: a single board with as many viewers. A frame on each of 1,000 boards needs a
+    like on each board. The cost of the likes without viewers is measured separately, per POST. The second row, which
+    has the goal, subtracts it.
     """
     need_files(scale.viewers)
     with ExitStack() as stack:

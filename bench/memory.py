@@ -10,13 +10,13 @@ from bench.table import Report, Row, Scale
 
 _PARTS: Final = 4
 _GOAL: Final = 100  # bytes
-_KEYS: Final = 1_000  # few, so that ids take almost all of the memory
+_KEYS: Final = 1_000  # members; few, so that ids take almost all of the memory
 
 
 def id_memory(scale: Scale, report: Report) -> list[Row]:
-    """Memory of the store after events with ids, minus that after as many events without, on a new store each.
+    """Subtract the memory of a store after events without ids from that of another store after as many events with ids.
 
-    Bytes do not vary like times, so one round is enough. A hash table grows in leaps, so the memory of an id depends on
+    Bytes vary less than times, so one round is enough. A hash table grows in leaps, so the memory of an id depends on
     how full the table is. The benchmark therefore measures at several points and reports the worst.
     """
     steps = [scale.ids * part // _PARTS for part in range(1, _PARTS + 1)]

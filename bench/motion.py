@@ -30,7 +30,7 @@ _FEW_LIKES: Final = 15  # … while memory is measured
 _RATE: Final = 20  # POSTs per second
 _FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--enable-precise-memory-info"]
 
-# Counts frames and long tasks, and notes each total that the page shows, with the time.
+# Counts frames and long tasks. Also records each total that the page shows, with the time.
 _PROBE: Final = """() => {
     window.probe = { frames: 0, long: [], totals: [], began: performance.now() };
     const total = document.getElementById("total-score");
@@ -55,7 +55,7 @@ class Motion(msgspec.Struct, frozen=True):
     slowdown: int
     frames_per_second: float
     main_thread: float
-    main_thread_cpu: float  # of this, what the thread ran
+    main_thread_cpu: float  # the part of `main_thread` in which scripts ran
     script: float
     long_tasks: int
     longest_task: float
@@ -125,7 +125,7 @@ async def measure(board: Board, rows: int, slowdown: int, seconds: float) -> Mot
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """What the page and the server hold at a time, after garbage is collected; in MB or counted."""
+    """Memory in MB and numbers of objects that the page and the server hold, after a garbage collection."""
 
     minute: int
     heap: float
@@ -135,7 +135,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 async def watch_memory(board: Board, minutes: int) -> None:
-    """Print the memory of a page with 100 rows once a minute, and use its parts in between.
+    """Print the memory of a page with 100 rows once a minute, and use the page's controls in between.
 
     Raises:
         BenchError: the page does not go live.
@@ -163,7 +163,7 @@ async def watch_memory(board: Board, minutes: int) -> None:
 
 
 async def _use(page: Page) -> None:
-    """Look back, play, and return; find a name, open what can be opened, and pause."""
+    """Look back, play the past and return, find a name, open each panel, and pause."""
     await page.click("#past")
     for _ in range(10):
         await page.keyboard.press("ArrowLeft")
@@ -184,7 +184,7 @@ async def _use(page: Page) -> None:
 
 
 def _resident(pid: int) -> float:
-    """MB of memory that a process holds."""
+    """Return the MB of memory that a process holds."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
@@ -233,7 +233,7 @@ def _behind(shown: list[tuple[float, int]], acknowledged: list[tuple[float, int]
         place = bisect.bisect_right(totals, total)
         if place == len(totals):
             continue
-        newer = acknowledged[place][0]  # when the board stood elsewhere than the screen
+        newer = acknowledged[place][0]  # times at which the screen differed from the board
         found += [max(0.0, begins + step / 100 - newer) for step in range(int((ends - begins) * 100) + 1)]
     return found
 

@@ -1,6 +1,6 @@
-"""A peer: a straightforward handler, on the same uvicorn as the baseline.
+"""A peer: a handler as one would write it first, on the same uvicorn as the baseline.
 
-It decodes JSON and makes two store calls one after the other. It checks nothing, and requests share nothing but the
+It decodes JSON, and makes two calls to the store one after the other. It checks nothing. Requests share only the
 connection pool. `python -m bench.naive SOCKET` serves it on the store behind that socket.
 """
 

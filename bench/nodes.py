@@ -22,7 +22,7 @@ _DEADLINE: Final = 60.0
 
 
 class Site:
-    """A server that counts for anybody, on some nodes. `changes` are settings."""
+    """Run a server that accepts events without an API key, on some nodes. `changes` are settings."""
 
     def __init__(self, stack: ExitStack, nodes: Sequence[Server], boards: str = PLAIN, **changes: object) -> None:
         clustered = is_clustered(nodes[0])
@@ -85,7 +85,7 @@ def cluster_of(stack: ExitStack, primaries: int, replicas: int = 0) -> list[Serv
 
 
 def client_of(node: Server) -> redis.Redis:
-    """A client of one node. It closes by itself."""
+    """Return a client of one node. The stack of the caller closes it."""
     return redis.Redis(port=_port(node))
 
 
@@ -132,7 +132,7 @@ def _port(node: Server) -> int:
 
 
 def _free_ports() -> tuple[int, int]:
-    """Two ports that nobody uses now: for clients, and for the other nodes of a Cluster."""
+    """Return two unused ports: one for clients, and one for the other nodes of a Cluster."""
     with socket.socket() as first, socket.socket() as second:
         for probe in (first, second):
             probe.bind(("127.0.0.1", 0))

@@ -17,7 +17,7 @@ _MEMBERS: Final = 100
 _ROUND_TRIP: Final = 150  # milliseconds
 _FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
-# Notes when the page says that it is live, and every shift of its layout.
+# Records when the page says that it is live, and every shift of its layout.
 _PROBE: Final = """
     window.probe = { live: null, shift: 0 };
     new PerformanceObserver((list) => {

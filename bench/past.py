@@ -1,4 +1,4 @@
-"""`past`: how long questions about the past of a board take, which are answered from the journal."""
+"""`past`: how long the journal takes to answer questions about the past of a board."""
 
 import random
 import time
@@ -24,10 +24,10 @@ _TIMEOUT: Final = 60.0
 
 
 def past(scale: Scale, report: Report) -> list[Row]:
-    """Ask for a board over 24 hours as it was at other times, and for the history of a record over a week by hours.
+    """Ask for the past rankings of a board over 24 hours, and for the history of a record over a week by hours.
 
-    The board goes by the time of its events, which are spread over eight days. Each question is about another time, so
-    none is answered from a cache. Wall time of one question at a time: a process of its own answers them.
+    The board uses the time of its events, which are spread over eight days. Each question is about another time, so no
+    cache answers it. The figure is the wall time of one question at a time. A process of its own answers the questions.
     """
     with ExitStack() as stack:
         board = Board(stack, _BOARD)
@@ -93,7 +93,7 @@ def _fill(board: Board, scale: Scale, end: datetime, report: Report) -> None:
 
 
 def _milliseconds(board: Board, paths: Sequence[str]) -> list[float]:
-    """The time that each question takes; nothing if one takes so long that it is refused."""
+    """Return the time that each question takes, or nothing if the server refuses one because it takes too long."""
     spent = []
     with closing(HTTPConnection(board.server.address, timeout=_TIMEOUT)) as connection:
         for path in paths:

@@ -12,9 +12,9 @@ from bench.webdis import find_webdis, load_script, webdis_server
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that does the same work or less: its counted processes, and the requests for the same keys.
+    """A server that does the same work or less: its counted processes, and the requests for the same members.
 
-    `share` is the fraction of the requests that this server gets. A slow one is measured well enough with fewer.
+    `share` is the fraction of the requests that this server gets. Fewer requests suffice to measure a slow server.
     """
 
     address: str
@@ -32,9 +32,10 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def start_peers(stack: ExitStack, board: Board) -> dict[str, Peer]:
-    """Every installed peer. Peers that count use the board's store, with separate store keys.
+    """Run every installed peer.
 
-    Requests to the first two are byte for byte those to the board, including the API key.
+    Peers that count use the board's store, with separate store keys. The first two receive the same bytes as the board,
+    including the API key.
     """
     idle = stack.enter_context(idle_server())
     naive = stack.enter_context(module_server("bench.naive", board.store.address))

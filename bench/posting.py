@@ -15,11 +15,11 @@ import msgspec
 from bench.processes import BenchError, Server
 
 _PATIENCE: Final = 10.0
-_ADDRESS: Final = "127.0.0.2"  # not that of the viewers, who share the places of one client
+_ADDRESS: Final = "127.0.0.2"  # viewers use another address, whose connections are limited
 
 
 class Posting(msgspec.Struct, frozen=True, kw_only=True):
-    """What to send: the bodies in turn, `rate` per second. Each answer must contain `expect`."""
+    """The requests to send: the bodies one after another, `rate` per second. Each answer must contain `expect`."""
 
     path: str
     bodies: Sequence[bytes]
@@ -29,7 +29,7 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sender(Thread):
-    """Sends until stopped; `sent` counts answered POSTs, `failure` is why it stopped early."""
+    """Sends until it is stopped. `sent` counts answered POSTs, and `failure` is the reason of an early stop."""
 
     def __init__(self, server: Server, posting: Posting) -> None:
         super().__init__(daemon=True)
@@ -40,9 +40,12 @@ class Sender(Thread):
         self._posting = posting
 
     def run(self) -> None:
-        """Send each body when it is due. A late body is sent immediately, and later ones are scheduled from there."""
+        """Send each body when it is due.
+
+        A late body is sent immediately, and the next one is due a whole pause later.
+        """
         cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(get_native_id(), {cores[-1]})  # not the server's core
+        os.sched_setaffinity(get_native_id(), {cores[-1]})  # the thread must not use the server's core
         connection = HTTPConnection(self._server.address, timeout=_PATIENCE, source_address=(_ADDRESS, 0))
         due = time.monotonic()
         try:

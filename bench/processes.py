@@ -21,7 +21,7 @@ from live.store.connection.embedded import EmbeddedStore
 ROOT: Final = Path(__file__).parent.parent
 _START_DEADLINE: Final = 60.0
 _STOP_DEADLINE: Final = 10.0
-# All clients connect from one address, and one part has more boards than usual.
+# These limits are raised because all clients connect from one address, and one benchmark has very many boards.
 _LIMITS: Final = {
     "LIVE_MAX_ADDRESS_VIEWERS": "20000", "LIVE_MAX_ADDRESS_CONNECTIONS": "20000", "LIVE_MAX_BOARDS": "20000",
     "LIVE_READ_RATE": "10000000", "LIVE_READ_BURST": "10000000",
@@ -30,7 +30,7 @@ _ADDRESS: Final = re.compile(r"http://([0-9.]+:[0-9]+)/")
 
 
 class BenchError(Exception):
-    """The run did not do the work that it should measure, so there is no figure."""
+    """The run did not do the work that it should have measured, so there is no figure."""
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def descendants_of(server: Server) -> list[Server]:
-    """The processes that a server has started, and those that these have started: workers come from a fork server."""
+    """Return the processes that a server has started, directly or through its fork server."""
     lists = Path(f"/proc/{server.pid}/task").glob("*/children")
     found = [Server(int(pid), "") for tasks in lists for pid in tasks.read_text(encoding="ascii").split()]
     return found + [one for child in found for one in descendants_of(child)]
@@ -181,9 +181,9 @@ def drive(
 ) -> dict[str, float]:
     """Carry out a plan in a driver process; returns the CPU seconds that each counted server used.
 
-    Measured from the moment that the driver is connected and warm until the last answer is complete, and until `settle`
-    returns, which waits for work that an answer does not wait for. `steady` is the CPU time that servers use per second
-    without the plan, which is subtracted.
+    The time is measured from the moment when the driver is connected and warm, until the last answer is complete and
+    `settle` has returned. `settle` waits for work that goes on after an answer. `steady` is the CPU time that servers
+    use per second without the plan. It is subtracted.
     """
     process = start_module("bench.driver", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None  # noqa: S101 - both are pipes
@@ -191,7 +191,7 @@ def drive(
     try:
         _command(process, msgspec.json.encode(plan), b"ready\n")
         if settle is not None:
-            settle()  # what the warm-up has left
+            settle()  # this also settles the work of the warm-up
         before = {name: cpu_seconds(server.pid) for name, server in counted.items()}
         started = time.perf_counter()
         _command(process, b"go", b"done\n")

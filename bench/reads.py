@@ -23,10 +23,10 @@ _ALONE: Final = 1.0  # seconds of likes without reads
 def get_top_100(scale: Scale, report: Report) -> list[Row]:
     """Read a board of 100,000 members over 64 connections: CPU time of server and store.
 
-    The top 100 is read while likes arrive through another server on the same store: that server is not counted, and
-    the time that the store spends on the likes is measured before, and subtracted. The 304 and the HTML page of 50
-    rows are read while nothing changes. The baseline, measured in turn: the same requests to the endpoint that does
-    nothing. The ratios are of rates.
+    The top 100 is read while likes arrive through another server on the same store. That server does not count. The
+    time that the store spends on the likes is measured before, and subtracted. The 304 and the HTML page of 50 rows are
+    read while nothing changes. The baseline is measured alternately: the same requests to an endpoint that does
+    nothing. The ratios are ratios of rates.
     """
     rounds: list[dict[str, float]] = []
     with ExitStack() as stack:
@@ -35,7 +35,7 @@ def get_top_100(scale: Scale, report: Report) -> list[Row]:
         other = board.second_server(stack)
         report("filling")
         board.fill(Keys(count=scale.keys, order="each"), scale.keys)
-        board.fill(Keys(count=scale.keys, order="zipf"), scale.keys)  # so that scores differ
+        board.fill(Keys(count=scale.keys, order="zipf"), scale.keys)  # these likes make the scores differ
         for number in range(1, scale.rounds + 1):
             figures: dict[str, float] = {}
             report(f"round {number}: the top 100 while likes arrive")

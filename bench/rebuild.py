@@ -1,4 +1,4 @@
-"""`rebuild`: restore a board from its journal into an empty store. How long does it take, and how much memory?
+"""`rebuild`: the time and memory that it takes to restore a board from its journal into an empty store.
 
 `python -m bench.rebuild EVENTS` prints the figures as JSON.
 """

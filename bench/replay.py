@@ -1,6 +1,6 @@
-"""`delay`: what a frame costs that viewers receive some seconds later, compared with a live one.
+"""`delay`: the cost of a frame that viewers receive some seconds late, compared with a live frame.
 
-`replay`: what it takes to step through a journal from one frame to the next.
+`replay`: the cost of the steps through a journal from one frame to the next.
 """
 
 import random
@@ -36,10 +36,10 @@ _TOP: Final = 50
 
 
 def delayed(scale: Scale, report: Report) -> list[Row]:
-    """One board, many viewers, ten frames per second: CPU time per frame, live and delayed.
+    """Measure the CPU time per frame, live and delayed, with one board, many viewers and ten frames per second.
 
-    In both runs, the server receives the same likes. The figure is all the CPU time of the server, with the processes
-    that it has started: one of them steps through the journal.
+    In both runs, the server receives the same likes. The figure includes all processes that the server has started. One
+    of them steps through the journal.
     """
     need_files(scale.viewers)
     with ExitStack() as stack:
@@ -68,7 +68,7 @@ def _round(board: Board, programs: Programs, scale: Scale, report: Report) -> di
     report("delayed")
     with liked(board), swarming(programs, board.server, _PATH) as swarm:
         swarm.connect(scale.viewers, first=True)
-        time.sleep(_DELAY)  # until what they receive was sent while the likes arrived
+        time.sleep(_DELAY)  # after this pause, viewers receive frames of the time when likes arrived
         settle()
         later = swarm.measure(scale.fan_seconds, [board.server, *descendants_of(board.server)])
     return {
@@ -80,9 +80,10 @@ def _round(board: Board, programs: Programs, scale: Scale, report: Report) -> di
 
 
 def replayed(scale: Scale, report: Report) -> list[Row]:
-    """Zipf likes of a board over 24 hours, in batches of 50, and ten frames per second: CPU time per frame.
+    """Measure the CPU time per frame of a replay of Zipf likes, with ten frames per second.
 
-    For a frame, the process of a replay applies the entries of a tenth of a second, and makes the message.
+    The journal has 24 hours of likes in batches of 50. For each frame, the process applies the entries of a tenth of a
+    second, and makes the message.
     """
     (board,) = parse_boards('[[board]]\nid = "posts"\nties = "first"\n')
     chance, data, top = random.Random(1), Snapshot(), RunningTop(board, (), _TOP)

@@ -1,4 +1,4 @@
-"""`replicas`: what waiting for replicas, notices on many nodes, and the return of lost batches cost."""
+"""`replicas`: the costs of waiting for replicas, of notices on many nodes, and of sending lost batches again."""
 
 import time
 from collections.abc import Mapping
@@ -34,10 +34,10 @@ def replicas(scale: Scale, report: Report) -> list[Row]:
 
 
 def _waiting(scale: Scale, report: Report) -> list[Row]:
-    """One event per body, without a journal, on a primary with a replica: CPU time of the server and of both nodes.
+    """Measure the CPU time of the server and of both nodes, with one event per body and without a journal.
 
-    The other server has the same nodes and does not wait. Both are measured in turn. Then both get one event after
-    another, alternately, over one connection each: the time until the answer.
+    The other server has the same nodes and does not wait. Both are measured alternately. Then both get one event after
+    another over one connection each, and the time until the answer is measured.
     """
     load = single_load(scale)
     rounds: list[_Round] = []
@@ -99,9 +99,9 @@ def _answer_times(sites: Mapping[str, Site], count: int) -> dict[str, list[float
 
 
 def _notices(scale: Scale, report: Report) -> Row:
-    """Notices of one board, with one subscriber: CPU time of all nodes, without what they use when nothing happens.
+    """Measure the CPU time of all nodes for notices of one board with one subscriber.
 
-    The other notices go to all nodes of the Cluster, as PUBLISH does.
+    The time that idle nodes use is subtracted. For comparison, PUBLISH sends notices to all nodes of the Cluster.
     """
     rounds: list[_Round] = []
     with ExitStack() as stack:

@@ -32,7 +32,7 @@ def make_requests(plan: Plan) -> list[bytes]:
 
 
 def _get(address: str, content: Gets | Waits) -> bytes:
-    """A request; one that waits has no end, because its connection adds the tag."""
+    """Return a request. A request that waits has no end yet, because its connection adds the tag."""
     first = f"GET {content.path} HTTP/1.1\r\nHost: {address}\r\n"
     if isinstance(content, Waits):
         return first.encode()
@@ -41,7 +41,7 @@ def _get(address: str, content: Gets | Waits) -> bytes:
 
 
 def _bodies(keys: Keys, bodies: int, events: int) -> Iterator[Sequence[str]]:
-    """The keys of each body; the same seed gives the same keys for every content."""
+    """Return the members of each body. The same seed gives the same members for every content."""
     wanted = bodies * events
     if keys.order == "each":
         numbers = [number % keys.count for number in range(wanted)]

@@ -1,4 +1,4 @@
-"""How long it takes until boards have again what a failover lost and the journal has."""
+"""Measures how long it takes to send the batches that a failover lost again from the journal."""
 
 import json
 import os
@@ -80,7 +80,10 @@ def _drained(primary: redis.Redis) -> bool:
 
 
 def _all_there(server: Server, lacking: set[str], expected: int) -> bool:
-    """Whether every board shows all that it had counted. `lacking` are those that have not so far."""
+    """Return whether every board shows everything that it had counted.
+
+    `lacking` are the boards that have not done so yet.
+    """
     for board in sorted(lacking):
         try:
             with closing(HTTPConnection(server.address, timeout=10)) as connection:

@@ -1,4 +1,4 @@
-"""`rotation`: a large slot leaves the window. How long does a step take, and how much does it slow down a writer?"""
+"""`rotation`: the time of a step while a large slot leaves the window, and the delay of another board's writer."""
 
 import asyncio
 import hashlib
@@ -84,7 +84,7 @@ def rotation(scale: Scale, report: Report) -> list[Row]:
 
 
 async def _rotate(url: str, scale: Scale, report: Report) -> dict[str, float]:
-    settings = load_settings(store=url)  # with the environment, so that LIVE_ROTATION_STEP can be tried
+    settings = load_settings(store=url)  # this reads the environment, so you can try values of LIVE_ROTATION_STEP
     client = connect(url, settings)
     state = BoardState(client, make_board(BoardChoice(id="posts", clock="event")), settings)
     writer, rotator = BoardWriter(state), TimedRotator(state)
@@ -141,7 +141,7 @@ async def _drain(rotator: TimedRotator, interval: float) -> None:
 
 @contextmanager
 def _writer(url: str) -> Iterator[list[float]]:
-    """A process that adds while in the context; the list holds its times afterwards."""
+    """Run a process that adds events while in the context. Afterwards, the list holds its times."""
     times: list[float] = []
     process = start_module("bench.adds", url, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
@@ -162,7 +162,7 @@ async def _used_memory(client: Redis) -> int:
 def _script_times(url: str) -> list[float]:
     """How long each call of the rotation script took in the store, from its SLOWLOG, in seconds."""
     script = hashlib.sha1(SCRIPTS.rotate.source.encode(), usedforsecurity=False).hexdigest().encode()
-    with redis.Redis.from_url(url) as client:  # one without deadlines: the answer is long
+    with redis.Redis.from_url(url) as client:  # a connection without deadlines, because the answer is long
         entries: list[dict[str, Any]] = client.slowlog_get(-1)
     times = [entry["duration"] / 1e6 for entry in entries if script in entry["command"].split()]
     if not times:

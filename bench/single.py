@@ -19,11 +19,11 @@ _Round = dict[str, float]
 
 
 def ingest_single(scale: Scale, report: Report) -> list[Row]:
-    """One event per body over 64 keep-alive connections: CPU time of server and store per acknowledged event.
+    """Measure the CPU time of server and store per acknowledged event, with one event per body.
 
-    Measured in turn: the same requests to an endpoint that does nothing and to a handler with two store calls; one
-    script per request through webdis; and a bare HINCRBY+ZINCRBY per event over as many connections, counting only the
-    store.
+    The peers are measured alternately. An endpoint that does nothing and a handler with two calls to the store receive
+    the same requests. webdis receives one script per request. The store receives a bare HINCRBY+ZINCRBY per event over
+    as many connections; then only the store counts.
     """
     with ExitStack() as stack:
         board = Board(stack)
@@ -84,7 +84,7 @@ def _goal(name: str) -> str:
 
 
 def _cost(mid: _Round, name: str) -> str:
-    """What an event costs a peer, in total and by process."""
+    """Return the cost of an event on a peer, in total and by process."""
     processes = _processes(mid, name)
     parts = " + ".join(f"{process.removeprefix(f'{name}_')} {mid[process]:.0f}" for process in processes)
     return f"{_PEERS[name][0]}: {1e6 / total(mid, processes):,.0f}/CPU s ({parts} µs)"

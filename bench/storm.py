@@ -18,7 +18,7 @@ _SCRIPTS: Final = ("cmdstat_eval", "cmdstat_fcall")  # prefixes of the commands 
 def reconnect_storm(scale: Scale, report: Report) -> list[Row]:
     """Reset every connection, then open as many at once; seconds until the last viewer has its first frame.
 
-    The board receives 20 POSTs per second meanwhile, whose scripts are counted too. All handshakes run at once; a
+    Meanwhile the board receives 20 POSTs per second. Their scripts are counted too. All handshakes run at once; a
     refused viewer tries again.
     """
     need_files(2 * scale.viewers)  # the server may not have noticed the closed connections yet

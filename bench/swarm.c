@@ -6,7 +6,7 @@
  * offer permessage-deflate, and count compressed frames without decompressing them. It reads one command
  * per line from stdin, answers each with a line of JSON, and ends with its input.
  *
- *   connect N AT_ONCE FIRST  Connect N more viewers, and those that were cut, with at most AT_ONCE parallel handshakes.
+ *   connect N AT_ONCE FIRST  Connect N more viewers, and those that `cut` reset, at most AT_ONCE at the same time.
  *                            Answered when all handshakes are done and, if FIRST is 1, every viewer has received a data
  *                            frame. A refused viewer tries again.
  *   measure SECONDS PID...   Count received frames, and the user and system CPU time of the processes.

@@ -15,17 +15,17 @@ import msgspec
 from bench.processes import BenchError, Server, stop
 from bench.table import Row
 
-AT_ONCE: Final = 256  # parallel handshakes, where their pace does not matter
-ENOUGH: Final = 0.95  # share of the due frames below which a server has fallen behind
+AT_ONCE: Final = 256  # parallel handshakes in benchmarks that do not measure handshakes
+ENOUGH: Final = 0.95  # if a smaller share of the due frames arrived, the server fell behind
 _FOLDER: Final = Path(__file__).parent
 _SOURCES: Final = {"floor": ("floor.c",), "swarm": ("swarm.c", "viewer.c")}
 _SPARE_FILES: Final = 500
-_SERVER_FILES: Final = 4_500  # that a server keeps for connections that are not viewers, and for itself
+_SERVER_FILES: Final = 4_500  # descriptors that a server keeps for other connections and for itself
 _T = TypeVar("_T")
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """Connected viewers: their number, and seconds until the last was open and had its first frame if awaited."""
+    """Connected viewers: their number, and the seconds until the last one was open, with its first frame if awaited."""
 
     viewers: int
     lost: int
@@ -35,8 +35,9 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """What arrived during a measurement: data frames in total and at the viewer with the fewest, and bytes.
+    """The frames and bytes that arrived during a measurement.
 
+    Data frames are counted in total, and for the viewer with the fewest.
     `payload_bytes` are bytes of payload, `bytes` all bytes. `cpu` are CPU seconds of the counted processes, in order;
     `swarm_cpu` are those of the swarm.
     """
@@ -84,7 +85,10 @@ class Swarm:
         self._process = process
 
     def connect(self, viewers: int, *, at_once: int = AT_ONCE, first: bool = False) -> Opened:
-        """Connect more viewers, and those that were cut; with `first`, wait until each has received a frame."""
+        """Connect more viewers, and those that `cut` disconnected.
+
+        With `first`, wait until each has received a frame.
+        """
         return self._ask(f"connect {viewers} {at_once} {first:d}", Opened)
 
     def measure(self, seconds: float, counted: Sequence[Server] = ()) -> Delivery:
@@ -120,7 +124,7 @@ def raise_file_limit() -> None:
 
 
 def room_for(viewers: int) -> int:
-    """At most so many viewers, or as many as the limit of open files allows."""
+    """Return a number of viewers, reduced to what the limit of open files allows."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(viewers, soft - _SERVER_FILES)
 

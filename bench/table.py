@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 Report = Callable[[str], None]
-FINE: Final = 0.2  # ratios below are shown with three decimals
+FINE: Final = 0.2  # smaller ratios are shown with three decimals
 
 
 def of_round(report: Report, number: int) -> Report:
@@ -79,12 +79,15 @@ def medians(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def total(figures: Mapping[str, float], names: Iterable[str]) -> float:
-    """The sum of some figures, such as those of all processes that an event passes through."""
+    """Return the sum of some figures, such as those of all processes that handle an event."""
     return sum(figures[name] for name in names)
 
 
 def median_ratio(rounds: Sequence[dict[str, float]], ours: Sequence[str], against: Sequence[str]) -> float:
-    """The median of the ratios. Each is of figures measured one right after the other, in equal conditions."""
+    """Return the median of the ratios.
+
+    The two figures of a ratio are measured one right after the other, under equal conditions.
+    """
     return median(total(figures, ours) / total(figures, against) for figures in rounds)
 
 

@@ -1,4 +1,4 @@
-"""`unwatched-boards`: what boards cost that nobody watches or posts to."""
+"""`unwatched-boards`: the cost of boards without viewers and events."""
 
 import time
 from contextlib import ExitStack
@@ -15,10 +15,10 @@ _Round = dict[str, float]
 
 
 def unwatched_boards(scale: Scale, report: Report) -> list[Row]:
-    """A server with 10,000 boards and one with a single board, both idle: CPU time of server and store.
+    """Measure the CPU time of server and store for an idle server with 10,000 boards, and for one with a single board.
 
-    It takes a while after a start until everything is quiet. A second server on the same store then shows how long a
-    restart takes until `/readyz` returns 200.
+    The measurement begins some time after the start, when the server is quiet. Then a second server on the same store
+    shows how long a restart takes until `/readyz` returns 200.
     """
     with ExitStack() as stack:
         report("starting")

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-typedef struct { /* one frame: its viewer, the board's offset, and the time it was read */
+typedef struct { /* a received frame: the viewer, the offset of the board, and the time when the frame was read */
     uint64_t viewer, offset;
     double at;
 } Note;
@@ -177,7 +177,7 @@ static void hear(Viewer *viewer, double at) {
 }
 
 void handle(Viewer *viewer) {
-    if (viewer->state == AWAY || viewer->state == LOST) return; /* cut by a command in the same batch of events */
+    if (viewer->state == AWAY || viewer->state == LOST) return; /* `cut` came in the same batch of events */
     if (viewer->state != CONNECTING) {
         hear(viewer, now());
         return;

@@ -18,10 +18,10 @@ _WARMUP: Final = 3  # answers to each client
 
 
 def long_poll(scale: Scale, report: Report) -> list[Row]:
-    """Clients that wait for the top 50 of a board with ten changes per second, and ask again with the new tag.
+    """Measure clients that wait for a change of the top 50, and then ask again with the new tag.
 
-    The likes come through another server on the same store, which is not counted. The baseline, measured in turn: as
-    many requests on as many connections to the endpoint that does nothing.
+    The likes come through another server on the same store, which does not count. The baseline is measured alternately:
+    as many requests on as many connections to an endpoint that does nothing.
     """
     rounds: list[dict[str, float]] = []
     with ExitStack() as stack:

@@ -35,13 +35,13 @@ def watched_board(stack: ExitStack, boards: str = PLAIN) -> Board:
 
 
 def long_name(number: int) -> str:
-    """The key of a member: a URL of 40 to 60 characters that share little with those of others."""
+    """Return the name of a member: a URL of 40 to 60 characters that has little in common with others."""
     digest = hashlib.blake2b(str(number).encode(), digest_size=20).hexdigest()
     return f"https://example.org/{digest[: 20 + number % 21]}"
 
 
 def sync_size(board: Board) -> int:
-    """Bytes of the whole top, as a new viewer receives it."""
+    """Return the bytes of the whole top, as a new viewer receives it."""
     with connect(f"ws://{board.server.address}{PATH}", compression=None, max_size=_LARGEST) as viewer:
         return len(viewer.recv(decode=False))
 
@@ -66,13 +66,16 @@ def fill(board: Board, events: Sequence[dict[str, object]]) -> None:
 
 @contextmanager
 def liked(board: Board) -> Iterator[Sender]:
-    """Like the members of the top in turn."""
+    """Send a like to each member of the top, one after another."""
     with posted(board, likes_of_top(), RATE) as sender:
         yield sender
 
 
 def likes_of_top() -> list[bytes]:
-    """Bodies that like the members of the top in turn, so that each frame has six changes in about 400 bytes."""
+    """Return bodies with likes for the members of the top, one after another.
+
+    Each frame then has six changes, in about 400 bytes.
+    """
     turns = [range(first, first + _LIKES) for first in range(0, _KEYS * _LIKES, _LIKES)]
     return [msgspec.json.encode([{"key": _name(number % _KEYS)} for number in turn]) for turn in turns]
 

@@ -15,7 +15,8 @@ import redis
 
 from bench.processes import BenchError, Server, stop
 
-# The minimum work for a like in one call, on the keys of the bare commands; the answer is the score.
+# A script that does the minimum work for a like in one call, on the store keys of the bare commands. It returns the
+# score.
 _SCRIPT: Final = """
 redis.call("HINCRBY", KEYS[1], ARGV[1], 1)
 return redis.call("ZINCRBY", KEYS[2], 1, ARGV[1])

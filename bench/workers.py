@@ -1,4 +1,4 @@
-"""`workers`: how soon four workers know a board that one of them has created, and what their frames cost."""
+"""`workers`: how soon four workers know a board that one of them has created, and the cost of their frames."""
 
 import time
 from contextlib import ExitStack, closing
@@ -23,7 +23,7 @@ _ASKED: Final = 16  # new connections, which the kernel spreads over the workers
 
 
 def workers(scale: Scale, report: Report) -> list[Row]:
-    """A new board on four workers, and frames of four workers."""
+    """Measure a new board on four workers, and frames of four workers."""
     return [_new_boards(scale, report), *_frames(scale, report)]
 
 
@@ -67,9 +67,9 @@ def _new_boards(scale: Scale, report: Report) -> Row:
 
 
 def _frames(scale: Scale, report: Report) -> list[Row]:
-    """Viewers of one board with the likes of `fan-out`: CPU time of all workers and of the store per delivered frame.
+    """Measure the CPU time of all workers and of the store per delivered frame of one board.
 
-    The baseline, measured in turn: one worker, with a store of its own. All workers share the first core.
+    The baseline is measured alternately: one worker with its own store. All workers share the first core.
     """
     need_files(scale.viewers)
     rounds: list[dict[str, float]] = []
