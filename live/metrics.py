@@ -145,7 +145,13 @@ class ProcessTotals(Collector):
         ended = -1.0
         # Read again until nothing changes: otherwise a process that ends in between could count twice.
         while ended != (ended := self._cpu_of_ended()):
-            sums = self._sums()
+            sums: dict[str, Metric] = {}
+            for process in sorted(self._processes):
+                for metric in ProcessCollector(pid=partial(int, process), registry=None).collect():
+                    shared = sums.setdefault(metric.name, metric)
+                    if shared is not metric and metric.name not in _OF_ONE:
+                        (mine,), (other,) = shared.samples, metric.samples
+                        shared.samples = [mine._replace(value=mine.value + other.value)]
         if cpu := sums.get("process_cpu_seconds"):
             (total,) = cpu.samples
             cpu.samples = [total._replace(value=total.value + ended)]
@@ -160,16 +166,6 @@ class ProcessTotals(Collector):
         except OSError:  # a system without /proc has none of these metrics
             return 0.0
         return sum(map(int, fields[_ENDED])) / os.sysconf("SC_CLK_TCK")
-
-    def _sums(self) -> dict[str, Metric]:
-        sums: dict[str, Metric] = {}
-        for process in sorted(self._processes):
-            for metric in ProcessCollector(pid=partial(int, process), registry=None).collect():
-                total = sums.setdefault(metric.name, metric)
-                if total is not metric and metric.name not in _OF_ONE:
-                    (mine,), (other,) = total.samples, metric.samples
-                    total.samples = [mine._replace(value=mine.value + other.value)]
-        return sums
 
 
 class OfBoards(Collector):

@@ -145,7 +145,13 @@ class Authenticator:
                     self._key_required = not self._settings.open
                 self._read = _Read(registered.version, next_end)
                 self._change()
-                self._renew_readers()
+                # An API key may no longer read some boards.
+                for (name, digest), reader in list(self._readers.items()):
+                    held = self._known.get(name)
+                    reader.opens = held.producer.opens if held is not None and digest in held.digests else NO_BOARDS
+                    if reader.opens is NO_BOARDS:
+                        del self._readers[name, digest]
+                self.on_revoked()
             self._checked = started
             if self._lapse is not None:
                 self._lapse.cancel()
@@ -316,15 +322,6 @@ class Authenticator:
         if verb == "admin":
             return self._settings.anonymous_admin and client.at_the_console
         return self._settings.open or client.at_the_console
-
-    def _renew_readers(self) -> None:
-        """Take from each reader the boards that its API key may no longer read."""
-        for (name, digest), reader in list(self._readers.items()):
-            known = self._known.get(name)
-            reader.opens = known.producer.opens if known is not None and digest in known.digests else NO_BOARDS
-            if reader.opens is NO_BOARDS:
-                del self._readers[name, digest]
-        self.on_revoked()
 
     def _change(self) -> None:
         """Invalidate earlier results."""

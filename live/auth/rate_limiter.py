@@ -189,20 +189,17 @@ class RateLimiter:
         due = self._reads_due.get(client)
         if due is None or due < now:
             if due is None and len(self._reads_due) >= _MOST_ACCOUNTS:
-                self._forget_reads(now)
+                # Forget clients that may read a whole burst. If this is not enough, forget the oldest ones too.
+                self._reads_due = {other: until for other, until in self._reads_due.items() if until > now}
+                excess = len(self._reads_due) - _MOST_ACCOUNTS * 3 // 4
+                for other in list(self._reads_due)[: max(0, excess)]:
+                    del self._reads_due[other]
             self._reads_due[client] = now + self._read_gap
         elif due - now <= self._read_ahead:
             self._reads_due[client] = due + self._read_gap
         else:
             reading = Reading(client, self._read_rate, self._read_burst)
             raise self._refusal(reading, due - now - self._read_ahead)
-
-    def _forget_reads(self, now: float) -> None:
-        """Forget clients that may read a whole burst. If this is not enough, forget the oldest ones too."""
-        self._reads_due = {client: due for client, due in self._reads_due.items() if due > now}
-        excess = len(self._reads_due) - _MOST_ACCOUNTS * 3 // 4
-        for client in list(self._reads_due)[: max(0, excess)]:
-            del self._reads_due[client]
 
     def give_back(self, producer: Principal) -> None:
         """Return the price of an admitted request that does not count. The credit expires as before."""

@@ -267,7 +267,18 @@ def _erase_actor(
         fail("nothing is erased: no board has anything of this actor", 1)
     if is_done:
         return
-    _print_erased(found)
+    for one in found:
+        if one.digests or one.entries or one.checkpoints or one.votes or one.amount:
+            entries, checkpoints = counted(one.entries, "entry", "entries"), counted(one.checkpoints, "checkpoint")
+            out.print(
+                f"{one.board}: {counted(one.digests, 'digest')} in the store, {entries} and {checkpoints} of the "
+                f"journal; {counted(one.amount, 'point')} taken back",
+            )
+        if one.waiting:
+            entries = counted(one.waiting, "entry", "entries")
+            out.print(f"{one.board}: {entries} in the store, to be searched too")
+        for note in one.notes:
+            out.print(f"{one.board}: {note}")
     _print_end(left, dry_run=dry_run)
     if any(one.entries or one.checkpoints for one in found):
         line = "The entries of the journal go when they are too old, or at once with `live journal compact`."
@@ -289,7 +300,17 @@ def _erase_member(settings: Settings, member: str, *, dry_run: bool, as_json: bo
     if not found.is_known:
         fail("nothing is erased: no board has this member, and it has no title", 1)
     if not is_done:
-        _print_person(found)
+        for one in found.boards:
+            if one.is_known:
+                entries, checkpoints = counted(one.entries, "entry", "entries"), counted(one.checkpoints, "checkpoint")
+                here = "in the store, " if one.in_store else ""
+                out.print(
+                    f"{one.board}: {here}{entries}, {checkpoints} and {counted(one.periods, 'period')} of the journal"
+                )
+            if one.waiting:
+                out.print(f"{one.board}: {counted(one.waiting, 'entry', 'entries')} in the store, to be searched too")
+        if found.title:
+            out.print("The title.")
         _print_end(left, dry_run=dry_run)
 
 
@@ -297,35 +318,6 @@ def _print_end(left: str, *, dry_run: bool) -> None:
     out.print("This is what would be erased." if dry_run else "Erased. Delete older backups, which are not changed.")
     if left:
         out.print(f"You still have to do this: {left}")
-
-
-def _print_person(found: ErasedPerson) -> None:
-    for one in found.boards:
-        if one.is_known:
-            entries, checkpoints = counted(one.entries, "entry", "entries"), counted(one.checkpoints, "checkpoint")
-            here = "in the store, " if one.in_store else ""
-            out.print(
-                f"{one.board}: {here}{entries}, {checkpoints} and {counted(one.periods, 'period')} of the journal"
-            )
-        if one.waiting:
-            out.print(f"{one.board}: {counted(one.waiting, 'entry', 'entries')} in the store, to be searched too")
-    if found.title:
-        out.print("The title.")
-
-
-def _print_erased(found: list[Erased]) -> None:
-    for one in found:
-        if one.digests or one.entries or one.checkpoints or one.votes or one.amount:
-            entries, checkpoints = counted(one.entries, "entry", "entries"), counted(one.checkpoints, "checkpoint")
-            out.print(
-                f"{one.board}: {counted(one.digests, 'digest')} in the store, {entries} and {checkpoints} of the "
-                f"journal; {counted(one.amount, 'point')} taken back",
-            )
-        if one.waiting:
-            entries = counted(one.waiting, "entry", "entries")
-            out.print(f"{one.board}: {entries} in the store, to be searched too")
-        for note in one.notes:
-            out.print(f"{one.board}: {note}")
 
 
 async def _require_known(client: Store, settings: Settings, criteria: Criteria) -> None:

@@ -7,7 +7,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from live.cli.terminal import JsonOption, clear_errors, make_table, out, reported
-from live.domain.capacity import UNIT_COSTS, CapacityPart, CapacityPlan, Demand, plan
+from live.domain.capacity import UNIT_COSTS, CapacityPart, Demand, plan
 from live.errors import SetupError
 from live.settings import load_settings
 
@@ -60,7 +60,12 @@ def show_plan(  # noqa: PLR0913 - one parameter per flag
         )
     if reported(made, as_json=as_json):
         return
-    out.print(_table(made))
+    numbers = ["count", "cores", "memory", "traffic"]
+    table = make_table("", *numbers, numbers=numbers)
+    _add(table, "viewer processes", made.viewer_processes)
+    _add(table, "ingest processes", made.ingest_processes)
+    _add(table, "primaries of the store", made.primaries, "give --members")
+    out.print(table)
     if made.sql_bytes_per_day:
         out.print(f"The journal adds {decimal(round(made.sql_bytes_per_day))} a day to its database.")
     if made.advice:
@@ -70,15 +75,6 @@ def show_plan(  # noqa: PLR0913 - one parameter per flag
             out.print(f"- {line}")
     out.print()
     out.print(f"Unit costs of {max(cost.measured for cost in UNIT_COSTS)}; docs/scaling.md lists them.")
-
-
-def _table(made: CapacityPlan) -> Table:
-    numbers = ["count", "cores", "memory", "traffic"]
-    table = make_table("", *numbers, numbers=numbers)
-    _add(table, "viewer processes", made.viewer_processes)
-    _add(table, "ingest processes", made.ingest_processes)
-    _add(table, "primaries of the store", made.primaries, "give --members")
-    return table
 
 
 def _add(table: Table, name: str, part: CapacityPart, unknown: str = "\u2013") -> None:

@@ -53,7 +53,8 @@ def refusal(value: object, kind: Any) -> str:  # noqa: ANN401 - a type from an a
     if isinstance(value, str) and words and len(_parts(kind)) == 1:
         return unknown("value", value, words, lists=True)
     message = f"expected {expected(kind)}, got {_shown(value)}"
-    element = _element(kind)
+    listed = _list_of(kind)
+    element = None if listed is None else _bare(get_args(listed)[0])
     if element is not None and not isinstance(value, list | dict) and _fits([value], kind):
         return f"{message}; write {_shown([value])}"
     if element is str and not isinstance(value, str | list | dict):
@@ -134,11 +135,6 @@ def _bounds(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
 
 def _list_of(kind: Any) -> Any:  # noqa: ANN401 - as above
     return next((bare for bare in map(_bare, _parts(kind)) if get_origin(bare) is tuple), None)
-
-
-def _element(kind: Any) -> Any:  # noqa: ANN401 - as above
-    found = _list_of(kind)
-    return None if found is None else _bare(get_args(found)[0])
 
 
 def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401 - as above

@@ -136,7 +136,11 @@ class Posting:
             self._on_result(ProblemError("too_many_events", detail))
             return
         if self._wants.strict and self._rejected:
-            self._withhold()
+            # No board can take one of its events.
+            named = {rejection.index for rejection in self._rejected}
+            left = [index for index in self._body.indexes if index not in named]
+            self._rejected += [Rejection(index, "not_counted", REFUSALS["not_counted"]) for index in left]
+            self._shares.clear()
             shares = []
         if not shares:
             self._on_result(self._answer())
@@ -181,13 +185,6 @@ class Posting:
                 share.reject(error)
         if rest := shares[_BOARDS_PER_TURN:]:
             asyncio.get_running_loop().call_soon(self._submit, rest)
-
-    def _withhold(self) -> None:
-        """Refuse all other events of a strict request, because no board can take one of its events."""
-        refused = {rejection.index for rejection in self._rejected}
-        left = [index for index in self._body.indexes if index not in refused]
-        self._rejected += [Rejection(index, "not_counted", REFUSALS["not_counted"]) for index in left]
-        self._shares.clear()
 
     def _strictly(self, share: _Share) -> Wants:
         """Return the options of the request for one board.

@@ -93,7 +93,9 @@ class MemberErasing(Erasing):
         if key is None or not await self._settle():
             raise SetupError(BEHIND)
         person, known = await self._find(member), await all_boards(self._client, self._settings, self._in_file)
-        await self._forget_title(member)
+        items = SystemKeys(self._prefix).items
+        if await self._client.call(items, "HEXISTS", items, member):
+            await Items(self._client, self._prefix, 0).delete(member)
         person.log_entries = await AuditTrail(self._client, self._prefix).redact(member.__eq__)
         await StoredResponses(self._client, self._settings).forget(member)
         refusals = SystemKeys(self._prefix).refusals  # the samples of refused events may name the member
@@ -144,11 +146,6 @@ class MemberErasing(Erasing):
             found.append(one)
         items = SystemKeys(self._prefix).items
         return ErasedPerson(boards=found, title=bool(await self._client.call(items, "HEXISTS", items, member)))
-
-    async def _forget_title(self, member: str) -> None:
-        items = SystemKeys(self._prefix).items
-        if await self._client.call(items, "HEXISTS", items, member):
-            await Items(self._client, self._prefix, 0).delete(member)
 
     async def _is_journaled(self, board: str) -> bool:
         held = await read_held(self._client, Keys(self._prefix, board))

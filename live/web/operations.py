@@ -7,7 +7,6 @@ from typing import Final
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,7 +14,7 @@ from live import __version__
 from live.domain.reader import ALL_BOARDS, BoardScope, Reader
 from live.errors import ProblemError
 from live.ingest.replies import Reply
-from live.metrics import QUEUE_LENGTH, OfBoards, ProcessTotals
+from live.metrics import QUEUE_LENGTH, OfBoards
 from live.protocols.http.tally import RequestTally
 from live.system.version import commit
 from live.web.activity import collecting
@@ -119,11 +118,7 @@ def _opened(request: Request) -> BoardScope:
 
 def _metrics_of(boards: Collection[str]) -> bytes:
     with collecting() as (collector, totals):
-        return _text_of(collector, boards, totals)
-
-
-def _text_of(collector: Collector, boards: Collection[str], processes: ProcessTotals) -> bytes:
-    registry = CollectorRegistry()
-    registry.register(OfBoards(collector, boards))
-    registry.register(processes)
-    return generate_latest(registry)
+        registry = CollectorRegistry()
+        registry.register(OfBoards(collector, boards))
+        registry.register(totals)
+        return generate_latest(registry)

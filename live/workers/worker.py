@@ -138,7 +138,11 @@ class _WorkerServer(uvicorn.Server):
             elif word == LEAVE:
                 self._leave(place)
             elif word == RETIRE:
-                self._retire()
+                self._idle_until = asyncio.get_running_loop().time() + self._settings.idle_timeout
+                self._parts.is_retiring = True
+                for connection in list(cast("set[object]", self.server_state.connections)):
+                    if isinstance(connection, HttpProtocol):
+                        connection.retire()
             elif word == END:
                 self._parts.reaper.hub.drain()
                 self._ends_at = max(self._idle_until, asyncio.get_running_loop().time() + _CLOSING)
@@ -153,13 +157,6 @@ class _WorkerServer(uvicorn.Server):
     def _leave(self, place: int) -> None:
         """Stop accepting connections from a socket. Those in its queue wait for the next worker that accepts."""
         self._accepting.pop(place).close()
-
-    def _retire(self) -> None:
-        self._idle_until = asyncio.get_running_loop().time() + self._settings.idle_timeout
-        self._parts.is_retiring = True
-        for connection in list(cast("set[object]", self.server_state.connections)):
-            if isinstance(connection, HttpProtocol):
-                connection.retire()
 
     @property
     def _parts(self) -> SharedParts:

@@ -8,7 +8,6 @@ from starlette.responses import Response
 from live.domain.board import Board
 from live.errors import ProblemError
 from live.store.board.check.usage import measure
-from live.store.board.ledger import Ledger
 from live.web.admin.boards import row_of
 from live.web.admin.calls import ApiCall
 from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
@@ -27,11 +26,18 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
     choices = visible_choices(desk.live, board, desk.visit.reader)
     if definition is not None and choices.get("union") in (None, definition.choices.get("union")):
         choices = definition.choices  # in the order in which they were written
+    client, keys = desk.live.client, ledger.state.keys
+    names = [keys.meta, keys.slots, *keys.fixed]
+    names += [keys.seen(ledger.state.buckets.newest - back * ledger.state.buckets.span) for back in range(2)]
+    for start in await client.call(keys.slots, "ZRANGE", keys.slots, -_MOST_SLOTS, -1):
+        own = int(start)
+        names += keys.of_slot(own) if ledger.state.board.window.tables else (keys.slot(own),)
+    measured = await measure(client, desk.live.settings.key_prefix, ledger.state.board.id, list(dict.fromkeys(names)))
     return await desk.show(
         "board",
         error,
         row=await row_of(desk, ledger, await desk.live.activity.samples()),
-        memory=await _memory(desk, ledger),
+        memory=measured.bytes,
         file=file if in_file else None,
         line=await asyncio.to_thread(line_of, file, board.id) if in_file and file is not None else None,
         toml=board_toml(board.id, choices),
@@ -64,18 +70,6 @@ def _path(board: Board) -> str:
 
 def _freezing(board: Board) -> ApiCall:
     return ApiCall("PATCH", _path(board), {"frozen": not board.frozen})
-
-
-async def _memory(desk: Desk, ledger: Ledger) -> int:
-    """Measure the store keys of a board."""
-    client, keys = desk.live.client, ledger.state.keys
-    names = [keys.meta, keys.slots, *keys.fixed]
-    names += [keys.seen(ledger.state.buckets.newest - back * ledger.state.buckets.span) for back in range(2)]
-    for start in await client.call(keys.slots, "ZRANGE", keys.slots, -_MOST_SLOTS, -1):
-        own = int(start)
-        names += keys.of_slot(own) if ledger.state.board.window.tables else (keys.slot(own),)
-    memory = await measure(client, desk.live.settings.key_prefix, ledger.state.board.id, list(dict.fromkeys(names)))
-    return memory.bytes
 
 
 PAGE: Final = AdminPage(path="boards/{board}", show=show, acts={"freeze": freeze, "delete": delete})

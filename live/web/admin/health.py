@@ -91,6 +91,9 @@ async def _show(desk: Desk, form: Form, checked: Checked | None = None, error: E
         reasons, is_ready = [public_reason(unready)], False
     days = [] if measured is None else measured.days
     entries = [] if desk.is_limited else await live.trail.last(MAX_ENTRIES)
+    # Estimate the size of the journal when it has as many days as it keeps, from the whole days that it has.
+    today = int(time.time()) // _DAY
+    whole = [day.bytes for day in (measured.days if measured is not None else ()) if day.day < today]
     return await desk.show(
         "health",
         error,
@@ -101,7 +104,7 @@ async def _show(desk: Desk, form: Form, checked: Checked | None = None, error: E
         why=why,
         days=days[:_SHOWN_DAYS],
         most=max((day.bytes for day in days[:_SHOWN_DAYS]), default=0),
-        at_end=_at_end(measured, int(live.settings.journal_events)),
+        at_end=sum(whole) * int(live.settings.journal_events) // _DAY // len(whole) if whole else None,
         retention=int(live.settings.journal_events) // _DAY,
         lost=await lost_at_most(live.client, live.settings, measured.boards) if measured is not None else {},
         backup=next((entry for entry in entries if entry.what == "backed_up"), None),
@@ -135,13 +138,6 @@ async def _measured(desk: Desk, boards: Sequence[str]) -> tuple[Measured | None,
         return None, problem.detail
     except StoreUnavailableError:
         return None, "the journal does not answer"
-
-
-def _at_end(measured: Measured | None, retention: int) -> int | None:
-    """Estimate the size of the journal when it has as many days as it keeps, from the whole days that it has."""
-    today = int(time.time()) // _DAY
-    whole = [day.bytes for day in (measured.days if measured is not None else ()) if day.day < today]
-    return sum(whole) * retention // _DAY // len(whole) if whole else None
 
 
 async def _processes(desk: Desk) -> list[ServerProcess]:

@@ -59,7 +59,17 @@ async def _show(
 async def attempt(desk: Desk, form: Form) -> Response:
     """Show what would be taken back, or take it back, as the form says."""
     is_dry = form["act"] == "try"
-    criteria, board = _criteria(form), form.get("board", "").strip()
+    producer, actor = form.get("producer", "").strip(), form.get("actor", "").strip()
+    if bool(producer) == bool(actor):
+        raise ProblemError("parameter_invalid", "name either a producer or an actor")
+    until = form.get("until", "").strip()
+    criteria = Criteria(
+        producer=producer or None,
+        actor=actor or None,
+        since=time_of(form.get("since", "").strip(), "since"),
+        until=time_of(until, "until") if until else None,
+    )
+    board = form.get("board", "").strip()
     if board or desk.is_limited:
         await desk.ledger(board)
     if criteria.actor is not None and is_cookie(criteria.actor):
@@ -76,19 +86,6 @@ async def attempt(desk: Desk, form: Form) -> Response:
             found = await work()
             entry["after"] = {"boards": [one for one in found if one.batches or one.fault]}
     return await _show(desk, form, found, is_dry=is_dry)
-
-
-def _criteria(form: Form) -> Criteria:
-    producer, actor = form.get("producer", "").strip(), form.get("actor", "").strip()
-    if bool(producer) == bool(actor):
-        raise ProblemError("parameter_invalid", "name either a producer or an actor")
-    until = form.get("until", "").strip()
-    return Criteria(
-        producer=producer or None,
-        actor=actor or None,
-        since=time_of(form.get("since", "").strip(), "since"),
-        until=time_of(until, "until") if until else None,
-    )
 
 
 def _command(filled: Form, *, is_dry: bool) -> str:

@@ -379,18 +379,18 @@ async def _find(visit: Visit, ledger: Ledger, as_of: int | None) -> FoundMembers
         found = await find_records(visit.live, ledger, visit.client.network, wanted)
         members = [FoundMember(record.member, record.rank) for record in found.records]
         if as_of is not None:
-            members = await _found_then(visit, ledger, [*(one.member for one in members), text], as_of)
+            # The page of that time was read before.
+            past = await BoardPast.of(visit.live, ledger, visit.client.network)
+            known = [
+                member
+                for member in dict.fromkeys([*(one.member for one in members), text])
+                if key_fault(member) is None
+            ]
+            steps = await past.run(read_history, past.board, past.hidden, known, [as_of])
+            then = [FoundMember(member, step.rank) for member, (step,) in zip(known, steps, strict=True)]
+            members = sorted((one for one in then if one.rank is not None), key=lambda one: one.rank or 0)
         return FoundMembers(members, found.next_cursor or None)
     return None
-
-
-async def _found_then(visit: Visit, ledger: Ledger, members: Sequence[str], as_of: int) -> list[FoundMember]:
-    """Return the members that were on a board at a time, by rank. The page of that time was read before."""
-    past = await BoardPast.of(visit.live, ledger, visit.client.network)
-    known = [member for member in dict.fromkeys(members) if key_fault(member) is None]
-    steps = await past.run(read_history, past.board, past.hidden, known, [as_of])
-    found = [FoundMember(member, step.rank) for member, (step,) in zip(known, steps, strict=True)]
-    return sorted((one for one in found if one.rank is not None), key=lambda one: one.rank or 0)
 
 
 async def _drawn(visit: Visit, surface: Surface, shown: Sequence[Shown], found: FoundMembers | None = None) -> Reply:

@@ -1,7 +1,7 @@
 """Routes for the history of records, and for the parts of a score, from the journal."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import takewhile
 from operator import itemgetter
@@ -160,7 +160,20 @@ async def _history(request: Request, members: Sequence[str]) -> Response:
     live, client = live_of(request), client_of(request).network
     ledger = await live.use(request.path_params["board"], reader_of(request))
     past = await BoardPast.of(live, ledger, client)
-    times = _times(request.query_params, past.now)
+    end = time_of(request.query_params["to"], "to") if "to" in request.query_params else past.now
+    begin = time_of(request.query_params["from"], "from") if "from" in request.query_params else end - _DAY
+    try:
+        step = round(parse_duration(request.query_params.get("step", "1h")) * 1000)
+    except ValueError as error:
+        raise ProblemError("parameter_invalid", f"`step`: {error}") from None
+    if end > past.now:
+        raise ProblemError("parameter_invalid", "`to` is in the future")
+    if begin > end or step < _LEAST_STEP or (end - begin) // step >= MAX_STEPS:
+        raise ProblemError(
+            "parameter_invalid",
+            f"`from` must be before `to`, `step` at least 1s, and the history at most {MAX_STEPS} steps",
+        )
+    times = list(range(begin, end + 1, step))
     await past.wait(times[-1])
     found = await past.run(read_history, past.board, past.hidden, members, times)
     return negotiated(request, past_reply(HistoryList(past.board.id, _records(members, found))))
@@ -171,21 +184,3 @@ def _records(members: Sequence[str], found: Sequence[Sequence[Step]]) -> list[Re
         RecordHistory(member, [HistoryStep(rfc3339(step.at), step.score, step.rank) for step in steps])
         for member, steps in zip(members, found, strict=True)
     ]
-
-
-def _times(query: Mapping[str, str], now: int) -> list[int]:
-    """Return the times of a history: from `from` on, each `step` later, and none after `to`."""
-    end = time_of(query["to"], "to") if "to" in query else now
-    begin = time_of(query["from"], "from") if "from" in query else end - _DAY
-    try:
-        step = round(parse_duration(query.get("step", "1h")) * 1000)
-    except ValueError as error:
-        raise ProblemError("parameter_invalid", f"`step`: {error}") from None
-    if end > now:
-        raise ProblemError("parameter_invalid", "`to` is in the future")
-    if begin > end or step < _LEAST_STEP or (end - begin) // step >= MAX_STEPS:
-        raise ProblemError(
-            "parameter_invalid",
-            f"`from` must be before `to`, `step` at least 1s, and the history at most {MAX_STEPS} steps",
-        )
-    return list(range(begin, end + 1, step))

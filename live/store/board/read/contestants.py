@@ -53,7 +53,9 @@ async def list_contestants(reader: BoardReader, place: ContestantsPlace | None, 
     found: list[Record] = []
     for _ in range(_MOST_PIECES):
         piece = await read_piece(reader, cursor, _PIECE, voted=False)
-        left = {one.member: _voteless(one) for one in piece.entrants if one.member > after}
+        left = {  # contestants without votes have rank 0
+            one.member: Record(one.member, 0, 0, metadata=one.metadata) for one in piece.entrants if one.member > after
+        }
         for member in sorted(left):
             if len(found) == most:
                 return Contestants(found, ContestantsPlace(cursor, after))
@@ -86,8 +88,3 @@ async def read_piece(reader: BoardReader, cursor: str, count: int, *, voted: boo
     parts = zip(found[::3], found[1::3], found[2::3], strict=True)
     entrants = [Entrant(member.decode(), int(score or 0), msgspec.Raw(metadata)) for member, metadata, score in parts]
     return EntrantsPiece(epoch.decode(), entrants, following.decode())
-
-
-def _voteless(entrant: Entrant) -> Record:
-    """Make the record of a contestant without votes. Its rank is 0."""
-    return Record(entrant.member, 0, 0, metadata=entrant.metadata)
