@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from ipaddress import ip_network
-from typing import Final
+from typing import Final, Literal, TypedDict
 
 import msgspec
 import structlog
@@ -32,6 +32,15 @@ EXTENSION: Final = "live.client"
 _MOST_KNOWN: Final = 4096
 _LONGEST_KNOWN: Final = 256  # maximum bytes of an origin; valid hosts are not longer either
 _SCHEMES: Final = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
+
+
+class CookieAttributes(TypedDict):
+    """The attributes of a cookie. To delete it takes the same ones."""
+
+    path: str
+    secure: bool
+    httponly: bool
+    samesite: Literal["lax", "strict"]
 
 
 class Client(msgspec.Struct, frozen=True):
@@ -72,6 +81,15 @@ class Client(msgspec.Struct, frozen=True):
         """
         name = f"live-{kind}-{blake2b(f'{self.host}{root_path}'.encode(), digest_size=4).hexdigest()}"
         return f"__Host-{name}" if self.scheme == "https" else name
+
+    def cookie_attributes(self, root_path: str, samesite: Literal["lax", "strict"] = "strict") -> CookieAttributes:
+        """Return the attributes of a cookie for the pages below a path.
+
+        For a name that begins with `__Host-`, browsers demand the path `/`.
+        """
+        is_secure = self.scheme == "https"
+        path = "/" if is_secure else root_path or "/"
+        return {"path": path, "secure": is_secure, "httponly": True, "samesite": samesite}
 
     def require_origin(self, allowed: Sequence[str] | None = None) -> None:
         """Accept pages of this server and of the `allowed` origins, and clients that are not browsers.

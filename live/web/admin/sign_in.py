@@ -7,7 +7,7 @@ SHA-256.
 import re
 import secrets
 from http import HTTPStatus
-from typing import Final, Literal, TypedDict
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -105,7 +105,7 @@ async def sign_in(request: Request) -> Response:
     back = form.get("back", "")
     is_own = re.fullmatch(BACK, back) and back.startswith(f"{root}/admin")
     response = RedirectResponse(back if is_own else f"{root}/admin", HTTPStatus.SEE_OTHER, NOT_STORED)
-    response.set_cookie(client.cookie("admin", root), cookie, **_attributes(client, root))
+    response.set_cookie(client.cookie("admin", root), cookie, **client.cookie_attributes(root))
     _forget_old(response, client, root)
     return response
 
@@ -145,7 +145,7 @@ async def sign_out(request: Request, producer: Principal, *, everywhere: bool) -
         await live.sessions.end(session_name(cookie_of(request)))
     root = live.settings.root_path
     response = RedirectResponse(f"{root}/admin", HTTPStatus.SEE_OTHER, NOT_STORED)
-    response.delete_cookie(client.cookie("admin", root), **_attributes(client, root))
+    response.delete_cookie(client.cookie("admin", root), **client.cookie_attributes(root))
     _forget_old(response, client, root)
     return response
 
@@ -154,18 +154,3 @@ def _forget_old(response: Response, client: Client, root: str) -> None:
     """Delete the cookie that earlier versions set without TLS. Its path is longer, so that browsers send it first."""
     if client.scheme != "https":
         response.delete_cookie(client.cookie("admin", root), f"{root}/admin", httponly=True, samesite="strict")
-
-
-class _SessionCookie(TypedDict):
-    """The attributes of the cookie. To delete it takes the same ones."""
-
-    path: str
-    secure: bool
-    httponly: bool
-    samesite: Literal["strict"]
-
-
-def _attributes(client: Client, root: str) -> _SessionCookie:
-    is_secure = client.scheme == "https"
-    # The pages of boards need the cookie too. For a name that begins with `__Host-`, browsers demand the path `/`.
-    return {"path": "/" if is_secure else root or "/", "secure": is_secure, "httponly": True, "samesite": "strict"}

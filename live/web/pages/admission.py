@@ -28,16 +28,12 @@ def admitting(page: Callable[[Request], Awaitable[Response]]) -> Callable[[Reque
         if reader.ends is None:
             return await page(request)
         response = RedirectResponse(address_of(visit, "token"), HTTPStatus.SEE_OTHER, NOT_STORED)
-        is_secure, root_path = visit.client.scheme == "https", live.settings.root_path
+        root_path = live.settings.root_path
         response.set_cookie(
             visit.client.cookie("token", root_path),
             token,
             max_age=max(0, int(reader.ends - time.time())),
-            # Browsers demand this path of a name that begins with `__Host-`.
-            path="/" if is_secure else root_path or "/",
-            secure=is_secure,
-            httponly=True,
-            samesite="lax",
+            **visit.client.cookie_attributes(root_path, "lax"),
         )
         return response
 

@@ -7,7 +7,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Final, Literal, TypedDict
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
@@ -34,14 +34,6 @@ _CODES: Final = {
 _MOST_COOKIES: Final = 16  # cookies that one browser may have; it sends few requests before it has one
 _SECOND: Final = "visitor"  # a parameter in the query of a request that is repeated with the cookie
 _PRODUCER: Final = Principal(LIKES, None, frozenset({"post"}), 0, 1, LIKES)
-
-
-class _Attributes(TypedDict):
-    """The attributes of the cookie. To delete it takes the same ones."""
-
-    secure: bool
-    httponly: bool
-    samesite: Literal["strict"]
 
 
 class Liked(msgspec.Struct, frozen=True):
@@ -94,7 +86,7 @@ async def _like(request: Request, *, is_script: bool) -> Response:
         again = addresses(request.query_params)(path, **{_SECOND: "new"})
         response = RedirectResponse(again, HTTPStatus.TEMPORARY_REDIRECT, NOT_STORED)
         visitor = await live.visitors.make()
-        response.set_cookie(_cookie_name(request), visitor, max_age=_COOKIE_AGE, **_attributes(request))
+        response.set_cookie(_cookie_name(request), visitor, max_age=_COOKIE_AGE, **client.cookie_attributes(""))
         return response
     member = form.get("key", "")
     counted = await _count(request, board, member, visitor)
@@ -105,7 +97,7 @@ async def _like(request: Request, *, is_script: bool) -> Response:
         page = addresses(request.query_params)(f"{settings.root_path}{record or f'/boards/{board.id}'}")
         response = RedirectResponse(f"{page}#liked", HTTPStatus.SEE_OTHER, NOT_STORED)
     for name in others:
-        response.delete_cookie(name, **_attributes(request))
+        response.delete_cookie(name, **client.cookie_attributes(""))
     return response
 
 
@@ -145,10 +137,6 @@ async def _visitor_of(request: Request) -> tuple[str | None, Sequence[str]]:
 def _cookie_name(request: Request) -> str:
     """Name each cookie differently, so that a later one does not replace it."""
     return _cookie_prefix(request) + secrets.token_hex(4)
-
-
-def _attributes(request: Request) -> _Attributes:
-    return {"secure": client_of(request).scheme == "https", "httponly": True, "samesite": "strict"}
 
 
 def _cookie_prefix(request: Request) -> str:
