@@ -115,7 +115,7 @@ class _Refused:
 class Intake:
     """Receives the bodies that producers send."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a process
         self,
         settings: Settings,
         boards: Boards,
@@ -124,6 +124,8 @@ class Intake:
         rate_limiter: RateLimiter,
         answers: StoredResponses,
         ask_soon: AskSoon,
+        *,
+        refusals: Refusals,
     ) -> None:
         self._settings = settings
         self._authenticator = authenticator
@@ -132,7 +134,7 @@ class Intake:
         self._committers = committers
         self._answers = answers
         self._ask_soon = ask_soon
-        self.refusals: Refusals | None = None  # samples refused events for administrators
+        self.refusals = refusals
         self._refused = _Refused()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._decoding = asyncio.Lock()
@@ -220,7 +222,7 @@ class Intake:
         replies: list[Reply] = []
         decoded = finish(head.decode(body, self._settings.max_events))
         posting = Posting(
-            head.boards, head.producer, head.identities, decoded, _replying(replies.append), refusals=self.refusals
+            head.boards, head.producer, head.identities, decoded, _replying(replies.append), self.refusals
         )
         posting.receive(outcome)
         return replies[0]
@@ -269,9 +271,7 @@ class Intake:
         """
         result: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
         body = DecodedBody([event], [0], [])
-        posting = Posting(
-            self._boards, producer, Identities(producer.id), body, result.set_result, refusals=self.refusals
-        )
+        posting = Posting(self._boards, producer, Identities(producer.id), body, result.set_result, self.refusals)
         posting.route()
         posting.send(self._committers, self._rate_limiter)
         return _answer_of(await result)
@@ -362,7 +362,7 @@ class Intake:
 
         def new_posting() -> Posting:
             made = Posting(
-                self._boards, head.producer, head.identities, decoded, on_result, head.idempotency_key, self.refusals
+                self._boards, head.producer, head.identities, decoded, on_result, self.refusals, head.idempotency_key
             )
             if head.wants is not PLAIN:
                 made.want(head.wants, counted)

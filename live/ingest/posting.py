@@ -105,8 +105,8 @@ class Posting:
         identities: Identities,
         body: DecodedBody,
         on_result: OnResult,
+        refusals: Refusals,
         idempotency_key: str | None = None,
-        refusals: Refusals | None = None,
     ) -> None:
         self._wants = PLAIN
         self._sampled = refusals
@@ -361,7 +361,7 @@ class Posting:
         self._rejected.sort(key=lambda rejection: rejection.index)
         for code, count in Counter(rejection.code for rejection in self._rejected).items():
             EVENTS_REJECTED.labels(code).inc(count)
-        if self._rejected and self._sampled is not None:
+        if self._rejected:
             self._sampled.note(self._producer.id, self._body, self._rejected)
         # If nothing is new, the body was sent again, and the list would only repeat it.
         named = duplicates if accepted and duplicates else UNSET

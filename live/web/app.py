@@ -75,8 +75,7 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
                 await parts.presence.leave()
                 await parts.registry.leave()
             await parts.rate_limiter.close()
-            if parts.intake.refusals is not None:
-                await parts.intake.refusals.close()
+            await parts.intake.refusals.close()
             await parts.client.aclose()
             for part in (parts.primary, parts.journal, parts.past, parts.players):
                 if part is not None:

@@ -171,10 +171,10 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
     registry = BoardRegistry(client, settings, hub, board_admin)
     answers = StoredResponses(client, settings)
     intake = Intake(
-        settings, registry.boards, registry.committers, authenticator, rate_limiter, answers, registry.ask_soon
-    )
+        settings, registry.boards, registry.committers, authenticator, rate_limiter, answers, registry.ask_soon,
+        refusals=Refusals(client, settings.key_prefix),
+    )  # fmt: skip
     registry.publish = intake.set_boards
-    intake.refusals = Refusals(client, settings.key_prefix)
     authenticator.on_revoked = authenticator.signed_in.on_ended = hub.recheck
     if authenticator.tokens is not None:
         authenticator.tokens.on_ended = hub.recheck

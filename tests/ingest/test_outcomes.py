@@ -22,6 +22,7 @@ from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.committer import Committed, Committer, Share, Wants
 from live.ingest.intake import Intake
 from live.ingest.posting import Posting
+from live.ingest.refusals import Refusals
 from live.ingest.replies import Reply, problem_reply
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
@@ -95,7 +96,7 @@ def test_the_outcomes_of_boards_become_one_answer(outcomes: list[Any], faults: d
     results: list[Answer | Exception] = []
     incoming = [IncomingEvent(key="a", id=str(n), board=board or UNSET) for n, (board, _) in enumerate(outcomes)]
     body = DecodedBody(incoming, list(range(len(incoming))), [])
-    posting = Posting(BOARDS, ME, Identities("me"), body, results.append)
+    posting = Posting(BOARDS, ME, Identities("me"), body, results.append, cast("Any", Sample()))
     posting.route()
     committers: Any = {name: Given(name, outcomes, faults.get(name)) for name in OWNERS}
     posting.send(committers, cast("RateLimiter", None))  # no board has limits, so the rate limiter is not used
@@ -127,7 +128,7 @@ def test_only_a_few_refusals_suggest_a_type(boards: int, kinds: int, suggested: 
     events = [IncomingEvent(key="a", type=f"lik{number}") for number in range(kinds)]
     body = DecodedBody(events, list(range(kinds)), [])
     known = Boards([rolling_board(board=f"b{number}") for number in range(boards)])
-    posting = Posting(known, ME, Identities("me"), body, results.append, refusals=cast("Any", sample := Sample()))
+    posting = Posting(known, ME, Identities("me"), body, results.append, cast("Any", sample := Sample()))
     posting.route()
     posting.send({}, cast("RateLimiter", None))
     (answer,) = results
@@ -161,7 +162,7 @@ def test_the_outcomes_of_one_event_for_three_boards() -> None:
     """All boards take it, so nothing else is in the answer."""
     results: list[Answer | Exception] = []
     body = DecodedBody([IncomingEvent(key="a")], [0], [], ["a"])
-    posting = Posting(BOARDS, ME, Identities("me"), body, results.append)
+    posting = Posting(BOARDS, ME, Identities("me"), body, results.append, cast("Any", Sample()))
     posting.route()
     committers: Any = {name: Given(name, [(None, dict.fromkeys(OWNERS))], None) for name in OWNERS}
     posting.send(committers, cast("RateLimiter", None))
@@ -179,7 +180,8 @@ async def intake(valkey_url: str) -> AsyncIterator[Intake]:
     committers = {"posts": committer}
     running = asyncio.create_task(committer.run())
     boards = Boards([ledger.state.board])
-    yield Intake(settings, boards, committers, authenticator, rates, StoredResponses(client, settings), _unavailable)
+    answers, refusals = StoredResponses(client, settings), Refusals(client, settings.key_prefix)
+    yield Intake(settings, boards, committers, authenticator, rates, answers, _unavailable, refusals=refusals)
     await stop(running)
     await client.aclose()
 

@@ -50,12 +50,9 @@ async def _show(desk: Desk, form: Form, answer: Answer | None = None, error: Exc
 
 
 async def _refused(desk: Desk, wanted: Form) -> Sequence[RefusedEvent]:
-    refusals = desk.live.intake.refusals
-    if refusals is None:
-        return []
     return [
         event
-        for event in await refusals.look()
+        for event in await desk.live.intake.refusals.look()
         if (not desk.is_limited or (event.board and desk.may(event.board)))
         and all(getattr(event, name) == text for name, text in wanted.items())
     ][:_SHOWN]
