@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from live.domain.decoding import SPACE, Steps, check_parts, limit, no_constant, split, text_of
+from live.domain.decoding import SPACE, Steps, check_parts, decode_each, no_constant, text_of
 from live.domain.event import MAX_DETAIL, MAX_SCORE, IncomingEvent, Key, Label, Rejection
 from live.domain.expected import in_words
 from live.errors import ProblemError
@@ -90,16 +90,7 @@ def decode_batch(body: bytes, max_events: int) -> Steps:
         raise ProblemError(
             "malformed_body", "a batch must be a JSON array; send one event as application/cloudevents+json"
         )
-    parts: list[IncomingEvent | Rejection] = []
-    for part in split(body):
-        if part is None:
-            yield
-            continue
-        limit(len(parts) + 1, max_events)
-        parts.append(_event_of_part(part.encode()))
-        if len(part) > _MOST_ATTRIBUTES // 8:
-            yield
-    return (yield from check_parts(parts))
+    return (yield from decode_each(body, max_events, _event_of_part))
 
 
 def is_binary(headers: Sequence[tuple[bytes, bytes]]) -> bool:

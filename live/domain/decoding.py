@@ -6,7 +6,7 @@ have a mistake are split into events first, without decoding them, in steps of b
 """
 
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import count
 from typing import Any, AnyStr, Final, TypeAlias
 
@@ -28,6 +28,7 @@ _encode = msgspec.json.Encoder().encode
 _QUOTES_OF_A_LIKE: Final = 4  # `{"key":"p1"}`; every other field adds quotes
 _WHOLE: Final = 262_144  # bytes of a body that is decoded in one piece
 _BRACES: Final = 4  # bytes per event; a body with more events may have too many to decode in one piece
+_LONG: Final = 4096  # characters of an event that is decoded in a step of its own
 _SHORT: Final = 2048  # characters; most events are shorter
 _CHECKED: Final = 16  # members checked per step, because normalizing a member can be slow
 _OVERSIZED: Final = Rejection(0, "event_invalid", f"the event is longer than {MOST_EVENT:,} bytes")
@@ -91,14 +92,7 @@ def decode_json(body: bytes, max_events: int) -> Steps:
         else:
             limit(len(events), max_events)
     if events is None or _doubled(body, events):  # decode the events one by one
-        parts: list[IncomingEvent | Rejection] = []
-        for part in split(body):
-            if part is None:
-                yield
-                continue
-            limit(len(parts) + 1, max_events)
-            parts.append(_decode_part(part.encode()))
-        return (yield from check_parts(parts))
+        return (yield from decode_each(body, max_events, _decode_part))
     # Check the members of these events all at once. If this finds a mistake, check them one by one.
     bare = body.count(b'"') == _QUOTES_OF_A_LIKE * len(events)
     keys = [event.key for event in events]
@@ -209,6 +203,24 @@ def _doubled_name(part: bytes) -> str | None:
 
     json.loads(part, object_pairs_hook=check, parse_int=str)
     return doubled[0] if doubled else None
+
+
+def decode_each(body: bytes, max_events: int, decode: Callable[[bytes], IncomingEvent | Rejection]) -> Steps:
+    """Decode the elements of a JSON array one by one.
+
+    Raises:
+        ProblemError: `malformed_body` or `too_many_events`.
+    """
+    parts: list[IncomingEvent | Rejection] = []
+    for part in split(body):
+        if part is None:
+            yield
+            continue
+        limit(len(parts) + 1, max_events)
+        parts.append(decode(part.encode()))
+        if len(part) > _LONG:
+            yield
+    return (yield from check_parts(parts))
 
 
 def limit(number: int, max_events: int) -> None:

@@ -8,6 +8,7 @@ the journal (see `live.journal.erasures`). Raw entries of the journal keep them 
 import asyncio
 import re
 import secrets
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from itertools import product
@@ -229,14 +230,8 @@ class Erasing:
             SetupError: nobody moves entries to SQL, the store has lost data, there is no such board, a board can't give
                 votes back, or the journal is damaged.
         """
-        await self._require_no_loss()
-        if self._drainer is not None:
-            await self._drainer.claim()
-        key = await self._database.run(key_of)
-        if key is None or not await self._settle():
-            raise SetupError(BEHIND)
-        names = await self._names(boards)
-        found = [Erased(board=board) for board in names]
+        key = await self._begin()
+        found = [Erased(board=board) for board in await self._names(boards)]
         if take_back:
             await self._take_back(actor, found, dry=False)
             await self._settle()
@@ -248,16 +243,36 @@ class Erasing:
         behind = "" if await self._settle() else BEHIND
         return found, "; ".join(filter(None, (await rewrite_log(self._client), behind, nowhere)))
 
+    async def _begin(self) -> bytes:
+        """Wait until SQL has all entries. Return the key of the list of erasures.
+
+        Raises:
+            SetupError: nobody moves entries to SQL, or the store has lost data.
+        """
+        await self._require_no_loss()
+        if self._drainer is not None:
+            await self._drainer.claim()
+        key = await self._database.run(key_of)
+        if key is None or not await self._settle():
+            raise SetupError(BEHIND)
+        return key
+
+    async def _count_waiting(self) -> Counter[str]:
+        """Count the entries of each board that wait in the store."""
+        listed = await journals(self._client, self._prefix)
+        streams = required(await read_streams(self._client, self._prefix, listed))
+        waiting = Counter[str]()
+        for (board, _), stream in zip(listed, streams, strict=True):
+            waiting[board] += stream.entries
+        return waiting
+
     async def preview(self, actor: str, boards: Iterable[str], *, take_back: bool) -> list[Erased]:
         """Return what `erase` would erase now. Change nothing. Raises as `erase`."""
         await self._require_no_loss()
         found = [Erased(board=board) for board in await self._names(boards)]
-        listed = await journals(self._client, self._prefix)
-        streams = required(await read_streams(self._client, self._prefix, listed))
+        waiting = await self._count_waiting()
         for one in found:
-            one.waiting = sum(
-                stream.entries for (board, _), stream in zip(listed, streams, strict=True) if board == one.board
-            )
+            one.waiting = waiting[one.board]
         if take_back:
             await self._take_back(actor, found, dry=True)
         for one in found:

@@ -12,18 +12,15 @@ from sqlalchemy import Connection
 
 from live.boards.all_boards import all_boards
 from live.domain.board import Board
-from live.errors import SetupError
-from live.journal.erasures import hidden, key_of, member_digest
+from live.journal.erasures import hidden, member_digest
 from live.journal.forgetting import FoundRows, forget_by, forget_in_board
 from live.journal.log.entries import Add, Erase, content
 from live.journal.log.reader import entries_of
 from live.journal.log.timelines import timelines_of
 from live.maintenance.erase import BEHIND, Erasing
-from live.store.board.journal_stream import journals, read_streams
 from live.store.board.keys import Keys, SystemKeys
 from live.store.board.manage.digests import read_held
 from live.store.board.manage.forget import forget_member, knows_member
-from live.store.connection.client import required
 from live.store.connection.durability import rewrite_log
 from live.store.registry.idempotency import StoredResponses
 from live.store.registry.items import Items
@@ -86,12 +83,7 @@ class MemberErasing(Erasing):
         Raises:
             SetupError: nobody moves entries to SQL, the store has lost data, or the journal is damaged.
         """
-        await self._require_no_loss()
-        if self._drainer is not None:
-            await self._drainer.claim()
-        key = await self._database.run(key_of)
-        if key is None or not await self._settle():
-            raise SetupError(BEHIND)
+        key = await self._begin()
         person, known = await self._find(member), await all_boards(self._client, self._settings, self._in_file)
         items = SystemKeys(self._prefix).items
         if await self._client.call(items, "HEXISTS", items, member):
@@ -126,12 +118,9 @@ class MemberErasing(Erasing):
         """Return what `erase_member` would erase now. Change nothing. Raises as `erase_member`."""
         await self._require_no_loss()
         person = await self._find(member)
-        listed = await journals(self._client, self._prefix)
-        streams = required(await read_streams(self._client, self._prefix, listed))
+        waiting = await self._count_waiting()
         for one in person.boards:
-            one.waiting = sum(
-                stream.entries for (board, _), stream in zip(listed, streams, strict=True) if board == one.board
-            )
+            one.waiting = waiting[one.board]
         return person
 
     async def _find(self, member: str) -> ErasedPerson:

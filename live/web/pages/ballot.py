@@ -7,11 +7,10 @@ import msgspec
 
 from live.domain.board import Board
 from live.domain.ranking import Page, Record
-from live.errors import ProblemError
 from live.store.board.ledger import Ledger
 from live.store.board.read.contestants import ContestantsPlace, list_contestants
 from live.web.pages.rendering import Visit, is_closed
-from live.web.reads.boards import decode_text, encode_cursor
+from live.web.reads.boards import encode_cursor, read_cursor
 
 MOST_CONTESTANTS: Final = 50  # contestants without votes on a page
 PODIUM: Final = 3  # records
@@ -39,7 +38,8 @@ async def ballot_of(visit: Visit, ledger: Ledger, page: Page) -> Ballot:
     """
     board: Board = ledger.state.board
     text = visit.query.get("contestants")
-    place = None if text is None else _place_of(text)
+    unread = "`contestants` is not from a link of this page"
+    place = None if text is None else read_cursor(text, ContestantsPlace, unread)
     podium: Sequence[Record] = ()
     if is_closed(board):
         podium = page.records if page.start == 0 else (await ledger.reader.read(PODIUM)).records
@@ -49,10 +49,3 @@ async def ballot_of(visit: Visit, ledger: Ledger, page: Page) -> Ballot:
     found = await list_contestants(ledger.reader, place, MOST_CONTESTANTS)
     following = None if found.following is None else encode_cursor(found.following)
     return Ballot(found.records, following, place is None, podium[:PODIUM])
-
-
-def _place_of(text: str) -> ContestantsPlace:
-    try:
-        return msgspec.json.decode(decode_text(text), type=ContestantsPlace)
-    except (ValueError, msgspec.DecodeError):
-        raise ProblemError("cursor_invalid", "`contestants` is not from a link of this page") from None

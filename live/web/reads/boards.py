@@ -1,9 +1,8 @@
 """The boards: list them; read, create, change and delete one."""
 
 import base64
-import binascii
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -37,6 +36,8 @@ from live.web.reads.sources import (
 )
 from live.web.reads.waiting import Wait, answer_after_wait
 from live.web.services import Live, live_of, reader_of
+
+_T = TypeVar("_T")
 
 MAX_START: Final = 10**9 - 1
 _PAST: Final = b'["past",'  # the first element of cursors of the past
@@ -196,6 +197,18 @@ def decode_text(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
+def read_cursor(text: str, kind: type[_T], detail: str = "use `next_cursor` of an earlier reply unchanged") -> _T:
+    """Read a cursor of a kind. `detail` tells clients what to send.
+
+    Raises:
+        ProblemError: `cursor_invalid`.
+    """
+    try:
+        return msgspec.json.decode(decode_text(text), type=kind)
+    except ValueError:
+        raise ProblemError("cursor_invalid", detail) from None
+
+
 def decode_cursor(text: str) -> Cursor | int:
     """Read the text of a cursor: a position, or for the past the number of records before the page.
 
@@ -207,7 +220,7 @@ def decode_cursor(text: str) -> Cursor | int:
         if data.startswith(_PAST):
             return msgspec.json.decode(data, type=tuple[str, Start])[1]
         return msgspec.json.decode(data, type=Cursor)
-    except (binascii.Error, ValueError):
+    except ValueError:
         detail = "use `next_cursor` or `prev_cursor` of an earlier page unchanged"
         raise ProblemError("cursor_invalid", detail) from None
 

@@ -12,7 +12,7 @@ from live.errors import ProblemError
 from live.network.parameters import whole_number
 from live.store.board.read.contestants import START, read_piece
 from live.web.http.responses import json_response
-from live.web.reads.boards import decode_text, encode_cursor
+from live.web.reads.boards import encode_cursor, read_cursor
 from live.web.services import live_of, reader_of
 
 MOST_ENTRANTS: Final = 1000
@@ -31,7 +31,7 @@ async def list_entrants(request: Request) -> Response:
     live, query = live_of(request), request.query_params
     ledger = await live.use(request.path_params["board"], reader_of(request))
     limit = whole_number(query, "limit", DEFAULT_ENTRANTS, 1, MOST_ENTRANTS)
-    place = _decode(query["cursor"]) if "cursor" in query else None
+    place = read_cursor(query["cursor"], _Place) if "cursor" in query else None
     if ledger.state.board.votes is None:
         raise ProblemError("board_open_to_all", "only a board with `votes` registers members")
     piece = await read_piece(ledger.reader, place.cursor if place else START, limit, voted=True)
@@ -40,10 +40,3 @@ async def list_entrants(request: Request) -> Response:
     following = None if piece.following == START else encode_cursor(_Place(piece.epoch, piece.following))
     body = EntrantList(ledger.state.board.id, piece.epoch, piece.entrants, following)
     return json_response(body, live.board_cache)
-
-
-def _decode(text: str) -> _Place:
-    try:
-        return msgspec.json.decode(decode_text(text), type=_Place)
-    except (ValueError, msgspec.DecodeError):
-        raise ProblemError("cursor_invalid", "use `next_cursor` of an earlier reply unchanged") from None

@@ -17,7 +17,8 @@ from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
 from live.web.http.responses import json_response, negotiated, page_reply
-from live.web.reads.search import LONGEST_PREFIX, MemberSearch, decode_place, encode_place, find_members
+from live.web.reads.boards import encode_cursor
+from live.web.reads.search import LONGEST_PREFIX, MemberSearch, decode_place, find_members
 from live.web.reads.sources import (
     PageQuery,
     Requester,
@@ -80,7 +81,8 @@ async def find_records(live: Live, ledger: Ledger, client: str, wanted: MemberSe
     if found.voteless:
         last = PageResult(board, await reader.read(1))
         records += [_view(last, own, gap=None) for own in found.voteless]
-    return RecordList(board.id, records[0].period if records else None, records, encode_place(found.following))
+    following = None if found.following is None else encode_cursor(found.following)
+    return RecordList(board.id, records[0].period if records else None, records, following)
 
 
 async def get_member_records(request: Request) -> Response:

@@ -11,10 +11,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from live.domain.ranking import Record
-from live.errors import ProblemError
 from live.store.board.ledger import Ledger
 from live.store.board.read.contestants import ContestantsPlace, list_contestants
-from live.web.reads.boards import Start, decode_text, encode_cursor
+from live.web.reads.boards import Start, read_cursor
 from live.web.services import Live
 
 LONGEST_PREFIX: Final = 256  # characters
@@ -53,17 +52,7 @@ def decode_place(text: str | None) -> SearchPlace:
     Raises:
         ProblemError: `cursor_invalid`.
     """
-    if text is None:
-        return SearchPlace()
-    try:
-        return msgspec.json.decode(decode_text(text), type=SearchPlace)
-    except (ValueError, msgspec.DecodeError):
-        raise ProblemError("cursor_invalid", "use `next_cursor` of an earlier reply unchanged") from None
-
-
-def encode_place(place: SearchPlace | None) -> str | None:
-    """Make the cursor of a reply."""
-    return None if place is None else encode_cursor(place)
+    return SearchPlace() if text is None else read_cursor(text, SearchPlace)
 
 
 async def find_members(live: Live, ledger: Ledger, client: str, wanted: MemberSearch) -> Found:
