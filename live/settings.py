@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Meta
 
 from live.domain.board import parse_retention
-from live.domain.expected import PLACE, at, refusal
 from live.domain.text import unknown
+from live.domain.validation_messages import PLACE, at, refusal
 from live.domain.window import parse_duration
 from live.errors import SetupError
 from live.network.forwarded import check_network

@@ -15,8 +15,7 @@ from live.client.errors import (
 )
 from live.client.events import Event
 from live.client.producer import EventResult, Producer, Totals
-from live.client.sync_board import SyncLiveBoard
-from live.client.sync_producer import SyncProducer
+from live.client.sync import SyncLiveBoard, SyncProducer
 from live.client.watching import Top
 from live.domain.event import Answer, EventRecord, Rejection
 from live.domain.item import Item

@@ -31,11 +31,11 @@ from live.domain.board import (
     parse_retention,
 )
 from live.domain.event import MAX_SCORE, datetime_of, milliseconds
-from live.domain.expected import PLACE, at, refusal
 from live.domain.limits import PREFIX, LimitsChoice, PrefixLimits
 from live.domain.packing import Field, Packing
 from live.domain.ranking import Ranks
 from live.domain.text import ID_FORM, PATTERN, NumberFormat, ScoreFormat, text_fault, unknown
+from live.domain.validation_messages import PLACE, at, refusal
 from live.domain.window import (
     Duration,
     Rolling,

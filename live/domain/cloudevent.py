@@ -19,7 +19,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from live.domain.decoding import SPACE, Steps, check_parts, decode_each, no_constant, text_of
 from live.domain.event import MAX_DETAIL, MAX_SCORE, IncomingEvent, Key, Label, Rejection
-from live.domain.expected import in_words
+from live.domain.validation_messages import in_words
 from live.errors import ProblemError
 
 MAX_SAMPLED_RATE: Final = 2**31 - 1  # CloudEvents' Integer has 32 bits

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from live.domain.event import MAX_DETAIL, MAX_KEY_BYTES, IncomingEvent, Rejection, event_fault
-from live.domain.expected import in_words
+from live.domain.validation_messages import in_words
 from live.errors import ProblemError
 
 STEP: Final = 64  # elements per step

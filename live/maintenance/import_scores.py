@@ -23,7 +23,7 @@ from live.store.board.ledger import Ledger
 from live.store.board.write.correction import ChangedError, Corrected, Correction, changes_of_union, correct
 from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store
-from live.store.connection.foreign import read_sorted_set
+from live.store.connection.external_redis import read_sorted_set
 from live.store.connection.loss import LossWatch
 from live.store.registry.definitions import DefinitionStore
 from live.store.registry.items import Items

@@ -20,8 +20,8 @@ from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.replies import documentation
 from live.journal.log.drainer import Drainer
 from live.metrics import BUILD_INFO
+from live.protocols.http.request_counts import RequestTally
 from live.protocols.http.shared import SharedParts
-from live.protocols.http.tally import RequestTally
 from live.settings import Settings
 from live.store.board.keys import SystemKeys
 from live.store.connection.replica import Replica

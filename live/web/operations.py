@@ -15,7 +15,7 @@ from live.domain.reader import ALL_BOARDS, BoardScope, Reader
 from live.errors import ProblemError
 from live.ingest.replies import Reply
 from live.metrics import QUEUE_LENGTH, OfBoards
-from live.protocols.http.tally import RequestTally
+from live.protocols.http.request_counts import RequestTally
 from live.system.version import commit
 from live.web.activity import collecting
 from live.web.http.middleware import client_of

@@ -17,7 +17,7 @@ from live.auth.client import EXTENSION, Client
 from live.errors import ProblemError
 from live.protocols.http.parser import RequestHead
 from live.protocols.http.pipeline import Connection
-from live.protocols.http.tally import OTHER
+from live.protocols.http.request_counts import OTHER
 
 VIEWER: Final = "live.viewer"  # the ASGI extension that turns a request into a viewer's; `connection` is a weakref
 

@@ -30,8 +30,8 @@ from live.protocols.http.asgi import AppRequest
 from live.protocols.http.fast_post import Post
 from live.protocols.http.parser import MAX_HEAD, BodyPiece, Peer, RequestHead, RequestReader
 from live.protocols.http.pipeline import Flow, Get, Pipeline, Refusal, WithBody
+from live.protocols.http.request_counts import VIEWERS
 from live.protocols.http.shared import SharedParts
-from live.protocols.http.tally import VIEWERS
 from live.protocols.websocket.handshake import Upgrade
 
 HEALTH_PATHS: Final = (b"/healthz", b"/readyz", b"/metrics")

@@ -11,7 +11,7 @@ from uvicorn.server import ServerState
 
 from live.ingest.replies import Reply, problem_reply
 from live.protocols.http.parser import BodyPiece, Peer, RequestHead
-from live.protocols.http.tally import OTHER
+from live.protocols.http.request_counts import OTHER
 
 _MOST_AHEAD: Final = 64  # requests in progress on one connection; beyond this, the server reads no more
 

@@ -17,7 +17,7 @@ from live.protocols.body_budget import BodyBudget
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.http.parser import Peer, RequestHead
 from live.protocols.http.pipeline import Reads
-from live.protocols.http.tally import RequestTally
+from live.protocols.http.request_counts import RequestTally
 from live.protocols.viewer_reaper import ViewerReaper
 from live.protocols.websocket.handshake import Upgrades
 from live.settings import Settings

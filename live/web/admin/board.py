@@ -8,9 +8,9 @@ from starlette.responses import Response
 from live.domain.board import Board
 from live.errors import ProblemError
 from live.store.board.check.usage import measure
+from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
 from live.web.admin.boards import row_of
 from live.web.admin.calls import ApiCall
-from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
 from live.web.admin.toml import board_toml, line_of
 from live.web.reads.boards import visible_choices
 

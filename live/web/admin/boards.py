@@ -12,7 +12,7 @@ from live.domain.board import Board
 from live.errors import EpochLostError, StoreUnavailableError
 from live.store.board.ledger import Ledger
 from live.web.activity import Sample
-from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
+from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
 
 _ON_PAGE: Final = 100
 _LONGEST_SEARCH: Final = 64

@@ -7,12 +7,12 @@ import msgspec
 from starlette.responses import Response
 
 from live.domain.event import Answer, IncomingEvent, event_fault
-from live.domain.expected import in_words
+from live.domain.validation_messages import in_words
 from live.errors import REFUSALS, ProblemError, StoreUnavailableError
 from live.ingest.refusals import RefusedEvent
 from live.journal.past.contributors import LatestEvents, latest_events
+from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
 from live.web.admin.calls import ApiCall
-from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
 
 _FILTERS: Final = ("board", "type", "producer", "code")
 _LONGEST: Final = 128  # characters of a filter

@@ -19,8 +19,8 @@ from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store
 from live.store.registry.journals import JournalHealth, faults_of
 from live.store.registry.memory import HOUR, MemoryLook, look_at_memory
-from live.web.admin.apart import run_apart
-from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
+from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
+from live.web.admin.separate_process import run_apart
 from live.web.http.responses import public_reason
 from live.web.writes.admin import MAX_ENTRIES
 

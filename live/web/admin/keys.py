@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from live.auth.api_keys import VERBS
 from live.domain.producer import ALL
+from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
 from live.web.admin.calls import ApiCall
-from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
 from live.web.pages.rendering import site_of
 from live.web.writes.keys import KeyList, MadeKey, SignedToken
 

@@ -12,8 +12,8 @@ from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.journal.past.queries import Change
 from live.journal.past.rankings import explain_record
 from live.store.board.ledger import Ledger
+from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
 from live.web.admin.calls import ApiCall
-from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
 from live.web.admin.members import ACTS, hiding, record_path
 from live.web.reads.sources import BoardPast, When
 

@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from live.errors import ProblemError
 from live.store.board.ledger import Ledger
+from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
 from live.web.admin.calls import ApiCall
-from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
 from live.web.reads.records import find_records
 from live.web.reads.search import LONGEST_PREFIX, MemberSearch, decode_place
 

@@ -18,8 +18,8 @@ from live.domain.board import Board
 from live.errors import ProblemError
 from live.journal.past.preview import preview_top
 from live.store.board.ledger import Ledger
+from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
 from live.web.admin.calls import ApiCall
-from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
 from live.web.admin.toml import board_toml
 
 WINDOWS: Final[Mapping[str, Any]] = {

@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute, Route
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.web.admin import board, boards, events, health, keys, log, member, members, new_board, unusual, void
-from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form, require_token
+from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form, require_token
 from live.web.admin.sign_in import (
     cookie_of,
     require_own_form,

@@ -5,7 +5,7 @@ from typing import Final
 from starlette.responses import Response
 
 from live.journal.past.contributors import find_unusual
-from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
+from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
 from live.web.admin.members import ACTS, chosen_board
 from live.web.reads.sources import BoardPast
 

@@ -19,8 +19,8 @@ from live.network.parameters import time_of
 from live.settings import Settings
 from live.store.connection.embedded import opened_store
 from live.store.registry.trail import acting
-from live.web.admin.apart import run_apart
-from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
+from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
+from live.web.admin.separate_process import run_apart
 
 _FIELDS: Final = ("producer", "actor", "since", "until", "board")
 _LONGEST: Final = 1024  # characters of a field

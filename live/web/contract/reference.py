@@ -13,10 +13,10 @@ from starlette.responses import HTMLResponse, Response
 from live.errors import PROBLEMS
 from live.web.contract.openapi import openapi_document
 from live.web.contract.schemas import Json
+from live.web.pages.display_modes import Surface
 from live.web.pages.language import languages
 from live.web.pages.preferences import THEMES
 from live.web.pages.rendering import look, texts, visit_of
-from live.web.pages.surfaces import Surface
 from live.web.services import live_of
 
 if TYPE_CHECKING:

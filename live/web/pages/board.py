@@ -33,9 +33,9 @@ from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
 from live.web.http.responses import as_problem, negotiated, reply_of
 from live.web.pages.ballot import Ballot, ballot_of
+from live.web.pages.display_modes import Surface, embed_of, overlay_of, page_of, problem_surface
 from live.web.pages.language import Language
 from live.web.pages.rendering import MOST_SIDES, Visit, render, site_of, takes_likes, visit_of
-from live.web.pages.surfaces import Surface, embed_of, overlay_of, page_of, problem_surface
 from live.web.pages.trends import NO_TRENDS, Trends, trends_of
 from live.web.pages.words import period_words, place_words
 from live.web.reads.boards import MAX_START, parts_of

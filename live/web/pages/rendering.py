@@ -24,9 +24,9 @@ from live.domain.reader import Reader
 from live.domain.text import ScoreFormat
 from live.web.http.middleware import client_of, page_policy
 from live.web.pages import words
+from live.web.pages.display_modes import Surface
 from live.web.pages.language import Language, grouped, language_of, languages
 from live.web.pages.preferences import ROWS, THEMES, preference
-from live.web.pages.surfaces import Surface
 from live.web.reads.sources import Requester, requester_of
 from live.web.services import Live, assets
 

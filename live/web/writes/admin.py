@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.event import MAX_SCORE, IncomingEvent, event_fault, key_fault, milliseconds
-from live.domain.expected import in_words
 from live.domain.item import Item, Title, Url, item_faults
 from live.domain.producer import Principal
 from live.domain.reader import SERVER, BoardScope, Reader
 from live.domain.text import text_fault
+from live.domain.validation_messages import in_words
 from live.errors import REFUSALS, ProblemError, StoreUnavailableError
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger

@@ -13,9 +13,9 @@ from live.auth.api_keys import add_key, end_of, key_view, revoke_key, scope_faul
 from live.auth.signing import sign_token
 from live.domain.board import BOARD_ID
 from live.domain.event import rfc3339
-from live.domain.expected import in_words
 from live.domain.producer import ALL, Principal, Scope, Verb
 from live.domain.text import unknown
+from live.domain.validation_messages import in_words
 from live.errors import ProblemError, SetupError
 from live.store.registry.producers import ProducerStore
 from live.store.registry.trail import entry_of

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from live.domain.board import Board
-from live.domain.event import Entry
+from live.domain.event import Entry, Extra
 from live.domain.window import Sliding
 from live.errors import JournalBehindError, StoreUnavailableError
 from live.store.board.requests import (
@@ -23,9 +23,16 @@ from live.store.board.requests import (
     rules_of,
 )
 from live.store.board.state import MOST_REPLANS, BoardState
-from live.store.board.write.placement import Placement, placements_of
-from live.store.board.write.plan import Plan, Senders, SlotPlan, begin_plan, make_plan, refused_by_store
-from live.store.board.write.strict import refusing, withheld_by
+from live.store.board.write.plan import (
+    Placement,
+    Plan,
+    Senders,
+    SlotPlan,
+    begin_plan,
+    make_plan,
+    placements_of,
+    refused_by_store,
+)
 from live.store.connection.client import may_have_run
 from live.store.connection.scripts import text, texts
 
@@ -349,3 +356,28 @@ def keys_of_buckets(state: BoardState) -> list[str]:
     span, newest = state.buckets.span, state.buckets.newest
     searched = math.ceil(max(state.settings.dedupe_window, state.board.remembers) / span) + 1
     return [state.keys.seen(newest - span * number) for number in range(searched + 1)]
+
+
+WITHHELD: Final = "not_counted"
+_DUPLICATE: Final = "duplicate"
+
+
+def withheld_by(strict: Sequence[range], known: Mapping[int, str], planned: Mapping[int, str]) -> frozenset[int]:
+    """Return the entries that must not count because another entry of their range is refused.
+
+    `known` are the codes with which the store has refused entries, and `planned` those of the plan, by index. A
+    duplicate that the store found was counted before, so it is no refusal. A duplicate within the plan counts if the
+    entry that it repeats does not, so it is withheld too.
+    """
+    found: set[int] = set()
+    for indexes in strict:
+        codes = {code for index in indexes if (code := known.get(index) or planned.get(index))}
+        if codes - {_DUPLICATE}:
+            found.update(i for i in indexes if i not in known and planned.get(i, WITHHELD) in {WITHHELD, _DUPLICATE})
+    return frozenset(found)
+
+
+def refusing(entry: Entry) -> Entry:
+    """Return an entry that its board refuses, unless the board has counted it before."""
+    key, amount, time, identity, extra = entry
+    return (key, amount, time, identity, msgspec.structs.replace(extra or Extra(), refused=WITHHELD))

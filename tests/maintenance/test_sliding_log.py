@@ -6,9 +6,9 @@ from live.domain.board_file import BoardChoice, make_board
 from live.domain.window import WindowChoice
 from live.journal.log.entries import Head
 from live.journal.state.fold import apply
-from live.journal.state.sliding_log import LiveLog
 from live.journal.state.snapshot import Logged, Snapshot
 from live.journal.upkeep.checkpoints import prune
+from live.maintenance.reconcile import LiveLog
 
 
 def test_an_event_leaves_at_the_end_of_its_time() -> None:
