@@ -99,6 +99,8 @@ def main() -> None:
         for package in arguments.packages:
             mine = [each for each in drawn if each.package == package]
             with closing(Collected(copy, _paths(copy, package))) as tests:
+                if not tests.names:  # every mistake would count as caught by importing it
+                    sys.exit(f"the tests of {package} can't be collected:\n{(copy / 'collected').read_text()[-2000:]}")
                 for each in mine:
                     started = time.monotonic()
                     verdict = run(copy, each, known[package], tests)
