@@ -3,15 +3,20 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from sqlalchemy import insert, select
 
 from live.journal.database import Database
-from live.journal.erasures import ErasedList, import_list, key_of, list_in
+from live.journal.erasures import ErasedList, Erasures, hidden, import_list, key_of, list_in, member_digest
+from live.journal.log.entries import Head
 from live.journal.schema import ERASED
+from live.journal.state.snapshot import Snapshot
 
 OWN = ("live", "posts", 1, b"own")
 OTHER = ("live", "news", 2, b"other")
+KEY = b"a key"
+ACTOR, PAIR, KEPT = (letter * 16 for letter in "apk")  # digests
 
 
 @pytest.fixture
@@ -52,3 +57,29 @@ def test_digests_of_the_same_key_are_added_once(journal: Database) -> None:
     for _ in range(2):
         journal.work(lambda connection: import_list(connection, found, replace=True))
         assert rows_in(journal) == [OWN, OTHER]
+
+
+def test_a_digest_is_gone_from_everything_that_is_older_than_its_erasure() -> None:
+    """What was made at that time or later has it again."""
+    actor, other = ACTOR.encode(), KEPT.encode()
+    erased = {hidden(KEY, actor): 10, hidden(KEY, other): 5, member_digest(KEY, "ann"): 3}
+    found = [Erasures(KEY, erased).among([actor, other, b"nobody"], time) for time in (4, 5, 9, 10)]
+    assert found == [{actor, other}, {actor}, {actor}, set()]
+    assert [Erasures(KEY, erased).member_gone(member) for member in ("ann", "bob")] == [3, -1]
+
+
+@pytest.mark.parametrize(
+    ("voted", "made", "left"), [(9, 9, {KEPT}), (10, 9, {KEPT, PAIR}), (9, 10, {KEPT, PAIR, ACTOR})]
+)
+def test_the_votes_of_an_erased_actor_are_taken_out(voted: int, made: int, left: set[str]) -> None:
+    """The list has only the digest of the actor. An entry tells which digests have the actor and a member."""
+    votes = {"actors": [ACTOR], "pairs": [PAIR], "changes": [1]}
+    group = {"start": 0, "suffix": "", "members": ["a"], "amounts": [1], "votes": votes}
+    batch = {"rules": {"operation": "incr", "order": "backward"}, "span": 60, "reached": 0, "groups": [group]}
+    erasures = Erasures(KEY, {hidden(KEY, ACTOR.encode()): 10})
+    erasures.follow(Head("add", 0, "1-0", voted, "", ""), msgspec.msgpack.encode(batch))
+    data = Snapshot(time=made, seen={0: {ACTOR.encode()}})
+    data.ranking("").votes = {digest.encode(): 1 for digest in (ACTOR, PAIR, KEPT)}
+    erasures.clean(data)
+    assert {digest.decode() for digest in data.ranking("").votes} == left
+    assert data.seen == {0: {ACTOR.encode()} if ACTOR in left else set()}

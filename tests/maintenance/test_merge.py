@@ -136,6 +136,7 @@ async def test_a_merge_and_its_undo(valkey_url: str, tmp_path: Path, journal: st
         await merged(made)
         was = await made.scores()
         first, second = await made.merge(OLD, NEW), await made.merge(NEW, OTHER)
+        assert await made.scores() == expected({OTHER: 22}, {OTHER: 6}, {OTHER: 4})
         assert "first" in (await made.merge("--undo", str(first["merge"])))["posts"]["fault"]
         for one in (second, first):
             await made.merge("--undo", str(one["merge"]), status=0)

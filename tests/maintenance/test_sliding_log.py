@@ -23,6 +23,24 @@ def test_an_event_leaves_at_the_end_of_its_time() -> None:
         assert (log.sums, list(log.events.values())) == ({"b": 4}, [11])
 
 
+def test_an_event_that_has_left_stays_away() -> None:
+    """It does if the clock is set back. Of events at one time, those up to the last one that has left are gone."""
+    data, log = Snapshot(), LiveLog()
+    data.log = [Logged(10, offset, number, "a", -(2**number)) for offset in (1, 2) for number in (1, 2)]
+    log.move(data, 9)
+    assert (log.sums, log.taken) == ({"a": -12}, {"a": 12})
+    log.move(data, 9, (10, 2, 1))
+    assert (log.sums, log.taken) == ({"a": -4}, {"a": 4})
+    new = LiveLog()
+    new.move(data, 9, (10, 1, 2))
+    assert (new.sums, new.taken) == ({"a": -6}, {"a": 6})
+    data.log.append(Logged(11, 3, 1, "b", 1))
+    new.move(data, 9, (10, 1, 2))
+    assert new.sums == {"a": -6, "b": 1}
+    new.move(data, 8)
+    assert new.sums == {"a": -12, "b": 1}, "the clock was set back"
+
+
 def test_an_event_leaves_by_the_clock_of_its_board() -> None:
     """So it leaves in a checkpoint too, and before an entry whose time is earlier than that of the previous entry."""
     events = [Logged(time, 1, 0, "a", 1) for time in (6_000_000, 6_400_000, 6_400_001)]

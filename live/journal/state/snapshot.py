@@ -12,6 +12,9 @@ Reached = tuple[int, int]
 
 IDENTITY: Final = 16  # bytes
 _OFFSET: Final = 5  # bytes of an offset in a tag and in the name of an event of a log
+_NUMBER: Final = 3  # bytes of the number after it
+_PLACE: Final = _OFFSET + _NUMBER
+_LAST: Final[Reached] = (2 ** (8 * _OFFSET) - 1, 2 ** (8 * _NUMBER) - 1)
 _Name = TypeVar("_Name", str, bytes)
 
 
@@ -103,33 +106,36 @@ def add(held: dict[_Name, int], name: _Name, amount: int) -> None:
 
 
 def reached_of(shape: str, tag: bytes) -> Reached:
-    """Return the offset and the number in a tag.
-
-    On a board where the last member to reach a score comes first, tags fall.
-    """
-    offset, number = int.from_bytes(tag[:_OFFSET]), int.from_bytes(tag[_OFFSET:])
-    if msgspec.json.decode(shape, type=Shape).tags == "falling":
-        return 2**40 - 1 - offset, 2**24 - 1 - number
-    return offset, number
+    """Return the offset and the number in a tag."""
+    tags = msgspec.json.decode(shape, type=Shape).tags
+    return _turned(tags, (int.from_bytes(tag[:_OFFSET]), int.from_bytes(tag[_OFFSET:])))
 
 
 def tag_of(board: Board, reached: Reached) -> bytes:
     """Return the tag for an offset and a number, as the store keeps it."""
-    offset, number = reached
-    if board.tags == "falling":
-        offset, number = 2**40 - 1 - offset, 2**24 - 1 - number
-    return offset.to_bytes(_OFFSET) + number.to_bytes(3)
+    offset, number = _turned(board.tags, reached)
+    return offset.to_bytes(_OFFSET) + number.to_bytes(_NUMBER)
+
+
+def _turned(tags: str, reached: Reached) -> Reached:
+    """Turn an offset and a number into those of a tag, or back.
+
+    On a board where the last member to reach a score comes first, tags fall.
+    """
+    return (_LAST[0] - reached[0], _LAST[1] - reached[1]) if tags == "falling" else reached
 
 
 def logged_of(name: bytes, time: int) -> Logged:
     """Parse the name of an event in the store's log."""
-    amount, _, member = name[8:].partition(b" ")
-    return Logged(time, int.from_bytes(name[:_OFFSET]), int.from_bytes(name[_OFFSET:8]), member.decode(), int(amount))
+    offset, number = int.from_bytes(name[:_OFFSET]), int.from_bytes(name[_OFFSET:_PLACE])
+    amount, _, member = name[_PLACE:].partition(b" ")
+    return Logged(time, offset, number, member.decode(), int(amount))
 
 
 def name_of(event: Logged) -> bytes:
     """Return the name of an event in the store's log."""
-    return event.offset.to_bytes(_OFFSET) + event.number.to_bytes(3) + f"{event.amount} {event.member}".encode()
+    place = event.offset.to_bytes(_OFFSET) + event.number.to_bytes(_NUMBER)
+    return place + f"{event.amount} {event.member}".encode()
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

@@ -10,14 +10,19 @@ from tests.harness.settings import fresh_settings
 
 
 async def test_more_clients_than_processes_take_turns(tmp_path: Path) -> None:
-    """Each client gets the result of its own query."""
+    """Each client gets the result of its own query. At the end, no process is left."""
     settings = fresh_settings("", journal="sqlite", data_dir=tmp_path)
     with Database("sqlite", tmp_path, settings.key_prefix, writes=True) as database:
         assert database.take_now()
     past = Past(settings)
+    await past.aclose()  # nothing has begun
     try:
         found = await asyncio.gather(*(past.run(f"client{number}", identity) for number in range(5)))
+        assert past._pool is not None
+        processes = list(past._pool._processes.values())
     finally:
         await past.aclose()
+    assert len(processes) == 2
+    assert not any(process.is_alive() for process in processes)
     assert len(set(found)) == 1
     assert found[0]

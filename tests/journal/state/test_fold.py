@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from live.boards.definition import read_board
-from live.domain.event import make_entry
+from live.domain.event import Extra, make_entry
 from live.journal.log.entries import EntryRules, parse_head
 from live.journal.state.fold import apply, trim
 from live.journal.state.ranking import ranked_at
@@ -112,10 +112,35 @@ def test_a_journal_of_an_older_version_is_folded() -> None:
 
 def test_a_ranking_over_its_limit_loses_its_last_records() -> None:
     """Hidden members do not count."""
-    data = Snapshot()
-    data.slots, data.hidden = {0: {"a": 4, "hidden": 3, "b": 2, "c": 1}}, {"hidden"}
-    trim(data, 0, "", EntryRules(operation="best", order="backward", cap=2))
-    assert data.slots == {0: {"a": 4, "hidden": 3, "b": 2}}
+    data, slot = Snapshot(), {"a": 4, "hidden": 3, "b": 2, "c": 1, "d": 0}
+    data.slots, data.hidden = {0: slot.copy()}, {"hidden"}
+    data.ranking("").metadata = dict.fromkeys(slot, b"{}")
+    data.ranking("").reached = dict.fromkeys(slot, (1, 1))
+    for cap, left in ((4, slot.keys()), (3, slot.keys() - {"d"}), (2, {"a", "hidden", "b"})):
+        trim(data, 0, "", EntryRules(operation="best", order="backward", cap=cap))
+        held = data.ranking("")
+        assert data.slots[0].keys() == held.metadata.keys() == held.reached.keys() == left
+
+
+@pytest.mark.parametrize(
+    ("operator", "last"), [("best", {"a": b'{"n":1}', "b": b'{"n":5}'}), ("set", {"a": b'{"n":3}'})]
+)
+async def test_metadata_is_that_of_the_event_that_counts(
+    valkey_url: str, operator: str, last: dict[str, bytes]
+) -> None:
+    """Where the last amount counts, an event of the same amount brings its own, and one without metadata takes it."""
+    settings = fresh_settings(valkey_url, journal="sqlite")
+    client = connect(valkey_url, settings)
+    ledger = Ledger(client, read_board("b", {"operator": operator, "window": "forever"}), settings)
+    for number, (member, amount) in enumerate((("a", 4), ("a", 4), ("a", 3), ("b", 1), ("b", 2), ("b", 1))):
+        extra = None if number == 5 and operator == "set" else Extra(None, b'{"n":%d}' % (number + 1))
+        await ledger.writer.add([make_entry(member, amount, None, None, extra)])
+    folded = Folded(client, ledger.state.keys, ledger.state.epoch or "")
+    await folded.read()
+    assert folded.contents.ranking("").metadata == last
+    page = await ledger.reader.read(10)
+    assert {record.member: bytes(record.metadata) for record in page.records if record.metadata} == last
+    await client.aclose()
 
 
 async def test_a_member_that_is_withdrawn_is_not_registered(valkey_url: str) -> None:

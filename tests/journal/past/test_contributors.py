@@ -1,0 +1,91 @@
+"""Who contributed to members, as administrators see it."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from live.domain.event import make_entry
+from live.journal.erasures import Erasures, hidden
+from live.journal.log.entries import Add, Head
+from live.journal.past.contributors import Contributed, _largest, find_unusual, parts_of
+from tests.harness.timeline import BEGIN, HOUR, board_of, timeline
+
+NOBODY = Erasures(b"", {})
+
+
+def parts(place: int, producers: list[str], group: dict[str, Any], erased: Erasures = NOBODY) -> list[Contributed]:
+    """The contributions to the member at an index."""
+    rules = {"operation": "incr", "order": "backward"}
+    group = {"start": 0, "suffix": "", "members": ["x", "y"], **group}
+    encoded = {"rules": rules, "span": 60, "reached": 0, "groups": [group], "producers": producers}
+    batch = msgspec.msgpack.decode(msgspec.msgpack.encode(encoded), type=Add)
+    return parts_of(Head("add", 0, "1-0", 9, "", ""), batch, batch.groups[0], place, erased)
+
+
+@pytest.mark.parametrize(
+    ("producers", "shares", "found"),
+    [
+        ([], [], [("", 5)]),
+        (["a"], [], [("a", 5)]),
+        (["a", "b", "c"], [[1, [0, 2]], [2, [1, 4]]], [("a", 3), ("b", 2)]),
+        (["a", "b", "c"], [[2, [0, 4]], [1, [1, 3, 0, 1]]], [("b", 1), ("c", 4)]),
+    ],
+)
+def test_the_first_producer_added_what_no_other_one_did(
+    producers: list[str], shares: list[Any], found: list[tuple[str, int]]
+) -> None:
+    """The journal keeps the shares of the others."""
+    expected = [Contributed(name, "", amount) for name, amount in found]
+    assert parts(0, producers, {"amounts": [5, 4], "parts": shares}) == expected
+
+
+def test_the_actor_of_a_vote_is_a_part_of_a_digest() -> None:
+    """An actor who was erased later has none."""
+    one, other = "1" * 16, "2" * 16
+    votes = {"actors": [one, other, other], "pairs": [one] * 3, "changes": [1, 2, 4], "members": [0, 1, 0]}
+    erased = Erasures(b"key", {hidden(b"key", other.encode()): 10})
+    sent = {"amounts": [5, 2], "votes": votes | {"producers": [1, 0, 0]}}
+    assert parts(0, ["a", "b"], sent, erased) == [Contributed("b", "31313131", 1), Contributed("a", "", 4)]
+    assert parts(1, [], {"amounts": [5, 2], "votes": votes}) == [Contributed("", "32323232", 2)]
+
+
+def test_the_largest_share_is_of_somebody_who_is_known() -> None:
+    """It is at most the whole gain."""
+    tally = {("actor", ""): 100, ("actor", "x"): 6, ("actor", "y"): 5, ("producer", "p"): -3}
+    assert _largest(tally, "actor", 10) == ("x", 0.6)
+    assert _largest(tally, "actor", 4) == ("x", 1.0)
+    assert _largest(tally, "producer", 10) == ("p", 0.0)
+    assert _largest({}, "actor", 10) == ("", 0.0)
+
+
+async def test_a_gain_is_unusual_that_doubles_a_score_or_comes_from_one_producer(
+    valkey_url: str, tmp_path: Path
+) -> None:
+    """It has ten points at least, within the time. More than half comes from one of several producers."""
+    async with timeline(valkey_url, tmp_path, board_of("forever")) as line:
+        drainer = await line.drainer()
+        members = ("few", "many", "twice", "shared", "hidden")
+
+        async def count(producer: str, *amounts: int) -> None:
+            entries = [make_entry(member, amount) for member, amount in zip(members, amounts, strict=True)]
+            await line.ledger.writer.add(entries, [(producer, len(entries))])
+
+        await count("shop", 10, 11, 10, 100, 1)
+        await line.go(HOUR)
+        since = line.now
+        await count("shop", 5, 6, 5, 5, 50)
+        await count("web", 4, 4, 5, 5, 50)
+        await line.go(HOUR)
+        until = line.now
+        await count("web", 100, 100, 100, 100, 100)
+        await drainer.sweep()
+        found = find_unusual(line.settings, line.board, frozenset({"hidden"}), since, until)
+    assert since > BEGIN * 1000
+    assert found.is_whole
+    assert [(row.key, row.before, row.after, row.reasons, row.producer) for row in found.members] == [
+        ("many", 11, 21, ["producer"], "shop"),
+        ("twice", 10, 20, ["doubled"], "web"),
+    ]
+    assert [row.producer_share for row in found.members] == [0.6, 0.5]

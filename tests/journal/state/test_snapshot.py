@@ -1,0 +1,24 @@
+"""How contents name events and tags, as the store does."""
+
+import pytest
+
+from live.boards.definition import read_board
+from live.journal.state.snapshot import Logged, logged_of, name_of, reached_of, tag_of
+
+
+@pytest.mark.parametrize(
+    ("order", "tag"), [("asc", b"\0\0\0\0\5\0\0\7"), ("desc", b"\xff\xff\xff\xff\xfa\xff\xff\xf8")]
+)
+def test_a_tag_rises_or_falls_with_time(order: str, tag: bytes) -> None:
+    """It has five bytes of the offset and three of the number."""
+    board = read_board("b", {"ties": "first", "sort_order": order})
+    assert tag_of(board, (5, 7)) == tag
+    assert reached_of(board.shape.encode(), tag) == (5, 7)
+
+
+def test_the_name_of_an_event_has_its_place_amount_and_member() -> None:
+    """A member may have spaces."""
+    event = Logged(9, 5, 7, "a b", -3)
+    assert name_of(event) == b"\0\0\0\0\5\0\0\7-3 a b"
+    assert logged_of(name_of(event), 9) == event
+    assert event.place == (9, 5, 7)
