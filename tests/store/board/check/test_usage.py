@@ -6,12 +6,13 @@ from contextlib import AsyncExitStack
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import pytest
 
 from live.boards.definition import read_board
 from live.domain.event import Entry, Extra, make_entry
 from live.store.board.check import usage
-from live.store.board.check.usage import Memory, count, keys_of, measure
+from live.store.board.check.usage import _FIXED, COSTS, KeyUsage, Memory, count, keys_of, measure
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, connect
@@ -60,6 +61,20 @@ async def settled(client: Store, prefix: str) -> Memory:
 
 
 @pytest.mark.slow
+def test_an_estimate_multiplies_what_grows() -> None:
+    """Events grow with members unless their number is given. A large collection tells what one more element takes."""
+    ranking, log = KeyUsage(COSTS["ranking"], 1000, 10), KeyUsage(COSTS["log"], 500, 5)
+    held = Memory(members=10, events=5, parts=[ranking, log, KeyUsage(_FIXED, 70, 3)])
+    assert (held.bytes, held.per_member, held.per_event) == (1570, 100.0, 100.0)
+    loads = [(20, None), (None, 10), (20, 5)]
+    assert [held.predict(*load) for load in loads] == [20 * 93 + 10 * 94 + 70, 930 + 940 + 70, 1860 + 470 + 70]
+    quiet = msgspec.structs.replace(held, events=0)
+    assert (quiet.per_event, quiet.predict(20, 7)) == (None, 20 * 93 + 10 * 94 + 70)
+    empty = msgspec.structs.replace(held, members=0)
+    assert (empty.per_member, empty.predict(20, 7)) == (None, None)
+    assert [KeyUsage(COSTS["seen"], 5130, count).each for count in (512, 513)] == [41, 10]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_memory_by_members_is_estimated(any_store: str, kind: str) -> None:
     """A board of each kind, with up to four times as many members. Hash tables grow in steps, an estimate does not."""
