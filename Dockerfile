@@ -18,15 +18,15 @@ ARG COMMIT=
 RUN pip install --no-cache-dir --disable-pip-version-check --no-index --no-deps --no-build-isolation --prefix /install .
 
 FROM ${BASE}
-# Without the files that a login shell would read. The group has a name too, which some hosts demand.
+# The user has no home with the files of a login shell. The group has a name too, because some hosts demand one.
 RUN groupadd --gid 10001 live \
  && useradd --uid 10001 --gid live --home-dir /var/lib/live --no-create-home --shell /usr/sbin/nologin live \
  && install --directory --owner live --group live --mode 0700 /var/lib/live
 COPY --from=build /install /usr/local
 USER 10001:10001
 WORKDIR /var/lib/live
-# It listens for others, so it starts only once a producer has an API key (`live keys add`).
-# It writes to /var/lib/live, and with several workers to /tmp: all else may be read-only.
+# The server listens on all addresses, so it starts only once a producer has an API key (`live keys add`). It writes to
+# /var/lib/live, and with several workers to /tmp. Everything else may be read-only.
 ENV LIVE_HOST=0.0.0.0 LIVE_DATA_DIR=/var/lib/live/data PYTHONDONTWRITEBYTECODE=1
 VOLUME /var/lib/live
 EXPOSE 8000

@@ -5,19 +5,19 @@ SECONDS ?= 600
 PACKAGES ?= journal store ingest fanout protocols
 COUNT ?= 20
 RUN := $(VENV)/bin
-# Not what reads SQL only, parses bodies or estimates memory: that is the same on every engine. Redis runs
-# those of stores only, without random examples, and not again what runs on both servers by itself.
+# The tests that use the store in a way that can differ between engines. Redis runs only the tests of stores, without
+# random examples, and leaves out tests that run on both servers anyway.
 OF_STORES := tests/store tests/boards tests/journal/log tests/journal/test_one_lost_board.py \
 	tests/maintenance/test_merge.py \
 	--ignore tests/store/board/check/test_usage.py
 OF_VIEWERS := tests/ingest tests/fanout --ignore tests/ingest/test_bodies.py \
 	--ignore tests/fanout/test_replays.py --ignore tests/fanout/test_replay_refusals.py
-# Compiling all modules takes as long as the rest. Those that are imported are compiled then: before the tests by one
-# process, because the processes of the tests begin at the same time.
+# Compiling all modules would take as long as the rest of the installation. Python compiles the modules that it imports.
+# One process imports them before the tests, because the processes of the tests begin at the same time.
 INSTALL := sh tests/install-packages.sh $(VENV) --constraint constraints.txt
 PARALLEL := --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-# Tests start hundreds of processes, which are to find compiled modules.
+# Tests start hundreds of processes, which need compiled modules to start fast.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run test test-fast test-engines coverage attack faults soak mutate check bench pictures docs format image pin clean

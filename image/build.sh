@@ -17,7 +17,7 @@ if [ -z "$base" ]; then
 		debootstrap --variant=minbase --include=ca-certificates,libbz2-1.0,libexpat1,libffi8,liblzma5,libsqlite3-0,libssl3,zlib1g \
 			bookworm "$root" >/dev/null
 		rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/*
-		cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/" # those that this machine trusts
+		cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/" # the certificates that this machine trusts
 		prefix=$("$python" -c 'import sys; print(sys.base_prefix)')
 		version=$("$python" -c 'import sys; print(f"python{sys.version_info[0]}.{sys.version_info[1]}")')
 		tar -C "$prefix" --exclude="lib/$version/site-packages" --exclude="lib/$version/test" --exclude=__pycache__ \

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parent.parent
 ARCHITECTURES: Final = ("x86_64", "aarch64")
-EXTRAS: Final = ("load", "parquet", "postgres")  # so that a container can do whatever the documentation says
+EXTRAS: Final = ("load", "parquet", "postgres")  # a container can then do everything in the documentation
 WITHOUT_WHEEL: Final = {"aarch64": ("load",)}  # extras that need a package without a wheel for this architecture
 GLIBC: Final = range(36, 4, -1)  # minor versions of glibc 2 whose wheels the base image runs, the newest first
 HEAD: Final = "# Made by `make pin` from constraints.txt: {}.\n"
@@ -63,7 +63,7 @@ def write(name: str, what: str, wanted: dict[str, list[str]]) -> None:
 
 
 def resolve(wanted: list[str], architecture: str) -> list[dict[str, Any]]:
-    """What pip would install in the image, wheels only."""
+    """List the packages that pip would install in the image, from wheels only."""
     platforms = [f"manylinux_2_{minor}_{architecture}" for minor in GLIBC]
     platforms += [f"{tag}_{architecture}" for tag in ("manylinux2014", "manylinux2010", "manylinux1", "linux")]
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Puts the commit into what is built, so that an installed server can name it."""
+"""Puts the commit into the built package, so that an installed server can name it."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Puts the text of the documentation beside the pages of its site: each page as Markdown, and their list, `llms.txt`.
+"""Adds the text of the documentation to its site: each page as Markdown, and a list of the pages, `llms.txt`.
 
 Run it after the site was built, with `make docs`.
 """

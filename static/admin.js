@@ -3,7 +3,7 @@
 // press the buttons of a row.
 
 const EVERY = 5000; // ms
-const REST = 400; // ms after the last change of an answer
+const REST = 400; // milliseconds after the last change in the form
 
 /** @param {string} parts @param {RequestInit} how */
 async function replace(parts, how) {

@@ -1,10 +1,10 @@
 // @ts-check
-/** While you were away: what happened on a board while its page was hidden, and arrows from the places before. */
+/** When a page is shown again: tells what happened on its board meanwhile, and marks by arrows how rows have moved. */
 import { say, stories, storyWords } from "./client/stories.js";
 import { nameIn } from "./story.js";
 
 const LEAST_AWAY = 60_000; // milliseconds
-const CATCH_UP = 10_000; // … after the return, within which the page learns what happened
+const CATCH_UP = 10_000; // … after the page is shown again, within which it learns what happened
 const MOST_NEWS = 3;
 
 /** @param {import("./story.js").Shown} shown */

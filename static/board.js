@@ -8,7 +8,7 @@ import { pinOf, recordAddress, whenWritten, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
 
-const LATER = 2_000; // milliseconds after which what is not needed at first is loaded, even if the page is not live
+const LATER = 2_000; // milliseconds after which the other scripts are loaded, even if the page is not live
 
 /** The part of the page that belongs to one board. */
 class BoardView {
@@ -18,9 +18,9 @@ class BoardView {
   periodWords;
   /** @type {import("./trends.js").Trends | undefined} likewise */
   trends;
-  /** @type {import("./past.js").Moment | null} what is shown instead of the present */
+  /** @type {import("./past.js").Moment | null} the moment of the past that is shown instead of the present */
   past = null;
-  /** @type {Map<string, number> | null} the ranks when the reader left, while the page tells what happened since */
+  /** @type {Map<string, number> | null} the ranks when the page was hidden, while it tells what happened since */
   away = null;
 
   /**
@@ -71,18 +71,18 @@ class BoardView {
     return this.past ?? this.board.snapshot;
   }
 
-  /** The texts around the table, written together with it, so that all are from the same moment. */
+  /** The texts around the table. They are written together with the table, so that all are from the same moment. */
   #showSums() {
     const { viewers, around } = this.board.snapshot;
     const { rankCount, totalScore, period, records } = this.page;
     const { parts } = this;
     if (around) this.#showPlace(around);
     if (viewers !== null) {
-      write(parts.viewers, grouped(Math.max(1, viewers))); // this page is one of them
+      write(parts.viewers, grouped(Math.max(1, viewers))); // this page is one of the viewers
       const count = parts.viewers?.parentElement;
       if (count) count.hidden = false;
     }
-    if (rankCount === null && !this.past) return; // the server rendered them, and no message has come
+    if (rankCount === null && !this.past) return; // no message has come, so the server's rows stay
     write(parts.rankCount, grouped(rankCount));
     write(parts.totalScore, this.table.writing.grouped(totalScore));
     if (parts.next) parts.next.hidden = rankCount === null || rankCount <= records.length;

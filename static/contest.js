@@ -1,5 +1,5 @@
 // @ts-check
-/** What only contests show: the contestants without votes, and the result when voting ends. */
+/** The parts that only contests have: the contestants without votes, and the result when voting ends. */
 
 const RESULT_SOON = 1_000; // milliseconds from the end of voting to the first look at the result
 const RESULT_SPREAD = 3_000; // … over which the requests of pages are spread
@@ -16,7 +16,7 @@ export class Contest {
   #hasLooked = false;
   #pause = NEXT_CONTEST;
   #isAsking = false;
-  /** @type {Set<string>} the members with votes, when they were last shown */
+  /** @type {Set<string>} the members that had votes when the table was last drawn */
   #ranked = new Set();
 
   /** @param {Shown} shown */
@@ -34,7 +34,8 @@ export class Contest {
   }
 
   /**
-   * Hide the contestants that have a record by now. While there are more records than rows, nobody follows the last row.
+   * Hide the contestants that have a record now. While there are more records than rows, no contestant comes after the
+   * last row.
    *
    * @param {Pick<import("./client/live-board.js").Snapshot, "records" | "rankCount" | "epoch">} snapshot
    */
@@ -72,7 +73,7 @@ export class Contest {
     }, Math.random() * RESULT_SPREAD);
   }
 
-  /** The page as the server draws it now; null if there is no answer. */
+  /** Fetch the page as the server draws it now. Returns null if the server does not answer. */
   async #drawn() {
     const text = await fetch(location.href).then((answer) => (answer.ok ? answer.text() : "")).catch(() => "");
     return text ? new DOMParser().parseFromString(text, "text/html") : null;
@@ -91,7 +92,7 @@ export class Contest {
     setTimeout(() => (left < LONGEST_TIMER ? void this.#look() : this.#wait()), Math.min(pause + Math.random() * RESULT_SPREAD, LONGEST_TIMER));
   }
 
-  /** Show the result as the server draws it. If there is another contest by now, show that. */
+  /** Show the result as the server draws it. If another contest has begun meanwhile, show that one. */
   async #look() {
     this.status.show();
     if (!document.hidden) {

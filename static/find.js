@@ -15,7 +15,7 @@ const MOST_FOUND = 10; // members in its answer
  */
 export function startFind(shown, announce) {
   const field = /** @type {HTMLInputElement} */ (document.getElementById("find"));
-  const list = document.getElementById("found"); // there is one on pages of a single board
+  const list = document.getElementById("found"); // only pages of a single board have this element
   let timer = 0;
   let asked = "";
 

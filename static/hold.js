@@ -2,7 +2,7 @@
 /** Keeps rows where they are while somebody is about to use one: no click lands on another row than the pressed one. */
 
 const LONGEST_HOLD = 5_000; // milliseconds for which rows are held
-const LINGER = 300; // … after the pointer or the focus has left: it may be on its way to the next control
+const LINGER = 300; // … after the pointer or the focus has left, because it may be on its way to the next control
 const HOLD_REST = 500; // … for which rows move before they are held again
 const HOLDING = "a, button";
 const FOCUS = ":focus-visible"; // by the keyboard
@@ -47,7 +47,7 @@ export function holdRows(table, show) {
   body.addEventListener("pointermove", (event) => (isIn(event, HOLDING) ? hold(false) : isFocused() || leave()));
   body.addEventListener("pointerleave", () => isFocused() || leave());
   body.addEventListener("click", () => {
-    rested = performance.now() + LINGER + HOLD_REST; // its effect may show now, though the pointer has not left
+    rested = performance.now() + LINGER + HOLD_REST; // show the effect of the click, although the pointer has not left
     leave();
   });
   body.addEventListener("focusin", (event) => isIn(event, FOCUS) && hold(false));

@@ -1,6 +1,5 @@
 // @ts-check
-/** What the page of a board loads once it is live: its story, its past, its contest, its controls, like
- *  buttons, and titles of new rows. */
+/** Scripts that a board's page loads once it is live: story, past, contest, controls, likes, titles of new rows. */
 import "./items.js";
 import "./likes.js";
 import { startAway } from "./away.js";
@@ -33,7 +32,7 @@ export function start(shown, announce) {
 }
 
 /**
- * Apply the styles of what is loaded later, and then do something.
+ * Load the styles of the late scripts, and then do some work.
  *
  * @param {() => void} work
  */

@@ -1,10 +1,10 @@
 // @ts-check
 /** The like buttons of a page: they send likes without leaving the page, and stay marked in this browser. */
 
-const MOST_REMEMBERED = 200; // likes of a board
+const MOST_REMEMBERED = 200; // likes that are remembered for each board
 const EXPLAINED = 8_000; // milliseconds for which the reason of a refusal is shown
 const LONGEST = 15_000; // milliseconds until a like without an answer makes room for the next one
-let sending = Promise.resolve(); // one like at a time: the first one brings the cookie
+let sending = Promise.resolve(); // likes are sent one at a time, because the answer to the first one sets the cookie
 
 /** @typedef {{[member: string]: [number, string]}} Likes when each member was liked, and in which period */
 
@@ -74,7 +74,7 @@ function startForm(form) {
     if (answer?.ok) {
       mark(button);
       save(store, { ...read(), [button.value]: [Date.now(), period()] });
-      show(); // a contestant may have another row by now
+      show(); // meanwhile, a contestant may have got another row
     }
     announce(why ? named(why, button) : (button.ariaLabel ?? ""));
     explain(button, why ? named(why, button) : "");
@@ -97,7 +97,7 @@ function load(store) {
   try {
     return JSON.parse(localStorage.getItem(store) ?? "{}");
   } catch {
-    return {}; // the browser stores nothing: marks last as long as the page
+    return {}; // the browser stores nothing, so the marks last only as long as the page
   }
 }
 

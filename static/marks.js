@@ -1,10 +1,9 @@
 // @ts-check
-/** What rows show besides their records: movement, sparkline, the place at the baseline, pace, and what comes next. */
+/** Draws what rows show besides records: movement, sparkline, place at the baseline, pace, and the next change. */
 import { barWidth, moveWords } from "./client/words.js";
 
 /**
- * @typedef {{text: string, next: string, isDuel: boolean}} Pace how fast a score changes, what comes next, and whether
- *   the member above may be passed within a minute
+ * @typedef {{text: string, next: string, isDuel: boolean}} Pace how fast a score changes, the next change, and whether the member may pass the one above within a minute
  * @typedef {import("./client/view.js").TableView} TableView
  * @typedef {Parameters<NonNullable<TableView["onWrite"]>>} Written
  * @typedef {{rank: number, ranks?: Map<string, number> | null, line: Element | null, points: string, mark: Element | null,

@@ -1,5 +1,5 @@
 // @ts-check
-/** How the rows of a board's page move: rows that rise are marked, and rows in use stay in place. */
+/** Controls how the rows of a board's page move: rows that rise are marked, and rows in use stay in place. */
 import { say } from "./client/stories.js";
 import { holdRows } from "./hold.js";
 import { Risers } from "./risers.js";

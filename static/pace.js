@@ -1,5 +1,5 @@
 // @ts-check
-/** How fast scores change, and what comes next. No DOM. */
+/** Computes how fast scores change, and which change is expected next. This module uses no DOM. */
 import { HOUR, MINUTE } from "./page.js";
 
 /**
@@ -8,13 +8,13 @@ import { HOUR, MINUTE } from "./page.js";
  */
 
 const SAMPLE = 30_000; // milliseconds between two samples
-const LEAST_SPAN = 5 * MINUTE; // that a pace is measured over
-const SPAN = 10 * MINUTE; // … if it is known for so long, and for which it has to be steady to tell what comes next
-const PARTS = 4; // of that time, in which a steady pace is about the same
-const FURTHEST = 60; // minutes that are looked ahead
+const LEAST_SPAN = 5 * MINUTE; // milliseconds over which a pace is measured
+const SPAN = 10 * MINUTE; // … if it is known for so long; a prediction needs a steady pace for as long
+const PARTS = 4; // parts of that time; a steady pace is about the same in each
+const FURTHEST = 60; // minutes within which a change is predicted
 const FIGHTERS = 10; // records among which the closest two are looked for
-const MOST_PAIRS = 200; // whose changes of order are known
-const LEAST_RATE_SPAN = 10_000; // milliseconds that a rate is measured over
+const MOST_PAIRS = 200; // records whose changes of order are counted
+const LEAST_RATE_SPAN = 10_000; // milliseconds over which a rate is measured
 
 /** The scores of a board at some times of the last minutes. */
 export class Paces {
@@ -22,7 +22,7 @@ export class Paces {
   #samples = [];
 
   /**
-   * Take note of scores that were so at a time; of the present ones, every half minute.
+   * Record the scores of a time. Present scores are recorded every half minute.
    *
    * @param {number} at
    * @param {Map<string, number>} scores
@@ -32,7 +32,7 @@ export class Paces {
     const place = samples.findIndex((sample) => sample.at <= at);
     samples.splice(place < 0 ? samples.length : place, 0, { at, scores });
     const old = samples.findIndex((sample) => samples[0].at - sample.at > 2 * SPAN);
-    if (old >= 0) samples.length = old + 1; // one that is older stays, in case that there are few
+    if (old >= 0) samples.length = old + 1; // one older sample stays, in case that there are few
   }
 
   /** @param {number} now */
@@ -45,8 +45,8 @@ export class Paces {
   }
 
   /**
-   * By how much a score changes in an hour, measured over ten minutes or more, or five at least; undefined if that is not
-   * known.
+   * By how much a score changes per hour. It is measured over ten minutes or more, or over five if no more is known.
+   * Undefined if less is known.
    *
    * @param {Place} member
    * @param {number} now
@@ -67,7 +67,7 @@ export class Paces {
     const ends = [{ at: now, score }];
     for (let part = 1; part <= PARTS; part++) {
       const sample = this.#samples.find(({ at, scores }) => at <= now - (part * SPAN) / PARTS && scores.has(key));
-      if (!sample || now - sample.at > (part * SPAN) / PARTS + 2 * SAMPLE) return undefined; // nobody watched then
+      if (!sample || now - sample.at > (part * SPAN) / PARTS + 2 * SAMPLE) return undefined; // the page did not watch then
       ends.push({ at: sample.at, score: sample.scores.get(key) ?? 0 });
     }
     const pace = (/** @type {number} */ from, /** @type {number} */ to) => ((ends[to].score - ends[from].score) * HOUR) / (ends[to].at - ends[from].at);
@@ -93,7 +93,7 @@ export class Paces {
   }
 
   /**
-   * Whether what one of two neighbours gains in a minute is as much as what lies between them.
+   * Whether one of two neighbours gains as much in a minute as the difference between them.
    *
    * @param {Place} member
    * @param {Place} above
@@ -151,7 +151,7 @@ export class Fights {
    */
   #add(pair, now) {
     const times = [...this.#recent(pair, now), now];
-    this.#times.delete(pair); // so that the newest are last
+    this.#times.delete(pair); // the newest entries then come last
     this.#times.set(pair, times);
     const [oldest] = this.#times.keys();
     if (this.#times.size > MOST_PAIRS) this.#times.delete(oldest);
@@ -183,7 +183,7 @@ function pairOf(key, other) {
   return JSON.stringify([key, other].sort());
 }
 
-/** How much a board counts in a minute: the increases of its total. What leaves a window makes the total only smaller. */
+/** How much a board counts in a minute: the increases of its total. Amounts that leave the window only lower it. */
 export class Rate {
   /** @type {number | null} */
   #total = null;
@@ -202,7 +202,7 @@ export class Rate {
     this.#total = total;
   }
 
-  /** Begin again: what has been counted meanwhile came at an unknown time. */
+  /** Begin again, because nobody knows when the amounts since then were counted. */
   forget() {
     this.#total = null;
     this.#gains = [];

@@ -1,5 +1,5 @@
 // @ts-check
-/** What the scripts of several pages share. */
+/** Functions that the scripts of several pages share. */
 import { plain } from "./client/words.js";
 
 export const MINUTE = 60_000; // milliseconds
@@ -26,7 +26,8 @@ export function write(element, text) {
 }
 
 /**
- * Begin once scores can be written: with a unit or decimals, that needs another script. Without it, they would be wrong.
+ * Begin once scores can be written. If they have a unit or decimals, another script is needed, and without it the
+ * scores would be wrong.
  *
  * @param {HTMLElement} element of the board
  * @param {{writing: import("./client/words.js").Writing}} view

@@ -7,12 +7,12 @@ import { Tape, TAPED } from "./tape.js";
 import { Poll } from "./poll.js";
 
 const SLIDER_REST = 150; // milliseconds without a move of the slider, after which the page requests the board
-const CLOCK_BEAT = 500; // milliseconds between two looks at the clock while the past is played
+const CLOCK_BEAT = 500; // milliseconds between two readings of the clock while the past is played
 const SLIDER_STEPS = 360; // of the slider
 const LAST_HOUR = 3600; // in seconds
 const LINE_POINTS = 72; // points of a line where the range is longer than an hour
-const TAPE_AGE = 300_000; // milliseconds between two requests of the lines, which the server reads as often
-const TAPE_BEAT = 5_000; // … between two looks at the live ranks, which continue the lines
+const TAPE_AGE = 300_000; // milliseconds between two requests for the lines; the server reads them equally often
+const TAPE_BEAT = 5_000; // … between two readings of the live ranks, which continue the lines
 
 /**
  * @typedef {Pick<import("./client/live-board.js").Snapshot, "records" | "rankCount" | "totalScore" | "period">} Moment the
@@ -227,7 +227,7 @@ class Past {
   #show(at, moment) {
     const { table, section } = this.shown;
     this.#put(moment);
-    table.onRise = this.#socket ? this.rise : undefined; // nobody rises where the slider jumps
+    table.onRise = this.#socket ? this.rise : undefined; // the slider jumps, so no row is marked as rising
     if (this.#at === null) {
       for (const { classList, cells } of table.body.rows) {
         classList.remove("risen");
@@ -236,7 +236,7 @@ class Past {
       this.board.stop();
       this.#lock(true);
       section.classList.remove("stale");
-      this.sums.style.minHeight = `${this.sums.offsetHeight}px`; // so that the slider stays under the pointer
+      this.sums.style.minHeight = `${this.sums.offsetHeight}px`; // this keeps the slider under the pointer
       control("connection").dataset.state = "still";
       control("retry").hidden = true;
     }
@@ -244,7 +244,7 @@ class Past {
   }
 
   /**
-   * Let the table show the board at a time, or at present. What belongs to the present only is hidden meanwhile.
+   * Let the table show the board at a time, or at present. Parts that belong only to the present are hidden meanwhile.
    *
    * @param {Moment | null} moment
    */
@@ -320,7 +320,7 @@ class Past {
     write(this.play, this.panel.dataset.stop);
   }
 
-  /** Stand still at the time that is shown. */
+  /** Stop at the time that is shown. */
   #stop() {
     this.#close();
     if (this.#at !== null) history.replaceState(null, "", this.#link(this.#at));
@@ -333,7 +333,7 @@ class Past {
     write(this.play, this.panel.dataset.play);
   }
 
-  /** @param {boolean} isPast what controls the live records has no use meanwhile */
+  /** @param {boolean} isPast the controls of the live records are of no use meanwhile */
   #lock(isPast) {
     for (const name of ["pause", "speed"]) control(name).disabled = isPast;
   }

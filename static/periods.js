@@ -1,5 +1,5 @@
 // @ts-check
-/** The periods of calendar boards in words; the server's `words.py` writes them the same way. No DOM. */
+/** Puts the periods of calendar boards into words, like the server's `words.py`. This module uses no DOM. */
 import { say } from "./client/stories.js";
 import { translate } from "./client/words.js";
 

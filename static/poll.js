@@ -1,5 +1,5 @@
 // @ts-check
-/** Asks the server again and again for what changes seldom, such as the ranks against which movement is measured. */
+/** Requests data that seldom changes again and again, such as the ranks against which movement is measured. */
 import { HOUR, MINUTE } from "./page.js";
 
 /**

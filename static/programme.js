@@ -1,12 +1,12 @@
 // @ts-check
-/** What a display on a wall shows besides its rows: boards and pages in turn, a clock, and news. Overlays show news too. */
+/** Shows on a wall boards and pages one after another, a clock, and news. Overlays show news too. */
 import { momentWords } from "./client/words.js";
 
 const SECOND = 1_000; // in milliseconds
-const SHIFT = 60 * SECOND; // between two shifts of the picture
+const SHIFT = 60 * SECOND; // milliseconds between two shifts of the picture
 const FADE = 400; // milliseconds in which a scene appears
-const TOLD = 12 * SECOND; // for which news stay
-/** @type {[number, number][]} where the picture is, in units of the wall: a still one would burn into the screen */
+const TOLD = 12 * SECOND; // milliseconds for which news stays
+/** @type {[number, number][]} positions of the picture, in units of the wall; a still picture would burn in */
 const PLACES = [[0, 0], [0.6, 0.3], [0.2, 0.7], [-0.5, 0.4], [-0.6, -0.3], [-0.1, -0.7], [0.5, -0.5]]; // prettier-ignore
 
 /** @param {HTMLElement[]} sections the boards */
@@ -94,7 +94,7 @@ function takeTurns(sections, pause) {
     if ((page + 1) * size < rows) page++;
     else [board, page] = [(board + 1) % sections.length, 0];
     show();
-    if (board === before && rows <= size) return; // there is nothing else
+    if (board === before && rows <= size) return; // there is no other page
     sections[board].animate({ opacity: [0, 1] }, { duration: FADE });
   }, pause);
 }

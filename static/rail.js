@@ -1,5 +1,5 @@
 // @ts-check
-/** What stands beside a board: the member that you follow, what happened, and who rises fastest. */
+/** Draws the column beside a board: the member that you follow, what happened, and which members rise fastest. */
 import { say, storyWords, withStory } from "./client/stories.js";
 import { momentWords, moveWords, placeWords } from "./client/words.js";
 import { MINUTE, pinOf, write } from "./page.js";
@@ -51,7 +51,7 @@ export class Rail {
   }
 
   /**
-   * The stories since the baseline, so that the list does not begin empty.
+   * Show the stories since the baseline, so that the list does not begin empty.
    *
    * @param {Story[]} stories
    */

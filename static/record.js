@@ -1,5 +1,5 @@
 // @ts-check
-/** The page of one record: rank, score and neighbours are live. What changes seldom is loaded once it is. */
+/** The page of one record. Rank, score and neighbours are live. Parts that seldom change are loaded later. */
 import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";

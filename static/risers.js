@@ -1,5 +1,5 @@
 // @ts-check
-/** Tells of rows that rise: the score counts up, the row moves, and for a moment it says whom it passed. */
+/** Marks rows that rise: the score counts up, the row moves, and for a moment the row says whom it has passed. */
 
 /**
  * @typedef {Riser["row"]} Row
@@ -9,7 +9,7 @@
 
 const MOST_TOLD = 3; // rows that are marked at a time
 const COUNTING = 250; // milliseconds in which a score counts up before its row moves
-const STAY = 3_200; // … for which a row is marked: while it moves, and about 2.5 s after
+const STAY = 3_200; // … for which a row is marked: while it moves, and about 2.5 s longer
 
 export class Risers {
   /** @type {Map<Row, Told>} the rows that are marked now */
@@ -30,7 +30,7 @@ export class Risers {
    * @param {boolean} mayWait
    */
   #tell(risers, mayWait) {
-    for (const [row, { index, end }] of this.#told) if (row.index > index) end(); // it fell since
+    for (const [row, { index, end }] of this.#told) if (row.index > index) end(); // the row has fallen since
     const chosen = risers.length > MOST_TOLD ? risers.filter(({ index }) => index === 0) : risers;
     const told = chosen.filter(({ row }) => this.#told.has(row) || this.#told.size < MOST_TOLD);
     let wait = 0;
@@ -64,7 +64,7 @@ export class Risers {
 }
 
 /**
- * Let a score count up to what it is. Its text has the new value at once; what is seen follows.
+ * Let a score count up to its value. The text has the new value at once, and the visible digits follow.
  *
  * @param {Riser} riser
  * @param {import("./client/words.js").Writing} writing

@@ -1,5 +1,5 @@
 // @ts-check
-/** The points of a sparkline, and what it shows in words; the server's `words.py` writes them the same way. No DOM. */
+/** Computes and describes sparklines, like the server's `words.py`. This module uses no DOM. */
 import { say } from "./client/stories.js";
 import { scaled } from "./client/words.js";
 
@@ -31,7 +31,7 @@ export function trendPoints(values, [low, high] = trendScale(values)) {
 }
 
 /**
- * What a sparkline shows, to hear.
+ * What a sparkline shows, in words for screen readers.
  *
  * @param {string} length of the window, in words
  * @param {number[]} values those that are drawn

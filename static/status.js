@@ -2,7 +2,7 @@
 /** Shows the state of the connection of a board in words, and lets people connect now. */
 import { stateWords, translate } from "./client/words.js";
 
-const TICK = 500; // milliseconds between two looks at the clock
+const TICK = 500; // milliseconds between two readings of the clock
 const BUSY = 5; // looks in a row that found something new, after which a board is busy
 const LATE = 3_000; // milliseconds of silence that are unusual for a busy board
 

@@ -1,4 +1,5 @@
-// A page whose rows are rendered by a server. Without script, they are as old as the page. With it, they go on from there.
+// A page whose rows a server renders. Without script, the rows are as old as the page. With script, they continue live
+// from there.
 import { createServer } from "node:http";
 import { grouped, nameWords } from "live-board/words";
 
@@ -15,7 +16,7 @@ createServer(async (request, response) => {
 }).listen(PORT, "127.0.0.1", () => console.log(`http://127.0.0.1:${PORT}/`));
 
 function pageOf({ epoch, offset, records, rank_count: rankCount, total_score: totalScore }) {
-  const ranks = "ordinal"; // as the board is defined
+  const ranks = "ordinal"; // the ranks of the board's definition
   const position = JSON.stringify({ epoch, offset, records, rankCount, totalScore, ranks });
   return `<!doctype html>
 <html lang="en">

@@ -1,11 +1,11 @@
 // @ts-check
 /** How often a view draws: with every change, or less often while frames take long. */
 const BEATS = [0, 120, 180, 400]; // milliseconds between two draws
-const SLOW = 2; // the place of the first of them at which only a new leader moves
-const CALM_BEAT = 1000; // … with reduced motion
+const SLOW = 2; // at the pause with this index and longer ones, only a new leader moves
+const CALM_BEAT = 1000; // the same if the user asks for reduced motion
 const HEAVY = 35; // milliseconds that a frame with a draw may take
 const QUIET = 5000; // milliseconds without heavy frames after which the beat is faster again
-const WEIGHT = 1 / 6; // of the last frame in the average
+const WEIGHT = 1 / 6; // the weight of the last frame in the average
 const calm = globalThis.matchMedia?.("(prefers-reduced-motion: reduce)");
 
 export class Beat {

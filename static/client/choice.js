@@ -5,10 +5,10 @@
  * @typedef {import("./transports.js").TransportName} TransportName
  * @typedef {Pick<Storage, "getItem" | "setItem" | "removeItem">} Memory
  */
-const FAILURES = 2; // in a row, without a message
+const FAILURES = 2; // failures in a row, without a message
 const OPEN_TIMEOUT = 2_000; // milliseconds; twice as long each time that no transport worked, up to four times
 const UPGRADE = 600_000; // milliseconds until the first transport is tried again
-const UPGRADE_SOON = 5_000; // … if it worked before: then the server was away, and the transport is not blocked
+const UPGRADE_SOON = 5_000; // … if it has worked before: then the server was away, and nothing blocks the transport
 
 export class Choice {
   at = 0;

@@ -25,10 +25,10 @@ export class Connection {
   #trial = null;
   #earliest = 0; // the earliest reconnect that the server allows
   #receivedAt = 0;
-  /** @type {number | undefined} when the records were last known to be current, once they were */
+  /** @type {number | undefined} when the records were last known to be current; undefined if they never were */
   #currentAt;
   #silent = false;
-  /** @type {string | undefined} why the server says that it is out of date */
+  /** @type {string | undefined} the reason that the server gives for being out of date */
   #stale;
   /** @type {Map<string, unknown>} */
   #timers = new Map();

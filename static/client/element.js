@@ -52,13 +52,13 @@ bdi { position: relative; }
 .about { display: block; position: relative; overflow: hidden; color: var(--lb-quiet, light-dark(#59606e, #a3abba)); font-size: .8125rem; text-overflow: ellipsis; }
 .stale td { color: var(--lb-quiet, light-dark(#59606e, #a3abba)); }
 `;
-/** @type {typeof HTMLElement} a server that renders pages has none */
+/** @type {typeof HTMLElement} a server that renders pages has no `HTMLElement` */
 const Base = globalThis.HTMLElement ?? Object;
 const TINT = "color-mix(in srgb, var(--lb-accent, light-dark(#2f4bd8, #9fb1ff)) 18%, var(--lb-paper, light-dark(#fff, #171a20)))";
 const TINTED = 2_500; // milliseconds for which rows that rose are tinted; others wait until then
 const MOST_TINTED = 3;
 const AGAIN = 5_000; // milliseconds after which a script that did not load is asked for again
-/** @type {CSSStyleSheet | undefined} one for all elements; needs no permission of the page's Content-Security-Policy */
+/** @type {CSSStyleSheet | undefined} one for all elements; the page's Content-Security-Policy need not allow it */
 let sheet;
 
 export class LiveBoardElement extends Base {
@@ -109,7 +109,7 @@ export class LiveBoardElement extends Base {
     if (this.isConnected) this.#ask();
   }
 
-  /** Watch the board in the attributes, once for all that change at the same time. */
+  /** Watch the board that the attributes name. Attributes that change at the same time cause one new watch. */
   #ask() {
     const opened = ++this.#opened;
     queueMicrotask(async () => {
@@ -197,7 +197,7 @@ export class LiveBoardElement extends Base {
   }
 }
 
-/** What tints rows that rise: a few at a time, so that they are seen. */
+/** Tints rows that rise. Only a few rows are tinted at a time, so that each is noticed. */
 function tinter() {
   let free = 0; // when the last tint has gone
   return (/** @type {import("./view.js").Riser[]} */ risers) => {

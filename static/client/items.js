@@ -11,7 +11,7 @@ const MOST = 100; // members in one request
 export class Items {
   /** @type {Map<string, Item | null>} */
   #known = new Map();
-  /** @type {WeakSet<Element>} rows that show what is known of their member */
+  /** @type {WeakSet<Element>} rows that show the known title of their member */
   #done;
   #isAsking = false;
 
@@ -57,7 +57,7 @@ export class Items {
       for (const member of members) this.#known.set(member, found.get(member) ?? null);
       this.show();
     } catch {
-      rest = FAULT_REST; // until then the rows show their members
+      rest = FAULT_REST; // meanwhile, the rows show their members
     }
     setTimeout(() => {
       this.#isAsking = false;

@@ -36,7 +36,7 @@ export class LiveBoard {
   #viewers = null;
   /** @type {Snapshot["around"]} */
   #around = null;
-  /** @type {{board: Board | null, around: Snapshot["around"], since: number} | null} what is shown while paused */
+  /** @type {{board: Board | null, around: Snapshot["around"], since: number} | null} what is shown while the watch is paused */
   #held = null;
   /** @type {import("./state.js").Board | null} the board after the last message; behind what is shown for a moment */
   #base;
@@ -285,7 +285,7 @@ export class LiveBoard {
     }
   }
 
-  /** Follow the network, the tab, and the back-forward cache, which takes no page with an open connection. */
+  /** React to the network, the tab, and the back-forward cache. That cache accepts no page with an open connection. */
   #followPage() {
     const abort = new AbortController();
     const { document } = globalThis;

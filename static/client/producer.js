@@ -26,13 +26,13 @@ import { Backoff } from "./backoff.js";
  */
 
 const MOST_EVENTS = 1000; // the default limit of the server for a body
-const MOST_RANKED = 100; // the server returns 1,000 records, one on each board
+const MOST_RANKED = 100; // the server returns at most 1,000 records, one for each board of an event
 const MOST_BODY = 512 * 1024; // bytes
 const MOST_EVENT = 64 * 1024;
 const LONGEST_PAUSE = 86_400; // seconds: a day
 const TOO_MANY = 429;
-const NOT_TAKEN = [408, TOO_MANY, 503]; // nothing was counted
-const LOST = [500, 502, 504]; // from a failed server or a proxy; with ids, the events can be sent again
+const NOT_TAKEN = [408, TOO_MANY, 503]; // the server has counted nothing
+const LOST = [500, 502, 504]; // a failed server or a proxy sends these; events with ids can be sent again
 
 /** The server refuses a whole request, and would refuse it again. `code` is that of the problem, or empty. */
 export class RefusedError extends Error {
@@ -55,7 +55,7 @@ export class UnavailableError extends Error {
   name = "UnavailableError";
 }
 
-/** The events without a response fill the buffer. Wait for one of them before you send more. */
+/** Events without a response fill the buffer. Wait for a response before you send more. */
 export class BufferFullError extends Error {
   name = "BufferFullError";
 }
@@ -66,7 +66,7 @@ export class Producer {
   /** @type {Set<Promise<Result>>} */
   #unsettled = new Set();
   #bytes = 0; // of the events without a response
-  #size = 0; // bytes of those that wait for a batch
+  #size = 0; // bytes of the events that wait for a batch
   #number = 0;
   #run = Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, "0")).join("");
   /** @type {Promise<void> | null} ends when nothing waits any more */
@@ -163,7 +163,7 @@ export class Producer {
   #identified(event) {
     if (event.id !== undefined) return event;
     const number = this.#number++;
-    // If the event has its own source, that may number its events too.
+    // If the event has its own source, that source may use numbers as ids too.
     if (event.source !== undefined) return { ...event, id: `${this.#run}:${number}` };
     return { ...event, source: `client:${this.#run}`, id: String(number) };
   }
@@ -222,7 +222,7 @@ export class Producer {
   }
 
   /**
-   * Send a body until the server answers, or the patience is over. The ids of its events stay the same.
+   * Send a body again until the server answers, or the patience is over. The ids of its events stay the same.
    *
    * @param {string[]} lines
    * @returns {Promise<Answer>}
@@ -284,7 +284,8 @@ export async function like(server, board, key, { token, fetch = globalThis.fetch
 }
 
 /**
- * Why a browser did not send a vote, if the reason is the origin of the page. Browsers tell it only of streams.
+ * Find out why a browser did not send a vote, if the origin of the page is the reason. Browsers show this reason only
+ * for streams.
  *
  * @param {string} stream
  * @param {typeof fetch} fetch
@@ -296,7 +297,7 @@ async function originRefusal(stream, fetch) {
     const refused = response.status === 403 && refusal(response, await response.text());
     return refused && refused.code === "origin_forbidden" ? refused : null;
   } catch {
-    return null; // there is no server
+    return null; // no server answers
   } finally {
     abort.abort();
   }

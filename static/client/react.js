@@ -8,9 +8,9 @@ import { LiveBoard } from "./live-board.js";
 
 /** @typedef {import("./live-board.js").Snapshot} Snapshot */
 
-const LINGER = 1_000; // milliseconds that a board without components stays connected: React may mount them again
+const LINGER = 1_000; // milliseconds that a board without components stays connected; React may mount some again
 
-/** @type {Snapshot} what a server renders, and a browser until it has taken over what the server rendered */
+/** @type {Snapshot} what a server renders, and a browser until it has taken over that page */
 const NOTHING = Object.freeze({
   epoch: null,
   offset: -1,
@@ -73,7 +73,7 @@ class Store {
  * @returns {Snapshot} without records on a server
  */
 export function useLiveBoard(server, board, options = {}) {
-  if (typeof window === "undefined") return NOTHING; // a server watches nothing, and keeps nothing for its visitors
+  if (typeof window === "undefined") return NOTHING; // on a server, nothing is watched or kept
   const name = JSON.stringify([server, board, Object.entries(options).sort()]);
   let store = stores.get(name);
   if (!store) stores.set(name, (store = new Store(name, new LiveBoard(server, board, options))));

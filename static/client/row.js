@@ -9,9 +9,9 @@ import { metadataWords, nameWords } from "./words.js";
  */
 
 const EASING = "ease-out";
-const ENTRY = 320; // milliseconds in which a new row appears, which is the shortest flight
+const ENTRY = 320; // milliseconds in which a new row appears; also the duration of the shortest flight
 const LONGEST_FLIGHT = 900;
-const TOP = 3; // rows that are larger; a class, because `:nth-child` costs the layout of all rows
+const TOP = 3; // larger rows; they have a class, because `:nth-child` costs a layout of all rows
 const LARGE = 10; // characters from which on scores are shortened where there is little room
 const HUGE = 12; // … and everywhere
 const SVG = "http://www.w3.org/2000/svg";
@@ -63,7 +63,7 @@ export class Row {
     this.index = index;
   }
 
-  /** Where it is now, in pixels from its place. */
+  /** Where the row is now, in pixels from its place. */
   offset() {
     return this.flight ? this.#from * (1 - (this.flight.effect?.getComputedTiming().progress ?? 1)) : 0;
   }
@@ -71,7 +71,7 @@ export class Row {
   /**
    * @param {number} from pixels from its place
    * @param {number} duration in milliseconds
-   * @param {number} delay … until it leaves
+   * @param {number} delay … until the row moves
    */
   fly(from, duration, delay) {
     this.flight?.cancel();

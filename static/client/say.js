@@ -1,5 +1,5 @@
 // @ts-check
-/** The words of what a page loads after it is live: the second half of the script's table. */
+/** The words of the scripts that a page loads after it is live: the second half of the table of words. */
 import { phrase } from "./words.js";
 import { storyTable } from "./words/story/en.js";
 

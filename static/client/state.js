@@ -24,7 +24,7 @@
 const FACTS = ["period_start", "period_end", "opens", "closes", "unit", "format", "scale"];
 //#endregion
 
-/** An update that does not start at the position of the board: a message is missing. */
+/** An update does not start at the position of the board, so a message is missing. */
 export class Gap extends Error {}
 
 /**
@@ -55,7 +55,7 @@ export function applied(board, message) {
 }
 
 /**
- * The records without removed and changed ones, and then with each changed record at its position.
+ * Take removed and changed records out, and then insert each changed record at its position.
  *
  * @param {readonly BoardRecord[]} records
  * @param {BoardRecord[]} changed in the order of their positions

@@ -20,10 +20,10 @@ const MOST_CLIMBS = 3;
 const LEAST_LEAD = 100; // the smallest round lead
 const MINUTES = 60_000; // in milliseconds
 const KEPT = 6; // stories in a list
-const DUEL = 5 * MINUTES; // within which two leaders in turn are one story
+const DUEL = 5 * MINUTES; // milliseconds within which two members that lead by turns are one story
 const REST = 3_000; // milliseconds between two stories
 const REACH = 10; // minutes over which climbs are measured
-const AGAIN = 10 * MINUTES; // before the same story is told again
+const AGAIN = 10 * MINUTES; // milliseconds before the same story is told again
 const MOST_WAITING = 3;
 /** @type {Story["kind"][]} */
 const IMPORTANCE = ["lead", "ahead", "top", "climb"]; // the most important first
@@ -52,7 +52,7 @@ export function stories(before, after, gaps = true) {
 }
 
 /**
- * Whether two moments belong to the same life and period of a board.
+ * Whether two moments belong to the same epoch and period of a board.
  *
  * @param {Moment} before
  * @param {Moment} after
@@ -82,7 +82,7 @@ function leads(before, after, gaps) {
 }
 
 /**
- * The member that has the first rank for itself.
+ * The member that holds the first rank alone.
  *
  * @param {readonly Place[]} records
  */
@@ -114,7 +114,7 @@ function roundBelow(value) {
  * @param {Map<string, number>} ranks before
  */
 function entries(before, after, ranks) {
-  if (before.length < TOP) return []; // the board is only filling up
+  if (before.length < TOP) return []; // a board that fills up has no news of this kind
   return after
     .filter(({ key, rank }) => rank > 1 && rank <= TOP && (ranks.get(key) ?? Infinity) > TOP)
     .map(({ key, rank }) => {
@@ -157,7 +157,7 @@ export function storyWords({ kind, rank, by, other, at, since }, nameOf = nameWo
 
 /** Follows a board and tells its stories as they happen: at most one in three seconds, and none twice in a while. */
 export class Teller {
-  /** @type {Moment | null} what happened before it was told, or waits */
+  /** @type {Moment | null} the moment up to which everything was told */
   #before = null;
   /** @type {Moment | null} */
   #after = null;
@@ -195,7 +195,7 @@ export class Teller {
     this.#wait();
   }
 
-  /** Leave out everything that happens until the next moment. */
+  /** Tell nothing of what happens until the next moment. */
   forget() {
     this.#before = this.#after = null;
     this.#minutes = [];

@@ -5,7 +5,7 @@
  * @typedef {import("./transports.js").Environment} Environment
  * @typedef {import("./transports.js").Link} Link
  */
-const RENEWAL = 30_000; // milliseconds before its end, a token is replaced; of a short one, in the middle
+const RENEWAL = 30_000; // milliseconds before its end at which a token is replaced; a short token is replaced halfway
 
 /**
  * Ask for a token, open a connection with it, and call `renew` before it ends.
@@ -28,7 +28,7 @@ export function openWithToken(ask, renew, link, environment, open) {
       hasReceived = true;
       link.received(message);
     },
-    // The end may be that of the token. Then the next one opens the board again, or nothing does.
+    // The connection may have ended because its token has. Then only another token can open the board again.
     closed: (end) => link.closed(hasReceived ? { ...end, final: false } : end),
   };
   const begin = (/** @type {string} */ token) => {
@@ -58,7 +58,8 @@ export function openWithToken(ask, renew, link, environment, open) {
 }
 
 /**
- * When a token ends, in milliseconds since 1970. The server says what is wrong with a token that does not say it.
+ * When a token ends, in milliseconds since 1970. If the token does not say when it ends, the server will say what is
+ * wrong with the token.
  *
  * @param {string} token
  */

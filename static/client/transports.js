@@ -14,7 +14,7 @@
  * @typedef {"websocket" | "sse" | "poll"} TransportName
  */
 
-const POLL_WAIT = 10; // seconds; shorter than a silence that counts as stale
+const POLL_WAIT = 10; // seconds for which one request waits; shorter than the silence after which a page counts as stale
 const POLL_PAUSE = 1000; // minimum milliseconds between two answers
 
 /** @param {Watched} watched */
@@ -131,7 +131,7 @@ export function asking(link, address, { fetch }) {
       const response = await fetch(address("/stream", { limit: 1 }), { signal: abort.signal });
       if (!response.ok) end = await refusal(response);
     } catch {
-      // there is no server
+      // no server answers
     }
     abort.abort();
     link.closed(end);

@@ -7,9 +7,9 @@ import { barWidth, grouped, plain } from "./words.js";
 /** @typedef {import("./state.js").BoardRecord} BoardRecord */
 
 const REST = 2000; // milliseconds until rows out of sight are up to date and in place
-const STEP = 100; // … milliseconds until the next part of them
-const SMALL = 30; // up to this many records, all are drawn at once
-const MARGIN = 1; // rows around the visible ones
+const STEP = 100; // milliseconds until the next part of these rows
+const SMALL = 30; // a board with at most this many records is drawn at once
+const MARGIN = 1; // rows above and below the visible ones that are drawn too
 
 /**
  * @typedef {{row: Row, index: number, from: number, value: number | undefined}} Riser a row that rises from one place to
@@ -28,7 +28,7 @@ export class TableView {
   #rows = new Map();
   /** @type {readonly BoardRecord[]} */
   #records = [];
-  /** @type {number[]} heights of the first rows; the last is that of all others */
+  /** @type {number[]} heights of the first rows; all other rows have the last height */
   #heights = [];
   #beat = new Beat();
   #timer = 0;
@@ -80,7 +80,7 @@ export class TableView {
   }
 
   /**
-   * Keep all rows at their places, so that nothing moves away from a pointer; what they say goes on.
+   * Keep all rows at their places, so that nothing moves away from a pointer. Their texts still change.
    *
    * @param {boolean} [isPressed] also stop those that are moving
    */
@@ -130,7 +130,7 @@ export class TableView {
     const elapsed = now - this.#drawnAt;
     this.#requested = false;
     this.#drawnAt = now;
-    const { top } = this.body.getBoundingClientRect(); // the only read, and before all writes
+    const { top } = this.body.getBoundingClientRect(); // the layout is read only here, before all writes
     const sees = (/** @type {number} */ index, margin = 0) =>
       this.#top(index + 1 + margin) + top > 0 && this.#top(index - margin) + top < innerHeight;
     if (this.#isHeld) this.#drawInPlace((index) => sees(index, MARGIN));
@@ -142,7 +142,7 @@ export class TableView {
   }
 
   /**
-   * Draw the records in rows that stay where they are. Members that are new have to wait.
+   * Draw the records in rows that stay at their places. New members have to wait.
    *
    * @param {(index: number) => boolean} sees
    */
@@ -208,7 +208,8 @@ export class TableView {
   }
 
   /**
-   * The rows that are drawn although they are out of sight: one part after another, and all of them after a rest.
+   * Choose the rows that are drawn although they are out of sight: one part after another, and after a pause all of
+   * them.
    *
    * @param {number} length
    * @param {number} elapsed milliseconds since the last draw
@@ -234,14 +235,14 @@ export class TableView {
   }
 
   /**
-   * Put the rows into the document in order, and remove those that are gone. The longest series of rows that are in order
-   * already stays, because the browser lays out a row that moves as if it were new.
+   * Put the rows into the document in order, and remove those that are gone. The longest series of rows that are in
+   * order already stays in place, because the browser lays out a moved row like a new one.
    *
    * @param {Row[]} rows
    */
   #place(rows) {
     const gone = new Set(this.#rows.values());
-    const ends = /** @type {Row[]} */ ([]); // of a series of each length: its last row, as high as possible
+    const ends = /** @type {Row[]} */ ([]); // by length of a series, its last row, chosen as high as possible
     const before = new Map(); // the row before it in the series
     for (const row of rows) {
       gone.delete(row);
@@ -280,7 +281,7 @@ export class TableView {
 }
 
 /**
- * The rows, each drawn one at its place; the others stay where they are, or take free places.
+ * Arrange the rows. Each row that is drawn gets its place. The others stay, or take free places.
  *
  * @param {Row[]} target
  * @param {(index: number) => boolean} isDrawn

@@ -1,5 +1,5 @@
 // @ts-check
-/** Gaps, periods and metadata in words; the server's `words.py` writes them the same way. No DOM. */
+/** Puts gaps and metadata into words, like the server's `words.py`. This module uses no DOM. */
 import { grouped, translate } from "./language.js";
 
 export { grouped, momentWords, phrase, setLanguage, translate } from "./language.js";
@@ -83,7 +83,7 @@ export function short(value) {
  * How a member moved since the baseline, as symbols and in words; empty if it has the same rank.
  *
  * @param {number} rank
- * @param {number | undefined} before none for a member that the baseline does not have
+ * @param {number | undefined} before undefined for a member that the baseline does not have
  * @returns {[string, string]}
  */
 export function moveWords(rank, before) {

@@ -84,7 +84,7 @@ if identities and identities.counted then
     call('HSET', meta, 'bucket', digits(bucket))
   end
   call('SADD', buckets[1], unpack(identities.all, 1, identities.counted))
-  call('EXPIREAT', buckets[1], digits(bucket + identities.kept))  -- in case no later bucket ever replaces it
+  call('EXPIREAT', buckets[1], digits(bucket + identities.kept))  -- even if no later bucket replaces it
 end
 if board.made then call('HSET', meta, 'used', now) end  -- a board created at run time expires when nobody uses it
 if latest and request.clock.by_event and latest > (board.latest or -1e15) then call('HSET', meta, 'latest', latest) end
@@ -99,7 +99,7 @@ local beaten = request.beaten and {}
 for i = 1, beaten and #groups or 0 do
   local group = groups[i]
   for j = 1, #group.members do
-    -- A member that the ranking did not take has beaten nothing.
+    -- If the ranking did not keep a member, the member has beaten no value.
     local is_out = group.new[j] == false and not group.unseen[j]
     local value = is_out and group.values[j] or group.olds[j]
     beaten[#beaten + 1] = value and digits(value) or ''

@@ -2,9 +2,9 @@
 -- Begins the journal of a board that has data: the first entry is everything that the board holds, at one instant.
 --
 -- The script blocks the store for about a second per million members. A journal that has begun begins again only if the
--- request says so, or if a batch is not in it. If such an entry is the last one, and still in the stream, it is
--- enough. After a loss, `parent` in the board's state names the epoch that the new one continues, until the journal of
--- the new epoch has begun.
+-- request says so, or if a batch is not in it. If the last entry is of this kind and still in the stream, no further
+-- one is needed. After a loss, `parent` in the board's state names the epoch that the new one continues, until the
+-- journal of the new epoch has begun.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[3] writers — hash: writer, "sequence offset seconds" of its last batch
@@ -70,6 +70,6 @@ end
 local id = digits(board.offset) .. '-' .. digits(time[1] * 1000000 + time[2])  -- another entry at this offset has a later id
 append(board, id, 'adopt', '-', 0, cmsgpack.pack(held))
 call('HSET', meta, 'journal', board.journal)
-if board.left then call('HSET', meta, 'left', NONE_LEFT) end  -- the entry already leaves out what has left the window
+if board.left then call('HSET', meta, 'left', NONE_LEFT) end  -- the entry lacks events that have left
 call('HDEL', meta, 'parent')
 return {'ok', id}

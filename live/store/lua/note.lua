@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Adds an entry to the audit log, also when memory is full: some acts free memory.
+-- Adds an entry to the audit log. This works when memory is full, because some acts free memory.
 -- KEYS[1] trail — stream: the audit log
 -- Request: NoteRequest
 -- Returns {'ok'}

@@ -37,7 +37,7 @@ local count = request.count
 local scan = call('HSCAN', slot, request.cursor, 'COUNT', count)
 local fields, seen, members, values = scan[2], {}, {}, {}
 local most = #fields / 2
-if most > 2 * count then  -- HSCAN returns a small hash as a whole whatever the count: take a piece, and scan it again
+if most > 2 * count then  -- HSCAN returns all of a small hash, whatever the count: take a piece, and scan again
   most, scan[1] = count, request.cursor
 end
 for i = 1, 2 * most, 2 do
@@ -48,7 +48,7 @@ for i = 1, 2 * most, 2 do
 end
 
 announce(board)
-local left = call('HLEN', slot) - #members  -- a store key that is gone can't be asked while a Cluster moves its slot
+local left = call('HLEN', slot) - #members  -- while a Cluster moves a slot, commands on missing store keys fail
 if #members > 0 then
   call('HDEL', slot, unpack(members))
   subtract({key = ranking, reached = reached, levels = levels, suffix = ''}, board.offset, members, values)

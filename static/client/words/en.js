@@ -1,5 +1,5 @@
 // @ts-check
-/** The words of a board in English. The server reads this table too, so what it exports is JSON. */
+/** The words of a board in English. The server reads this table too, so it is written as JSON. */
 export const tag = "en";
 
 export const words = {

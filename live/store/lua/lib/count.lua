@@ -20,7 +20,7 @@ end
 local function judge(group)
   local members, amounts, values, ranking = group.members, group.amounts, group.values, group.ranking
   local names, old = look_up(ranking, members)
-  local dropped = group.dropped  -- members that leave the slot, whatever they have
+  local dropped = group.dropped  -- members that leave the slot, whatever their values are
   local unseen, least = hidden_of(members), threshold and threshold(ranking)
   local new, changed, held, emptied, h = {}, group.metadata and {}, {}, nil, 0
   for j = 1, #members do
@@ -81,7 +81,7 @@ if rules.ties then
 end
 
 for i = 1, #groups do
-  local group = judge(groups[i])  -- after what the groups before have written to the same ranking
+  local group = judge(groups[i])  -- this reads what earlier groups have written to the same ranking
   local members, held, ranking = group.members, group.held, group.ranking
   if tag_hidden and next(group.unseen) then tag_hidden(board, group) end
   if #held > 0 then

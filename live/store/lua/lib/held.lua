@@ -1,4 +1,5 @@
--- Step: do the members of a correction still hold what the caller has read? Somebody else may have corrected them too.
+-- Step: refuse a correction if its members no longer hold the values that the caller has read. Somebody else may have
+-- corrected them too.
 if request.held then
   local read = request.held
   if not same_slots(read.starts) then return {'changed'} end

@@ -4,10 +4,10 @@
 -- microseconds, `bytes` the size of all entries so far. Each entry names the entry before it, so that its reader
 -- notices when an entry is missing, and when the store went back in time.
 --
--- The journal knows from the clock which events have left a sliding window, until the clock is set back. For that, the
--- field `left` holds "clock time offset number": the clock (ms) at which an event left last, and the time (ms), offset
--- and number of this event, the last one of those that have left. NONE_LEFT says that the journal knows all. Boards that
--- have no sliding window, or whose clock is that of the events, have no such field.
+-- From the clock, the journal knows which events have left a sliding window, unless the clock was set back. For that
+-- case, the field `left` holds "clock time offset number": the clock (ms) at which an event left last, and the time
+-- (ms), offset and number of this event, the last one of those that have left. NONE_LEFT means that the journal knows
+-- everything. Boards that have no sliding window, or whose clock is that of the events, have no such field.
 local NONE_LEFT = '0 0 0 0'
 
 -- Appends an entry. Call this before the first write, and `commit` at the end.

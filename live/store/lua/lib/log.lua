@@ -1,6 +1,6 @@
--- Step: the log of a sliding window. Its events expire one by one. Whichever of them are left, a value stays within its
--- range if the sum of all absolute amounts does. This sum is the value plus twice its negative amounts, without their
--- sign.
+-- Step: the log of a sliding window. Its events expire one by one. If the sum of all absolute amounts is within the
+-- range, then a value is within the range too, whichever events are left. This sum is the value plus twice the absolute
+-- sum of its negative amounts.
 local events, add_to_log, name_left = request.events, nil, nil
 if events then
   -- `logged` and `coming`: by how much the negative amounts in the log and in the batch widen each value.
@@ -25,7 +25,7 @@ if events then
     end
   end
 
-  -- Makes the journal name what has left so far, if an older version did not keep that.
+  -- Makes the journal name the events that have left so far, if an older version did not record them.
   function name_left(board)
     if board.left or not board.journal or request.clock.by_event then return end
     local first = call('ZRANGE', log, 0, 0, 'WITHSCORES')

@@ -1,4 +1,4 @@
--- Step: was the request applied before? Each writer numbers its requests.
+-- Step: find out whether the request was applied before. Each writer numbers its requests.
 local last = call('HGET', writers, request.writer)
 if last then
   local sequence, offset = string.match(last, '^(%d+) (%d+)')

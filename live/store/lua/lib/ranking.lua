@@ -41,7 +41,7 @@ local function put_named(ranking, members, old, new)
   if dropped then call('ZREM', ranking.key, unpack(dropped)) end
 end
 
-local granted = {}  -- the tags that no event gave: suffix, member and number of each
+local granted = {}  -- suffix, member and number of each tag that a member got without an event
 local tag, put_tagged
 if rules.ties then
   function tag(offset, event)
@@ -79,7 +79,7 @@ end
 local put_total
 if rules.summed then
   -- The total is a whole number of any size, in two fields of the board's state. `total` stays far within 64 bits, and
-  -- `high` counts what went beyond, in units of 2^40; so no increment can fail.
+  -- `high` counts the rest in units of 2^40. So no increment can fail.
   local function grow(ranking, change)  -- within ±2^53
     if change == 0 then return end
     local sum = call('HINCRBY', meta, 'total' .. ranking.suffix, digits(change))
@@ -96,7 +96,7 @@ if rules.summed then
       local score, before = new[i] or 0, old[i] or 0
       if new[i] ~= false and score ~= before then
         local change = score - before
-        if change > EXACT or change < -EXACT then  -- one after the other, each of which is exact
+        if change > EXACT or change < -EXACT then  -- two increments, each of which is exact
           grow(ranking, -before)
           change = score
         end
@@ -135,7 +135,8 @@ end
 -- `look_up`; `events` and `keeps_tags` only matter where ties go by time.
 --
 -- While a Cluster moves the slot of the board, the store refuses commands on store keys that are gone, also of a script
--- that has written already. So nothing here may ask for a store key that it may have emptied: it adds first, then takes.
+-- that has written already. So this function must not use a store key that it may have emptied. Therefore it adds
+-- first, and removes afterwards.
 local function put(ranking, offset, members, names, old, new, events, keeps_tags)
   local size = put_levels and call('ZCARD', ranking.key)
   if put_tagged then

@@ -1,5 +1,5 @@
--- Step: is there room for the batch? A slot that holds some member of the batch exists already. Only members that are
--- new in a slot need room.
+-- Step: refuse members for which there is no room. Only members that are new in a slot need room. A slot that holds a
+-- member of the batch exists already.
 if all_fresh > 0 then
   local most_members, most_slots = request.most_members, request.most_slots
 
@@ -24,7 +24,7 @@ if all_fresh > 0 then
     if call('ZCARD', slots) + new > most_slots then return {'behind'} end
   end
 
-  -- The first members that neither their slot nor their ranking holds get the room that is left.
+  -- The room that is left goes to the first members that are neither in their slot nor in their ranking.
   local away, admitted, taken_in = {'crowded'}, {}, {}
   for i = 1, may_be_full and #groups or 0 do
     local group = groups[i]

@@ -1,4 +1,4 @@
--- Step: what each slot holds after the batch. Sets for each group the `values`, the values before the batch
+-- Step: compute what each slot will hold after the batch. Sets for each group the `values`, the values before the batch
 -- (`olds`), and how many members are new in the slot (`fresh`).
 local operation = rules.operation
 local incr = operation == 'incr'

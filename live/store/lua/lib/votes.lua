@@ -1,5 +1,5 @@
--- Step: the rules of a contest: which members may receive votes, and how often an actor may vote. The store keys of a
--- contest hold digests of voters.
+-- Step: apply the rules of a contest, which say which members may receive votes and how often an actor may vote. The
+-- store keys of a contest hold digests of voters.
 if rules.registered then
   local away = {'unregistered'}
   for i = 1, #groups do
@@ -24,7 +24,7 @@ if contest then
       for j = 1, #fields do counts[fields[j]] = tonumber(held[j]) end
     end
     group.counts = counts
-    local room = 10 * request.most_members - call('HLEN', group.voters)  -- an actor and its pairs are a field each
+    local room = 10 * request.most_members - call('HLEN', group.voters)  -- fields of actors, and of actors with a member
     for j, change in ipairs(votes.changes) do
       local actor, pair, fault = votes.actors[j], votes.pairs[j], nil
       local new = (counts[actor] and 0 or 1) + (counts[pair] and 0 or 1)

@@ -1,5 +1,5 @@
 // @ts-check
-/** The words of what a page loads after it is live, in English. The server reads this table too: it is JSON. */
+/** The words of scripts that a page loads late, in English. The server reads this table too: it is JSON. */
 export const storyTable = {
   "leader_title": "{name} leads",
   "found_none": "No member is called “{name}”, and no name or title begins with it.",

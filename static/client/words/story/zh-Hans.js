@@ -1,5 +1,5 @@
 // @ts-check
-/** The words of what a page loads after it is live, in simplified Chinese. */
+/** The words of scripts that a page loads late, in simplified Chinese. */
 
 /** @type {import("../../language.js").StoryTable} */
 export const storyTable = {
