@@ -9,7 +9,7 @@ import pytest
 from live.domain.event import make_entry
 from live.journal.erasures import Erasures, hidden
 from live.journal.log.entries import Add, Head
-from live.journal.past.contributors import Contributed, _largest, find_unusual, parts_of
+from live.journal.past.contributors import Contributed, UnusualList, _largest, find_unusual, latest_events, parts_of
 from tests.harness.timeline import BEGIN, HOUR, board_of, timeline
 
 NOBODY = Erasures(b"", {})
@@ -29,6 +29,7 @@ def parts(place: int, producers: list[str], group: dict[str, Any], erased: Erasu
     [
         ([], [], [("", 5)]),
         (["a"], [], [("a", 5)]),
+        (["a", "b"], [[1, [0, 2]]], [("a", 3), ("b", 2)]),
         (["a", "b", "c"], [[1, [0, 2]], [2, [1, 4]]], [("a", 3), ("b", 2)]),
         (["a", "b", "c"], [[2, [0, 4]], [1, [1, 3, 0, 1]]], [("b", 1), ("c", 4)]),
     ],
@@ -36,9 +37,10 @@ def parts(place: int, producers: list[str], group: dict[str, Any], erased: Erasu
 def test_the_first_producer_added_what_no_other_one_did(
     producers: list[str], shares: list[Any], found: list[tuple[str, int]]
 ) -> None:
-    """The journal keeps the shares of the others."""
+    """The journal keeps the shares of the others. One producer alone is named even if nothing changed."""
     expected = [Contributed(name, "", amount) for name, amount in found]
     assert parts(0, producers, {"amounts": [5, 4], "parts": shares}) == expected
+    assert parts(0, ["a"], {"amounts": [0, 4]}) == [Contributed("a", "", 0)]
 
 
 def test_the_actor_of_a_vote_is_a_part_of_a_digest() -> None:
@@ -48,7 +50,7 @@ def test_the_actor_of_a_vote_is_a_part_of_a_digest() -> None:
     erased = Erasures(b"key", {hidden(b"key", other.encode()): 10})
     sent = {"amounts": [5, 2], "votes": votes | {"producers": [1, 0, 0]}}
     assert parts(0, ["a", "b"], sent, erased) == [Contributed("b", "31313131", 1), Contributed("a", "", 4)]
-    assert parts(1, [], {"amounts": [5, 2], "votes": votes}) == [Contributed("", "32323232", 2)]
+    assert parts(1, ["a"], {"amounts": [5, 2], "votes": votes}) == [Contributed("a", "32323232", 2)]
 
 
 def test_the_largest_share_is_of_somebody_who_is_known() -> None:
@@ -66,26 +68,32 @@ async def test_a_gain_is_unusual_that_doubles_a_score_or_comes_from_one_producer
     """It has ten points at least, within the time. More than half comes from one of several producers."""
     async with timeline(valkey_url, tmp_path, board_of("forever")) as line:
         drainer = await line.drainer()
-        members = ("few", "many", "twice", "shared", "hidden")
+        members = ("few", "many", "twice", "new", "shared", "hidden")
 
         async def count(producer: str, *amounts: int) -> None:
             entries = [make_entry(member, amount) for member, amount in zip(members, amounts, strict=True)]
             await line.ledger.writer.add(entries, [(producer, len(entries))])
 
-        await count("shop", 10, 11, 10, 100, 1)
+        await count("shop", 10, 11, 10, 0, 100, 1)
         await line.go(HOUR)
         since = line.now
-        await count("shop", 5, 6, 5, 5, 50)
-        await count("web", 4, 4, 5, 5, 50)
+        await count("shop", 5, 6, 5, 6, 5, 50)
+        await count("web", 4, 4, 5, 4, 5, 50)
         await line.go(HOUR)
         until = line.now
-        await count("web", 100, 100, 100, 100, 100)
+        await count("web", 100, 100, 100, 100, 100, 100)
         await drainer.sweep()
         found = find_unusual(line.settings, line.board, frozenset({"hidden"}), since, until)
-    assert since > BEGIN * 1000
+        begun = find_unusual(line.settings, line.board, frozenset(), BEGIN * 1000, since)
+        newest = latest_events(line.settings, ["posts"])
+    assert begun == UnusualList([], is_whole=True), "a single producer sent it all"
     assert found.is_whole
     assert [(row.key, row.before, row.after, row.reasons, row.producer) for row in found.members] == [
         ("many", 11, 21, ["producer"], "shop"),
         ("twice", 10, 20, ["doubled"], "web"),
+        ("new", 0, 10, ["producer"], "shop"),
     ]
-    assert [row.producer_share for row in found.members] == [0.6, 0.5]
+    assert [row.producer_share for row in found.members] == [0.6, 0.5, 0.6]
+    assert [(event.key, event.amount, event.producers) for event in newest[5:8]] == [
+        ("hidden", 100, ["web"]), ("few", 4, ["web"]), ("many", 4, ["web"])
+    ]  # fmt: skip

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain, repeat
+from operator import gt, lt
 from typing import Any, Final
 
 import msgspec
@@ -356,13 +357,15 @@ def placements_of(
     if board.operator != "best" or not beaten:
         return {index: Placement(slot_of(board, plan, entries[index]), None) for index in counted}
     members = [(start, member) for start, group in plan.slots.items() for member in group.amounts]
-    best = {place: int(value) if value else None for place, value in zip(members, beaten, strict=True)}
-    sign, found = 1 if board.sort_order == "desc" else -1, {}
+    best: dict[tuple[int | None, str], int | None] = {
+        place: int(value) if value else None for place, value in zip(members, beaten, strict=True)
+    }
+    beats, found = gt if board.sort_order == "desc" else lt, {}
     for index in counted:  # in order, because an entry can beat an earlier one of the batch
         slot, amount = slot_of(board, plan, entries[index]), entries[index][1]
-        place = (slot if slot is not None else 0, entries[index][0])
+        place = (slot, entries[index][0])
         held = best[place]
-        is_best = held is None or sign * amount > sign * held
+        is_best = held is None or beats(amount, held)
         if is_best:
             best[place] = amount
         found[index] = Placement(slot, is_best)

@@ -6,7 +6,16 @@ from live.domain.board import Votes
 from live.domain.event import MAX_SCORE, Extra, Likes, make_entry
 from live.domain.window import EVER, Periods, Sliding
 from live.store.board.state import Clock
-from live.store.board.write.plan import Plan, SlotPlan, begin_plan, make_plan, refused_by_store, voter_digests
+from live.store.board.write.plan import (
+    Placement,
+    Plan,
+    SlotPlan,
+    begin_plan,
+    make_plan,
+    placements_of,
+    refused_by_store,
+    voter_digests,
+)
 from tests.harness.plans import EVENT, HOUR, SERVER, amounts, clock_at, forever, like, plan, plan_on, vote
 
 DAY = 24 * HOUR
@@ -265,3 +274,28 @@ def test_added_up_periods_count_while_they_are_among_the_last() -> None:
     made = plan_on(board, entries, NEW_YEAR + HOUR)
     assert (amounts(made), made.refused) == ({NEW_YEAR - 2 * DAY: {"a": 1}}, {1: "late"})
     assert made.till == (NEW_YEAR + DAY) * 1000
+
+
+@pytest.mark.parametrize(
+    ("order", "beaten", "best"),
+    [("desc", 5, [False, True, False, True]), ("asc", 5, [False, False, False, True]),
+     ("asc", 6, [True, False, False, True]), ("desc", 7, [False, False, False, True])],
+)  # fmt: skip
+def test_a_new_best_beats_the_store_and_the_batch(order: str, beaten: int, best: list[bool]) -> None:
+    """An equal one beats nothing. The first amount of a member is its best."""
+    board = forever(operator="best", sort_order=order)
+    entries = [like("a", 5), like("a", 7), like("a", 7), like("b", 0)]
+    made = plan_on(board, entries, 0)
+    found = placements_of(board, made, entries, range(4), [b"%d" % beaten, b""])
+    assert found == {number: Placement(0, is_best) for number, is_best in enumerate(best)}
+
+
+def test_elsewhere_an_entry_has_only_its_slot() -> None:
+    """So has a best one if the reply of the store was lost. A refused entry has none."""
+    entries = [like("a", 1, 9 * HOUR), like("a", 1, 0), like("b")]
+    made = plan(entries, 10 * HOUR)
+    assert placements_of(SERVER, made, entries, range(3), [b"1", b"1"]) == {
+        0: Placement(9 * HOUR, None), 2: Placement(10 * HOUR, None)
+    }  # fmt: skip
+    lost = plan_on(forever(operator="best"), entries[2:], 0)
+    assert placements_of(forever(operator="best"), lost, entries[2:], [0], []) == {0: Placement(0, None)}

@@ -3,7 +3,7 @@
 import pytest
 
 from live.domain.event import Extra, make_entry
-from live.store.board.write.strict import refusing, withheld_by
+from live.store.board.write.writer import refusing, withheld_by
 
 
 @pytest.mark.parametrize(
