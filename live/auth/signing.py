@@ -1,19 +1,38 @@
 """Signs viewer tokens, for commands and for the admin page."""
 
 import time
+from typing import Final
 
 from live.domain.event import key_fault
+from live.domain.text import character_fault
 from live.domain.window import parse_duration
 from live.errors import SetupError
 from live.settings import Settings
 
+_LONGEST_SUBJECT: Final = 256  # characters; an actor may have as many
 
-def sign_token(settings: Settings, boards: tuple[str, ...], length: str, key: str | None) -> tuple[str, int]:
-    """Sign a token. Return it and when it ends, in seconds since 1970.
+
+def voter_fault(voter: str | None) -> str | None:
+    """Say what is wrong with the `sub` of a token that may vote, or return None."""
+    if voter is None or not 0 < len(voter) <= _LONGEST_SUBJECT:
+        return f"must have 1 to {_LONGEST_SUBJECT} characters"
+    return None if character_fault(voter) is None else "contains a control or format character"
+
+
+def sign_token(
+    settings: Settings,
+    boards: tuple[str, ...],
+    length: str,
+    key: str | None,
+    likes: tuple[str, ...] = (),
+    voter: str | None = None,
+) -> tuple[str, int]:
+    """Sign a token. Return it and when it ends, in seconds since 1970. `voter` may vote on the boards `likes`.
 
     Raises:
         SetupError: there is no secret.
-        ValueError: the time or the member is not valid. The message begins with `for` or `key`.
+        ValueError: the time, the member or the voter is not valid, or nothing is opened. The message begins with `for`,
+            `key`, `sub` or `boards`.
     """
     import jwt  # noqa: PLC0415 - it takes a while to load
 
@@ -30,6 +49,12 @@ def sign_token(settings: Settings, boards: tuple[str, ...], length: str, key: st
         raise ValueError(f"for must be a time from 1s to {settings.token_max_age:g}s (LIVE_TOKEN_MAX_AGE), such as 8h")
     if key is not None and (fault := key_fault(key)) is not None:
         raise ValueError(f"key can't be a member: {fault}")
+    if likes and (fault := voter_fault(voter)) is not None:
+        raise ValueError(f"sub names the person who votes: {fault}")
+    if voter is not None and not likes:
+        raise ValueError("sub needs the boards on which the person may vote")
+    if not boards and not likes:
+        raise ValueError("boards or likes must name a board")
     now = int(time.time())
     claims = {
         "aud": settings.token_audience,
@@ -37,6 +62,7 @@ def sign_token(settings: Settings, boards: tuple[str, ...], length: str, key: st
         **({} if key is None else {"key": key}),
         "iat": now,
         "exp": now + int(seconds),
-        "boards": boards,
+        **({"boards": boards} if boards else {}),
+        **({"likes": likes, "sub": voter} if likes else {}),
     }
     return jwt.encode(claims, settings.token_secret, "HS256"), now + int(seconds)

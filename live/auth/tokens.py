@@ -24,15 +24,14 @@ from jwt.exceptions import (
 )
 from msgspec import UNSET, Meta, UnsetType
 
+from live.auth.signing import voter_fault
 from live.auth.token_keys import KeySet, SharedSecret
 from live.domain.event import key_fault
 from live.domain.reader import BoardScope, Reader
-from live.domain.text import character_fault
 from live.errors import TOKEN_EXPIRED, SetupError
 from live.settings import Settings
 
 _SKEW: Final = 30  # seconds by which the clock of a signer may be ahead
-_LONGEST_SUBJECT: Final = 256  # characters; an actor may have as many
 _LONGEST: Final = 3500  # bytes; a browser keeps no larger cookie
 _MOST_RECENT: Final = 1024
 _LONGEST_NAP: Final = 60.0  # seconds; the clock may be set meanwhile
@@ -186,10 +185,8 @@ class Tokens:
             raise TokenError("the viewer token has the claim `circle`, which this version does not know")
         if claims.key is not None and key_fault(claims.key) is not None:
             raise TokenError("`key` of the viewer token can't be on a board")
-        if claims.likes and not 0 < len(claims.sub or "") <= _LONGEST_SUBJECT:
-            raise TokenError(f"with `likes`, the viewer token needs a `sub` of 1 to {_LONGEST_SUBJECT} characters")
-        if claims.likes and character_fault(claims.sub or "") is not None:
-            raise TokenError("`sub` of the viewer token contains a control or format character")
+        if claims.likes and (fault := voter_fault(claims.sub)) is not None:
+            raise TokenError(f"with `likes`, `sub` of the viewer token {fault}")
 
     def _reason(self, error: Exception) -> str:
         """Say why a token is refused. Claims are only checked after the signature."""

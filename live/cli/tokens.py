@@ -12,6 +12,7 @@ from live.cli.keys import make_scope
 from live.cli.terminal import JsonOption, clear_errors, err, reported
 from live.client.target import parse_url
 from live.domain.event import rfc3339
+from live.domain.producer import ALL
 from live.errors import SetupError
 from live.settings import load_settings
 
@@ -26,9 +27,15 @@ def root() -> None:
 @tokens.command()
 def sign(
     *,
-    boards: Annotated[str, typer.Option("--board", help="Private boards that it opens, such as a,b or acme-*.")],
+    boards: Annotated[
+        str | None, typer.Option("--board", help="Private boards that it opens, such as a,b or acme-*.")
+    ] = None,
     length: Annotated[str, typer.Option("--for", metavar="TIME", help="How long it is valid, such as 8h.")] = "8h",
     key: Annotated[str | None, typer.Option("--key", help="The member that the viewer is.")] = None,
+    likes: Annotated[
+        str | None, typer.Option("--likes", metavar="BOARDS", help="Boards on which --sub may vote, such as a,b.")
+    ] = None,
+    voter: Annotated[str | None, typer.Option("--sub", help="Who votes: the actor of the votes.")] = None,
     server: Annotated[
         str | None, typer.Option("--server", metavar="URL", help="Address of the server, for the link. Default: here.")
     ] = None,
@@ -36,30 +43,34 @@ def sign(
 ) -> None:
     """Sign a viewer token with LIVE_TOKEN_SECRET, and print it with a link and a QR code.
 
-    Everybody who has the token or the link may read the boards until it ends. The link goes to the first board.
+    Everybody who has the token or the link may read the boards until it ends. The link goes to the first board. With
+    --likes, whoever has the token also votes as --sub, from a page of an allowed origin.
 
     Example: live tokens sign --board staff --for 8h
     """
     with clear_errors():
         settings = load_settings()
-        scope = make_scope(boards, None, None, None).boards
-        opened = ("*",) if scope is None or scope is UNSET else scope
+        opened, voted = _named(boards), _named(likes)
         try:
-            token, ends = sign_token(settings, opened, length, key)
+            token, ends = sign_token(settings, opened, length, key, voted, voter)
         except ValueError as error:
             raise SetupError(f"--{error}") from None
         try:
             address = parse_url(server or f"http://{settings.host}:{settings.port}{settings.root_path}")
         except ValueError as error:
             raise SetupError(f"--server: {error}") from None
-    first = next((f"boards/{board}" for board in opened if not board.endswith("*")), "")
+    first = next((f"boards/{board}" for board in opened + voted if not board.endswith(ALL)), "")
     link = f"{address}/{first}?token={token}"
-    if reported(
-        {"token": token, "link": link, "boards": opened, "expires": rfc3339(ends, 1, "seconds")}, as_json=as_json
-    ):
+    expires = rfc3339(ends, 1, "seconds")
+    if reported({"token": token, "link": link, "boards": opened, "likes": voted, "expires": expires}, as_json=as_json):
         return
-    err.print(f"Valid until {rfc3339(ends, 1, 'seconds')}. The link opens the board in a browser:", soft_wrap=True)
+    err.print(f"Valid until {expires}. The link opens the board in a browser:", soft_wrap=True)
     err.print(link, soft_wrap=True)
     if sys.stderr.isatty():
         segno.make(link, error="l", micro=False).terminal(out=sys.stderr, compact=True)
     typer.echo(token)
+
+
+def _named(boards: str | None) -> tuple[str, ...]:
+    scope = make_scope(boards, None, None, None).boards
+    return (ALL,) if scope is None else () if scope is UNSET else scope

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from live.auth.tokens import make_tokens
+from live.auth.tokens import TokenReader, make_tokens
 from live.settings import Settings
 from tests.harness.commands import run_command
 from tests.harness.tokens import SECRET
@@ -22,11 +22,16 @@ NODE: Final = shutil.which("node")
 GO: Final = shutil.which("go")
 
 
-def opened(token: str) -> tuple[bool, str | None]:
-    """Whether a token opens the board `staff`, and who the viewer is."""
+def reader_of(token: str) -> TokenReader:
+    """Return whom a token lets in."""
     tokens = make_tokens(Settings(token_secret=SECRET))
     assert tokens is not None
-    reader = tokens._check(token.strip().encode(), time.time())
+    return tokens._check(token.strip().encode(), time.time())
+
+
+def opened(token: str) -> tuple[bool, str | None]:
+    """Whether a token opens the board `staff`, and who the viewer is."""
+    reader = reader_of(token)
     assert "other" not in reader.opens
     return "staff" in reader.opens, reader.member
 
@@ -41,6 +46,11 @@ def test_a_token_is_signed_with_a_link() -> None:
     found = json.loads(run_command("tokens", "sign", *words, LIVE_TOKEN_SECRET=SECRET).stdout)
     assert opened(found["token"]) == (True, "ann")
     assert found["link"] == f"https://x.example/live/boards/staff?token={found['token']}"
+    ended = run_command("tokens", "sign", "--likes", "cup,staff-*", "--sub", "u-81", LIVE_TOKEN_SECRET=SECRET)
+    reader = reader_of(ended.stdout)
+    assert (reader.voter, "cup" in reader.likes, "staff-a" in reader.likes) == ("u-81", True, True)
+    assert ("staff" in reader.likes, "cup" in reader.opens) == (False, False)
+    assert f"/boards/cup?token={ended.stdout.strip()}" in ended.stderr
 
 
 def test_mistakes_are_named() -> None:
@@ -52,6 +62,10 @@ def test_mistakes_are_named() -> None:
         (("--board", "staff", "--for", "2d"), secret, "from 1s to 86400s"),
         (("--board", "staff", "--for", "soon"), secret, "--for must be a time"),
         (("--board", "staff", "--key", "a\nb"), secret, "--key can't be a member"),
+        (("--likes", "cup"), secret, "--sub names the person who votes"),
+        (("--likes", "cup", "--sub", "a\nb"), secret, "contains a control or format character"),
+        (("--board", "staff", "--sub", "ann"), secret, "--sub needs the boards"),
+        ((), secret, "boards or likes must name a board"),
         (("--board", "staff", "--server", "x"), secret, "is not a URL"),
     ):
         ended = run_command("tokens", "sign", *words, **environment)

@@ -210,6 +210,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "TokenChoice.boards": "The private boards of the token, as ids and prefixes such as `acme-*`.",
     "TokenChoice.for": "How long the token is valid, such as `8h`.",
     "TokenChoice.key": "The member who is the viewer.",
+    "TokenChoice.likes": "The boards on which the viewer may vote, as ids and prefixes.",
+    "TokenChoice.sub": "Who votes, if `likes` names a board: the `actor` of the votes.",
     "SignedToken.token": "The token. No other response has it.",
     "SignedToken.expires": "When it ends.",
     "AuditLog.trail": "Acts of administrators, newest first.",

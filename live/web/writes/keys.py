@@ -74,12 +74,14 @@ class KeyList(msgspec.Struct, frozen=True):
 class TokenChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The rights of a viewer token: `boards` has ids and prefixes, and `for` is a time such as `8h`.
 
-    `key` is the viewer's member.
+    `key` is the viewer's member. With `likes`, `sub` may vote on these boards. One of `boards` and `likes` is needed.
     """
 
-    boards: Annotated[tuple[str, ...], Meta(min_length=1, max_length=100)]
+    boards: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
     length: Annotated[str, Meta(max_length=_LONGEST)] = field(default="8h", name="for")
     key: str | None = None
+    likes: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
+    sub: str | None = None
 
 
 class SignedToken(msgspec.Struct, frozen=True):
@@ -137,15 +139,16 @@ async def sign(request: Request) -> Response:
     """Sign a viewer token."""
     admin, live = await _keeper_of(request), live_of(request)
     choice: TokenChoice = await _choice_of(request, TokenChoice, _EXPECTED_SIGN)
-    faults = list(scope_faults(Scope(boards=choice.boards)))
+    faults = list(scope_faults(Scope(boards=choice.boards + choice.likes)))
     if not faults:
         try:
-            token, ends = sign_token(live.settings, choice.boards, choice.length, choice.key)
+            token, ends = sign_token(live.settings, choice.boards, choice.length, choice.key, choice.likes, choice.sub)
         except (SetupError, ValueError) as error:
             faults = [str(error)]
     if faults:
         raise ProblemError("api_key_invalid", "\n".join(faults))
-    after = {"boards": choice.boards, "expires": rfc3339(ends, 1, "seconds")}
+    may_vote = {"likes": choice.likes} if choice.likes else {}
+    after = {"boards": choice.boards, **may_vote, "expires": rfc3339(ends, 1, "seconds")}
     await live.trail.add(entry_of(admin.id, "token_signed", key=choice.key or "", after=after))
     return _json(SignedToken(token, rfc3339(ends, 1, "seconds")), HTTPStatus.CREATED)
 
