@@ -1,11 +1,12 @@
 """The page for a new board: six questions in plain words, and beside them the board that their answers define.
 
-The answers become choices of a definition. The page shows them as TOML and as a request, and a preview from the events
-of the last hour.
+The answers become choices of a definition. The choices that no question asks for can be added as TOML. The page shows
+all as TOML and as a request, and a preview from the events of the last hour.
 """
 
 import re
 import time
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -39,6 +40,7 @@ READERS: Final = ("public", "private")
 FIXED: Final = ("window", "kept", "votes", "ties")
 """The questions whose answers can't change once the board has data."""
 
+_MORE: Final = "more_choices"  # the field of choices that no question asks for
 _USUAL: Final[Form] = {
     "source": "like", "window": "last_24h", "timezone": "UTC", "kept": "incr", "votes": "programs", "count": "3",
     "ties": "first", "visibility": "public",
@@ -46,10 +48,12 @@ _USUAL: Final[Form] = {
 _QUESTIONS: Final[Mapping[str, str]] = {  # the questions, by the choice that a mistake names
     "id": "id", "title": "title", "visibility": "visibility", "types": "source", "sources": "source",
     "window": "window", "calendar": "window", "rolling": "window", "timezone": "window", "slot": "window",
+    "day_start": "window",
     "operator": "kept", "sort_order": "kept", "votes": "votes", "like_button": "votes", "per_key": "votes",
-    "per_actor": "votes", "ties": "ties", "unit": "unit", "scale": "unit", "format": "unit",
+    "per_actor": "votes", "ties": "ties", "unit": "unit", "scale": "unit", "format": "unit", _MORE: _MORE,
 }  # fmt: skip
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_ABOUT: Final = re.compile(r"`(\w+)[^`]*`: ")
 _HOUR: Final = 3600  # seconds
 _FIRST: Final = 10  # members that the preview shows
 _MOST_SOURCES: Final = 20  # boards whose events the preview reads
@@ -69,15 +73,15 @@ class Preview(msgspec.Struct, frozen=True):
 async def show(desk: Desk, error: Exception | None = None, form: Form = NO_FORM) -> Response:
     """Show the questions with the answers of a form, and their mistakes."""
     answers, board = _answers_of(form), form.get("id", "").strip()
-    choices = choices_of_answers(answers)
-    wrong = await desk.live.board_admin.mistakes(board, choices, desk.producer) if form else []
+    choices, wrong = await _checked(desk, board, answers)
+    wrong = wrong if form else []
     made = _made(choices)
     return await desk.show(
         "new_board",
         None if wrong else error,
         status=422 if wrong and form.get("act") == "create" else 200,
         answers=answers,
-        mistakes=_by_question(wrong),
+        mistakes=_by_question(wrong, _MORE if _MORE in answers else ""),
         toml=board_toml(board or "…", choices),
         call=_call(board or "ID", choices),
         preview=Preview(why="mistake") if made is None else await _preview(desk, made),
@@ -98,8 +102,9 @@ async def preview(desk: Desk, form: Form) -> Response:
 
 async def create(desk: Desk, form: Form) -> Response:
     """Create the board, unless the answers have mistakes."""
-    board, choices = form.get("id", "").strip(), choices_of_answers(_answers_of(form))
-    if await desk.live.board_admin.mistakes(board, choices, desk.producer):
+    board = form.get("id", "").strip()
+    choices, wrong = await _checked(desk, board, _answers_of(form))
+    if wrong:
         return await show(desk, form=form)
     await desk.send(_call(board, choices))
     return desk.done("created", f"boards/{board}")
@@ -110,11 +115,41 @@ def _answers_of(form: Form) -> Form:
     return {**dict.fromkeys(_USUAL, ""), **form} if form else _USUAL
 
 
+async def _checked(desk: Desk, board: str, answers: Form) -> tuple[dict[str, Any], list[str]]:
+    """Return the choices of a definition, and their mistakes."""
+    choices, wrong = choices_of_answers(answers), list[str]()
+    try:
+        choices = with_more(choices, answers.get(_MORE, ""))
+    except (ValueError, OverflowError, RecursionError) as error:
+        wrong.append(f"`{_MORE}`: {error}")
+    return choices, wrong + await desk.live.board_admin.mistakes(board, choices, desk.producer)
+
+
+def with_more(choices: dict[str, Any], toml: str) -> dict[str, Any]:
+    """Add choices in TOML to those of the answers, or replace them. Tables are united.
+
+    Raises:
+        ValueError: the text is not TOML. For other texts that no JSON can express, the error is an `OverflowError` or a
+            `RecursionError`.
+    """
+    more = msgspec.json.decode(msgspec.json.encode(tomllib.loads(toml)))
+    if "id" in more:
+        raise ValueError("the id has a field of its own; leave it out")
+    united = {
+        name: {**choices[name], **value}
+        for name, value in more.items()
+        if isinstance(value, dict) and isinstance(choices.get(name), dict)
+    }
+    return {**choices, **more, **united}
+
+
 def choices_of_answers(answers: Form) -> dict[str, Any]:
     """Make the choices of a definition from the answers. Leave out defaults."""
     title, window = answers.get("title", "").strip(), WINDOWS.get(answers["window"], answers["window"])
     if isinstance(window, Mapping) and "calendar" in window:
         window = {**window, "timezone": answers["timezone"].strip()}
+        if day_start := answers.get("day_start", "").strip():
+            window["day_start"] = day_start
     operator, _, end = answers["kept"].partition("_")
     votes: dict[str, Any] = {}
     # A like of a visitor counts once. If events leave a rolling window, the identity of the like ensures this. On other
@@ -158,12 +193,17 @@ def _made(choices: dict[str, Any]) -> Board | None:
         return None
 
 
-def _by_question(mistakes: Sequence[str]) -> dict[str, list[str]]:
-    """Put each mistake beside the questions that it names."""
+def _by_question(mistakes: Sequence[str], other: str) -> dict[str, list[str]]:
+    """Put each mistake beside the questions that it names, or beside another one.
+
+    If a mistake begins with the name of a choice, it is about that one, and may list others.
+    """
     found: dict[str, list[str]] = {}
     for mistake in mistakes:
-        named = [_QUESTIONS[word] for word in re.findall(r"\w+", mistake) if word in _QUESTIONS]
-        for question in dict.fromkeys(named) or [""]:
+        about = _ABOUT.match(mistake)
+        words = re.findall(r"\w+", mistake) if about is None else [about[1]]
+        named = [_QUESTIONS[word] for word in words if word in _QUESTIONS]
+        for question in dict.fromkeys(named) or [other]:
             found.setdefault(question, []).append(mistake)
     return found
 

@@ -8,7 +8,7 @@ import msgspec
 
 from live.boards.definition import DefinitionError, forbidden, read_board
 from live.domain.board_file import parse_boards
-from live.web.admin.new_board import FIXED, KEPT, TIES, VOTERS, WINDOWS, choices_of_answers
+from live.web.admin.new_board import FIXED, KEPT, TIES, VOTERS, WINDOWS, choices_of_answers, with_more
 from live.web.admin.toml import board_toml
 from tests.harness.admin import Administrator, add_key, administrator, fields_of, trail_of
 from tests.harness.producer import post
@@ -34,6 +34,19 @@ def test_each_answer_is_a_definition_that_says_the_same_as_toml() -> None:
         valid += 1
         assert list(parse_boards(board_toml("mine", choices))) == [board]
     assert valid > 100
+
+
+def test_other_choices_are_added_as_toml() -> None:
+    """Tables are united with those of the answers. A boards file gives the same definition."""
+    answers = {**ANSWERS, "window": "week", "day_start": "09:00", "votes": "once"}
+    more = 'ranks = "dense"\nwindow = { keep = 3 }\nvotes = { closes = 2026-12-01T12:00:00Z }'
+    choices = with_more(choices_of_answers(answers), more)
+    week = {"calendar": "week", "timezone": "Asia/Shanghai", "day_start": "09:00", "keep": 3}
+    votes = {"per_key": 1, "closes": "2026-12-01T12:00:00Z"}
+    assert {name: choices[name] for name in ("ranks", "window", "votes")} == {
+        "ranks": "dense", "window": week, "votes": votes,
+    }  # fmt: skip
+    assert list(parse_boards(board_toml("mine", choices))) == [read_board("mine", choices)]
 
 
 def test_the_questions_say_which_answers_are_fixed() -> None:
@@ -79,6 +92,12 @@ async def test_all_mistakes_are_beside_their_questions_and_a_right_board_is_made
             assert {"id", "source", "kept", "votes", "title"} <= set(found), found
             assert 'value="a\u202eb"' in page
         assert errors_beside(await send(browser, "create", id="No id!")).keys() == {"id"}
+        for more in (
+            "cap = ", "max_members = 0", "strange = 1", 'id = "other"', f"cap = {'9' * 30}", f"cap = {'9' * 5000}",
+            f"cap = {'[' * 3000}",
+        ):  # fmt: skip
+            page = await send(browser, "create", id="mine", more_choices=more)
+            assert "more_choices" in errors_beside(page), more[:20]
         assert errors_beside(await send(browser, "create", id="mine", window="week", timezone="Nowhere/X")).keys() == {
             "window"
         }
