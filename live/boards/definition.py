@@ -14,6 +14,7 @@ from live.domain.board_file import (
     default_max_amount,
     read_choices,
 )
+from live.domain.views import score_facts
 from live.domain.window import Duration, choice_of, format_duration, make_window, parse_duration
 
 
@@ -83,7 +84,7 @@ def choices_of(board: Board) -> dict[str, Any]:
         journal_events=None if journal.events is None else format_duration(journal.events * 1000),
         journal_periods=None if journal.periods is None else format_duration(journal.periods * 1000),
         visibility=board.visibility,
-        **({} if board.score_format is None else msgspec.structs.asdict(board.score_format)),
+        **score_facts(board),
         frozen=board.frozen,
         idle_ttl=None if board.idle_ttl is None else format_duration(board.idle_ttl * 1000),
     )

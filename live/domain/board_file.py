@@ -247,9 +247,10 @@ def _conflicts(choice: BoardChoice) -> Iterator[str]:
         yield f"`max_amount` with `operator = {choice.operator}`: it limits only amounts that are added; leave it out"
     if choice.votes is not None and choice.operator != "incr":
         yield f"`votes` with `operator = {choice.operator}`: votes are added; use incr"
-    for name, other in (("score", choice.score), ("votes", choice.votes)):
-        if choice.score_format is not None and other:
-            yield f"`unit`, `scale` or `format` with `{name}`: people read whole numbers there; leave it out"
+    if choice.score and choice.score_format is not None:
+        yield "`unit`, `scale` or `format` with `score`: no unit fits all fields; name it in a field, like `time_ms`"
+    if choice.votes is not None and (choice.scale or choice.format != "number"):
+        yield "`scale` or `format` with `votes`: a vote is whole; only `unit` works, like `votes`"
     if choice.unit and choice.format == "duration":
         yield "`unit` with `format = duration`: `1:23` needs no unit; leave it out"
     votes = choice.votes

@@ -50,7 +50,15 @@ class BoardList(msgspec.Struct, frozen=True):
     boards: Sequence[BoardSummary]
 
 
-class BoardFacts(msgspec.Struct, frozen=True, kw_only=True):
+class ScoreFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """How people read the whole numbers of a board, unless as they are."""
+
+    unit: str | UnsetType = UNSET
+    scale: int | UnsetType = UNSET
+    format: NumberFormat | UnsetType = UNSET
+
+
+class BoardFacts(ScoreFacts, frozen=True, kw_only=True):
     """What a page or a `sync` says of its board, where it has it.
 
     `period_start` and `period_end` bound the period of a calendar board, and `opens` and `closes` the voting. Scores
@@ -61,14 +69,16 @@ class BoardFacts(msgspec.Struct, frozen=True, kw_only=True):
     period_end: str | UnsetType = UNSET
     opens: str | UnsetType = UNSET
     closes: str | UnsetType = UNSET
-    unit: str | UnsetType = UNSET
-    scale: int | UnsetType = UNSET
-    format: NumberFormat | UnsetType = UNSET
+
+
+def score_facts(board: Board) -> dict[str, Any]:
+    """Return how people read the scores of a board, for `ScoreFacts` and definitions."""
+    return {} if board.score_format is None else msgspec.structs.asdict(board.score_format)
 
 
 def facts_of(board: Board, slot: int | None) -> dict[str, Any]:
     """Return the facts of a board, for `BoardFacts`. `slot` is the start of the period that is shown."""
-    facts = {} if board.score_format is None else msgspec.structs.asdict(board.score_format)
+    facts = score_facts(board)
     if slot is not None and board.window.tables:
         period = board.window.slot_at(slot)
         facts["period_start"] = rfc3339(period.start, 1, "seconds")
@@ -107,12 +117,13 @@ class BoardPage(BoardFacts, frozen=True):
     revision: int | UnsetType = UNSET
 
 
-class RecordView(msgspec.Struct, frozen=True):
+class RecordView(ScoreFacts, frozen=True):
     """One record.
 
     `gap` is the number of points behind the next rank, and null for the first record. `percentile` is the percentage of
     the other records that are behind. A contestant without votes has the score 0, and no rank or percentile.
-    `as_of` is the time of a record of the past, and `final` and `revision` are as in `BoardPage`.
+    `as_of` is the time of a record of the past, and `final` and `revision` are as in `BoardPage`. Scores and gaps are
+    whole numbers; `unit`, `scale` and `format` say how people read them, where the board chooses it.
     """
 
     board: str

@@ -85,8 +85,12 @@ def test_a_mistake_is_reported_with_its_board() -> None:
         ),
         ('unit = "km"\nformat = "duration"', "`unit` with `format = duration`: `1:23` needs no unit; leave it out"),
         (
-            "scale = 2\nvotes = {}\nwindow = 'forever'",
-            "`unit`, `scale` or `format` with `votes`: people read whole numbers there; leave it out",
+            "scale = 2\nunit = 'votes'\nvotes = {}\nwindow = 'forever'",
+            "`scale` or `format` with `votes`: a vote is whole; only `unit` works, like `votes`",
+        ),
+        (
+            "unit = 's'\noperator = 'best'\nscore = [{ field = 'a', max = 9 }]\nwindow = 'forever'",
+            "`unit`, `scale` or `format` with `score`: no unit fits all fields; name it in a field, like `time_ms`",
         ),
         ('window = { calendar = "day", last = 1 }', "last = 1 must be from 2 to 1000 periods"),
         ('window = { calendar = "day", last = 1001 }', "last = 1001 must be from 2 to 1000 periods"),

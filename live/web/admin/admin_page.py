@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from live.domain.producer import Principal
+from live.domain.text import ScoreFormat
 from live.errors import PROBLEMS, ProblemError
 from live.ingest.replies import as_problem
 from live.network.parameters import whole_number
@@ -77,6 +78,11 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
         """
         self.producer.require_board(board)
         return await self.live.ledger(board, self.visit.reader)
+
+    def score_format(self, board: str) -> ScoreFormat | None:
+        """Say how people read scores of a board. None stands for whole numbers, and for a board that is gone."""
+        ledger = self.live.registry.ledgers.find(board, self.visit.reader)
+        return None if ledger is None else ledger.state.board.score_format
 
     async def send(self, call: ApiCall) -> Response:
         """Carry out a request to the API for the administrator. Raises as the route of the API."""

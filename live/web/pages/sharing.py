@@ -57,10 +57,13 @@ async def records_csv(request: Request) -> Response:
         text = io.StringIO()
         fields = [field.name for field in board.score.fields] if board.score else []
         # The column of titles is there if one of the records has a title.
-        write = csv_writer(text, ["rank", "member", *(fields or ["score"]), *(["title"] if items else [])])
+        written = [] if board.score_format is None else ["written"]
+        write = csv_writer(text, ["rank", "member", *(fields or ["score"]), *written, *(["title"] if items else [])])
         for record in page.records:
             values = [record.fields[name] for name in fields] if record.fields else [record.score]
             titles = [items[record.member].title if record.member in items else None] if items else []
+            if board.score_format is not None:
+                values.append(board.score_format.write(record.score))
             write([[record.rank, record.member, *values, *titles]])
         extra = ((b"content-disposition", f'attachment; filename="{name}.csv"'.encode()),)
         body = (_MARK + text.getvalue()).encode()

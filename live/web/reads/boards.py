@@ -14,7 +14,7 @@ from live.domain.board import Board
 from live.domain.board_file import FieldChoice, VotesChoice
 from live.domain.event import MAX_KEY_BYTES, MAX_SCORE, rfc3339
 from live.domain.reader import Gated, Reader
-from live.domain.views import BoardList, BoardPage, BoardSummary, facts_of
+from live.domain.views import BoardList, BoardPage, BoardSummary, facts_of, score_facts
 from live.errors import ProblemError
 from live.ingest.replies import VARY_BY_READER, Reply
 from live.journal.state.ranking import period_name
@@ -259,7 +259,7 @@ def summary_of(board: Board, ledgers: Gated[Ledger], reader: Reader) -> BoardSum
         frozen=board.frozen,
         idle_ttl=board.idle_ttl,
         visibility="private" if board.is_private else "public",
-        **({} if board.score_format is None else msgspec.structs.asdict(board.score_format)),
+        **score_facts(board),
     )
 
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from live.domain.event import key_fault
 from live.domain.ranking import Record, neighbourhood
-from live.domain.views import MemberRecords, RecordList, RecordView
+from live.domain.views import MemberRecords, RecordList, RecordView, score_facts
 from live.errors import ProblemError
 from live.ingest.replies import VARY_BY_READER, Reply
 from live.network.parameters import whole_number
@@ -194,5 +194,6 @@ def _view(
         records=records,
         fields=own.fields,
         metadata=own.metadata,
+        **score_facts(found.board),
         **marks_of(found),
     )

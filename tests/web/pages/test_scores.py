@@ -138,6 +138,19 @@ async def test_pages_show_scores_with_their_unit_and_json_states_it(valkey_url: 
             assert ">1,234.50\u00a0€<" in page, path
             assert "data-format=" in page
         assert "+1,234.45\u00a0€" not in page
+        found = [await client.get(f"/v1/{path}") for path in ("boards/donors/records?key=Ada", "records/Ada")]
+        own = await client.get("/v1/boards/donors/records/Ada")
+        for record in (own.json(), *(answer.json()["records"][0] for answer in found)):
+            assert (record["score"], {name: record[name] for name in ("unit", "scale", "format")}) == (
+                123_450, {**EURO, "format": "number"},
+            )  # fmt: skip
+        table = (await client.get("/boards/donors/records.csv")).content.decode("utf-8-sig").splitlines()
+        assert table == ["rank,member,score,written", '1,Ada,123450,"1,234.50\u00a0€"', "2,Bob,5,0.05\u00a0€"]
+        contest = {"window": "forever", "types": ["vote"], "votes": {}, "unit": "votes"}
+        (await client.put("/v1/boards/contest", json=contest)).raise_for_status()
+        (await client.post("/v1/events", json={"type": "vote", "key": "Ada", "actor": "a"})).raise_for_status()
+        for path in ("/boards/contest", "/boards/contest/records/Ada"):
+            assert ">1\u00a0votes<" in (await client.get(path)).text, path
         (await client.patch("/v1/boards/donors", json={"unit": None, "scale": 0})).raise_for_status()
         document = (await client.get("/v1/boards/donors")).json()
         assert not {"unit", "scale", "format"} & document.keys()
