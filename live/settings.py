@@ -196,7 +196,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "likes per second by the like buttons of pages, from one address (or IPv6 /64 network); "
         "0 means no limit", ge=0)] = 2
     like_burst: Annotated[int, _described("likes that one address may send in one burst", ge=1)] = 60
-    key_prefix: Annotated[str, _described("prefix of every store key", pattern="^[a-z0-9_-]{1,32}$")] = "live"
+    key_prefix: Annotated[str, _described(
+        "prefix of every store key", pattern="^[a-z0-9_-]{1,32}$",
+        extra={"in_words": "1 to 32 of a-z, 0-9, - and _, such as live-2"})] = "live"
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _described(
         "lowest severity to log; repeated warnings are counted and logged once every 10 seconds")] = "info"
 

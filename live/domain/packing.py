@@ -15,6 +15,7 @@ import msgspec
 MAX_VALUES: Final = 2**53  # sorted sets store doubles, which represent every whole number up to this one
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+NAME_FORM: Final = "write 1 to 64 of a-z, 0-9 and _, and begin with a letter, like `time_ms`"
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -32,7 +33,7 @@ class Field(msgspec.Struct, frozen=True):
         """Refuse an invalid name or an empty range."""
         mistakes = []
         if not _NAME.fullmatch(self.name):
-            mistakes.append(f"the field {self.name!r} does not match ^{_NAME.pattern}$")
+            mistakes.append(f"the field {self.name!r} is not a name: {NAME_FORM}")
         if self.low > self.high:
             mistakes.append(f"the field {self} is empty: its minimum is above its maximum")
         if mistakes:

@@ -102,9 +102,9 @@ def _one(kind: Any) -> str:  # noqa: ANN401 - as above
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return f"a table with {', '.join(kind.__struct_fields__)}"
     if bounds["max_length"]:
-        return f"a text of {bounds['min_length']} to {bounds['max_length']} characters"
-    if bounds["pattern"]:
-        return f"a text that matches {bounds['pattern']}"
+        return f"a text of {bounds['min_length'] or 0} to {bounds['max_length']} characters"
+    if bounds["extra"]:
+        return f"a text of {bounds['extra']['in_words']}"
     limits = _range(bounds["ge"], bounds["le"])
     return f"{_BASIC.get(kind, 'a text')}{f' {limits}' if limits and kind in {int, float} else ''}"
 
@@ -129,7 +129,7 @@ def _bare(kind: Any) -> Any:  # noqa: ANN401 - as above
 
 def _bounds(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
     metas = [part for part in getattr(kind, "__metadata__", ()) if isinstance(part, Meta)]
-    names = ("ge", "le", "min_length", "max_length", "pattern")
+    names = ("ge", "le", "min_length", "max_length", "extra")
     return {name: next((value for meta in metas if (value := getattr(meta, name)) is not None), None) for name in names}
 
 

@@ -41,6 +41,8 @@ from live.store.board.write.plan import Placement
 _BOARDS_PER_TURN: Final = 8  # each takes up to a quarter of a millisecond
 _MOST_SUGGESTIONS: Final = 3  # suggestions for the events of one body
 _MOST_COMPARED: Final = 100  # boards with which a name is compared, which takes some microseconds each
+_LONGEST_LIST: Final = 200  # characters of a list of names, which each event of a body can have
+_LISTING: Final = "GET /v1/boards lists the boards with their types and categories"
 _PLAIN: Final = (UNSET, UNSET, UNSET)
 _UNKNOWN: Final = {"board_unknown", "type_unknown"}  # refusals that a new board can change
 _BOARD_FAULTS: Final = (ProblemError, StoreUnavailableError, EpochLostError)
@@ -328,19 +330,33 @@ class Posting:
         return found
 
     def _explain(self, code: str, kind: Kind) -> str:
-        """Say why no board takes a kind of events. Suggest the nearest board or type that the producer may know.
+        """Say why no board takes a kind of events. Suggest the nearest board or type, or list the types and categories.
 
         The answer depends only on what the producer may know, so it does not reveal hidden boards. Only the first kinds
         of a body get a suggestion, because finding one takes long.
         """
-        board, event_type, _ = kind
-        wanted = board if code == "board_unknown" else event_type if code == "type_unknown" else UNSET
-        visible = [one for one in self._boards.by_id.values() if not one.is_private or self._producer.feeds(one.id)]
-        if wanted is UNSET or len(self._unknown) > _MOST_SUGGESTIONS or len(visible) > _MOST_COMPARED:
+        if code not in _UNKNOWN:
             return REFUSALS[code]
-        names = ({one.id} if code == "board_unknown" else one.source for one in visible)
-        near = nearest(wanted, frozenset().union(*names))
-        return REFUSALS[code] if near in {None, wanted} else f"{REFUSALS[code]}; did you mean `{near}`?"
+        board, event_type, _ = kind
+        visible = [one for one in self._boards.by_id.values() if not one.is_private or self._producer.feeds(one.id)]
+        if len(self._unknown) > _MOST_SUGGESTIONS or len(visible) > _MOST_COMPARED:
+            return f"{REFUSALS[code]}; {_LISTING}"
+        if board is not UNSET:
+            near = nearest(board, [one.id for one in visible])
+            return f"{REFUSALS[code]}; {_LISTING if near in {None, board} else f'did you mean `{near}`?'}"
+        wanted, allowed = DEFAULT_TYPE if event_type is UNSET else event_type, self._producer.boards
+        taken = [one for one in visible if allowed is None or one.id in allowed]
+        types = {one for each in taken for one in each.source}
+        near = nearest(wanted, types)
+        if event_type is not UNSET and near is not None and near != wanted:
+            return f"{REFUSALS[code]}; did you mean `{near}`?"
+        what, names = "types", types
+        if wanted in types:
+            what, names = "categories", {one for each in taken if wanted in each.source for one in each.categories}
+        listed = ", ".join(sorted(names))
+        advice = f"there are the {what}: {listed}" if 0 < len(listed) <= _LONGEST_LIST else _LISTING
+        usual = f"without `type` it is a `{wanted}`; " if event_type is UNSET else ""
+        return f"{REFUSALS[code]}; {usual}{advice}"
 
     def _answer(self) -> Answer:
         """Merge the outcomes of the boards."""

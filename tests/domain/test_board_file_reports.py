@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from live.boards.definition import DefinitionError, RunningChoice, read_board
 from live.domain.board_file import BoardChoice, FieldChoice, VotesChoice, parse_boards, read_choices
+from live.domain.packing import NAME_FORM
 from live.domain.text import ID_FORM
 from live.domain.window import WindowChoice
 from live.errors import SetupError
@@ -50,7 +51,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
         "board 6 ('v'): `votes` closes before it opens",
         f"board 6 ('v'): `operator = best` {LEAVES}",
         f"board 6 ('v'): {VOTES_LEAVE}",
-        "board 6 ('v'): score: the field 'A' does not match ^[a-z][a-z0-9_]{0,63}$",
+        "board 6 ('v'): score: the field 'A' is not a name: " + NAME_FORM,
         "board 'u': its union: there is no board `nowhere`; there are: Posts, a, v",
     ]
 
@@ -107,7 +108,7 @@ def test_no_mistake_hides_another() -> None:
         "board 3 ('hours'): rolling: '1' is not a duration; expected a number and ms, s, m, h or d, like 24h",
         "board 3 ('hours'): slot: 'x' is not a duration; expected a number and ms, s, m, h or d, like 24h",
         f"board 3 ('hours'): `operator = best` {LEAVES}",
-        "board 3 ('hours'): score: the field 'A' does not match ^[a-z][a-z0-9_]{0,63}$",
+        "board 3 ('hours'): score: the field 'A' is not a name: " + NAME_FORM,
         "board 3 ('hours'): score: the field A 3..2 is empty: its minimum is above its maximum",
         "board 4 ('game'): `score[0].max`: expected a whole number, got \"9\"",
         "board 4 ('game'): `score[1].order`: there is no value `up`; there are: asc, desc",
@@ -132,7 +133,7 @@ def test_a_mistake_stays_one_line() -> None:
         score = [{ field = "a\\u2028b\\u0085c", min = 1, max = 0 }]
         """
     ) == [
-        "board 1 ('b'): score: the field 'a\\u2028b\\x85c' does not match ^[a-z][a-z0-9_]{0,63}$",
+        "board 1 ('b'): score: the field 'a\\u2028b\\x85c' is not a name: " + NAME_FORM,
         "board 1 ('b'): score: the field a\u2028b\x85c 1..0 is empty: its minimum is above its maximum",
     ]
 

@@ -26,6 +26,7 @@ CONTROL = "key contains the control or format character U+"
 NO_INT = "`amount`: expected a whole number, got {}"
 NO_TIME = "`time`: expected a time with a time zone, such as 2026-11-22T12:00:00Z"
 FIELDS = "there are: key, amount, type, board, time, id, source, actor, category, fields, metadata"
+LISTING = "GET /v1/boards lists the boards with their types and categories"
 BOARDS = ["{}", "*", "{a}b", "a}b{c", "../", "a" * 65, "", "POSTS", "posts\n", "nope"]
 
 # Each name maps to the event, the code and the detail.
@@ -57,9 +58,10 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
     **{f"U+{code}": (f'{{"key":"a{json.dumps(chr(int(code, 16)))[1:-1]}"}}'.encode(), "key_invalid", CONTROL + code)
        for code in ("0000", "000A", "007F", "202E", "2066", "200B", "2028", "FEFF", "E0041")},
     "not NFC": ('{"key":"e\u0301"}'.encode(), "key_invalid", "key is not in Unicode normalization form NFC"),
-    "type": (b'{"key":"a","type":"hate"}', "type_unknown", REFUSALS["type_unknown"]),
+    "type": (b'{"key":"a","type":"hate"}', "type_unknown",
+             f"{REFUSALS['type_unknown']}; there are the types: like"),
     **{f"board {board!r:.9}": (json.dumps({"key": "a", "board": board}).encode(), "board_unknown",
-                               REFUSALS["board_unknown"] + ("; did you mean `posts`?" if "posts" in board else ""))
+             f"{REFUSALS['board_unknown']}; {'did you mean `posts`?' if 'posts' in board else LISTING}")
        for board in BOARDS},
     "long ago": (b'{"key":"a","time":"1999-12-31T23:59:59Z"}', "late", REFUSALS["late"]),
     "year 9999": (b'{"key":"a","time":"9999-12-31T23:59:59Z"}', "early", REFUSALS["early"]),
