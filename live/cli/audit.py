@@ -22,7 +22,7 @@ from live.settings import load_settings
 from live.store.board.check.audit import Auditor, AuditReport
 from live.store.connection.embedded import opened_store
 from live.store.registry.definitions import DefinitionStore
-from live.store.registry.trail import note_command
+from live.store.registry.trail import command_acting
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The board to check. Default: all boards.")]
 
@@ -59,9 +59,11 @@ def audit(
                     wanted = names if board is None else [board]
                     found = []
                     for one in wanted:
-                        report = await Auditor(client, one, settings.key_prefix, show).audit(repair=repair)
-                        if report.repaired:
-                            await note_command(client, settings.key_prefix, "repaired", board=one, before=report)
+                        auditor = Auditor(client, one, settings.key_prefix, show)
+                        report = await auditor.audit(repair=False)
+                        if repair and not report.clean:
+                            async with command_acting(client, settings.key_prefix, "repaired", report, board=one):
+                                report = await auditor.audit(repair=True)
                         found.append(report)
                     return found
 

@@ -144,5 +144,4 @@ async def _restore(
             boards = await restore_boards(
                 client, settings, in_file, database, directory, lambda _, done, total: show(done, total), aside=aside
             )
-            await note_command(client, settings.key_prefix, "restored", after={"boards": boards})
             return boards, aside

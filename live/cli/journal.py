@@ -33,7 +33,7 @@ from live.settings import load_settings
 from live.store.board.journal_stream import claim_sink, release_sink
 from live.store.connection.durability import unsafe_settings
 from live.store.connection.embedded import opened_store
-from live.store.registry.trail import AuditTrail, acting, command_user, note_command
+from live.store.registry.trail import command_acting, note_command
 
 journal = typer.Typer(name="journal", no_args_is_help=True, help="Inspect and maintain the journal in SQL.")
 
@@ -74,10 +74,11 @@ def rebuild(  # noqa: PLR0913 - one parameter per flag
                     rebuilding = Rebuilding(
                         client, settings, in_file, database, lambda _, done, total: show(done, total)
                     )
-                    rebuilt = await rebuilding.rebuild(wanted)
-                    if rebuilt and not dry_run:
-                        after = {"boards": rebuilt, "at": at}
-                        await note_command(client, settings.key_prefix, "rebuilt", board=board or "", after=after)
+                    async with command_acting(
+                        client, settings.key_prefix, "rebuilt", {"at": at, "as": name}, dry=dry_run, board=board or ""
+                    ) as entry:
+                        rebuilt = await rebuilding.rebuild(wanted)
+                        entry["after"] = {"boards": rebuilt}
                     return rebuilt, rebuilding.left_out
 
             done, left_out = asyncio.run(work())
@@ -203,8 +204,7 @@ def compact_now(
 
             async def work() -> list[Compacted]:
                 async with opened_store(settings) as client:
-                    trail = AuditTrail(client, settings.key_prefix)
-                    async with acting(trail, command_user(), "compacted", {"boards": board}) as entry:
+                    async with command_acting(client, settings.key_prefix, "compacted", {"boards": board}) as entry:
                         found = await asyncio.to_thread(compact, database, board or [], settings.dedupe_window, show)
                         entry["after"] = {"boards": found}
                     return found

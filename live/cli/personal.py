@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
@@ -37,7 +37,7 @@ from live.settings import Settings, load_settings
 from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store
 from live.store.registry.producers import ProducerStore
-from live.store.registry.trail import AuditTrail, acting, command_user, digest_of_person
+from live.store.registry.trail import command_acting, digest_of_person
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The only board. Default: all boards.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
@@ -88,7 +88,9 @@ def void(  # noqa: PLR0913 - one parameter per flag
                             lambda _, done, total: show(done, total),
                         )  # fmt: skip
                         before = {**whom_of(criteria), "since": since, "until": until}
-                        async with _acting(client, settings, "voided", before, dry=dry_run, board=board or "") as entry:
+                        async with command_acting(
+                            client, settings.key_prefix, "voided", before, dry=dry_run, board=board or ""
+                        ) as entry:
                             found = await voiding.void(criteria, board, dry=dry_run)
                             entry["after"] = {"boards": [one for one in found if one.batches or one.fault]}
                         if not any(outcome.batches or outcome.fault for outcome in found):
@@ -179,7 +181,9 @@ def merge(  # noqa: PLR0913 - one parameter per flag
                 async with opened_store(settings) as client:
                     merging = Merging(client, settings, load_boards(settings.boards), database)
                     what, begun = ("merged", {"into": new}) if undo is None else ("unmerged", {"merge": undo})
-                    async with _acting(client, settings, what, begun, dry=dry_run, key=old or "") as entry:
+                    async with command_acting(
+                        client, settings.key_prefix, what, begun, dry=dry_run, key=old or ""
+                    ) as entry:
                         if undo is not None:
                             number, found = undo, await merging.undo(undo, dry=dry_run)
                         else:
@@ -220,24 +224,6 @@ def _print_merged(number: int, found: list[Merged], *, dry: bool, undo: bool) ->
 
 
 @asynccontextmanager
-async def _acting(
-    client: Store,
-    settings: Settings,
-    what: str,
-    before: dict[str, Any],
-    *,
-    dry: bool,
-    **fields: str,
-) -> AsyncIterator[dict[str, Any]]:
-    """Note what a command does in the audit log, unless it does nothing."""
-    if dry:
-        yield {}
-        return
-    async with acting(AuditTrail(client, settings.key_prefix), command_user(), what, before, **fields) as entry:
-        yield entry
-
-
-@asynccontextmanager
 async def _erasing(settings: Settings, *, dry_run: bool) -> AsyncIterator[tuple[Store, MemberErasing]]:
     with existing_journal(settings) as own, existing_journal(settings, writes=False) as shared:
         async with opened_store(settings) as client:
@@ -256,7 +242,9 @@ def _erase_actor(
             name = await _actor(client, settings, actor)
             if dry_run:
                 return await erasing.preview(name, boards, take_back=take_back), ""
-            async with _acting(client, settings, "erased", digest_of_person(name, "actor"), dry=False) as entry:
+            async with command_acting(
+                client, settings.key_prefix, "erased", digest_of_person(name, "actor"), dry=False
+            ) as entry:
                 erased = await erasing.erase(name, boards, take_back=take_back)
                 entry["after"] = {"boards": [one.board for one in erased[0]], "take_back": take_back}
             return erased
@@ -290,7 +278,9 @@ def _erase_member(settings: Settings, member: str, *, dry_run: bool, as_json: bo
         async with _erasing(settings, dry_run=dry_run) as (client, erasing):
             if dry_run:
                 return await erasing.preview_member(member), ""
-            async with _acting(client, settings, "erased", digest_of_person(member, "member"), dry=False) as entry:
+            async with command_acting(
+                client, settings.key_prefix, "erased", digest_of_person(member, "member"), dry=False
+            ) as entry:
                 erased = await erasing.erase_member(member)
                 entry["after"] = {"boards": [one.board for one in erased[0].boards if one.is_known]}
             return erased

@@ -27,8 +27,9 @@ from live.maintenance.reconcile import Report, compare_board
 from live.settings import Settings, load_settings
 from live.store.board.journal_stream import begin_journal
 from live.store.board.keys import Keys
+from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store
-from live.store.registry.trail import note_command
+from live.store.registry.trail import command_acting
 
 
 class Side(StrEnum):
@@ -119,24 +120,28 @@ async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, s
             reports.append(report)
             if side is None or not (report.drifted or report.fault):
                 continue
-            if side is Side.JOURNAL:
-                if behind:
-                    reason = "Accept the loss with `live serve --accept-loss`, or use --repair store"
-                    raise SetupError(f"{report.fault}. {reason}")
-                await begin_journal(client, Keys(settings.key_prefix, one.id), epoch, again=True)
-                now = epoch
-            else:
-                client.high_water.active = True
-                in_file = load_boards(settings.boards)
-                with existing_journal(settings) as database:
-                    work = Rebuilding(client, settings, in_file, database, lambda _, done, total: show(done, total))
-                    now = (await work.replace(one.id, epoch)).epoch
+            if side is Side.JOURNAL and behind:
+                reason = "Accept the loss with `live serve --accept-loss`, or use --repair store"
+                raise SetupError(f"{report.fault}. {reason}")
             drift = {"drifted": report.drifted, "drift": report.drift, "fault": report.fault}
-            after = {"replaced": side}
-            await note_command(client, settings.key_prefix, "reconciled", board=one.id, before=drift, after=after)
+            async with command_acting(client, settings.key_prefix, "reconciled", drift, board=one.id) as entry:
+                now = await _replace(client, settings, one.id, epoch, side, show)
+                entry["after"] = {"replaced": side}
             again, _ = await compare_board(client, settings, one, now, show)
             if again.drifted or again.fault:
                 reports[-1] = again
             else:
                 report.repaired = True
         return reports
+
+
+async def _replace(client: Store, settings: Settings, board: str, epoch: str, side: Side, show: Any) -> str:  # noqa: ANN401
+    """Replace what one side holds of a board by what the other side holds. Return the epoch of the board."""
+    if side is Side.JOURNAL:
+        await begin_journal(client, Keys(settings.key_prefix, board), epoch, again=True)
+        return epoch
+    client.high_water.active = True
+    with existing_journal(settings) as database:
+        in_file = load_boards(settings.boards)
+        work = Rebuilding(client, settings, in_file, database, lambda _, done, total: show(done, total))
+        return (await work.replace(board, epoch)).epoch

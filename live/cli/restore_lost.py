@@ -14,7 +14,7 @@ from live.maintenance.restore_lost import RestoredBoard
 from live.maintenance.restore_lost import restore_lost as restore
 from live.settings import load_settings
 from live.store.connection.embedded import opened_store
-from live.store.registry.trail import note_command
+from live.store.registry.trail import command_acting
 
 
 def restore_lost(
@@ -44,8 +44,8 @@ def restore_lost(
                 if board not in known:
                     raise NotFoundError(unknown("board", board, known))
                 with existing_journal(settings) as database:
-                    done = await restore(client, settings, database, known[board][0])
-                    await note_command(client, settings.key_prefix, "loss_restored", board=board, after=done)
+                    async with command_acting(client, settings.key_prefix, "loss_restored", board=board) as entry:
+                        done = entry["after"] = await restore(client, settings, database, known[board][0])
                     return done
 
         done = asyncio.run(work())

@@ -27,7 +27,7 @@ from live.store.connection.external_redis import read_sorted_set
 from live.store.connection.loss import LossWatch
 from live.store.registry.definitions import DefinitionStore
 from live.store.registry.items import Items
-from live.store.registry.trail import AuditTrail, acting, command_user
+from live.store.registry.trail import command_acting
 
 MOST_LINE: Final = 16 * 1024  # bytes
 MOST_NAMED: Final = 100  # maximum refused lines that a result lists
@@ -226,8 +226,8 @@ class Importing:
         writer, unions = await self._open()
         await writer.state.open_to_write()
         imported, count = Imported(), 0
-        trail, before = AuditTrail(self._client, self._settings.key_prefix), {"source": self._source}
-        async with acting(trail, command_user(), "imported", before, board=self._board) as entry:
+        prefix, before = self._settings.key_prefix, {"source": self._source}
+        async with command_acting(self._client, prefix, "imported", before, board=self._board) as entry:
             async for part in parts:
                 wanted = []
                 for line in part.lines:

@@ -25,6 +25,7 @@ from live.maintenance.rebuild import Progress, Rebuilding, Rebuilt, Wanted
 from live.settings import Settings
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store
+from live.store.registry.trail import command_acting
 from live.system.files import replacing, sync_folder
 
 log = structlog.get_logger()
@@ -170,7 +171,10 @@ async def restore(
     await asyncio.to_thread(put_back, folder, database)
     for each in sorted(settings.data_dir.glob(f"{_ASIDE}*"), reverse=True):  # the newest first
         await asyncio.to_thread(_carry_over, each, database, is_own=each == aside)
-    return await Rebuilding(client, settings, in_file, database, show).rebuild(Wanted())
+    async with command_acting(client, settings.key_prefix, "restored") as entry:
+        boards = await Rebuilding(client, settings, in_file, database, show).rebuild(Wanted())
+        entry["after"] = {"boards": boards}
+    return boards
 
 
 def _carry_over(aside: Path, database: Database, *, is_own: bool = True) -> None:

@@ -55,7 +55,11 @@ async def test_what_an_older_copy_lacks_is_sent_again(valkey_url: str, tmp_path:
         status, _, error = await restore_lost(board)
         assert status == 2
         acts = await AuditTrail(client, board.settings.key_prefix).last(9)
-        assert [(act.what, act.board) for act in acts] == [("loss_restored", "first")]
+        assert [(act.what, act.board) for act in acts] == [
+            ("begun", "first"),
+            ("loss_restored", "first"),
+            ("begun", "first"),
+        ]
         assert "has everything" in error
         await board.add(("d", 1))
         await board.drain()

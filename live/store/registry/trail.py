@@ -162,6 +162,24 @@ async def acting(
     await trail.add(entry_of(who, what, **fields, **found))
 
 
+@asynccontextmanager
+async def command_acting(
+    client: Store,
+    prefix: str,
+    what: str,
+    before: Any = None,  # noqa: ANN401 - of an entry
+    *,
+    dry: bool = False,
+    **fields: Any,  # noqa: ANN401
+) -> AsyncIterator[dict[str, Any]]:
+    """Add the entries of `acting` for a command, unless it changes nothing because it is `dry`."""
+    if dry:
+        yield {}
+        return
+    async with acting(AuditTrail(client, prefix), command_user(), what, before, **fields) as entry:
+        yield entry
+
+
 def command_user() -> str:
     """Return the name of the user who runs a command, in the form of entries."""
     try:
