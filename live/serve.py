@@ -43,7 +43,7 @@ from live.store.connection.loss import LossWatch
 from live.store.registry.producers import ProducerStore
 from live.store.registry.trail import note_command
 from live.system.data_directory import make_private
-from live.system.processes import fit, raise_limit, relax_collector, share, start_fork_server
+from live.system.processes import fit, raise_limit, relax_collector, share, shorten_temporary_paths, start_fork_server
 from live.system.service_manager import ServiceManager
 from live.system.shared_metrics import SharedMetrics
 from live.system.version import commit
@@ -70,6 +70,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
     # Uvicorn raises the signal again after it has stopped, and the process should then exit normally.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
     configure_logs(settings.log_level)
+    shorten_temporary_paths()
     manager = ServiceManager.take()
     if manager.listener is not None:  # the server demands an API key if others can reach the socket
         settings = msgspec.structs.replace(settings, host=manager.listener.getsockname()[0])

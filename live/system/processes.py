@@ -5,6 +5,7 @@ import gc
 import os
 import resource
 import signal
+import tempfile
 import threading
 from multiprocessing import forkserver, get_context, parent_process
 from typing import Final, get_type_hints
@@ -27,6 +28,7 @@ RESERVED: Final = 128
 # forked itself, because it has threads.
 CHILDREN: Final = get_context("forkserver")
 CHILDREN.set_forkserver_preload(["live.workers.worker"])
+_LONGEST_FOLDER: Final = 60  # bytes; sockets have names of up to 40 bytes in it, and the kernel allows 107
 _LEAST: Final = 64  # minimum number of connections to start with
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)  # loaded here, because it can't be loaded between fork and exec
@@ -42,6 +44,21 @@ def end_with_parent(parent: int) -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def shorten_temporary_paths() -> None:
+    """Let this process and its children use `/tmp` if the path of their temporary folder is too long for sockets.
+
+    Raises:
+        SetupError: `/tmp` can't be used, and the path of the folder is too long.
+    """
+    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_FOLDER:
+        os.environ["TMPDIR"], tempfile.tempdir = "/tmp", None  # noqa: S108 - folders in it have random names
+    if len(os.fsencode(folder := tempfile.gettempdir())) > _LONGEST_FOLDER:
+        raise SetupError(
+            f"the path {folder} is too long for the sockets between processes: set TMPDIR to a folder with a path of "
+            f"at most {_LONGEST_FOLDER} bytes that the server can write to"
+        )
 
 
 def start_fork_server() -> None:

@@ -1,5 +1,6 @@
 """What a worker process sets up for itself."""
 
+import os
 import re
 import resource
 import subprocess
@@ -38,6 +39,16 @@ print("the signal was lost")
 """
 
 
+SHORTENED = """
+from live.system.processes import CHILDREN, shorten_temporary_paths
+
+shorten_temporary_paths()
+child = CHILDREN.Process(target=print, args=("a child",))
+child.start()
+child.join()
+"""
+
+
 @pytest.mark.parametrize("threads", ["one", "two"])
 def test_a_signal_during_garbage_collection_is_not_lost(threads: str) -> None:
     """An exception that its handler raises inside a destructor would be dropped, and the process would stay.
@@ -47,6 +58,18 @@ def test_a_signal_during_garbage_collection_is_not_lost(threads: str) -> None:
     command = [sys.executable, "-c", ENDED_WHILE_COLLECTING, threads]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (7, "", "")
+
+
+def test_a_long_path_of_temporary_files_is_no_obstacle(tmp_path: Path) -> None:
+    """The kernel allows 107 bytes for the socket of the fork server."""
+    long = tmp_path / ("t" * 100)
+    long.mkdir()
+    environment = {**os.environ, "TMPDIR": str(long)}
+    done = subprocess.run(
+        [sys.executable, "-c", SHORTENED], capture_output=True, text=True, check=False, env=environment
+    )
+    assert (done.returncode, done.stdout) == (0, "a child\n"), done.stderr
+    assert not list(long.iterdir())
 
 
 @given(connections=COUNTS, viewers=st.integers(0, 100_000), available=st.integers(300, 200_000))

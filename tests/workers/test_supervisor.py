@@ -206,7 +206,7 @@ async def test_a_killed_parent_leaves_nothing(
     valkey_url: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """The workers end, and the last one removes the folder of the metrics."""
-    temporary = tmp_path_factory.mktemp("t")  # the path is short, because the address of a socket has at most 107 bytes
+    temporary = tmp_path_factory.mktemp("t")  # a short path: with a long one, the server uses /tmp
     server = ServerProcess(fresh_settings(valkey_url, workers=2), tmp_path)
     server.environment["TMPDIR"] = str(temporary)
     server.start()
