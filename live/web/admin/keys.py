@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -50,6 +51,7 @@ async def show(
         answers=form,
         verbs=VERBS,
         listing=listing,
+        moment_of=datetime.fromisoformat,
         revoking=_revoking,
         adding=_adding(form),
         signing=_signing(form),

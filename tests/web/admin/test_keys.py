@@ -63,6 +63,8 @@ async def test_a_key_is_made_shown_once_and_revoked(valkey_url: str) -> None:
         page = await browser.act("keys", "add", **choices)
         (secret,) = made(page.text)
         assert secret.startswith("shop.")
+        assert len(re.findall(r"created \d\d:\d\d(?::\d\d)? UTC<", page.text)) == 2
+        assert re.search(r"until \d+ \w+ \d{4}, \d\d:\d\d(?::\d\d)? UTC<", page.text)
         assert secret not in (await browser.get("keys")).text + (await browser.get("log")).text
         command = await browser.send(
             "keys", {**fields_of(page.text, "add"), **choices, "id": "shoptwo", "act": "preview"}
