@@ -51,7 +51,23 @@ async def test_a_category_selects_among_the_boards_of_a_type(valkey_url: str) ->
         )
         suggested = [each["detail"].partition("did you mean ")[2] for each in wrong["rejected"]]
         assert suggested == ["`cats`?", "`visit`?", ""]
+        listed = [one["detail"].partition("there are the ")[2] for one in (*wrong["rejected"], *answer["rejected"])]
         assert answer["offsets"] == {"cats": 1, "pets": 1}
+        assert listed == ["", "", "types: like, visit", "categories: cats, dogs", "categories: cats, dogs"]
+
+
+async def test_an_api_key_learns_only_the_types_that_it_may_send(valkey_url: str) -> None:
+    """The types of a private board, and of a board beyond the key, are in no list."""
+    boards = (board("cats"), board("dogs", "bark"), board("secret", "whisper", visibility="private"))
+    settings = fresh_settings(valkey_url)
+    keys = {
+        scope: await make_key(settings, scope or "all", boards=tuple(scope.split()) or None) for scope in ("", "cats")
+    }
+    async with serving(settings, *boards) as client:
+        for scope, types in ("", "bark, like, whisper"), ("cats", "like"):
+            client.headers["Authorization"] = f"Bearer {keys[scope]}"
+            refused = (await post(client, {"key": "a", "type": "?"}))["rejected"][0]
+            assert refused["detail"].partition("there are the types: ")[2] == types
 
 
 async def test_a_board_that_is_created_gets_the_next_like(valkey_url: str) -> None:

@@ -61,10 +61,9 @@ async def records_csv(request: Request) -> Response:
         write = csv_writer(text, ["rank", "member", *(fields or ["score"]), *written, *(["title"] if items else [])])
         for record in page.records:
             values = [record.fields[name] for name in fields] if record.fields else [record.score]
+            texts = [] if board.score_format is None else [board.score_format.write(record.score)]
             titles = [items[record.member].title if record.member in items else None] if items else []
-            if board.score_format is not None:
-                values.append(board.score_format.write(record.score))
-            write([[record.rank, record.member, *values, *titles]])
+            write([[record.rank, record.member, *values, *texts, *titles]])
         extra = ((b"content-disposition", f'attachment; filename="{name}.csv"'.encode()),)
         body = (_MARK + text.getvalue()).encode()
         return Reply(HTTPStatus.OK, b"text/csv; charset=utf-8", body, extra, REVALIDATED)
