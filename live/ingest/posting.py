@@ -122,7 +122,7 @@ class Posting:
         self._implied: set[int] = set()  # indexes of the events whose identity comes from the key
         self._rejected = [*body.rejections]  # a new list, because another posting may route the body again
         self._shares: dict[str, _Share] = {}
-        self._unknown: set[Kind] = set()
+        self._unknown: dict[Kind, str] = {}  # with what the producer is told
 
     def want(self, wants: Wants, counted: list[Counted]) -> None:
         """Set the options of the request. If it asks for records, add the counted events to `counted`."""
@@ -240,7 +240,7 @@ class Posting:
             if isinstance(targets, str):
                 detail = self._explain(targets, kind)
                 self._rejected.extend(Rejection(index, targets, detail) for index in body.indexes)
-                return self._unknown
+                return self._unknown.keys()
             likes = body.likes if self._idempotency_key is None else None
             entries: Sequence[Entry] = Likes(likes) if likes else self._entries()
             widest = 1 if body.likes else max(abs(entry[1]) for entry in entries)
@@ -250,7 +250,7 @@ class Posting:
                 if not self._is_plain_for(target, weight, widest, has_amounts=has_amounts):
                     triples = zip(body.indexes, body.events, entries, strict=True)
                     share.entries = [self._entry_for(share, target, weight, *triple) for triple in triples]
-            return self._unknown
+            return self._unknown.keys()
         parts: dict[_Share, tuple[list[int], list[Entry]]] = {}
         for index, event, entry in zip(body.indexes, body.events, self._entries(), strict=True):
             targets = self._shares_for(event.board, event.type, event.category)
@@ -264,7 +264,7 @@ class Posting:
                 own.append(entry if is_plain else self._entry_for(share, board, weight, index, event, entry))
         for share, (indexes, own) in parts.items():
             share.indexes, share.entries = indexes, own
-        return self._unknown
+        return self._unknown.keys()
 
     def _is_plain_for(self, board: Board, weight: int, widest: int, *, has_amounts: bool) -> bool:
         """Tell whether a board takes entries unchanged. `widest` is the largest absolute amount.
@@ -319,7 +319,7 @@ class Posting:
         targets = boards_for(self._boards, self._producer, board, kind, category)
         if isinstance(targets, str):
             if targets in _UNKNOWN:
-                self._unknown.add((board, kind, category))
+                self._unknown.setdefault((board, kind, category), "")
             return targets
         shares, found = self._shares, []
         for target, weight in targets:
@@ -330,33 +330,37 @@ class Posting:
         return found
 
     def _explain(self, code: str, kind: Kind) -> str:
-        """Say why no board takes a kind of events. Suggest the nearest board or type, or list the types and categories.
+        """Say why no board takes a kind of events."""
+        if code not in _UNKNOWN:
+            return REFUSALS[code]
+        if not self._unknown.get(kind):
+            self._unknown[kind] = f"{REFUSALS[code]}; {self._advice(*kind)}"
+        return self._unknown[kind]
+
+    def _advice(self, board: str | UnsetType, event_type: str | UnsetType, _: str | UnsetType) -> str:
+        """Suggest the nearest board or type for events that no board takes, or list the types or categories.
 
         The answer depends only on what the producer may know, so it does not reveal hidden boards. Only the first kinds
         of a body get a suggestion, because finding one takes long.
         """
-        if code not in _UNKNOWN:
-            return REFUSALS[code]
-        board, event_type, _ = kind
         visible = [one for one in self._boards.by_id.values() if not one.is_private or self._producer.feeds(one.id)]
         if len(self._unknown) > _MOST_SUGGESTIONS or len(visible) > _MOST_COMPARED:
-            return f"{REFUSALS[code]}; {_LISTING}"
+            return _LISTING
         if board is not UNSET:
             near = nearest(board, [one.id for one in visible])
-            return f"{REFUSALS[code]}; {_LISTING if near in {None, board} else f'did you mean `{near}`?'}"
+            return _LISTING if near in {None, board} else f"did you mean `{near}`?"
         wanted, allowed = DEFAULT_TYPE if event_type is UNSET else event_type, self._producer.boards
         taken = [one for one in visible if allowed is None or one.id in allowed]
         types = {one for each in taken for one in each.source}
         near = nearest(wanted, types)
         if event_type is not UNSET and near is not None and near != wanted:
-            return f"{REFUSALS[code]}; did you mean `{near}`?"
+            return f"did you mean `{near}`?"
         what, names = "types", types
         if wanted in types:
             what, names = "categories", {one for each in taken if wanted in each.source for one in each.categories}
         listed = ", ".join(sorted(names))
-        advice = f"there are the {what}: {listed}" if 0 < len(listed) <= _LONGEST_LIST else _LISTING
         usual = f"without `type` it is a `{wanted}`; " if event_type is UNSET else ""
-        return f"{REFUSALS[code]}; {usual}{advice}"
+        return usual + (f"there are the {what}: {listed}" if 0 < len(listed) <= _LONGEST_LIST else _LISTING)
 
     def _answer(self) -> Answer:
         """Merge the outcomes of the boards."""

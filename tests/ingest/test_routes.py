@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Collection
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ import pytest
 from live.domain.board import Board, Votes
 from live.domain.event import MAX_METADATA_BYTES
 from live.domain.packing import Field, Packing
+from live.domain.text import nearest
 from live.domain.window import Forever, Periods
 from live.ingest import posting
 from live.ingest.committer import Committer, Share, Wants
@@ -54,6 +56,22 @@ async def test_a_category_selects_among_the_boards_of_a_type(valkey_url: str) ->
         listed = [one["detail"].partition("there are the ")[2] for one in (*wrong["rejected"], *answer["rejected"])]
         assert answer["offsets"] == {"cats": 1, "pets": 1}
         assert listed == ["", "", "types: like, visit", "categories: cats, dogs", "categories: cats, dogs"]
+
+
+async def test_a_near_name_is_looked_for_once(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among a hundred names it takes a millisecond, and a thousand events can have the same mistake."""
+    asked = []
+
+    def counted(name: str, known: Collection[str]) -> str | None:
+        asked.append(name)
+        return nearest(name, known)
+
+    monkeypatch.setattr(posting, "nearest", counted)
+    async with serving(fresh_settings(valkey_url), board("cats"), board("dogs", "bark")) as client:
+        wrong = (await post(client, *[{"key": "a", "type": "barc"}] * 50, {"key": "a"}))["rejected"]
+        assert len(wrong) == 50
+        assert {one["detail"].partition("; ")[2] for one in wrong} == {"did you mean `bark`?"}
+    assert asked == ["barc", "barc"], "once more after the server has asked for new boards"
 
 
 async def test_an_api_key_learns_only_the_types_that_it_may_send(valkey_url: str) -> None:
