@@ -242,9 +242,7 @@ def _erase_actor(
             name = await _actor(client, settings, actor)
             if dry_run:
                 return await erasing.preview(name, boards, take_back=take_back), ""
-            async with command_acting(
-                client, settings.key_prefix, "erased", digest_of_person(name, "actor"), dry=False
-            ) as entry:
+            async with command_acting(client, settings.key_prefix, "erased", digest_of_person(name, "actor")) as entry:
                 erased = await erasing.erase(name, boards, take_back=take_back)
                 entry["after"] = {"boards": [one.board for one in erased[0]], "take_back": take_back}
             return erased
@@ -279,7 +277,7 @@ def _erase_member(settings: Settings, member: str, *, dry_run: bool, as_json: bo
             if dry_run:
                 return await erasing.preview_member(member), ""
             async with command_acting(
-                client, settings.key_prefix, "erased", digest_of_person(member, "member"), dry=False
+                client, settings.key_prefix, "erased", digest_of_person(member, "member")
             ) as entry:
                 erased = await erasing.erase_member(member)
                 entry["after"] = {"boards": [one.board for one in erased[0].boards if one.is_known]}

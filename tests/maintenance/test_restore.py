@@ -116,7 +116,7 @@ async def test_a_restore_has_everything_acknowledged_before_the_backup(tmp_path:
         assert other.run("journal", "verify").returncode == 0
         acts = json.loads(other.run("trail", "--json").stdout)["trail"]
         whats = [act["what"] for act in acts]
-        assert (whats.count("restored"), whats[whats.index("restored") + 1]) == (1, "begun")
+        assert (whats.count("restored"), whats[whats.index("restored") - 1]) == (1, "begun")
         assert other.run("audit").returncode == 0
     finally:
         other.server.kill()

@@ -73,8 +73,7 @@ class Preview(msgspec.Struct, frozen=True):
 async def show(desk: Desk, error: Exception | None = None, form: Form = NO_FORM) -> Response:
     """Show the questions with the answers of a form, and their mistakes."""
     answers, board = _answers_of(form), form.get("id", "").strip()
-    choices, wrong = await _checked(desk, board, answers)
-    wrong = wrong if form else []
+    choices, wrong = await _checked(desk, board, answers) if form else (choices_of_answers(answers), [])
     made = _made(choices)
     return await desk.show(
         "new_board",
