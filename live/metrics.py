@@ -55,7 +55,7 @@ CONNECTIONS: Final = _gauge(
     "livesum",
     "worker",
 )
-QUEUE_LENGTH: Final = _gauge("live_queue_length", "What waits for its turn, by queue", "livesum", "queue")
+QUEUE_LENGTH: Final = _gauge("live_queue_length", "Requests that wait for their turn, by queue", "livesum", "queue")
 REQUEST_SECONDS: Final = _histogram(
     "live_request_seconds",
     "Time from the head of a request until its response was written, by route and status",

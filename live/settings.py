@@ -123,7 +123,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "without one, an embedded Valkey starts")] = ""
     store_primary: Annotated[str, _described(
         "address of the primary, for a process with the role `viewers` whose store is a replica: "
-        "it counts the viewers of the process; without one, nobody does")] = ""
+        "it counts the viewers of the process; without it, they are not counted")] = ""
     data_dir: Annotated[Path, _described(
         "directory for the embedded Valkey's data and for the server's own record of its store")] = Path("live-data")
     store_memory: Annotated[Size, _described(
@@ -187,11 +187,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "admin API key; others need TLS")] = "local"
     rate: Annotated[int, _described(
         "events per second for a producer that has no rate of its own; 0 means no limit", ge=0)] = 100_000
-    burst: Annotated[int, _described("events that such a producer may send in one burst", ge=1)] = 200_000
+    burst: Annotated[int, _described("events in one burst of a producer without its own rate", ge=1)] = 200_000
     read_rate: Annotated[int, _described(
         "requests that read, per second, by one API key, or by one address (or IPv6 /64 network) without one; "
         "0 means no limit", ge=0)] = 5000
-    read_burst: Annotated[int, _described("such requests that may come in one burst", ge=1)] = 10_000
+    read_burst: Annotated[int, _described("read requests that may come in one burst", ge=1)] = 10_000
     like_rate: Annotated[int, _described(
         "likes per second by the like buttons of pages, from one address (or IPv6 /64 network); "
         "0 means no limit", ge=0)] = 2

@@ -447,7 +447,7 @@ async def is_sent_again_after_an_end(folder: Path, make: Make = DEFAULT, plan: A
         assert 1 < int(servers.primary.ask("ZSCORE", state.keys.table().ranking, "a")) < 8
         # This entry expires after ten seconds.
         servers.primary.ask("DEL", SystemKeys(settings.key_prefix).journal_health)
-        await other.waits("a", "waits until what a failover lost was sent again")
+        await other.waits("a", "waits until the events that a failover lost were sent again")
         with replaced(resending, "_planned_again", plan):
             async with serving(settings, *boards) as client:
                 assert await other.score("a") == 8

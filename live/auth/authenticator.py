@@ -41,7 +41,7 @@ _ADVICE: Final[Mapping[Verb, str]] = {
 _UNSURE: Final = Reader(is_sure=False)
 _UNKNOWN: Final = Reader(fault="the API key of this request is unknown, expired or revoked")
 _MAY_NOT_READ: Final = "the API key of this request does not have the verb `read`"
-_NO_TOKENS: Final = Reader(fault="this server takes no viewer tokens; LIVE_TOKEN_SECRET or LIVE_TOKEN_JWKS lets it")
+_NO_TOKENS: Final = Reader(fault="this server accepts no viewer tokens: set LIVE_TOKEN_SECRET or LIVE_TOKEN_JWKS")
 _CHALLENGE: Final = 'Bearer realm="Live Board"'
 _TOKEN: Final = re.compile(rb"[\w-]+\.[\w-]+\.[\w-]+")  # the secret of an API key has no dot
 _NO_TOKEN: Final = Reader(fault="the viewer token of this request is malformed")

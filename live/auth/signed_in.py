@@ -28,7 +28,7 @@ def page_fault(client: Client, settings: Settings) -> str:
     if settings.admin_page == "off":
         return "LIVE_ADMIN_PAGE is `off` on this server"
     if settings.admin_page != "on" and not client.at_the_console:
-        return "LIVE_ADMIN_PAGE lets only browsers on the machine of the server in"
+        return "LIVE_ADMIN_PAGE admits only browsers on the machine of the server"
     if client.scheme != "https" and not client.own_name:
         return "the admin page needs TLS, because its forms contain an API key"
     return ""

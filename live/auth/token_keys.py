@@ -100,7 +100,7 @@ class KeySet:
             except (OSError, ValueError, aiohttp.ClientError) as error:
                 if not self._failed:
                     reason = f"{type(error).__name__}: {error}"
-                    log.warning("the keys of viewer tokens can't be read; the last ones stay", reason=reason)
+                    log.warning("the keys of viewer tokens can't be read; the last known keys stay", reason=reason)
                 self._failed = True
             pause = _FILE_PAUSE
             if self._is_remote:
@@ -165,7 +165,7 @@ def parse_keys(data: bytes) -> dict[str, tuple[str, jwt.PyJWK]]:
         raise ValueError(f"it is not a JSON Web Key Set ({type(error).__name__})") from None
     keys = dict(found)
     if len(keys) < len(found):
-        raise ValueError("several keys have the same `kid`, or none has")
+        raise ValueError("several keys have the same `kid`, or no `kid`")
     if not keys:
         raise ValueError("it has no public key for RS256, ES256 or EdDSA")
     return keys

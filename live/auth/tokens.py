@@ -179,7 +179,7 @@ class Tokens:
         if self._since and claims.iat is None:
             raise TokenError("the viewer token has no `iat`, which this server requires")
         if claims.iat is not None and claims.iat < self._since:
-            raise TokenError("the viewer token is revoked, with all that were made before LIVE_TOKENS_SINCE")
+            raise TokenError("the viewer token is revoked, like all tokens that were made before LIVE_TOKENS_SINCE")
         # The signer wants to show only a part of the board, so the whole board must not be shown.
         if claims.circle is not UNSET:
             raise TokenError("the viewer token has the claim `circle`, which this version does not know")

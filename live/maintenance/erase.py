@@ -54,7 +54,7 @@ _VISITOR: Final = re.compile("[0-9a-f]{32}")  # the id of a visitor; the actor o
 BEHIND: Final = "entries of the journal still wait in the store: look at `live journal status`, and run it again"
 
 _NOWHERE: Final = (
-    "no board has a journal that could say so, so earlier times still show the actor: stop the servers and run `live "
+    "no journal records the erasure, so earlier times still show the actor: stop the servers and run `live "
     "journal compact`"
 )
 

@@ -28,7 +28,7 @@ from live.store.registry.trail import AuditTrail
 
 _FOREVER: Final = 2**63
 _NOWHERE: Final = (
-    "no board has a journal that could say so, so its database still has titles and entries of the audit log: stop the "
+    "no journal records the erasure, so its database still has titles and entries of the audit log: stop the "
     "servers, and run it again"
 )
 _ADD: Final = msgspec.msgpack.Decoder(Add)

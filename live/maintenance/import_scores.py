@@ -168,7 +168,7 @@ def _wanted(number: int, cells: Mapping[str, str]) -> ScoreLine | RefusedLine:
         except ValueError:
             moment = None
         if moment is None or moment.tzinfo is None:
-            fault = f"the time {time[:40]!r} is not one such as 2026-11-22T12:00:00Z"
+            fault = f"the time {time[:40]!r} is not a time such as 2026-11-22T12:00:00Z"
         else:
             at = milliseconds(moment)
     if fault:
@@ -324,7 +324,9 @@ async def _move_unions(
                         refused[one.member] = outcome
         except (StoreUnavailableError, EpochLostError) as error:
             names = ", ".join(f"{one.member} {one.add:+d}" for one in left.values())
-            faults.append(f"{error}. So board {to.state.board.id} may lack what no second import adds: {names}")
+            faults.append(
+                f"{error}. So board {to.state.board.id} may lack changes that a second import does not add: {names}"
+            )
         return refused
 
     for union, weight in unions:

@@ -142,7 +142,7 @@ async def lost_at_most(client: Store | None, settings: Settings, found: Sequence
     if awaited:
         replica = f"nothing, if it is one of those for which LIVE_WAIT_REPLICAS={awaited} waits"
     else:
-        replica = f"{data}. What SQL has is sent again" if settings.store else "there is none"
+        replica = f"{data}. Events that SQL has are sent again" if settings.store else "there is none"
     return {
         "a server process ends": "nothing",
         "the store restarts": "nothing",

@@ -293,7 +293,7 @@ async def test_a_union_follows_when_the_store_is_back(
         failures = 100
         monkeypatch.setattr(import_scores, "_PATIENCE", 0.1)
         found = await place.table("cup", "member,score\na,1\n", status=2)
-        assert "behind. So board league may lack what no second import adds: a -3" in found["message"]
+        assert "behind. So board league may lack changes that a second import does not add: a -3" in found["message"]
         await place.holds("podium", {"a": 2})  # the other unions still receive the change
         assert [act["what"] for act in json.loads(await place.run("trail", "--json"))["trail"]] == [
             "begun", "imported", "begun",

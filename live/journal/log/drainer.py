@@ -435,11 +435,13 @@ class Drainer:
         try:
             after = await send_again(self._client, self._settings, self._database, timeline, board)
         except (UnsentError, ProblemError) as error:
-            log.error("what a failover lost can't be sent again", board=timeline.board, reason=str(error))  # noqa: TRY400 - the reason says all
+            log.error("lost events of a failover can't be sent again", board=timeline.board, reason=str(error))  # noqa: TRY400 - the reason says all
             return False
         self._timelines[after.board, after.epoch] = after
         seconds = round(time.perf_counter() - started, 3)
-        log.warning("what a failover lost was sent again", board=timeline.board, until=timeline.offset, seconds=seconds)
+        log.warning(
+            "lost events of a failover were sent again", board=timeline.board, until=timeline.offset, seconds=seconds
+        )
         await self._trim([after])
         return True
 

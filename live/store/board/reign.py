@@ -39,7 +39,7 @@ class Unchecked(NamedTuple):
 
 def unchecked(board: str, *, resending: bool = False) -> StoreUnavailableError:
     """Return the error for a board that was not checked yet. The store has changed nothing."""
-    until = "what a failover lost was sent again" if resending else "it was checked after a failover"
+    until = "the events that a failover lost were sent again" if resending else "it was checked after a failover"
     error = StoreUnavailableError(f"board {board} waits until {until}")
     error.__cause__ = ResponseError("the board was not checked")
     return error

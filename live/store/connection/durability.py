@@ -50,7 +50,9 @@ async def unsafe_settings(client: Store) -> list[str]:
     if refusals:
         lines.append(f"the store does not show whether it has replicas ({reason_of(refusals[0])})")
         if client.servers.promotes:
-            lines.append("without INFO, boards are not checked after a failover: they go on with what a replica has")
+            lines.append(
+                "without INFO, boards are not checked after a failover: they continue with the data of the new primary"
+            )
     elif not awaited and any(replicas.values()):
         lines.append(_REPLICAS.format(counted(sum(replicas.values()), "replica")))
     for server, count in replicas.items():
@@ -124,7 +126,7 @@ async def rewrite_log(client: Store) -> str:
                 raise reply
         states = await _settled(client)
     except ResponseError as error:
-        return f"the store does not rewrite its files for this user ({reason_of(error)}): run BGREWRITEAOF yourself"
+        return f"the store does not let this user rewrite its files ({reason_of(error)}): run BGREWRITEAOF yourself"
     except (RedisError, OSError, TimeoutError) as error:
         raise StoreUnavailableError(reason_of(error)) from error
     if any(state.get("aof_last_bgrewrite_status") != "ok" for state in states):

@@ -326,7 +326,7 @@ class HighWater:
         """Record that the store holds everything again, except for some boards that are `left`."""
         ended = _without(self.facts.lost_boards, left)
         for reason in filter(None, (self.facts.lost, *ended.values())):
-            log.warning("the store holds again what was lost", reason=reason)
+            log.warning("the store holds the lost data again", reason=reason)
         if self.facts.lost or ended:
             self._change(lambda facts: {"lost": "", "lost_boards": _without(facts.lost_boards, ended)})
 

@@ -63,7 +63,9 @@ async def undo(desk: Desk, form: Form) -> Response:
     entries = await visible_entries(desk.live, desk.producer, MAX_ENTRIES)
     row = next((row for row in map(row_of, entries) if row.number == form.get("entry")), None)
     if row is None or row.undo is None:
-        raise ProblemError("not_found", "the audit log does not have this entry any more, or nothing undoes it")
+        raise ProblemError(
+            "not_found", "the audit log does not have this entry any more, or the action can't be undone"
+        )
     await desk.send(row.undo)
     return desk.done("undone")
 

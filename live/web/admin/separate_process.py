@@ -33,7 +33,7 @@ async def run_apart(work: Callable[..., _R], *given: object) -> _R:
         StoreUnavailableError: the store is unavailable.
     """
     if not _FREE.acquire(blocking=False):
-        raise ProblemError("overloaded", "the server does such work for somebody already", retry_after=10)
+        raise ProblemError("overloaded", "the server already does such work for another administrator", retry_after=10)
     try:
         ours, theirs = CHILDREN.Pipe(duplex=False)
         process = CHILDREN.Process(target=_begin, args=(theirs, work, given), daemon=True)
@@ -49,7 +49,7 @@ async def run_apart(work: Callable[..., _R], *given: object) -> _R:
             ours.close()
             await asyncio.to_thread(process.join)
     except EOFError:
-        raise ProblemError("internal_error", "the process that did it has ended") from None
+        raise ProblemError("internal_error", "the process that did the work has ended") from None
     finally:
         _FREE.release()
     if isinstance(found, _Failed):

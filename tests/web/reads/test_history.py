@@ -171,7 +171,7 @@ async def test_a_page_of_the_past_finds_names(valkey_url: str) -> None:
         for name, members in {"a": [("Ada", "rank 2"), ("Alan", "rank 3")], "Ada Lovelace": [], "<b>": []}.items():
             html = (await client.get("/boards/posts", params={"as_of": at, "find": name})).text
             assert re.findall(item, html) == members, name
-            assert ("Nobody who was on the board then" in html) == (not members)
+            assert ("No member of that time matches" in html) == (not members)
             assert "<b>\u201d" not in html
             assert f'<input type="hidden" name="as_of" value="{at}">' in html
 
