@@ -93,7 +93,7 @@ class HealthReport:
             self._measured = now
         board, most = self._fullest
         health = JournalHealth(
-            lag=round(lag, 1),
+            lag=lag,
             waiting=self._waiting,
             fullest=board,
             most=most,

@@ -11,11 +11,32 @@ from live.errors import StoreUnavailableError
 from live.serve import check_store
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
-from live.store.connection.loss import LossWatch
+from live.store.connection.loss import LossWatch, _what_is_lost
 from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
 from tests.harness.tasks import stop
 from tests.harness.waiting import eventually
+
+
+@pytest.mark.parametrize(
+    ("held", "reign", "expected", "known", "lost"),
+    [
+        (("e", "5", "r"), "", "e", ("e", 5), ""),
+        (("e", "4", "r"), "", "e", ("e", 5), "board b (epoch e) went back from offset 5 to 4"),
+        (("e", None, "r"), "r", None, ("e", 1), "board b (epoch e) went back from offset 1 to 0"),
+        (("e", "4", "q"), "r", "e", ("e", 5), ""),  # the board is not checked since a failover
+        (("f", "4", "r"), "r", "f", ("e", 5), ""),
+        (("f", "4", "r"), "r", "e", ("e", 5), "board b had epoch e, and the store holds f"),
+        ((None, None, None), "", "e", ("", -1), "board b had epoch e, and the store holds none"),
+        ((None, None, None), "", None, ("", -1), ""),
+    ],
+)
+def test_a_board_that_went_back_or_has_another_epoch_is_lost(
+    held: tuple[str | None, ...], reign: str, expected: str | None, known: tuple[str, int], lost: str
+) -> None:
+    """Offsets of different epochs are not compared."""
+    state = [None if word is None else word.encode() for word in held]
+    assert _what_is_lost("b", state, reign, expected, known) == lost
 
 
 @pytest.mark.one_server

@@ -1,7 +1,12 @@
 """The audit log in the store."""
 
+from typing import Any
+
+import msgspec
+import pytest
+
 from live.store.connection.client import connect
-from live.store.registry.trail import MOST_BYTES, AuditTrail, entry_of
+from live.store.registry.trail import MOST_BYTES, AuditEntry, AuditTrail, decode, entry_of, redacted
 from tests.harness.settings import fresh_settings
 
 
@@ -11,9 +16,45 @@ async def test_a_large_entry_keeps_only_its_size(valkey_url: str) -> None:
     client = connect(valkey_url, settings)
     trail = AuditTrail(client, settings.key_prefix)
     await trail.add(entry_of("ann", "titled", key="k", reason="r", before="b", after=""))
-    await trail.add(entry_of("ann", "titled", key="k", reason="r", before="b", after="x" * MOST_BYTES))
-    small, large = reversed(await trail.last(2))
+    room = MOST_BYTES - len(msgspec.json.encode(entry_of("ann", "titled", key="k", reason="r", before="b", after="")))
+    for size in (room, room + 1):
+        await trail.add(entry_of("ann", "titled", key="k", reason="r", before="b", after="x" * size))
+    small, full, large = reversed(await trail.last(3))
     assert (small.before, small.after) == ("b", "")
+    assert full.after == "x" * room
     assert (large.who, large.what, large.key, large.reason, large.before) == ("ann", "titled", "k", "r", None)
-    assert large.after["bytes"] > MOST_BYTES
+    assert large.after == {"bytes": MOST_BYTES + 1}
     await client.aclose()
+
+
+@pytest.mark.parametrize(
+    ("fields", "left"),
+    [
+        ({"what": "hidden", "key": "ann", "before": 1, "after": 2}, {"what": "hidden"}),
+        (
+            {
+                "what": "merged", "key": "bob", "before": {"posts": {"ann": 1, "bob": 2}},
+                "after": [{"key": "ann"}, {"key": "bob"}, "ann", "cy", 3],
+            },
+            {
+                "what": "merged", "key": "bob", "before": {"posts": {"bob": 2}},
+                "after": [None, {"key": "bob"}, "", "cy", 3],
+            },
+        ),
+        ({"what": "created", "key": "ann", "reason": "r"}, None),
+        ({"what": "corrected", "key": "bob", "before": {"score": 1}, "reason": "r"}, None),
+        ({"what": "begun", "reason": "r"}, None),
+    ],
+)  # fmt: skip
+def test_an_entry_names_no_erased_member(fields: dict[str, Any], left: dict[str, Any] | None) -> None:
+    """Only acts on members name any. The reason may name the member too."""
+    entry = AuditEntry(who="me", **{"reason": "r", **fields})
+    found = redacted(entry, "ann".__eq__)
+    assert found == (entry if left is None else AuditEntry(who="me", **left))
+    assert (found is entry) is (left is None)
+
+
+def test_an_entry_of_an_older_version_is_read() -> None:
+    """It is about a board, and its time is in its name."""
+    fields = [b"who", b"me", b"what", b"changed", b"board", b"b", b"choices", b'{"title":"t"}']
+    assert decode(b"5-1", fields) == AuditEntry(at=5, who="me", what="changed", board="b", after={"title": "t"})

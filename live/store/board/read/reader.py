@@ -148,8 +148,6 @@ class BoardReader:
 
     async def entrant(self, member: str) -> bytes | None:
         """Return the metadata (JSON) of a member that is registered for a contest; None if it is not registered."""
-        if self.state.board.votes is None:
-            return None
         found: bytes | None = await self.state.call("HGET", self.state.keys.entrants, member)
         return found
 

@@ -1,0 +1,34 @@
+"""The sessions in the store: which ones end."""
+
+import pytest
+
+from live.store.connection.client import connect
+from live.store.registry.sessions import IDLE, LONGEST, Session, SessionStore, _has_ended
+from tests.harness.settings import fresh_settings
+
+
+@pytest.mark.parametrize(
+    ("used", "now", "has_ended"),
+    [(0, IDLE - 1, False), (0, IDLE, True), (LONGEST - 1, LONGEST - 1, False), (LONGEST - 1, LONGEST, True)],
+)
+def test_a_session_ends_without_use_and_after_its_longest_time(used: int, now: int, *, has_ended: bool) -> None:
+    """It ends with the full second."""
+    assert _has_ended(Session("chief", "f", 0, used), now) is has_ended
+
+
+async def test_the_oldest_sessions_end_first(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sessions of an API key end together."""
+    monkeypatch.setattr("live.store.registry.sessions._MOST", 2)
+    settings = fresh_settings(valkey_url)
+    client = connect(valkey_url, settings)
+    sessions = SessionStore(client, settings.key_prefix)
+    for name in ("first", "second", "third"):
+        await sessions.add(name, "chief", "f")
+    assert await sessions.peek("first") is None
+    found = await sessions.peek("second")
+    assert found is not None
+    assert (found.id, found.fingerprint) == ("chief", "f")
+    assert await sessions.end_all("other") == 0
+    assert await sessions.end_all("chief") == 2
+    assert await sessions.peek("third") is None
+    await client.aclose()
