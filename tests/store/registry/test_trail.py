@@ -6,7 +6,19 @@ import msgspec
 import pytest
 
 from live.store.connection.client import connect
-from live.store.registry.trail import MOST_BYTES, AuditEntry, AuditTrail, decode, entry_of, redacted
+from live.store.registry.trail import (
+    MOST_BYTES,
+    ORIGIN,
+    SERVER,
+    ActOrigin,
+    AuditEntry,
+    AuditTrail,
+    acting,
+    decode,
+    entry_of,
+    note_command,
+    redacted,
+)
 from tests.harness.settings import fresh_settings
 
 
@@ -24,6 +36,27 @@ async def test_a_large_entry_keeps_only_its_size(valkey_url: str) -> None:
     assert full.after == "x" * room
     assert (large.who, large.what, large.key, large.reason, large.before) == ("ann", "titled", "k", "r", None)
     assert large.after == {"bytes": MOST_BYTES + 1}
+    await client.aclose()
+
+
+async def test_an_act_of_many_steps_is_logged_when_it_begins_and_when_it_ends(valkey_url: str) -> None:
+    """An interrupted act has left an entry too. An act of the server itself has no origin. All forget a member."""
+    settings = fresh_settings(valkey_url)
+    client = connect(valkey_url, settings)
+    trail = AuditTrail(client, settings.key_prefix)
+    ORIGIN.set(ActOrigin("192.0.2.1", "abc"))
+    async with acting(trail, "me", "merged", {"a": 1}, key="k") as found:
+        (begun,) = await trail.last(9)
+        found["after"] = {"a": 2}
+    await note_command(client, settings.key_prefix, "titled", key="k")
+    command, done = await trail.last(2)
+    assert (begun.what, begun.before, begun.after) == ("begun", {"a": 1}, {"act": "merged"})
+    assert (done.what, done.key, done.before, done.after) == ("merged", "k", {"a": 1}, {"a": 2})
+    assert (done.address, done.request) == ("192.0.2.1", "abc")
+    assert (command.who.partition(":")[0], command.what, command.key) == ("command", "titled", "k")
+    assert entry_of(SERVER, "expired").address == ""
+    assert [await trail.redact("k".__eq__) for _ in range(2)] == [3, 0]
+    assert [entry.key for entry in await trail.last(9)] == ["", "", ""]
     await client.aclose()
 
 
