@@ -27,7 +27,7 @@ async def test_refused_and_accepted_events_are_shown_to_those_who_may_see_them(v
     async with administrator(settings, *parse_boards(BOARDS), key=chief) as browser:
         bearer = {"Authorization": f"Bearer {chief}"}
         async with httpx.AsyncClient(base_url=browser.client.base_url, headers=bearer) as api:
-            assert "No refused event" in text_of((await browser.get("events")).text)
+            assert "No event was refused" in text_of((await browser.get("events")).text)
             refused = [{"board": "no<b>", "key": "Eve"}, {"type": "vote", "key": "Bo"}, {"key": ""}]
             await api.post("/v1/events", json=[*refused, {"board": "posts", "key": "Ada <i>"}])
 
