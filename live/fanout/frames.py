@@ -199,7 +199,7 @@ def update_frame(old: Page, new: Page, size: int, *, recovered: bool = False) ->
 def is_surely_smaller(update: Frame, page: Page, size: int) -> bool:
     """Tell whether an update is surely smaller than the sync, without encoding the sync."""
     rest = len(update.payload) - _LEAST_RECORD * min(size, len(page.records))
-    return rest <= 0 or rest <= sum([len(record.member) - 1 for record in page.records[:size]])
+    return rest <= sum([len(record.member) - 1 for record in page.records[:size]])
 
 
 def status_frame(reason: str | None, retry_after: float | None = None) -> Frame:

@@ -126,4 +126,4 @@ def _seconds(text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError:
-        return -1
+        return 0.0  # no parameter takes it

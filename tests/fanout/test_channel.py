@@ -12,10 +12,11 @@ from live.fanout.engine.delivery import ViewerPosition
 from live.fanout.engine.intervals import TickSchedule
 from live.fanout.frames import Frame
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import PullViewer
+from live.fanout.viewer import PullViewer, PushViewer
 from live.metrics import REGISTRY
 from live.settings import Duration
 from live.store.board.ledger import Ledger
+from tests.fanout.test_rank_lookups import Sink
 from tests.fanout.test_variant import page, types
 from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
@@ -96,10 +97,10 @@ async def test_viewers_that_return_receive_what_they_missed() -> None:
     steps, before = Steps(), recoveries()
     for offset in (5, 6, 7):
         await steps.read(full(offset))
-    known, unknown = steps.enter(epoch="one", offset=5), steps.enter(epoch="one", offset=4)
+    back = [steps.enter(epoch="one", offset=offset) for offset in (5, 6, 4)]
     assert not taken(steps.enter(epoch="one", offset=8))
-    assert [types(*taken(viewer)) for viewer in (known, unknown)] == [["update"], ["sync"]]
-    assert [after - earlier for after, earlier in zip(recoveries(), before, strict=True)] == [1, 1]
+    assert [types(*taken(viewer)) for viewer in back] == [["update"], ["update"], ["sync"]]
+    assert [after - earlier for after, earlier in zip(recoveries(), before, strict=True)] == [2, 1]
     await steps.read(full(2))
     assert types(*taken(steps.enter(epoch="one", offset=5))) == []
     await steps.read(full(3))
@@ -153,15 +154,58 @@ async def test_a_change_during_a_read_waits_for_the_interval(monkeypatch: pytest
     assert steps.channel._variants.next_due == now - 1 + INTERVAL
 
 
-async def test_viewers_are_counted() -> None:
-    """The last viewer takes its variant along."""
+async def test_a_viewer_that_has_left_is_gone_everywhere() -> None:
+    """From the counts, from its cohort, and from the viewers in no cohort. The last one takes its variant along."""
     before, steps = viewers(), Steps()
-    other = steps.enter()
-    assert (viewers() - before, steps.channel.viewers, len(list(steps.channel._variants))) == (2, 2, 1)
+    channel = steps.channel
+    pushed = PushViewer(channel, *channel.place_of(Subscription(size=5)), Sink())
+    channel.enter(pushed)
+    await steps.read(full(1))
+    (variant,) = channel._variants
+    assert (viewers() - before, channel.viewers, variant.viewers) == (2, 2, 2)
+    assert (variant.loose, variant.cohorts) == ({steps.viewer}, [pushed.cohort])
+    channel.leave(pushed)
+    assert (viewers() - before, channel.watchers, variant.viewers) == (1, [steps.viewer], 1)
+    assert (variant.loose, [len(cohort) for cohort in variant.cohorts]) == ({steps.viewer}, [0])
+    channel.leave(steps.viewer)
+    assert (viewers() - before, channel.viewers, variant.loose, list(channel._variants)) == (0, 0, set(), [])
+
+
+async def test_changes_are_counted_until_viewers_receive_them() -> None:
+    """Those that share a frame, and how late it is. Without viewers, nothing is late."""
+
+    def figures() -> list[float]:
+        names = ("live_conflated_total", "live_send_lag_seconds_count")
+        return [REGISTRY.get_sample_value(name) or 0 for name in names]
+
+    def new() -> list[float]:
+        return [after - earlier for after, earlier in zip(figures(), before, strict=True)]
+
+    before, steps = figures(), Steps()
+    assert await steps.end(steps.begin(), full(1)) == ["sync"]
+    assert new() == [0, 0]
+    for _ in range(3):
+        steps.channel.changed()
+    assert new() == [2, 0]
+    assert await steps.end(steps.begin(), full(2)) == ["update"]
+    assert new() == [2, 1]
     steps.channel.leave(steps.viewer)
-    assert (viewers() - before, steps.channel.watchers, len(list(steps.channel._variants))) == (1, [other], 1)
-    steps.channel.leave(other)
-    assert (viewers() - before, steps.channel.viewers, len(list(steps.channel._variants))) == (0, 0, 0)
+    for _ in range(2):
+        steps.channel.changed()
+    assert new() == [2, 1]
+
+
+async def test_a_new_status_is_sent_soon() -> None:
+    """The same one again is no news."""
+    steps = Steps()
+    await steps.read(full(1))
+    for tell, news in (
+        (lambda: steps.channel.set_stale("away"), 1), (lambda: steps.channel.set_stale("away"), 0),
+        (lambda: steps.channel.set_viewer_count(2), 1), (lambda: steps.channel.set_viewer_count(2), 0),
+    ):  # fmt: skip
+        steps.schedule._due.clear()
+        tell()
+        assert len(steps.schedule) == news
 
 
 def test_a_status_comes_before_the_number_of_viewers() -> None:

@@ -147,3 +147,10 @@ def test_a_websocket_frame_says_its_size_in_few_bytes() -> None:
     heads = {125: "817d", 126: "817e007e", 65_535: "817effff", 65_536: "817f0000000000010000"}
     for size, head in heads.items():
         assert Frame("sync", b"x" * size).wire == bytes.fromhex(head) + b"x" * size
+
+
+def test_only_long_messages_are_compressed() -> None:
+    """A short one would hardly become shorter."""
+    for size, is_compressed in ((127, False), (128, True)):
+        frame = Frame("sync", b"x" * size)
+        assert (frame.message.after(()) is not frame.wire) is is_compressed

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,6 +94,16 @@ async def test_a_call_may_add_entries() -> None:
     await called.until("eager", 6)
     assert sum("other" in due for due in called.calls) == 1
     called.schedule.stop()
+
+
+def test_a_timer_may_fire_a_millisecond_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is due in the next millisecond is called too, and nothing later."""
+    called = Called()
+    monkeypatch.setattr(called.schedule, "now", lambda: 1000)
+    for time in (1001, 1002):
+        called.schedule.add(time, str(time))
+    called.schedule._run()
+    assert (called.calls, called.times, len(called.schedule)) == ([["1001"]], [1001], 1)
 
 
 async def test_nothing_is_called_after_the_stop() -> None:

@@ -11,23 +11,11 @@ from tests.harness.server import server as server_of
 pytestmark = pytest.mark.usefixtures("short_times")
 
 REFUSED = [
-    ("delay=0s", "parameter_invalid"),
-    ("delay=1.5s", "parameter_invalid"),
-    ("delay=61m", "parameter_invalid"),
-    ("delay=soon", "parameter_invalid"),
+    ("delay=5s&speed=2", "parameter_invalid"),
     ("at=noon", "parameter_invalid"),
     ("at=2026-11-22T12:00:00", "parameter_invalid"),
     ("at=2100-01-01T00:00:00Z", "parameter_invalid"),
     ("at=2001-01-01T00:00:00Z", "past_unavailable"),
-    ("at=2001-01-01T00:00:00Z&speed=0", "parameter_invalid"),
-    ("at=2001-01-01T00:00:00Z&speed=101", "parameter_invalid"),
-    ("at=2001-01-01T00:00:00Z&speed=nan", "parameter_invalid"),
-    ("at=2001-01-01T00:00:00Z&delay=5s", "parameter_invalid"),
-    ("speed=2", "parameter_invalid"),
-    ("delay=5s&speed=2", "parameter_invalid"),
-    ("delay=5s&limit=10", "parameter_invalid"),
-    ("delay=5s&interval=1s", "parameter_invalid"),
-    ("delay=5s&key=a", "parameter_invalid"),
 ]
 
 

@@ -10,8 +10,10 @@ from live.domain.reader import NOBODY
 from live.errors import ProblemError
 from live.fanout.engine.intervals import viewer_interval
 from live.fanout.frames import position_id
-from live.fanout.subscription import Subscription
+from live.fanout.subscription import ReplayRequest, Subscription
 from live.settings import Settings
+
+AT = "2001-01-01T00:00:00Z"
 
 
 def parse(**query: str) -> Subscription:
@@ -35,6 +37,11 @@ def test_the_default_subscription() -> None:
         ({"epoch": "e", "offset": "0"}, {"epoch": "e", "offset": 0}),
         ({"epoch": "e" * 64, "offset": "12"}, {"epoch": "e" * 64, "offset": 12}),
         ({"key": "a", "around": "3"}, {"key": "a", "around": 3}),
+        ({"delay": "5s"}, {"replay": ReplayRequest(delay=5)}),
+        ({"delay": "1h"}, {"replay": ReplayRequest(delay=3600)}),
+        ({"at": "1970-01-01T00:00:01Z"}, {"replay": ReplayRequest(at=1000)}),
+        ({"at": "1970-01-01T00:00:01Z", "speed": "0.1"}, {"replay": ReplayRequest(at=1000, speed=0.1)}),
+        ({"at": "1970-01-01T00:00:01Z", "speed": "100"}, {"replay": ReplayRequest(at=1000, speed=100.0)}),
     ],
 )
 def test_each_parameter(query: dict[str, str], changes: dict[str, Any]) -> None:
@@ -60,6 +67,18 @@ def test_half_a_position_is_ignored(query: dict[str, str]) -> None:
         *(
             ({"interval": text}, "`interval` must be a duration from 1ms to 60s")
             for text in ("", "0s", "0.4ms", "60.001s", "x")
+        ),
+        *(
+            ({"delay": text}, "`delay` must be a whole number of seconds from 5s to 1h")
+            for text in ("0s", "4s", "5.5s", "3601s", "soon")
+        ),
+        *(({"at": AT, "speed": text}, "`speed` must be a number from 0.1 to 100") for text in ("0", "101", "nan")),
+        ({"at": AT, "delay": "5s"}, "`at` can't be combined with `delay`"),
+        *((query | {"speed": "2"}, "`speed` needs `at`") for query in ({}, {"delay": "5s"})),
+        *(
+            (query | {name: value}, f"a replay shows what everybody sees: leave out `{name}`")
+            for query in ({"at": AT}, {"delay": "5s"})
+            for name, value in (("limit", "10"), ("interval", "1s"), ("key", "a"), ("around", "1"))
         ),
     ],
 )

@@ -52,7 +52,7 @@ class SharedText:
         key = tuple([text._number for text in history])  # noqa: SLF001 - of the same class
         found = self._made.get(key)
         if found is None:
-            if len(self._made) > _MOST_HISTORIES and history:
+            if len(self._made) >= _MOST_HISTORIES and history:
                 return self.after(())
             found = self._made[key] = self._make(self.text, b"".join([text.text for text in history]))
         return found

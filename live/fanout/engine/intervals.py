@@ -39,8 +39,7 @@ class TickSchedule(Generic[_T]):
         self._call = call
         self._due: dict[int, set[_T]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._armed = 0  # the time that the timer is set to
+        self._timer: asyncio.TimerHandle | None = None  # set to the time `_armed`
 
     def __len__(self) -> int:
         """Count the items of the timetable."""

@@ -269,7 +269,6 @@ class Playback:
                     await self._begin()
             # The replay has reached the present. It becomes live once every viewer has received everything.
             self._buffer.add(replay_frame(None, 1.0))
-            await deliver(self.due_frame, [self._buffer])
             while not self._buffer.is_played:
                 await self._pause(_POLL)
             self._on_present(self)
@@ -322,7 +321,6 @@ class Playback:
                 log.warning("a replay has to wait", board=self.present.reader.state.board.id, reason=str(error))
                 self._away = reason
                 self._buffer.add(status_frame(reason))
-                await deliver(self.due_frame, [self._buffer])
             await self._pause(_BEAT)
             return None
         if self._away is not None:
@@ -343,16 +341,13 @@ class Playback:
         await self._wait_until(min(self._pace.due(self._now), wall_clock() + _POLL))
 
     async def _wait_until(self, due: float) -> None:
-        """Send the messages that are due until now. Then wait until a time."""
-        if due <= wall_clock():
-            return
-        await deliver(self.due_frame, [self._buffer])
-        while (rest := due - wall_clock()) > 0:
-            await self._pause(min(rest, _BEAT))
+        while wall_clock() < due:
+            await self._pause(min(due - wall_clock(), _BEAT))
 
     async def _pause(self, milliseconds: float) -> None:
+        """Send what is due, and then wait."""
+        await deliver(self.due_frame, [self._buffer])
         await asyncio.sleep(milliseconds / 1000)
-        await deliver(self.due_frame, [self._buffer], time.monotonic() - SILENCE)
 
 
 def wall_clock() -> float:
