@@ -116,6 +116,7 @@ async def test_a_failed_read_is_told_and_repeated(monkeypatch: pytest.MonkeyPatc
     assert await steps.read(StoreUnavailableError("away")) == ["status"]
     assert channel.status.stale == "store unreachable"
     assert (channel._variants.next_due, channel.is_settled) == (now + module._RETRY, False)
+    assert now + module._RETRY in steps.schedule._due
     assert await steps.read(full(1), "away") == ["status"]
     assert await steps.read(full(2)) == ["update", "status"]
     channel.set_viewer_count(3)
@@ -193,6 +194,23 @@ async def test_changes_are_counted_until_viewers_receive_them() -> None:
     for _ in range(2):
         steps.channel.changed()
     assert new() == [2, 1]
+
+
+async def test_a_status_that_comes_while_frames_are_sent_is_sent_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without viewers, or without news, there is no tick."""
+    steps, now = Steps(), 10**9
+    monkeypatch.setattr(steps.schedule, "now", lambda: now)
+    for news, leaves, due in ((True, False, [now]), (False, False, []), (True, True, [])):
+        tick = steps.begin()
+        steps.channel.take(tick, full(1))
+        if news:
+            steps.channel.set_stale(f"away {leaves}")
+        if leaves:
+            steps.channel.leave(steps.viewer)
+        steps.schedule._due.clear()
+        await steps.channel.finish(tick)
+        assert list(steps.schedule._due) == due
+        steps.channel.status.is_due = False
 
 
 async def test_a_new_status_is_sent_soon() -> None:

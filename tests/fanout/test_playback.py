@@ -269,12 +269,16 @@ async def test_a_replay_begins_in_what_the_journal_keeps(valkey_url: str, own: i
 
 
 async def test_viewers_that_may_no_longer_read_their_board_are_ended(valkey_url: str) -> None:
-    """Those of the present and of the past, of one board or of all. The others stay, and public boards keep all."""
+    """Those of the present and of the past, of one board or of all. The others stay, and public boards keep all.
+
+    A board that is defined again is checked too.
+    """
     private = msgspec.structs.replace(rolling_board(), visibility="private")
     hub = hub_of(valkey_url, private, Script())
     hub.add(Ledger(hub._client, rolling_board(board="open"), hub._settings).reader)
     scope = cast("Any", {"posts"})
-    for board in ("posts", None):
+    again = Ledger(hub._client, private, hub._settings).reader
+    for check in (hub.recheck, lambda: hub.recheck("posts"), lambda: hub.add(again)):
         lost, keeps = Reader(scope), Reader(scope)
         wishes = [
             (Subscription(size=5, reader=reader, replay=replay), name)
@@ -286,7 +290,7 @@ async def test_viewers_that_may_no_longer_read_their_board_are_ended(valkey_url:
             channel = hub.admit(name, wish, "")
             viewers.append(hub.add_push_viewer(channel, wish, "", Ending()))
         lost.end("it ended")
-        hub.recheck(board)
+        check()
         assert [cast("Ending", viewer.sink).codes for viewer in viewers] == [[BOARD_DELETED], [], []] * 2
         for viewer in viewers:
             hub.leave(viewer, "")

@@ -314,7 +314,7 @@ async def collect(
                 data.append(cohort.position.encode(frame))
                 count_frames(frame, len(cohort), len(data[-1]))
             if data:
-                outbox.add(cohort, data[0] if len(data) == 1 else b"".join(data))
+                outbox.add(cohort, b"".join(data))
             if outbox.is_full:
                 outbox.flush()
                 await asyncio.sleep(0)
