@@ -214,16 +214,19 @@ async def test_a_status_that_comes_while_frames_are_sent_is_sent_after_them(monk
 
 
 async def test_a_new_status_is_sent_soon() -> None:
-    """The same one again is no news."""
+    """The same one again is no news, and without viewers nothing is."""
     steps = Steps()
     await steps.read(full(1))
     for tell, news in (
-        (lambda: steps.channel.set_stale("away"), 1), (lambda: steps.channel.set_stale("away"), 0),
-        (lambda: steps.channel.set_viewer_count(2), 1), (lambda: steps.channel.set_viewer_count(2), 0),
+        (steps.channel.set_stale, "away"), (steps.channel.set_viewer_count, 2),
     ):  # fmt: skip
-        steps.schedule._due.clear()
-        tell()
-        assert len(steps.schedule) == news
+        for due in (1, 0):
+            steps.schedule._due.clear()
+            cast("Any", tell)(news)
+            assert len(steps.schedule) == due
+    steps.channel.leave(steps.viewer)
+    steps.channel.set_stale("gone")
+    assert len(steps.schedule) == 0
 
 
 def test_a_status_comes_before_the_number_of_viewers() -> None:

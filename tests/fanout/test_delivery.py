@@ -249,7 +249,7 @@ def test_cohorts_in_the_same_state_are_joined_as_long_as_they_have_room(monkeypa
         ([2, 2], [4]), ([2, 3], [2, 3]), ([1, 0], [1]), ([0], []), ([3], [3]), ([3, 2, 2], [3, 4]), ([2, 3, 2], [4, 3]),
     ):  # fmt: skip
         group = Subscribers()
-        others = [End(direct=False) for _ in range(sum(sizes))]
+        others = [End(direct=number % 2 == 0) for number in range(sum(sizes))]
         rest = iter(others)
         group.cohorts = [cohort_of([next(rest) for _ in range(size)]) for size in sizes]
         apart = Cohort(ViewerPosition("e", 2))

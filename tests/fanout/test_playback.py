@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, cast
 
 import msgspec
@@ -278,7 +278,8 @@ async def test_viewers_that_may_no_longer_read_their_board_are_ended(valkey_url:
     hub.add(Ledger(hub._client, rolling_board(board="open"), hub._settings).reader)
     scope = cast("Any", {"posts"})
     again = Ledger(hub._client, private, hub._settings).reader
-    for check in (hub.recheck, lambda: hub.recheck("posts"), lambda: hub.add(again)):
+    checks: list[Callable[[], None]] = [hub.recheck, lambda: hub.recheck("posts"), lambda: hub.add(again)]
+    for check in checks:
         lost, keeps = Reader(scope), Reader(scope)
         wishes = [
             (Subscription(size=5, reader=reader, replay=replay), name)

@@ -246,8 +246,6 @@ class Subscribers:
 
     def merge_cohorts(self) -> None:
         """Unite cohorts that have reached the same state, and remove those without members."""
-        if len(self.cohorts) == 1 and self.cohorts[0]:
-            return
         kept: dict[tuple[object, ...], Cohort] = {}
         for cohort in self.cohorts:
             other = kept.setdefault(cohort.position.state(), cohort)

@@ -39,7 +39,7 @@ class TickSchedule(Generic[_T]):
         self._call = call
         self._due: dict[int, set[_T]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None  # set to the time `_armed`
+        self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         """Count the items of the timetable."""
@@ -74,10 +74,9 @@ class TickSchedule(Generic[_T]):
             return
         first = min(self._due)
         if self._timer is not None:
-            if self._armed <= first:
+            if self._timer.when() <= first / _MILLI:
                 return
             self._timer.cancel()
-        self._armed = first
         self._timer = self._loop.call_at(first / _MILLI, self._run)
 
     def _run(self) -> None:
