@@ -288,8 +288,9 @@ async def test_boards_can_be_added_and_removed(valkey_url: str) -> None:
             for number in range(1, 6):
                 added = await other.writer.add([make_entry("a", number)])
                 await follow(viewer, model, added.offset or 0)
+            hub._away["other"] = "away"
             hub.remove("other")
-            assert hub.revision == 3
+            assert (hub.revision, hub._away, REGISTRY.get_sample_value("live_store_stale")) == (3, {}, 0)
             with pytest.raises(ChannelEndedError):
                 await follow(viewer, model, 10**9)
             added = await ledger.writer.add([make_entry("a")])

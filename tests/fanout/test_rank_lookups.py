@@ -245,6 +245,11 @@ async def test_lookups_are_read_when_they_are_due(monkeypatch: pytest.MonkeyPatc
     reads.during = leave_and_forget
     assert await read_by(offset=3) == [["a", "b"], ["c", "a"]]
     assert [read(lookup.frame).rank_count for lookup in lookups._lookups.values()] == [3, 3]
+    lookups.mark(("variant",), "one", 4)
+    for lookup in list(lookups._lookups.values()):
+        for viewer in list(lookup.viewers):
+            lookups.leave(viewer, lookup)
+    assert (lookups._lookups, lookups.are_waiting) == ({}, False)
 
 
 async def test_a_slow_interval_applies_to_lookups(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.domain.reader import NOBODY
+from live.domain.reader import NOBODY, Reader
 from live.errors import ProblemError
 from live.fanout.engine.intervals import viewer_interval
 from live.fanout.frames import position_id
@@ -19,6 +19,13 @@ AT = "2001-01-01T00:00:00Z"
 def parse(**query: str) -> Subscription:
     """The subscription in a query."""
     return Subscription.parse(query, Settings(), NOBODY)
+
+
+def test_the_member_of_a_token_need_not_be_named() -> None:
+    """Viewers that ask for neighbours receive those of this member, unless they name another one."""
+    reader = Reader(member="own")
+    queries: list[dict[str, str]] = [{}, {"around": "1"}, {"around": "1", "key": "a"}, {"key": "a"}]
+    assert [Subscription.parse(query, Settings(), reader).key for query in queries] == [None, "own", "a", "a"]
 
 
 def test_the_default_subscription() -> None:
@@ -60,6 +67,7 @@ def test_half_a_position_is_ignored(query: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("query", "detail"),
     [
+        ({"limits": "1"}, "there is no parameter `limits`; did you mean `limit`?"),
         ({"limit": "0"}, "`limit` must be a whole number from 1 to 100"),
         ({"limit": "101"}, "`limit` must be a whole number from 1 to 100"),
         ({"key": ""}, "`key` can't be on a board: key is empty"),

@@ -146,6 +146,19 @@ def test_a_viewer_that_takes_a_whole_frame_joins_a_cohort() -> None:
     assert (quick.cohort, variant.loose, quick.position.offset) == (None, {quick, slow}, 1)
 
 
+def test_a_viewer_that_can_not_take_a_frame_leaves_its_cohort() -> None:
+    """It keeps a position of its own, at the frame that is queued."""
+    variant = at_first_page()
+    slow = PushViewer(cast("Any", Plain()), variant, ViewerPosition(), Sink(0))
+    slow.join(cohort := variant.cohort_at(ViewerPosition("one", 1)))
+    outbox = Outbox()
+    outbox.add(cohort, b"frame")
+    outbox.flush()
+    assert (slow.cohort, variant.loose, len(cohort)) == (None, {slow}, 0)
+    assert slow.position is not cohort.position
+    assert slow.position.state() == cohort.position.state()
+
+
 class Silent(Receiver):
     """A viewer that only counts how often it is woken."""
 
