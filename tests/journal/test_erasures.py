@@ -5,12 +5,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import delete, insert, select
 
 from live.journal.database import Database
-from live.journal.erasures import ErasedList, Erasures, hidden, import_list, key_of, list_in, member_digest
+from live.journal.erasures import ErasedList, Erasures, erasures_of, hidden, import_list, key_of, list_in, member_digest
 from live.journal.log.entries import Head
-from live.journal.schema import ERASED
+from live.journal.schema import ABOUT, ERASED
 from live.journal.state.snapshot import Snapshot
 
 OWN = ("live", "posts", 1, b"own")
@@ -57,6 +57,23 @@ def test_digests_of_the_same_key_are_added_once(journal: Database) -> None:
     for _ in range(2):
         journal.work(lambda connection: import_list(connection, found, replace=True))
         assert rows_in(journal) == [OWN, OTHER]
+
+
+def test_a_board_has_the_erasures_of_its_key_prefix(journal: Database) -> None:
+    """Rows of older versions are of every board. Of two erasures of a digest, the later one counts."""
+    key = journal.work(key_of) or b""
+    rows = [
+        ("live", "posts", 5, b"twice"), ("live", "posts", 1, b"twice"), ("live", None, 1, b"older"),
+        ("live", "news", 1, b"news"), ("test", "posts", 1, b"test"),
+    ]  # fmt: skip
+    names = ("prefix", "board", "time", "digest")
+    fields = [dict(zip(names, (*row[:3], hidden(key, row[3])), strict=True)) for row in rows]
+    journal.work(lambda connection: connection.execute(insert(ERASED), fields))
+    found = journal.work(lambda connection: erasures_of(connection, "live", "posts"))
+    digests = [digest for *_, digest in rows]
+    assert [found.among(digests, time) for time in (0, 4, 5)] == [{b"twice", b"older"}, {b"twice"}, set()]
+    journal.work(lambda connection: connection.execute(delete(ABOUT).where(ABOUT.c.name == "erasing")))
+    assert journal.work(lambda connection: erasures_of(connection, "live", "posts")).among(digests, 0) == set()
 
 
 def test_a_digest_is_gone_from_everything_that_is_older_than_its_erasure() -> None:

@@ -77,7 +77,9 @@ async def play_through(line: RecordedBoard, at: int, stride: int = STRIDE) -> di
     pages: dict[int, Page] = {}
 
     def play(connection: Connection, _timeline: Timeline) -> list[tuple[int, Page]]:
-        found: list[tuple[int, Page]] = player.play(connection, min(player.now + 3 * stride, END), stride)
+        until = min(player.now + 3 * stride, END)
+        found: list[tuple[int, Page]] = player.play(connection, until, stride)
+        assert player.now <= until
         return found
 
     while player.now + stride <= END:
@@ -106,17 +108,22 @@ async def messages_are_exact(store: str, folder: Path, kind: str, seed: int) -> 
 async def test_a_call_ends_after_a_page_that_took_long(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The time for pages counts too, so that other replays get their turn."""
-    monkeypatch.setattr("live.journal.past.player._SLICE", -1.0)
+    """The time for pages counts too, and so does their number, so that other replays get their turn."""
+    monkeypatch.setattr("live.journal.past.player._MOST_PAGES", 2)
     async with timeline(valkey_url, tmp_path, board_like("rolling")) as line:
         await live_through(line, 7)
-        running, sizes = RunningTop(line.board, (), SIZE), set()
-        player = await line.read(
-            lambda sql, _: Player(sql, line.settings.key_prefix, line.board, BEGIN * 1000, running)
-        )
-        while player.now + STRIDE <= END:
-            sizes.add(len(await line.read(lambda sql, _: player.play(sql, END, STRIDE))))
-        assert sizes == {0, 1}
+
+        def calls(connection: Connection, _timeline: Timeline) -> set[int]:
+            running, sizes = RunningTop(line.board, (), SIZE), set()
+            player = Player(connection, line.settings.key_prefix, line.board, BEGIN * 1000, running)
+            while player.now + STRIDE <= END:
+                sizes.add(len(player.play(connection, END, STRIDE)))
+            return sizes
+
+        monkeypatch.setattr("live.journal.past.player._SLICE", -1.0)
+        assert await line.read(calls) == {0, 1}
+        monkeypatch.setattr("live.journal.past.player._SLICE", 60.0)
+        assert max(await line.read(calls)) == 2
 
 
 @pytest.mark.parametrize("kind", ["rolling", "sliding", "calendar", "best"])
