@@ -117,7 +117,7 @@ async def test_poor_contrast_is_noticed(valkey_url: str) -> None:
 
 
 async def test_a_transparent_frame_shows_the_page_around_it(valkey_url: str) -> None:
-    """So does one in a dark system, where browsers put a background behind a frame with another colour scheme."""
+    """The frame is also transparent in a dark system, where browsers put a background behind some frames."""
     async with board_in_browser(valkey_url, *LIKES, color_scheme="dark", reduced_motion="reduce") as (own, _):
         page, reader = await own.context.new_page(), await own.context.new_page()
         html = (

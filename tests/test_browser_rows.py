@@ -112,7 +112,7 @@ async def test_sparklines_show_the_window(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("width", [320, 1280])
 async def test_rows_have_the_same_height(valkey_url: str, width: int) -> None:
-    """Their content does not matter. Nothing overflows a row, or makes the page wider than the screen."""
+    """The content of rows does not matter. Nothing overflows a row, or makes the page wider than the screen."""
     board = read_board("posts", {"operator": "set", "window": "forever"})
     scores = (
         [2**53 - 1 - number for number in range(4)] + [10**number for number in (12, 9, 8, 7, 6, 3, 1)] + [-(2**53)]

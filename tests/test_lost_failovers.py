@@ -175,7 +175,7 @@ async def sees_what_is_lost(folder: Path, make: Make = DEFAULT) -> None:
 
 @pytest.mark.parametrize("make", [REDIS_SENTINEL, VALKEY_CLUSTER])
 async def test_what_was_merely_seen_is_no_loss(make: Make, tmp_path: Path) -> None:
-    """The reader goes on with what the promoted replica has."""
+    """The reader continues with the data of the promoted replica."""
     await sees_what_is_lost(tmp_path, make)
 
 

@@ -35,7 +35,7 @@ def named(expression: str) -> set[str]:
 
 
 def test_the_dashboard_shows_every_metric() -> None:
-    """It shows no other metric. Each panel has its own id, and none covers another."""
+    """The dashboard shows no other metric. Each panel has its own id, and no panel covers another."""
     panels = json.loads((OPS / "grafana.json").read_text(encoding="utf-8"))["panels"]
     shown = {name for panel in panels for target in panel.get("targets", ()) for name in named(target["expr"])}
     assert shown == TABLE | OF_PROCESSES

@@ -152,7 +152,7 @@ def alive(group: int) -> bool:
 
 @contextmanager
 def pasted(shell: str, folder: Path, block: str, ports: tuple[int, int]) -> Iterator[Terminal]:
-    """Run a block that does not end while in the context."""
+    """While in the context, run a block that does not end by itself."""
     terminal = Terminal(shell, folder, block, ports)
     try:
         yield terminal

@@ -48,7 +48,7 @@ async def test_an_ingest_process_serves_no_viewers(valkey_url: str, path: str) -
 
 
 async def test_a_viewer_process_accepts_no_events(valkey_url: str) -> None:
-    """Its routes have no POST."""
+    """The routes of the process have no POST."""
     async with (
         run_server(fresh_settings(valkey_url, role="viewers"), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,

@@ -75,7 +75,7 @@ def export(  # noqa: PLR0913 - one parameter per flag
 ) -> None:
     """Write the ranking of a board, or all changes of its scores, as a table. The data comes from the journal.
 
-    A file gets its name when it is complete. With --json, the command also says what it has written.
+    A file gets its name when it is complete. With --json, the command also prints what it has written.
 
     Example: live export posts --as-of 2026-11-22T12:00:00Z --format ndjson --output noon.ndjson
     """

@@ -100,7 +100,10 @@ async def test_a_deleted_board_leaves_nothing(any_store: str) -> None:
 
 @pytest.mark.slow
 async def test_the_journal_of_a_new_board_begins_with_the_board(any_store: str) -> None:
-    """So the server need not search the store for a start, which takes longer the more the store holds."""
+    """The server need not search the store for the start of the journal.
+
+    A search takes longer the more the store holds.
+    """
     settings = fresh_settings(any_store, journal="sqlite")
     client = connect(any_store, settings)
     try:

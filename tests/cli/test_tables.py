@@ -58,7 +58,7 @@ def test_a_table_is_whole_in_80_columns(name: str) -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_has_one_line_per_row_where_there_is_room(name: str) -> None:
-    """So `grep` finds a whole row in the output of a pipe."""
+    """In a pipe, `grep` finds a whole row."""
     lines = lines_of(TABLES[name][0], 1000)
     assert len(lines) == 2
     assert lines[1].startswith(LONG)

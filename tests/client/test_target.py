@@ -7,7 +7,7 @@ from live.client.target import access_refused, authorization, parse_api_key, par
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "https://board.example", "http://[::1]:80", "http://h/live"])
 def test_a_url_has_no_slash_at_its_end(url: str) -> None:
-    """So a path can be appended."""
+    """A path can then be appended to the URL."""
     assert parse_url(url) == parse_url(f"{url}/") == url
 
 

@@ -97,7 +97,7 @@ def test_boards_with_different_data_have_different_shapes() -> None:
 
 
 def test_a_shape_has_no_day_start_of_midnight() -> None:
-    """Earlier versions stored shapes without it, and their boards go on."""
+    """Earlier versions stored shapes without this value, and their boards continue."""
     assert "day_start" not in make(window=Periods(unit="day")).shape.encode()
 
 

@@ -130,7 +130,7 @@ def assert_dates_around(middle: int, unit: Unit, zone: ZoneInfo, day_start: str 
 @pytest.mark.slow
 @given(st.sampled_from(UNITS[1:]), zones, day_starts, st.data())
 def test_periods_match_dates(unit: Unit, name: str, day_start: str, data: st.DataObject) -> None:
-    """They match at changes of the clocks too, and if days begin at another hour."""
+    """Periods match dates at changes of the clocks too, and if days begin at another hour."""
     zone = ZoneInfo(name)
     assert_dates_around(change_after(data.draw(moments(zone)), zone), unit, zone, day_start)
 
@@ -419,5 +419,5 @@ def test_known_periods_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_time_zones_come_from_the_package() -> None:
-    """So machines with different time zone data agree on periods."""
+    """Machines with different time zone data agree on periods."""
     assert zoneinfo.TZPATH == ()

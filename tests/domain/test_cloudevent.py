@@ -225,7 +225,7 @@ def test_invalid_json_in_one_event_refuses_that_event() -> None:
 
 @given(attributes, st.data())
 def test_a_repeated_attribute_is_refused(given_: Attributes, draw: st.DataObject) -> None:
-    """It may be any attribute at any position, with equal or different values, also in headers."""
+    """The repeated attribute may be any one at any position, with equal or different values, also in headers."""
     fields = {**given_, "specversion": "1.0", "time": given_["time"].isoformat()}
     name = draw.draw(st.sampled_from(sorted(fields)))
     twin = draw.draw(st.just(fields[name]) | values)

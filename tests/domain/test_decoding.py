@@ -101,7 +101,7 @@ def test_valid_json_is_decoded_exactly(data: st.DataObject, many: list[Fields]) 
 @pytest.mark.slow
 @given(st.data(), events)
 def test_a_repeated_field_is_refused(data: st.DataObject, fields: Fields) -> None:
-    """It may be any field at any position, in any spelling, with equal or different values."""
+    """The repeated field may be any one at any position, in any spelling, with equal or different values."""
     name = data.draw(st.sampled_from(sorted(fields)))
     twin = data.draw(
         st.one_of(st.just(fields[name]), events.filter(lambda other: name in other).map(lambda e: e[name]))

@@ -108,7 +108,7 @@ async def test_viewers_that_return_receive_what_they_missed() -> None:
 
 
 async def test_a_failed_read_is_told_and_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So is a page that may be out of date. A status alone needs no read."""
+    """A page that may be out of date is also reported and read again. A status alone needs no read."""
     steps = Steps()
     channel, now = steps.channel, 10**9
     monkeypatch.setattr(steps.schedule, "now", lambda: now)

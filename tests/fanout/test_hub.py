@@ -150,7 +150,7 @@ async def test_the_viewers_of_an_address_are_counted(valkey_url: str) -> None:
 
 
 async def test_the_viewers_of_a_prefix_are_counted_together(valkey_url: str) -> None:
-    """Its boards share the limit. Other boards have none, and neither have prefixes with other limits."""
+    """The boards of the prefix share the limit. Other boards, and prefixes with other limits, have no such limit."""
     async with running_hub(valkey_url) as (hub, ledger):
         acme, free = PrefixLimits(prefix="acme-", viewers=2), PrefixLimits(prefix="free-", rate=1)
         for name, limits in (("acme-a", acme), ("acme-b", acme), ("free-a", free)):
@@ -301,7 +301,7 @@ async def test_boards_can_be_added_and_removed(valkey_url: str) -> None:
 
 
 async def test_a_board_that_turns_out_to_be_deleted_ends_its_viewers(valkey_url: str) -> None:
-    """Those of a board that the store lost stay, and learn of the loss."""
+    """Viewers of a board that the store lost stay, and learn of the loss."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         other = Ledger(ledger.state.client, rolling_board(board="other"), ledger.state.settings)
         hub.add(other.reader)

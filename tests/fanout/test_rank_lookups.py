@@ -207,7 +207,7 @@ class Reads:
 
 
 async def test_lookups_are_read_when_they_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are read a few at a time, and not again for a position that the last read has reached."""
+    """A few lookups are read at a time. None is read again for a position that its last read has reached."""
     monkeypatch.setattr(rank_lookups, "_BATCH", 2)
     lookups, reads = RankLookups(), Reads()
     viewers = []

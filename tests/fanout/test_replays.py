@@ -78,7 +78,10 @@ async def test_a_replay_begins_with_the_state_of_its_time_and_becomes_live(valke
 
 
 async def test_viewers_with_one_delay_share_every_frame(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They share one replay, which makes one frame of each message. It ends with its last viewer, or with the board."""
+    """The viewers share one replay, which makes one frame of each message.
+
+    The replay ends with its last viewer, or with the board.
+    """
     made: list[bytes] = []
     make = Frame
 
@@ -251,7 +254,7 @@ async def is_started(own: PlayerProcess) -> bool:
 
 
 async def test_short_visits_share_a_process(valkey_url: str) -> None:
-    """So no client can start a process with each connection."""
+    """No client can start a process with each connection."""
     await short_visits_share_a_process(valkey_url)
 
 
@@ -299,7 +302,10 @@ async def test_replays_in_the_order_of_their_requests_are_detected(valkey_url: s
 
 
 async def test_the_other_process_ends_after_the_last_replay(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its memory is then free. The next replay starts a new process, but not before the old one has ended."""
+    """The memory of the process is then free.
+
+    The next replay starts a new process, but not before the old one has ended.
+    """
     monkeypatch.setattr(players, "_KEPT", 0.0)
     async with journaling(valkey_url) as server:
         own = server.live.players
@@ -336,7 +342,7 @@ async def a_new_process_forgets_old_replays(store: str) -> None:
 
 
 async def test_a_new_process_forgets_old_replays(valkey_url: str) -> None:
-    """Otherwise the new process would never end."""
+    """If it counted old replays as running, the new process would never end."""
     await a_new_process_forgets_old_replays(valkey_url)
 
 

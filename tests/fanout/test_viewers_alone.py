@@ -217,7 +217,7 @@ async def test_others_have_a_turn_after_some_hundred_frames(viewers: int, turns:
 
 
 def test_a_frame_is_counted_for_each_of_its_viewers() -> None:
-    """Its bytes are also counted for each of them."""
+    """The bytes of the frame are also counted for each viewer."""
     before = sent("viewers")
     count_frames(Frame("viewers", b"{}"), 3, 10)
     assert [after - earlier for after, earlier in zip(sent("viewers"), before, strict=True)] == [3, 30]

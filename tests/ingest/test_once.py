@@ -110,7 +110,7 @@ async def test_a_process_that_dies_before_it_stores_the_answer(
 
 
 async def test_another_body_is_refused(settings: Settings, store: Store) -> None:
-    """It is refused before and after the first body is answered. The key stays with the first body."""
+    """The second body is refused before and after the first one is answered. The key stays with the first body."""
     async with serving(settings) as client:
         first = await send(client, "k")
         for body in (b'{"key":"b"}', b'{ "key":"a"}', b'[{"key":"a"}]'):

@@ -123,7 +123,7 @@ def test_the_outcomes_of_boards_become_one_answer(outcomes: list[Any], faults: d
 
 @pytest.mark.parametrize(("boards", "kinds", "suggested"), [(100, 3, 3), (100, 4, 3), (101, 1, 0)])
 def test_only_a_few_refusals_suggest_a_type(boards: int, kinds: int, suggested: int) -> None:
-    """The first kinds of a body get a suggestion, and only while there are few boards to search."""
+    """Only the first kinds of refused events in a body get a suggestion, and only if there are few boards to search."""
     results: list[Answer | Exception] = []
     events = [IncomingEvent(key="a", type=f"lik{number}") for number in range(kinds)]
     body = DecodedBody(events, list(range(kinds)), [])

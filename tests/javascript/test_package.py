@@ -116,7 +116,10 @@ def said(project: Path) -> list[str]:
 
 
 def test_the_package_contains_its_exports(project: Path) -> None:
-    """It has each entry point with its types, the words and the licence, but no tests. It has the server's version."""
+    """The package has each entry point with its types, the words and the licence, but no tests.
+
+    Its version is that of the server.
+    """
     package = project / "node_modules" / "live-board"
     manifest = json.loads((package / "package.json").read_text())
     assert manifest["version"] == re.sub(r"\.(dev|rc)", r"-\1.", __version__)  # npm writes versions like this

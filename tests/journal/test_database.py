@@ -168,7 +168,7 @@ def journal_status(settings: Any) -> list[str]:
 
 @pytest.mark.slow
 async def test_the_command_gives_the_warnings(own_store: StoreProcess, tmp_path: Path) -> None:
-    """It gives them even while the store is away."""
+    """The command gives the warnings even while the store is away."""
     settings = fresh_settings(own_store.url, journal="sqlite", data_dir=tmp_path / "data")
     with Database("sqlite", settings.data_dir, settings.key_prefix, writes=True) as database:
         assert database.take_now()

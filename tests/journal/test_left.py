@@ -221,7 +221,10 @@ async def test_reconcile_knows_what_left_before_another_entry_follows(valkey_url
 
 
 async def test_a_board_of_an_older_version_names_what_has_left(valkey_url: str, tmp_path: Path) -> None:
-    """Its state does not name them. The first event does so, from what the log still holds."""
+    """The state of such a board does not name the events that have left.
+
+    The first event adds this, from the events that the log still holds.
+    """
     async with sliding(valkey_url, tmp_path) as board:
         await leave_and_go_back(board)
         await board.made.client.hdel(board.folded.keys.meta, "left")

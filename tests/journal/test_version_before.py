@@ -165,7 +165,7 @@ def folded(path: Path, *, writes: bool, erased: bool) -> set[bytes]:
 
 
 def test_the_list_of_erased_actors_stays(tmp_path: Path) -> None:
-    """Its rows name no board, because they are for every board."""
+    """The rows of the list name no board, because they are for every board."""
     keeps_the_list(tmp_path)
 
 

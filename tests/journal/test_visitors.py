@@ -50,7 +50,7 @@ async def is_restored(board: Journaled, wanted: Wanted) -> bool:
 
 @pytest.mark.parametrize("wanted", [Wanted(), Wanted(board="posts")], ids=["everything", "one board"])
 async def test_a_cookie_is_valid_after_a_rebuild(valkey_url: str, tmp_path: Path, wanted: Wanted) -> None:
-    """It is valid even if boards are rebuilt one by one."""
+    """The cookie is valid even if boards are rebuilt one by one."""
     async with journaled(valkey_url, tmp_path) as board:
         assert await is_restored(board, wanted)
         rows = await board.databases[0].run(

@@ -59,7 +59,7 @@ def test_a_test_fails_for_each_reason(changes: dict[str, Any]) -> None:
 
 
 def test_likes_that_were_never_sent_count_with_the_time_they_waited() -> None:
-    """Otherwise a server that stalls would look fast."""
+    """If only sent likes counted, a server that stalls would look fast."""
     found = report(acknowledged=likes(50), waited=[2.0] * 50)
     assert found.acknowledged is not None
     assert found.acknowledged.count == 100

@@ -65,7 +65,10 @@ def text_of(report: LoadReport) -> str:
 
 
 async def loaded_with_a_freeze(store: StoreProcess, patch: pytest.MonkeyPatch | None = None) -> LoadReport:
-    """Run a load during which the store is frozen for 1.5 s. With `patch`, times count from when a request was sent."""
+    """Run a load during which the store is frozen for 1.5 s.
+
+    With `patch`, times count from the sending of a request.
+    """
     async with run_server(fresh_settings(store.url), [rolling_board()]) as url:
         if patch is not None:
             patch.setattr(Acknowledged, "due", property(lambda self: self.sent))
@@ -157,7 +160,7 @@ async def test_a_load_without_viewers_has_no_times_to_seen(url: str) -> None:
 
 
 async def test_an_objective_is_met_or_missed(url: str) -> None:
-    """The time counts from when a like was due until it is durable or visible."""
+    """The time counts from the moment when a like was due until it is durable or visible."""
     met = await load(url, slo=["max=1d", "acknowledged:max=1d"])
     assert [objective.met for objective in met.objectives] == [True, True]
     missed = await load(url, slo=["acknowledged:p50=0ms", "seen:p50=0ms"])
@@ -186,7 +189,7 @@ async def test_a_frozen_store_shows_with_its_whole_length(own_store: StoreProces
 
 @pytest.mark.mutant
 async def test_latency_since_sending_hides_a_freeze(own_store: StoreProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check of the frozen store fails if times count from when a request was sent."""
+    """In the mutant, times count from the sending of a request, and the check of the frozen store fails."""
     with must_be_caught("coordinated omission"):
         report = await loaded_with_a_freeze(own_store, monkeypatch)
         assert_freeze_shows(report)

@@ -11,7 +11,7 @@ def likes(*times: tuple[int, float, float]) -> list[Acknowledged]:
 
 
 def test_a_like_is_seen_with_the_first_message_at_its_offset_or_beyond() -> None:
-    """A message may show several likes. The time counts from when the like was due."""
+    """A message may show several likes. The time counts from the moment when the like was due."""
     viewer = Seen([0, 2, 5], [0.0, 10.0, 20.0])
     found = times_to_seen(likes((1, 8, 9), (2, 9, 9.5), (3, 11, 12), (5, 20, 21)), [viewer])
     assert found == [2.0, 1.0, 9.0, 0.0]

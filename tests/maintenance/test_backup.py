@@ -186,7 +186,7 @@ async def test_a_pause_is_renewed_while_it_lasts(valkey_url: str, tmp_path: Path
 
 
 async def test_boards_that_are_not_in_sql_yet_are_in_the_backup(valkey_url: str, tmp_path: Path) -> None:
-    """Their whole journal waits in the store. A deleted board ends in the backup."""
+    """The whole journal of such boards waits in the store. In the backup, the timeline of a deleted board ends."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         await board.drainer()

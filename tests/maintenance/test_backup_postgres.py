@@ -179,7 +179,7 @@ async def test_a_database_with_a_journal_is_not_replaced(
 async def test_a_damaged_backup_changes_nothing(
     valkey_url: str, own_store: StoreProcess, tmp_path: Path, postgres: Postgres, url: str
 ) -> None:
-    """Its checksum is refused. If rows can't be copied, the database stays as it was."""
+    """The command refuses a backup with a wrong checksum. If rows can't be copied, the database does not change."""
     async with journaled(valkey_url, tmp_path, url=url) as board:
         await board.like("a")
         await (await board.drainer()).sweep()

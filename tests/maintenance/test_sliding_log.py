@@ -24,7 +24,10 @@ def test_an_event_leaves_at_the_end_of_its_time() -> None:
 
 
 def test_an_event_that_has_left_stays_away() -> None:
-    """It does if the clock is set back. Of events at one time, those up to the last one that has left are gone."""
+    """The event stays away even if the clock is set back.
+
+    Of several events at one time, the last one that has left and those before it are gone.
+    """
     data, log = Snapshot(), LiveLog()
     data.log = [Logged(10, offset, number, "a", -(2**number)) for offset in (1, 2) for number in (1, 2)]
     log.move(data, 9)
@@ -42,7 +45,7 @@ def test_an_event_that_has_left_stays_away() -> None:
 
 
 def test_an_event_leaves_by_the_clock_of_its_board() -> None:
-    """So it leaves in a checkpoint too, and before an entry whose time is earlier than that of the previous entry."""
+    """An event also leaves in a checkpoint, and before an entry that has an earlier time than the previous entry."""
     events = [Logged(time, 1, 0, "a", 1) for time in (6_000_000, 6_400_000, 6_400_001)]
     for clock, pruned, left in (("server", events[2:], events[2:]), ("event", events[1:], events)):
         choice = BoardChoice(id="posts", window=WindowChoice(sliding="1h"), clock=clock)  # type: ignore[arg-type]

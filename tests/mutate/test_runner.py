@@ -110,7 +110,10 @@ def test_a_runner_that_is_told_to_end_leaves_no_process(tmp_path: Path) -> None:
 
 
 def test_what_tests_a_module_may_be_in_another_folder() -> None:
-    """It may be tested through what imports it. Nearly everything imports the settings, so those are no subject."""
+    """The tests of a module that imports it may test it.
+
+    Nearly every module imports the settings, so the settings are left out.
+    """
     assert outside_tests(ROOT, "journal", "live/journal/log/resending.py") == {
         "tests/maintenance/test_restore_lost.py", "tests/test_lost_failovers.py",
     }  # fmt: skip

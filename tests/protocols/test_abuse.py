@@ -183,7 +183,10 @@ async def test_empty_fragments_do_not_fill_the_memory(server: ServerProcess) -> 
     ids=["ordinary", "short", "events over ASGI", "mixed"],
 )
 async def test_a_client_that_reads_no_answers_is_throttled(server: ServerProcess, piece: bytes) -> None:
-    """It can't send more, nor fill the memory. Others are served. When it reads again, every answer is there."""
+    """The client can't send more or fill the memory.
+
+    Other clients are served. When the client reads again, it gets every answer.
+    """
     before, sent = memory(server), 0
     async with connected(server.url, window=4096) as wire:
         with suppress(TimeoutError):

@@ -260,7 +260,7 @@ async def test_a_connection_beyond_all_limits_is_refused_at_once(
 
 
 async def test_a_client_with_many_connections_takes_no_place_of_another(valkey_url: str) -> None:
-    """Its new connection is refused, although the only connection of another client is idle."""
+    """The server refuses the client's new connection, although the only connection of another client is idle."""
     settings = fresh_settings(valkey_url, max_connections=3)
     async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
         other = await stack.enter_async_context(connected(url, source="127.0.0.2"))

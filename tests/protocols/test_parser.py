@@ -60,7 +60,7 @@ def test_a_stream_is_read_alike_however_it_is_split() -> None:
 
 
 def test_a_reader_knows_whether_a_request_is_incomplete() -> None:
-    """It is incomplete in its head, before and in its body, and until the last trailer."""
+    """A request is incomplete in its head, before and in its body, and until the last trailer."""
     for end in range(1, STREAM.index(b"GET /ws")):
         reader = read_all(STREAM[:end])[2]
         assert reader.inside
@@ -127,7 +127,7 @@ def test_what_two_parsers_could_read_differently_is_refused() -> None:
 
 
 def test_many_chunks_are_decoded_in_several_calls() -> None:
-    """So many chunks do not hold up the event loop."""
+    """Thousands of chunks in one body do not block the event loop."""
     data, reader, at, calls = b"1\r\na\r\n" * 3000 + b"0\r\n\r\n", ChunkReader(), 0, []
     while not reader.done:
         part, at = reader.read(data, at)

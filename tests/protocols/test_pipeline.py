@@ -98,7 +98,7 @@ def test_a_body_goes_to_its_request() -> None:
 
 
 def test_a_body_that_the_application_does_not_read_stops_reading() -> None:
-    """Otherwise the pieces of the body would fill the memory."""
+    """If the server read on, the pieces of the body would fill the memory."""
     pipeline, exchange = Pipeline(), Exchange()
     assert pipeline.add(exchange, has_body=True)
     seen = [pipeline.has_room]
@@ -149,7 +149,7 @@ def test_a_request_that_is_cut_off_gets_no_answer() -> None:
 
 
 def test_a_request_with_an_answer_is_not_withdrawn() -> None:
-    """Otherwise the request would get two answers."""
+    """If such a request were withdrawn, it would get two answers."""
     pipeline, exchange = Pipeline(), Exchange()
     pipeline.add(exchange, has_body=True)
     answer(exchange)

@@ -148,7 +148,7 @@ def test_requests_about_health_have_a_few_places(place: Place) -> None:
 
 
 def test_a_viewer_that_left_takes_only_a_free_place(place: Place) -> None:
-    """Its connection makes the server close no other."""
+    """The connection of this viewer does not make the server close another one."""
     peers = [place.open("proxy") for _ in range(4)]
     place.limits.idle(peers[0])
     assert not place.limits.reclaim(Peer("b"))
@@ -422,7 +422,10 @@ def test_as_many_bodies_wait_as_the_budget_has_reads(place: Place) -> None:
 
 
 def test_a_slow_body_loses_its_connection_to_one_that_waits(place: Place) -> None:
-    """Its client holds more than the waiting one. Up to twice as much, it has a period of grace."""
+    """The client of the slow body holds more than the waiting client.
+
+    If it holds at most twice as much, it has a period of grace.
+    """
     for few, is_dropped in ((20, True), (25, False)):
         slow, other = place.send("a", 50), place.send("b", few)
         third = place.send("c", 50 - few)

@@ -82,7 +82,10 @@ async def test_several_requests_on_one_connection_wait_in_turn(valkey_url: str) 
 
 
 async def test_many_requests_that_need_not_wait_are_answered_in_one_go(valkey_url: str) -> None:
-    """They are queued behind another request. The page is known, because another client waits for its next change."""
+    """The requests are queued behind another request.
+
+    The page is known, because another client waits for its next change.
+    """
     async with served(valkey_url) as here, connected(here.url) as other, connected(here.url) as wire:
         old = await wait(here)
         await here.post({"key": "b"})
@@ -159,7 +162,10 @@ async def reset(wire: Wire) -> None:
 
 @pytest.mark.parametrize("leave", [half_close, reset])
 async def test_a_client_that_leaves_is_removed_at_once(valkey_url: str, leave: Leaving) -> None:
-    """Its request gets no answer, and requests behind it do not matter. A mutant that keeps the client is noticed."""
+    """The client's request gets no answer, with or without requests behind it.
+
+    A mutant that keeps the client is noticed.
+    """
     async with served(valkey_url) as here:
 
         async def come_and_leave() -> None:

@@ -62,7 +62,7 @@ def refusal(backup: Path) -> str:
 
 
 def test_a_backup_without_its_journal_is_refused(backup: Path) -> None:
-    """Otherwise the command would set aside today's data, and have nothing to restore."""
+    """If the command accepted the backup, it would set aside today's data and have nothing to restore."""
     check_files(backup, read_manifest(backup), lambda *_: None)
     change(backup, lambda manifest: manifest["files"].clear())
     assert "does not name the journal" in refusal(backup)

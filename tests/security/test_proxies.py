@@ -183,7 +183,7 @@ async def test_a_server_without_api_keys_takes_no_events_through_its_proxy(
 
 @pytest.mark.parametrize("plain", [False, True])
 async def test_programs_on_this_machine_need_no_api_key(valkey_url: str, *, plain: bool) -> None:
-    """They request a host name of this machine, with no proxy in between, trusted or not."""
+    """Such programs request a host name of this machine, without any proxy in between, trusted or not."""
     settings = fresh_settings(valkey_url, allowed_hosts=("board.test",), trusted_proxies=("192.0.2.1",))
     async with (
         run_server(settings, [rolling_board()], plain=plain) as url,
@@ -241,7 +241,10 @@ async def test_conflicting_forwarded_fields_are_refused(valkey_url: str, tmp_pat
 
 @pytest.mark.parametrize("setting", [{"trusted_proxies": TRUSTED}, {"allowed_hosts": ("board.test",)}])
 async def test_a_server_for_others_without_an_api_key_says_so(valkey_url: str, setting: dict[str, tuple[str]]) -> None:
-    """It starts, and says what it refuses and how to allow it. A server for this machine alone says nothing."""
+    """The server starts, and says which events it refuses and how to allow them.
+
+    A server for this machine alone says nothing.
+    """
 
     async def warnings(settings: Settings) -> list[str]:
         with capture_logs() as logs:

@@ -118,7 +118,7 @@ async def test_a_connection_that_sends_ahead_holds_two_bodies(
 
 @pytest.mark.parametrize("target", ["/v1/events", "/v1/%65vents"])
 async def test_clients_that_leave_hold_nothing(valkey_url: str, target: str) -> None:
-    """They leave in the middle of a body, before the answer, or while they wait."""
+    """The clients leave in the middle of a body, before the answer, or while they wait."""
     with watching() as watch:
         async with serving(valkey_url) as url:
             for part in (0.1, 0.5, 1):

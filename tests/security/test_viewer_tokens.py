@@ -104,7 +104,7 @@ async def test_tokens_open_boards_by_header_address_and_cookie(valkey_url: str) 
 
 
 async def test_a_cookie_over_tls_belongs_to_one_host(valkey_url: str, tmp_path: Path) -> None:
-    """Browsers take its name only with `Secure`, without a domain, and for the whole host."""
+    """Browsers accept a cookie of this name only with `Secure`, without a domain, and for the whole host."""
     certificate = make_certificate(tmp_path)
     both = tmp_path / "both.pem"
     both.write_bytes(certificate.path.read_bytes() + certificate.key.read_bytes())

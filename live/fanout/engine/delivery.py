@@ -59,7 +59,7 @@ class ViewerPosition:
         self._around: Frame | None = None  # the last frame of the lookup that was sent
 
     def next_around(self) -> Frame | None:
-        """Return the frame of the lookup if it was not sent yet. Records are sent before it."""
+        """Return the frame of the lookup if it was not sent yet. Records are sent before the lookup."""
         if self.lookup is None or self.epoch is None or self.lookup.frame is self._around:
             return None
         self._around = self.lookup.frame

@@ -54,7 +54,7 @@ def test_the_actor_of_a_vote_is_a_part_of_a_digest() -> None:
 
 
 def test_the_largest_share_is_of_somebody_who_is_known() -> None:
-    """It is at most the whole gain."""
+    """The share is at most the whole gain."""
     tally = {("actor", ""): 100, ("actor", "x"): 6, ("actor", "y"): 5, ("producer", "p"): -3}
     assert _largest(tally, "actor", 10) == ("x", 0.6)
     assert _largest(tally, "actor", 4) == ("x", 1.0)
@@ -65,7 +65,7 @@ def test_the_largest_share_is_of_somebody_who_is_known() -> None:
 async def test_a_gain_is_unusual_that_doubles_a_score_or_comes_from_one_producer(
     valkey_url: str, tmp_path: Path
 ) -> None:
-    """It has ten points at least, within the time. More than half comes from one of several producers."""
+    """The gain has at least ten points within the time. More than half comes from one of several producers."""
     async with timeline(valkey_url, tmp_path, board_of("forever")) as line:
         drainer = await line.drainer()
         members = ("few", "many", "twice", "new", "shared", "hidden")

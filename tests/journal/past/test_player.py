@@ -128,7 +128,7 @@ async def test_a_call_ends_after_a_page_that_took_long(
 
 @pytest.mark.parametrize("kind", ["rolling", "sliding", "calendar", "best"])
 async def test_the_messages_of_a_replay_are_exact(valkey_url: str, tmp_path: Path, kind: str) -> None:
-    """They are exact even when slots and events leave the window without an entry."""
+    """Messages are exact even when slots and events leave the window without an entry."""
     await messages_are_exact(valkey_url, tmp_path, kind, random.SystemRandom().randrange(2**32))
 
 

@@ -10,7 +10,7 @@ from live.journal.state.snapshot import Logged, logged_of, name_of, reached_of, 
     ("order", "tag"), [("asc", b"\0\0\0\0\5\0\0\7"), ("desc", b"\xff\xff\xff\xff\xfa\xff\xff\xf8")]
 )
 def test_a_tag_rises_or_falls_with_time(order: str, tag: bytes) -> None:
-    """It has five bytes of the offset and three of the number."""
+    """A tag has five bytes of the offset and three of the number."""
     board = read_board("b", {"ties": "first", "sort_order": order})
     assert tag_of(board, (5, 7)) == tag
     assert reached_of(board.shape.encode(), tag) == (5, 7)

@@ -151,7 +151,7 @@ async def get(client: httpx.AsyncClient, path: str = "", **query: Any) -> dict[s
 
 
 async def test_archived_periods_are_read_like_others(valkey_url: str) -> None:
-    """They have pages and a marker. Members that are hidden now are hidden in them too."""
+    """Archived periods have pages and a marker. Members that are hidden now are hidden in archived periods too."""
     async with server(valkey_url, *parse_boards(DAYS), journal="sqlite", anonymous_admin=True, open=True) as client:
         await post(client, 1, "a", "b", "b", "c", "c", "c")
         kept = await get(client)

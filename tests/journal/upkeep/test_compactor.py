@@ -236,7 +236,10 @@ async def test_a_timeline_is_kept_for_whole_seconds(valkey_url: str, tmp_path: P
 
 
 async def test_a_timeline_stays_while_another_one_begins_with_it(valkey_url: str, tmp_path: Path) -> None:
-    """Without it, nobody could read what the board holds. When the later timeline has a checkpoint, it can go."""
+    """Without the earlier timeline, nobody could read the contents of the later one.
+
+    It can go when the later one has a checkpoint.
+    """
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 2)
         (timeline,) = await board.databases[0].run(

@@ -269,7 +269,7 @@ async def lists_damaged_gaps(board: Journaled, folder: Path) -> None:
 
 
 async def test_verify_lists_damaged_gaps(valkey_url: str, tmp_path: Path) -> None:
-    """It goes on after a damaged gap."""
+    """The command continues after a damaged gap."""
     async with journaled(valkey_url, tmp_path) as board:
         await lists_damaged_gaps(board, tmp_path)
 
@@ -315,7 +315,7 @@ async def _is_well(server: Watched) -> bool:
 
 
 async def test_a_server_notices_a_wrong_checksum(valkey_url: str, tmp_path: Path) -> None:
-    """It notices the damage in the background, and also its repair."""
+    """In the background, the server notices the damage, and later its repair."""
     await notices_damage(valkey_url, tmp_path, DEADLINE)
 
 

@@ -36,7 +36,7 @@ class Changing(Script[Any]):
 
 
 async def test_a_process_that_opens_a_board_knows_its_clock(valkey_url: str) -> None:
-    """So its first call has the right slot, and need not be repeated."""
+    """The first call of the process has the right slot, and need not be repeated."""
     board = rolling_board(clock="event")
     async with open_ledger(valkey_url, board) as ledger:
         await ledger.writer.add([make_entry("a", 1, 9 * HOUR * 1000)])

@@ -224,7 +224,7 @@ async def moves_to_sql_what_the_replica_has(pair: Pair, folder: Path) -> None:
 
 
 async def test_sql_has_nothing_that_the_replica_lacks(pair: Pair, tmp_path: Path) -> None:
-    """Otherwise SQL would be ahead of the store after a failover."""
+    """If SQL had more, it would be ahead of the store after a failover."""
     await moves_to_sql_what_the_replica_has(pair, tmp_path)
 
 

@@ -235,7 +235,7 @@ async def test_many_boards_are_reported_in_pieces(any_store: str) -> None:
 
 
 async def test_a_removed_board_leaves_nothing(any_store: str) -> None:
-    """Its viewer count is deleted with it, and a late report of a process writes nothing."""
+    """The viewer count of the board is deleted with the board, and a late report of a process writes nothing."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     board_admin = BoardAdmin(client, settings, Boards([]))

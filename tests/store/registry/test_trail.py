@@ -23,7 +23,7 @@ from tests.harness.settings import fresh_settings
 
 
 async def test_a_large_entry_keeps_only_its_size(valkey_url: str) -> None:
-    """It says who did what, and how many bytes it would have had. So logged acts can't fill the store."""
+    """The entry says who did what, and how many bytes it would have had. So logged acts can't fill the store."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     trail = AuditTrail(client, settings.key_prefix)
@@ -88,6 +88,6 @@ def test_an_entry_names_no_erased_member(fields: dict[str, Any], left: dict[str,
 
 
 def test_an_entry_of_an_older_version_is_read() -> None:
-    """It is about a board, and its time is in its name."""
+    """Such an entry is about a board, and its id has its time."""
     fields = [b"who", b"me", b"what", b"changed", b"board", b"b", b"choices", b'{"title":"t"}']
     assert decode(b"5-1", fields) == AuditEntry(at=5, who="me", what="changed", board="b", after={"title": "t"})

@@ -148,7 +148,7 @@ async def test_requests_beyond_the_rate_of_a_key_are_counted(valkey_url: str, mo
 
 
 async def test_a_limited_key_makes_no_keys_and_tokens(valkey_url: str) -> None:
-    """It does not even see the page, and no form of another session helps."""
+    """Such an API key can't open the page, and can't use a form of another session."""
     settings = fresh_settings(valkey_url, token_secret=TokenSecret("s" * 32))
     chief, two = await add_key(settings, "chief"), await add_key(settings, "two", "mine")
     async with administrator(settings, key=chief) as browser:

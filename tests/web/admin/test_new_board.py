@@ -115,7 +115,7 @@ async def test_all_mistakes_are_beside_their_questions_and_a_right_board_is_made
 
 
 async def test_the_preview_shows_what_the_board_would_show(valkey_url: str) -> None:
-    """It uses journals of the last hour, of boards that the API key includes: sums, last and best amounts."""
+    """It uses the last hour in the journals of boards that the API key includes: sums, last and best amounts."""
     settings = fresh_settings(valkey_url, journal="sqlite")
     key, limited = await add_key(settings, "chief", verbs=("admin", "post")), await add_key(settings, "two", "none")
     async with administrator(settings, key=key) as browser:

@@ -30,7 +30,7 @@ async def has_session(browser: Administrator) -> bool:
 
 
 async def test_a_session_is_a_cookie_of_which_the_store_has_only_a_digest(valkey_url: str) -> None:
-    """Its pages are for one reader, never compressed, and in no frame.
+    """The pages of a session are for one reader, never compressed, and never in a frame.
 
     A form sends the API key, and the log says so.
     """

@@ -175,7 +175,10 @@ async def test_an_invalid_event_is_refused(server: Server, name: str) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 async def test_an_invalid_event_does_not_affect_others(server: Server, name: str) -> None:
-    """It is between two valid events, in an array or as a line. Its index is refused, and the others count."""
+    """The invalid event is between two valid ones, in an array or as a line.
+
+    The response names its index, and the others count.
+    """
     event, code, detail = REFUSED[name]
     await server.refuses_second(b"[" + BEFORE + b" ,\n" + event + b"," + AFTER + b"]", JSON, code, detail)
     await server.refuses_second(BEFORE + b"\n" + event + b"\n" + AFTER, LINES, code, detail)

@@ -120,7 +120,7 @@ def test_a_bundle_does_what_its_modules_do(tmp_path: Path) -> None:
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 @pytest.mark.parametrize("entry", sorted(ENTRIES))
 def test_the_scripts_of_the_pages_are_valid(entry: str, tmp_path: Path) -> None:
-    """They import only what is loaded later, and do not contain the words of other languages."""
+    """The scripts import only scripts that are loaded later, and do not contain the words of other languages."""
     made = page_script(*ENTRIES[entry])
     (tmp_path / "made.mjs").write_text(made)
     done = subprocess.run([str(NODE), "--check", tmp_path / "made.mjs"], capture_output=True, text=True, check=False)
@@ -154,7 +154,7 @@ def test_what_is_loaded_later_and_the_core_of_the_client_are_small() -> None:
     ],
 )
 def test_an_unknown_form_of_import_is_refused(modules: dict[str, str], reason: str) -> None:
-    """Otherwise the script would fail in the browser."""
+    """A script with such an import would fail in the browser."""
     with pytest.raises(ValueError, match=re.escape(reason)):
         bundle("x.js", modules.__getitem__)
 

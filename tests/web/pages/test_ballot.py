@@ -95,7 +95,7 @@ async def all_are_listed_once(client: httpx.AsyncClient) -> None:
 
 
 async def test_contestants_without_votes_are_listed_once(client: httpx.AsyncClient) -> None:
-    """They are listed once even if the store reads them in several pieces."""
+    """Each contestant is listed once even if the store reads the contestants in several pieces."""
     await all_are_listed_once(client)
 
 
@@ -141,7 +141,7 @@ async def test_hidden_and_withdrawn_contestants_are_not_listed(client: httpx.Asy
 
 
 async def test_contestants_follow_the_last_ranked_row(client: httpx.AsyncClient) -> None:
-    """They do not follow the rows of an earlier page."""
+    """Contestants do not follow the rows of an earlier page."""
     await register(client, "Ada", "Bo", "Cy")
     await post(client, *({"board": "pets", "key": key, "actor": "a"} for key in ("Ada", "Bo")))
     assert members((await client.get("/boards/pets?limit=1")).text) == ["Ada"]
@@ -193,7 +193,7 @@ async def result(client: httpx.AsyncClient) -> str:
 
 
 async def test_a_contest_that_is_over_shows_its_winner(client: httpx.AsyncClient) -> None:
-    """It shows all that share the first rank. Without votes there is no winner."""
+    """The page shows all members that share the first rank. Without votes there is no winner."""
     assert await result(client) == ""
     await post(client, *({"board": "shared", "key": key, "actor": "a"} for key in ("Ada", "B & o")))
     assert await result(client) == "A tie: Ada, B &amp; o have 1 vote each"

@@ -150,7 +150,7 @@ async def test_a_page_shows_the_current_period(valkey_url: str) -> None:
 
 
 async def test_a_past_period_is_static(valkey_url: str) -> None:
-    """Its page has no script, but links to neighbours that are kept and to the current period."""
+    """The page of a past period has no script. It has links to neighbours that are kept and to the current period."""
     async with server(valkey_url, WEEK, *({"board": "week", **event} for event in WEEKS)) as client:
         for name, key, expected_links in (
             ("previous", "c", {"prev": "?period=2025-W46", "up": "?period=current"}),

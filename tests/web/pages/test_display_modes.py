@@ -67,7 +67,7 @@ async def test_a_wall_and_an_overlay_leave_out_what_the_address_says(client: htt
 
 
 async def test_a_wall_that_rotates_has_the_rows_of_all_its_pages(client: httpx.AsyncClient) -> None:
-    """Ten of each board, or as many as the address says."""
+    """The page shows ten records of each board, or as many as the address says."""
     for query, rows in (("rotate=20s", 10), ("rotate=1m&limit=20", 20)):
         html = (await client.get(f"/boards/posts?display=wall&{query}")).text
         assert html.count("<tr data-key=") == rows

@@ -142,7 +142,7 @@ async def test_pages_say_their_language(client: httpx.AsyncClient) -> None:
     ],
 )  # fmt: skip
 async def test_a_chinese_page_is_all_chinese(client: httpx.AsyncClient, path: str) -> None:
-    """Its text and its spoken or visible attributes are Chinese, except what is marked as English."""
+    """All text and spoken or visible attributes are Chinese, except parts that are marked as English."""
     html = (await client.get(path, params={**httpx.URL(path).params, "lang": "zh-Hans"})).text
     assert {word for text in seen(html) for word in re.findall(r"[A-Za-z]{2,}", text)} <= KNOWN
 

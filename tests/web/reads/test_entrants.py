@@ -34,7 +34,7 @@ async def walk(client: httpx.AsyncClient, limit: int) -> list[dict[str, Any]]:
 
 
 async def test_a_walk_lists_every_member_that_stays(valkey_url: str) -> None:
-    """It lists votes and metadata, but no hidden members. It goes on while others come and leave."""
+    """The walk lists votes and metadata, but no hidden members. It continues while other members come and leave."""
     async with server(valkey_url, *parse_boards(CONTEST), anonymous_admin=True) as client:
         assert (await client.get(PATH)).json()["entrants"] == []
 

@@ -125,7 +125,7 @@ async def test_a_read_of_the_past_takes_one_round_trip(valkey_url: str, monkeypa
 
 
 async def test_a_record_has_a_past_a_history_and_an_explanation(valkey_url: str) -> None:
-    """They have the record's score and rank at each time, and the parts of the score."""
+    """These answers have the record's score and rank at each time, and the parts of the score."""
     async with journaling(valkey_url) as client:
         await like(client, "a", "b", "b")
         first = await now()
@@ -288,7 +288,7 @@ def _never_end(_settings: Settings) -> None:
 
 
 async def test_a_process_that_ended_is_replaced(tmp_path: Path) -> None:
-    """It may have run out of memory. Only the query that ended it fails."""
+    """A process may end because it ran out of memory. Only the query that ended the process fails."""
     past = Past(Settings(data_dir=tmp_path))
     try:
         with pytest.raises(JournalError):

@@ -149,7 +149,7 @@ async def test_only_administrators_of_all_boards_set_titles(valkey_url: str) -> 
 
 @pytest.mark.parametrize("title", HOSTILE)
 async def test_hostile_titles_are_shown_as_they_are(client: httpx.AsyncClient, title: str) -> None:
-    """They are text on every page and in the table, and never HTML."""
+    """Titles are text on every page and in the table, and never HTML."""
     assert await put(client, "a", title=title, url="https://example.org/?a=1&b=1") == (204, "")
     for path in ("/boards/posts", "/boards/posts?display=wall", "/embed/posts", "/overlay/posts", "/",
                  "/boards/posts/records/a", "/boards/posts/records/b"):  # fmt: skip
@@ -198,7 +198,7 @@ async def test_pictures_come_from_listed_hosts(valkey_url: str) -> None:
 
 
 async def test_without_items_pages_ask_the_store_once_a_second(valkey_url: str) -> None:
-    """They ask whether there are items. Once there are, they ask only for members whose item they do not know."""
+    """Pages ask whether there are items. If there are, they ask only for members whose item they do not know."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     commands: list[str] = []

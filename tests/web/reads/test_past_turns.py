@@ -266,7 +266,7 @@ def a_worker_ends(folder: Path, *, waits: bool = True) -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_reads_the_past_ends(tmp_path: Path) -> None:
-    """It first ends its own processes. Otherwise it would stop the thread that ends them, and wait for them."""
+    """The worker first ends its own processes. Otherwise it would stop the thread that ends them, and wait for them."""
     a_worker_ends(tmp_path)
 
 

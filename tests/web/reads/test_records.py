@@ -45,7 +45,7 @@ async def test_a_record_has_its_percentile(valkey_url: str, order: str) -> None:
 
 
 async def test_several_records_at_once(valkey_url: str) -> None:
-    """They are in the requested order. Members that are not on the board are left out."""
+    """The records are in the requested order. Members that are not on the board are left out."""
     async with server(valkey_url, rolling_board()) as client:
         await post(client, *({"key": key, "amount": amount} for key, amount in (("a", 3), ("é/?&", 2), ("c", 1))))
         answer = (await client.get("/v1/boards/posts/records", params={"key": ["c", "none", "é/?&"]})).json()
@@ -135,7 +135,7 @@ async def test_equal_scores_share_a_rank(valkey_url: str) -> None:
 
 
 async def test_a_registered_member_without_votes_has_no_rank(valkey_url: str) -> None:
-    """It has score 0, a gap to the last rank, and its metadata. An unregistered member is not found."""
+    """The member has score 0, a gap to the last rank, and its metadata. An unregistered member is not found."""
     settings = fresh_settings(valkey_url)
     store = connect(valkey_url, settings)
     await store.hset(Keys(settings.key_prefix, "vote").entrants, mapping={"ann": b'{"n":1}', "bob": b"{}"})

@@ -115,7 +115,7 @@ async def test_a_client_with_an_invalid_position_receives_the_top(valkey_url: st
 
 @pytest.mark.slow
 async def test_a_quiet_stream_sends_alive_messages(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the client or a proxy could take the stream for dead."""
+    """Without such messages, the client or a proxy could take the stream for dead."""
     monkeypatch.setattr(channel, "SILENCE", 0.05)
     monkeypatch.setattr(hub, "_KEEP_ALIVE_INTERVAL", 0.05)
     async with server(valkey_url, **QUICK) as client, streaming(client) as stream:
@@ -254,7 +254,7 @@ async def hear_nothing(*_: object) -> AsyncIterator[Notice]:
 async def test_a_deleted_board_ends_its_streams(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch, *, is_read: bool
 ) -> None:
-    """They receive the reason, even if the board is read during its deletion. Reconnecting gets 404."""
+    """The streams receive the reason, even if the board is read during its deletion. Reconnecting gets 404."""
     if is_read:  # only a read finds the deletion, because its notice is lost
         monkeypatch.setattr("live.boards.registry.listen", hear_nothing)
     async with served(valkey_url, anonymous_admin=True) as here:

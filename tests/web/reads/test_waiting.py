@@ -103,7 +103,7 @@ async def test_a_wait_without_a_change_is_304(valkey_url: str) -> None:
     ],
 )
 async def test_an_invalid_wait_is_refused(valkey_url: str, query: str) -> None:
-    """It asks for other parts than the top, for more records than a viewer may watch, or for more than a minute."""
+    """Such a wait is for other parts than the top, for too many records, or for more than a minute."""
     async with server(valkey_url) as client:
         refused = await ask(client, query=query)
         assert (refused.status_code, refused.json()["code"]) == (400, "parameter_invalid")

@@ -61,7 +61,7 @@ async def score(client: httpx.AsyncClient, key: str, board: str = "posts") -> in
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_event_of_the_sdk_counts(client: httpx.AsyncClient, mode: str) -> None:
-    """It may have any data, and its sample rate is the amount. Sent again, it is a duplicate."""
+    """The event may have any data, and its sample rate is the amount. If the event is sent again, it is a duplicate."""
     key = f"caf\u00e9 \u20ac \U0001f600 100% {mode}"
     for number, data in enumerate([None, {"a": 1}, "text", b"\x00\xff"]):
         message = MODES[mode](event(key, id=f"{mode}-{number}", sampledrate=10, data=data))
@@ -96,7 +96,7 @@ async def test_the_time_of_an_event_counts(client: httpx.AsyncClient, mode: str)
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_board_and_type_select_the_board(client: httpx.AsyncClient, mode: str) -> None:
-    """They do so as in plain JSON."""
+    """Board and type select the board as in plain JSON."""
     named = await send(client, MODES[mode](event(f"named-{mode}", board="other", actor="ann")))
     assert list(named["offsets"]) == ["other"]
     strange = await send(client, MODES[mode](event("strange", type="com.example.never")))

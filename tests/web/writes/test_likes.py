@@ -210,7 +210,7 @@ async def test_a_browser_without_cookies_gets_a_problem(url: str) -> None:
 
 @pytest.mark.parametrize("change", ["name", "signature", "short", "long", "empty", "words"])
 async def test_a_forged_cookie_is_replaced(url: str, change: str) -> None:
-    """It stands for no visitor, so nothing counts for it. The browser receives a new one."""
+    """A forged cookie stands for no visitor, so no like counts for it. The browser receives a new cookie."""
     visitor = Visitor(url)
     await visitor.like("Bo")
     ((cookie, value),) = visitor.cookies.items()

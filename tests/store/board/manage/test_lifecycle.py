@@ -148,7 +148,7 @@ async def test_a_use_at_the_last_moment_keeps_a_board(any_store: str) -> None:
 
 
 async def test_use_is_recorded_rarely(any_store: str) -> None:
-    """It is recorded once in a quarter of the time until expiry, and at least once a minute."""
+    """Use is recorded once in a quarter of the time until expiry, and at least once a minute."""
     assert (quiet(1), quiet(86_400)) == (0.25, 60)
     async with opened(any_store) as made:
         ledger = made.ledger()
