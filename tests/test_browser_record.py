@@ -29,7 +29,7 @@ async def test_figures_and_neighbours_are_live(valkey_url: str) -> None:
 
 
 async def test_the_chart_follows_the_score(valkey_url: str) -> None:
-    """The server draws it again, and an open table stays open."""
+    """The server draws the chart again, and an open table stays open."""
     async with board_in_browser(
         valkey_url, {"key": "a", "amount": 5}, board=rolling_board(), path="posts/records/a"
     ) as (page, producer):

@@ -62,7 +62,7 @@ def shorten_temporary_paths() -> None:
 
 
 def start_fork_server() -> None:
-    """Start the process from which `CHILDREN` are forked before it is needed.
+    """Start the fork server of `CHILDREN` early, before the first process is needed.
 
     This fork server ignores a SIGTERM to all processes of the server, because it reports how the other processes end.
     It ends after the last of them.

@@ -226,7 +226,7 @@ async def test_a_process_can_start_before_its_store(own_store: StoreProcess) -> 
 
 
 async def test_an_api_key_expires_by_itself(any_store: str) -> None:
-    """No write to the store ends the API key. Connections that it opened end, and the metric names the next expiry."""
+    """The key ends without a write to the store. Its connections end too, and the metric names the next expiry."""
     async with running(any_store) as made:
         (authenticator,) = made.authenticators
         ends = int(time.time()) + 2

@@ -89,7 +89,10 @@ class Simulation:
         return max(0.0, account.refused_until - self.now) if account else 0.0
 
     async def send(self, process: int, producer: Principal, events: int = 1) -> bool:
-        """Send one request; returns whether it was admitted. Everything that it started has finished by then."""
+        """Send one request; returns whether it was admitted.
+
+        All work that the request has started is finished afterwards.
+        """
         rate_limiter = self.processes[process]
         try:
             await rate_limiter.admit(producer)

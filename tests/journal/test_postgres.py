@@ -43,7 +43,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres]:
-    """One server for all tests of this file."""
+    """Start one server for all tests of this file."""
     with running_postgres() as server:
         yield server
 

@@ -53,7 +53,7 @@ def url(postgres: Postgres) -> str:
 
 
 def test_a_database_that_no_server_has_used_is_named(tmp_path: Path, url: str) -> None:
-    """In words, not with the name of the first table that is missing."""
+    """The message is a sentence, and not the name of the first table that is missing."""
     with (
         Database(url, tmp_path, "board", writes=False) as database,
         pytest.raises(JournalError, match="no server has used this journal yet: database board"),

@@ -67,7 +67,7 @@ class Store(Redis):
 
     @property
     def has_shards(self) -> bool:
-        """Whether store keys are on several servers, so that one of them can be away alone."""
+        """Whether store keys are on several servers, so that one server can be away while the others answer."""
         return isinstance(self.servers, Cluster)
 
     async def call(self, key: str, *words: Word) -> Any:  # noqa: ANN401 - any reply

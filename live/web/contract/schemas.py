@@ -128,7 +128,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "AuditEntry.who": "Id of an API key, `anonymous`, `server`, or `command:` and the user of a command.",
     "SlotList.records": "Scores of the members, in the order of the request.",
     "SlotList.slots": "The time of each point, the oldest first. The last one is the slot that is still open.",
-    "SlotScores.scores": "One score for each point. Null is no event, on boards that do not add amounts.",
+    "SlotScores.scores": "One score for each point. Null means no event, on boards that do not add amounts.",
     "SlotTime.end": "End of the newest slot of the point, RFC 3339. Null if the window has no slots.",
     "SlotTime.start": "Start of its oldest slot, RFC 3339. Null if the window has no slots.",
     "closes": "End of voting, RFC 3339. Omitted on boards whose voting has no end.",

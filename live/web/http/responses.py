@@ -29,7 +29,7 @@ VARY: Final = (b"vary", b"Accept-Encoding")
 
 
 def negotiated(request: Request, reply: Reply) -> Response:
-    """Make a response of a reply, compressed if the client takes that.
+    """Make a response of a reply. The response is compressed if the client accepts that.
 
     Keep the reply: it is compressed only once.
     """

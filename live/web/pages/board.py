@@ -213,7 +213,7 @@ class SinglePage(PageQuery, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, visit: Visit, board: str) -> "SinglePage | None":
-        """Read the parameters of a request. Return None if it selects anything else.
+        """Read the parameters of a request. Return None if the request selects anything else than one board.
 
         Raises:
             ProblemError: a parameter is not valid.

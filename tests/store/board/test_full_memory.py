@@ -178,7 +178,7 @@ async def test_a_new_process_reads_and_rotates(store: StoreProcess) -> None:
 
 @pytest.mark.slow
 async def test_operators_can_still_change_boards(store: StoreProcess) -> None:
-    """Operators can hide and show a record, withdraw a member, freeze, delete and expire boards, and revoke an API key."""
+    """Operators can hide a record, withdraw a member, freeze, delete and expire boards, and revoke an API key."""
     async with client_of(store) as (client, settings):
         ledger = await old_and_new(client, settings, CHANGING[0])
         voting = Ledger(client, VOTING, settings)

@@ -15,8 +15,8 @@ if rules.cap then
 end
 
 -- Sets for each member of a group: `names` and `old`, its record so far; `new`, its score, nil for no record and false
--- for no change; `changed`, whether its value changes, where metadata depends on it; and `unseen`, whether it is hidden.
--- Sets what the slot will hold (`held`), and the members that leave it (`emptied`). Returns the group.
+-- for no change; `changed`, whether its value changes, on boards whose metadata depends on that; and `unseen`, whether
+-- it is hidden. Sets what the slot will hold (`held`), and the members that leave it (`emptied`). Returns the group.
 local function judge(group)
   local members, amounts, values, ranking = group.members, group.amounts, group.values, group.ranking
   local names, old = look_up(ranking, members)
