@@ -15,7 +15,7 @@ from live.journal.log.reader import Stop
 from live.journal.log.timelines import Timeline
 from live.journal.past.history import read_history
 from live.journal.past.queries import AsOf, NoPastError, Step, TooLongError
-from live.journal.past.rankings import explain_record, read_ranking
+from live.journal.past.rankings import explain_record, read_ranking, read_reach
 from live.journal.upkeep.checkpoints import due, forget, keep, make
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.timeline import BEGIN, HOUR, KINDS, RecordedBoard, board_of, live_through, past_is_exact, timeline
@@ -100,6 +100,8 @@ async def test_the_past_beyond_the_events_is_refused(valkey_url: str, tmp_path: 
             assert refused.value.since > moment.at
         found = read_ranking(line.settings, msgspec.structs.replace(moment, at=refused.value.since), 0, 100)
         assert found.ranking.epoch
+        reach = read_reach(line.settings, board, [moment.at, refused.value.since or 0])
+        assert (reach.since, reach.covered) == (refused.value.since, [False, True])
 
 
 async def test_a_history_has_a_size_limit(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
