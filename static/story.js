@@ -57,7 +57,7 @@ export function startStory(shown) {
   setInterval(() => !document.hidden && shown.past === null && figures.show(looks++ % PACES === 0), LOOK);
 }
 
-/** The figures of a board and of its members, which follow from how it was some minutes ago. */
+/** The figures of a board and of its members, computed from its state some minutes ago. */
 class Figures {
   #paces = new Paces();
   /** @type {Map<string, number> | undefined} */

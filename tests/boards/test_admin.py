@@ -154,7 +154,10 @@ async def test_concurrent_puts_and_deletes_leave_a_complete_board_or_none(any_st
 
 
 async def test_an_abandoned_creation_is_taken_over(any_store: str) -> None:
-    """The next creator uses the data too. The first creator changes nothing if it continues late."""
+    """The next creator also uses the data of the abandoned creation.
+
+    If the first creator continues late, it changes nothing.
+    """
     async with bench(any_store) as made:
         board = read_board("b", KISS)
         abandoned = Definition(

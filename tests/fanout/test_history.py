@@ -57,7 +57,10 @@ def test_a_cleared_history_starts_again() -> None:
 
 
 def test_a_page_serves_only_viewers_of_its_size() -> None:
-    """A short page does not serve a larger top, unless it is the whole board. A longer page of the same offset does."""
+    """A short page is not enough for a larger top, unless the page has the whole board.
+
+    A longer page of the same offset does.
+    """
     history = PageHistory(9)
     history.add(page(1))
     assert (known(history, size=3), known(history, size=4)) == ([1], [])

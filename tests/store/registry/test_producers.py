@@ -42,7 +42,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 @asynccontextmanager
 async def producer_store(url: str, register: Script[Any] = REGISTER) -> AsyncIterator[tuple[ProducerStore, Any]]:
-    """Producers under a prefix of their own, and the client."""
+    """Yield producers under their own prefix, and the client."""
     settings = fresh_settings(url)
     client = connect(url, settings)
     try:

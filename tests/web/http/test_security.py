@@ -192,7 +192,10 @@ async def test_a_refusal_reveals_nothing(tmp_path_factory: pytest.TempPathFactor
      ("a.example", "https://friend.example")],
 )  # fmt: skip
 async def test_own_and_allowed_origins_pass(host: str, origin: str) -> None:
-    """A proxy may end TLS, so the requested host passes with either scheme. Origins of the setting pass too."""
+    """A proxy may end TLS, so the requested host passes with either scheme.
+
+    Origins in the setting `allowed_origins` pass too.
+    """
     make_client(origin=origin, host=host).require_origin(["https://friend.example"])
 
 

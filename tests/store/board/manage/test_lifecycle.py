@@ -1,4 +1,4 @@
-"""The opened of a run-time board: it is created once, changed in order, and usable until it expires."""
+"""The life of a run-time board: it is created once, changed in order, and usable until it expires."""
 
 import asyncio
 from collections.abc import AsyncIterator
