@@ -99,7 +99,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
             reader=reader,
             interval=interval,
             epoch=epoch if known else None,
-            offset=int(offset or -1) if known else -1,
+            offset=int(offset) if known and offset else -1,
             key=key,
             around=whole_number(query, "around", 0, 0, MOST_AROUND),
             replay=ReplayRequest.parse(query),

@@ -57,11 +57,8 @@ class Refusals:
 
     def note(self, producer: str, body: DecodedBody, rejected: Sequence[Rejection]) -> None:
         """Take some of the refused events of a body into the sample. This needs no I/O."""
-        room = _MOST - len(self._sample)
-        if room <= 0:
-            return
         indexes, now = body.indexes, round(time.time() * 1000)
-        for one in rejected[:room]:
+        for one in rejected[: _MOST - len(self._sample)]:
             place = bisect_left(indexes, one.index)  # indexes ascend, and a body may have many
             is_decoded = place < len(indexes) and indexes[place] == one.index
             event = body.events[place] if is_decoded else None
