@@ -198,6 +198,14 @@ async def test_an_event_of_the_server_itself_counts(intake: Intake) -> None:
     assert [(one.index, one.code) for one in late.rejected] == [(0, "late")]
 
 
+async def test_a_plain_body_is_answered_with_the_fault_of_its_board(intake: Intake) -> None:
+    """Its event is not counted, or nobody knows whether it is."""
+    head = intake.read_head(ME, [], {b"content-type": b"application/json"})
+    for unknown, code in ((False, "store_unavailable"), (True, "outcome_unknown")):
+        reply = intake.reply_to_plain(head, b'{"key":"a"}', StoreUnavailableError("away", unknown=unknown))
+        assert (reply.status, msgspec.json.decode(reply.body)["code"]) == (503, code)
+
+
 async def test_a_body_in_pieces_is_collected_up_to_the_limit(intake: Intake) -> None:
     """One byte over the limit is refused."""
 
