@@ -11,7 +11,7 @@ import pytest
 
 from live.auth.rate_limiter import RateLimiter
 from live.domain.board_file import parse_boards
-from live.domain.decoding import STEP, Steps
+from live.domain.decoding import STEP, Steps, decode_ndjson
 from live.domain.limits import PrefixLimits
 from live.domain.producer import Principal
 from live.ingest import intake
@@ -112,7 +112,9 @@ async def test_useless_work_is_charged(valkey_url: str) -> None:
     async with serving(fresh_settings(valkey_url)) as client:
         assert await charged(client, "application/json", b"[]") == (200, 1)
         blank = b"\n" * 1_000_000 + one
-        assert (await charged(client, lines, blank))[1] > 500
+        charge = (sum(1 for _ in decode_ndjson(blank, COUNT)) - 2) * STEP
+        assert charge > 500
+        assert await charged(client, lines, blank) == (200, charge)
         assert (await charged(client, lines, gzip.compress(blank), **packed))[1] > 500
         assert (await charged(client, lines, gzip.compress(b"") * 20_000 + gzip.compress(one), **packed))[1] > 5000
         status, charge = await charged(client, "application/json", b"[" + b"1," * 400_000 + b"1]")
