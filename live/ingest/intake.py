@@ -215,8 +215,8 @@ class Intake:
         """Return the answer to a body that `submit_plain` accepted. All bodies of one batch share it."""
         if outcome is self._outcome:
             return self._reply
-        if isinstance(outcome, Committed) and not outcome.refused:
-            answer = Answer(1, 0, (), {head.only_board or "": outcome.offset or 0})
+        if isinstance(outcome, Committed) and outcome.offset is not None:  # the event counted
+            answer = Answer(1, 0, (), {head.only_board or "": outcome.offset})
             self._outcome, self._reply = outcome, json_reply(_encode(answer))
             return self._reply
         replies: list[Reply] = []
