@@ -94,7 +94,7 @@ async def test_a_single_event_does_not_wait_for_others(url: str) -> None:
 
 @pytest.mark.slow
 async def test_each_event_counts_once_over_a_lossy_connection(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some events have their own ids, some do not."""
+    """Some events have their own ids, and others do not."""
     monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.02)
     events = many(20_000)
     async with lossy(url, share=0.3) as proxy, LiveBoard(proxy.url) as live:

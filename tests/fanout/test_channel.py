@@ -156,7 +156,10 @@ async def test_a_change_during_a_read_waits_for_the_interval(monkeypatch: pytest
 
 
 async def test_a_viewer_that_has_left_is_gone_everywhere() -> None:
-    """From the counts, from its cohort, and from the viewers in no cohort. The last one takes its variant along."""
+    """The channel removes the viewer from the counts, from its cohort, and from the viewers in no cohort.
+
+    The last viewer takes its variant along.
+    """
     before, steps = viewers(), Steps()
     channel = steps.channel
     pushed = PushViewer(channel, *channel.place_of(Subscription(size=5)), Sink())

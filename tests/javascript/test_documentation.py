@@ -130,7 +130,7 @@ async def sites(store: str, folder: Path) -> AsyncIterator[Site]:
 
 @in_browser
 async def test_each_example_for_pages_runs(valkey_url: str, tmp_path: Path) -> None:
-    """Each shows the board. The style reaches the element."""
+    """Each example shows the board. The style reaches the element."""
     shown = {
         "top.html": (TOP, "#top li", "Ada: 5"),
         "element.html": (f"{ELEMENT}<style>{STYLE}</style>", "live-board [part~=row]", "Ada"),

@@ -34,7 +34,7 @@ def test_anything_else_is_not_an_objective(text: str) -> None:
 @pytest.mark.slow
 @given(st.lists(st.integers(1, 10_000_000), min_size=1, max_size=200))
 def test_quantiles_are_within_a_thousandth_of_the_measured_values(microseconds: list[int]) -> None:
-    """The largest one is exact; the histogram in the report has all of them."""
+    """The largest latency is exact. The histogram in the report has all latencies."""
     found = quantiles(value / 1e6 for value in microseconds)
     ordered = sorted(microseconds)
     assert found is not None

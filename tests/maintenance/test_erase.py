@@ -372,7 +372,7 @@ async def restored(board: Journaled, older: Path, target: Path) -> set[bytes]:
 
 
 async def test_an_interrupted_restore_erases_again(folder: Path, tmp_path: Path) -> None:
-    """The first attempt only set the journal aside. The second one finds nothing to set aside."""
+    """The first attempt only set the journal aside. The second attempt finds nothing to set aside."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         backup, target = tmp_path / "backup", tmp_path / "target"

@@ -130,7 +130,7 @@ def test_a_root_path_is_removed_once(path: str, root: str, below: str) -> None:
     "path", ["live", "/", "//", "/a//b", "/a b", "/v1", "/static/a", "/../a", "/é", "/a?b", "/%41"]
 )
 def test_an_invalid_root_path_is_refused(path: str) -> None:
-    """Including one that equals a path of the server."""
+    """A path that equals one of the server is also refused."""
     assert check_root_path("/live/") == "/live"
     with pytest.raises(ValueError, match="is not a path such as /live"):
         check_root_path(path)

@@ -102,7 +102,7 @@ async def test_the_viewer_count_is_unknown_while_the_store_is_unavailable(own_st
 
 
 async def test_a_stopping_process_removes_its_viewers(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Immediately, not after a timeout."""
+    """The count falls immediately, and not after a timeout."""
     made: list[Presence] = []
 
     def recorded(*given: Any, **options: Any) -> Presence:

@@ -9,7 +9,7 @@ from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store
 from live.store.connection.handshake import info_fields
 
-HOUR: Final = 3600  # seconds between two looks that are remembered
+HOUR: Final = 3600  # seconds between two measurements that are kept
 _MOST: Final = 24 * 14  # looks
 
 
