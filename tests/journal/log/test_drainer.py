@@ -531,6 +531,7 @@ async def test_a_sweep_trims_all_journals_at_once(valkey_url: str, tmp_path: Pat
         assert most == 2
         await drainer.sweep()
         assert await board.waiting() == 0
+        assert not drainer._untrimmed, "they need not be trimmed again"
 
 
 async def test_a_journal_that_fails_between_two_sweeps_is_delayed(valkey_url: str, tmp_path: Path) -> None:
