@@ -103,7 +103,7 @@ def run(command: list[str], folder: Path) -> str:
 def said(project: Path) -> list[str]:
     """Return what TypeScript says about right and wrong files.
 
-    One run checks all, because each run reads all libraries.
+    One run checks all files, because each run reads all libraries.
     """
     files = {"good.ts": CONSUMER, "bad.ts": CONSUMER.replace("limit: 5", 'limit: "5"')}
     if REACT.exists():

@@ -146,7 +146,7 @@ HEADS = [
 
 @pytest.mark.parametrize("head", HEADS)
 async def test_malformed_fields_do_not_become_a_host(url: str, head: str) -> None:
-    """A lenient parser would accept them."""
+    """A lenient parser would accept such fields."""
     async with connected(url) as wire:
         await wire.send(f"GET /v1/boards HTTP/1.1\r\n{head}\r\nConnection: close\r\n\r\n".encode("latin-1"))
         answer = await wire.rest()

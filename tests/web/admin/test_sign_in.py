@@ -70,7 +70,7 @@ async def test_a_session_is_a_cookie_of_which_the_store_has_only_a_digest(valkey
 
 
 async def test_the_cookie_of_an_earlier_version_goes_away(valkey_url: str) -> None:
-    """Browsers would send it first, because its path is longer."""
+    """Browsers would send the old cookie before the new one, because the path of the old one is longer."""
     settings = fresh_settings(valkey_url)
     key = await add_key(settings, "chief")
     async with administrator(settings, key=key) as browser:
