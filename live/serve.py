@@ -67,7 +67,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
     Raises:
         SetupError: a setting, the boards file, the port, the data directory or the store is unusable.
     """
-    # Uvicorn raises the signal again after it has stopped, and the process should then exit normally.
+    # uvicorn raises the signal again after it has stopped, and the process should then exit normally.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
     configure_logs(settings.log_level)
     shorten_temporary_paths()

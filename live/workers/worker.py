@@ -47,7 +47,7 @@ def run_worker(number: int, channel: socket.socket, metrics: str, settings: Sett
         settings: those of the parent.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # only the parent acts on this signal
-    # Uvicorn raises the signal again after it has stopped, and the process should then exit normally.
+    # uvicorn raises the signal again after it has stopped, and the process should then exit normally.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
     follow_parent()
     configure_logs(settings.log_level)

@@ -270,7 +270,7 @@ class Pipeline:
     def take_answered(self) -> Sequence[tuple[Reply, Exchange]]:
         """Remove the exchanges at the front that have replies; returns each with its reply.
 
-        One without `keep_alive` is the last one.
+        An exchange without `keep_alive` is the last one.
         """
         exchanges = self._exchanges
         answered = []

@@ -169,7 +169,7 @@ async def test_a_past_period_is_static(valkey_url: str) -> None:
 
 
 async def test_a_link_to_a_repeated_hour_works(valkey_url: str) -> None:
-    """The plus sign in its name is encoded, because it would be decoded as a space."""
+    """The plus sign in the name is encoded, because a plain one would be decoded as a space."""
     board = '[[board]]\nid="hours"\nclock="event"\nwindow={calendar="hour", timezone="Europe/Berlin"}'
     times = ("2025-10-26T00:10:00Z", "2025-10-26T01:10:00Z", "2025-10-26T02:10:00Z", "2025-10-26T03:10:00Z")
     async with server(valkey_url, board, *({"board": "hours", "key": time, "time": time} for time in times)) as client:
