@@ -1,5 +1,6 @@
 // @ts-check
 /** The list of boards: each visible card shows the first records and the figures of its board, live. */
+import "./items.js";
 import { LiveBoard } from "./client/live-board.js";
 import { grouped, moveWords, nameWords, plain, stateWords } from "./client/words.js";
 import { showMove } from "./marks.js";

@@ -1,5 +1,7 @@
 // @ts-check
-/** What the page of a record loads once it is live: its chart, and the movement and sparklines of its neighbours. */
+/** What the page of a record loads once it is live: its chart, like button and title, and what its neighbours do. */
+import "./items.js";
+import "./likes.js";
 import { showLocalTimes } from "./times.js";
 import { Trends } from "./trends.js";
 

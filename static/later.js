@@ -4,6 +4,7 @@ import "./items.js";
 import "./likes.js";
 import { startAway } from "./away.js";
 import { say } from "./client/stories.js";
+import { momentWords } from "./client/words.js";
 import { Contest } from "./contest.js";
 import { periodWords } from "./periods.js";
 import { startProgramme } from "./programme.js";
@@ -22,25 +23,13 @@ export function start(shown, announce) {
     if ("contest" in one.section.dataset) one.contest = new Contest(one);
   }
   startProgramme(shown.map(({ section }) => section));
+  const printed = document.querySelector("#printed time");
+  if (printed) addEventListener("beforeprint", () => (printed.textContent = momentWords(Date.now(), 0)));
   if (shown.length === 1) nameLeader(shown[0].section);
   if (!document.getElementById("tools")) return;
-  whenStyled(() => {
-    for (const one of shown) startAway(one);
-    if (document.getElementById("tape")) startPast(shown[0], announce);
-    startTools(shown, announce);
-  });
-}
-
-/**
- * Load the styles of the late scripts, and then do some work.
- *
- * @param {() => void} work
- */
-function whenStyled(work) {
-  const style = document.getElementById("later-style");
-  if (!(style instanceof HTMLLinkElement)) return work();
-  style.onload = style.onerror = work;
-  style.rel = "stylesheet";
+  for (const one of shown) startAway(one);
+  if (document.getElementById("tape")) startPast(shown[0], announce);
+  startTools(shown, announce);
 }
 
 /**

@@ -1,6 +1,6 @@
 // @ts-check
 /** Computes how fast scores change, and which change is expected next. This module uses no DOM. */
-import { HOUR, MINUTE } from "./page.js";
+import { HOUR, MINUTE } from "./poll.js";
 
 /**
  * @typedef {import("./client/stories.js").Place} Place

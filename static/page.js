@@ -2,9 +2,7 @@
 /** Functions that the scripts of several pages share. */
 import { plain } from "./client/words.js";
 
-export const MINUTE = 60_000; // milliseconds
 const AGAIN = 5000; // milliseconds after which a script that did not load is asked for again
-export const HOUR = 60 * MINUTE;
 
 /**
  * The address of the page of a record; null for members that a browser would treat as a part of the path.
@@ -36,7 +34,7 @@ export function write(element, text) {
 export function whenWritten(element, view, work) {
   const { format } = element.dataset;
   if (!format) return work();
-  import("./units.js").then(
+  import("./client/units.js").then(
     ({ writingOf }) => {
       view.writing = writingOf(JSON.parse(format), plain);
       work();

@@ -1,12 +1,13 @@
 // @ts-check
 /** Requests data that seldom changes again and again, such as the ranks against which movement is measured. */
-import { HOUR, MINUTE } from "./page.js";
 
 /**
  * @typedef {{epoch: string, period: string | null, since: string | null, ranks: Object<string, number>,
  *            scores: Object<string, number>, rank_count: number | null, per_minute: number | null}} Baseline
  */
 
+export const MINUTE = 60_000; // milliseconds
+export const HOUR = 60 * MINUTE;
 const SPREAD = 5_000; // milliseconds over which the requests of pages are spread
 export const SOON = 5_000; // the shortest pause between two requests
 
@@ -29,11 +30,12 @@ export class Poll {
   /**
    * @param {() => string} address
    * @param {(answer: any) => number} take returns the pause in milliseconds
+   * @param {number} [pause] before the first request
    */
-  constructor(address, take) {
+  constructor(address, take, pause = 0) {
     this.address = address;
     this.take = take;
-    this.#wait(0);
+    this.#wait(pause);
   }
 
   /** @param {number} pause */

@@ -2,7 +2,8 @@
 /** Draws the column beside a board: the member that you follow, what happened, and which members rise fastest. */
 import { say, storyWords, withStory } from "./client/stories.js";
 import { momentWords, moveWords, placeWords } from "./client/words.js";
-import { MINUTE, pinOf, write } from "./page.js";
+import { pinOf, write } from "./page.js";
+import { MINUTE } from "./poll.js";
 
 const RISING = 3;
 

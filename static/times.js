@@ -7,6 +7,4 @@ export function showLocalTimes() {
     time.title ||= time.textContent;
     time.textContent = momentWords(Date.parse(time.dateTime));
   }
-  const printed = document.querySelector("#printed time");
-  if (printed) addEventListener("beforeprint", () => (printed.textContent = momentWords(Date.now(), 0)));
 }

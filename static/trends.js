@@ -3,8 +3,7 @@
 import { say } from "./client/stories.js";
 import { momentWords } from "./client/words.js";
 import { Marks } from "./marks.js";
-import { HOUR, MINUTE } from "./page.js";
-import { baselinePause, Poll, SOON } from "./poll.js";
+import { baselinePause, HOUR, MINUTE, Poll, SOON } from "./poll.js";
 import { trendPoints, trendScale, trendWords } from "./sparkline.js";
 
 /**
@@ -66,7 +65,9 @@ export class Trends {
     this.since = since;
     this.onBaseline = onBaseline;
     new Poll(() => `${address}/baseline`, (baseline) => this.#takeBaseline(baseline));
-    if (table.shape.trends) new Poll(() => `${address}/slots`, (slots) => this.#takeSlots(slots));
+    if (!table.shape.trends) return;
+    const until = Number(table.body.closest("table")?.dataset.trends); // when the lines of the server get another point
+    new Poll(() => `${address}/slots`, (slots) => this.#takeSlots(slots), Math.min(HOUR, until - Date.now()));
   }
 
   /** Compare with the baseline if it belongs to the same epoch and period; never with that of another time. */

@@ -68,11 +68,9 @@ CONTRASTS = """async ([picture, boxes]) => {
 }"""
 
 
-# A board page styles what stands beside the ranking with a style sheet that it loads once it is live.
-STYLED = """() => {
-    const style = document.getElementById("later-style");
-    return !style || style.sheet !== null;
-}"""
+# Pages that are live show what is at their side with styles that their late script brings along.
+STYLED = """() => !document.querySelector("script[src$='/board.js'], script[src$='/record.js']")
+    || document.adoptedStyleSheets.length > 0"""
 
 
 async def contrasts(page: Page, reader: Page, selectors: Sequence[str]) -> dict[str, float]:

@@ -5,7 +5,7 @@
 
 const ASK_REST = 1000; // milliseconds between two requests
 const FAULT_REST = 10_000; // … after one that failed
-const MOST = 100; // members in one request
+const MOST_ASKED = 100; // members in one request
 
 /** Shows the titles of members in their rows, and asks the server for those that it does not know. */
 export class Items {
@@ -44,7 +44,7 @@ export class Items {
         if (item) writeItem(row, item);
       }
     }
-    if (missing.size && !this.#isAsking) void this.#ask([...missing].slice(0, MOST));
+    if (missing.size && !this.#isAsking) void this.#ask([...missing].slice(0, MOST_ASKED));
   }
 
   /** @param {string[]} members */

@@ -3,9 +3,10 @@
 import { Choice } from "./choice.js";
 import { Connection } from "./connection.js";
 import { applied } from "./state.js";
-import { asking, TRANSPORTS } from "./transports.js";
-//#region tokens: not in the pages, which have theirs in a cookie
+import { TRANSPORTS } from "./transports.js";
+//#region tokens: not in the pages, which have theirs in a cookie, and are of the same origin
 import { openWithToken } from "./tokens.js";
+import { asking } from "./transports.js";
 //#endregion
 
 /**
@@ -70,15 +71,17 @@ export class LiveBoard {
     const root = `${server.replace(/\/$/, "")}/v1/boards/${encodeURIComponent(board)}`;
     const { origin } = new URL(root);
     const choice = new Choice(transports, setting.now, storageOf(options), `live-board ${origin}`);
-    const isForeign = !options.token && "location" in globalThis && location.origin !== origin;
     /** @type {import("./transports.js").Address} */
     const address = (path, query) => root + path + queryText(query);
     /** @type {import("./connection.js").Open} */
     let open = (at, link, whole, environment = setting) => {
+      //#region tokens
       const hasReceived = this.#board && this.#board !== position;
-      const hidesReason = isForeign && transports[at] !== "sse" && !hasReceived;
+      const isForeign = !options.token && "location" in globalThis && location.origin !== origin;
+      if (isForeign && transports[at] !== "sse" && !hasReceived) link = asking(link, address, setting);
+      //#endregion
       const watched = { ...this.watched, position: whole ? undefined : this.#position() };
-      return TRANSPORTS[transports[at]](address, hidesReason ? asking(link, address, setting) : link, environment, watched);
+      return TRANSPORTS[transports[at]](address, link, environment, watched);
     };
     //#region tokens
     const ask = options.token;
@@ -99,7 +102,9 @@ export class LiveBoard {
       setting,
     );
     this.#snapshot = this.#published = this.#make();
+    //#region waiting
     options.signal?.addEventListener("abort", () => this.stop());
+    //#endregion
   }
 
   /** The current state; a new object after every change. The records do not change while paused. */
@@ -176,6 +181,7 @@ export class LiveBoard {
     return this.#add(event, (value) => listener(value));
   }
 
+  //#region waiting: the pages need none of it
   /**
    * Wait for the first records.
    *
@@ -197,6 +203,7 @@ export class LiveBoard {
       });
     }
   }
+  //#endregion
 
   /** @type {import("./connection.js").Listener["message"]} */
   #take(message, replaces) {

@@ -171,7 +171,9 @@ export function newRow(key, { columns, bars, trends, link, own, parts }) {
   }
   name.append(text);
   row.append(cell("rank"), name, ...Array.from({ length: columns }, () => cell("score")));
+  //#region parts: those of the pages have none
   if (parts) for (const one of [row, ...row.cells]) one.setAttribute("part", one === row ? "row" : one.className || "name");
+  //#endregion
   return row;
 }
 

@@ -1,23 +1,25 @@
 // @ts-check
 /**
- * The three transports. Each one opens immediately, reports to its link, and returns a function that closes it.
+ * The three transports. Each one opens, reports to its link, and returns a function that closes it. Only the WebSocket is
+ * here: few need another one, so that is loaded then.
  *
  * @typedef {import("./state.js").Message} Message
  * @typedef {{final?: boolean, reason?: string, retryAfter?: number}} End `final`: the server does not want us back
  * @typedef {{opened: () => void, received: (message?: Message) => void, closed: (end: End) => void}} Link
  * @typedef {{WebSocket: typeof WebSocket, fetch: typeof fetch, now: () => number,
  *            setTimeout: (work: () => void, pause: number) => any, clearTimeout: (timer: any) => void}} Environment
- * @typedef {(path: string, query?: Object<string, string | number | undefined>) => string} Address of a route of the board
+ * @typedef {(path: string, query?: Query) => string} Address of a route of the board
+ * @typedef {Object<string, string | number | undefined>} Query
  * @typedef {(address: Address, link: Link, environment: Environment, watched: Watched) => () => void} Transport
  * @typedef {{limit?: number, interval?: number, key?: string, around?: number,
  *            position?: {epoch: string, offset: number}}} Watched
  * @typedef {"websocket" | "sse" | "poll"} TransportName
  */
 
-const POLL_WAIT = 10; // seconds for which one request waits; shorter than the silence after which a page counts as stale
-const POLL_PAUSE = 1000; // minimum milliseconds between two answers
-
-/** @param {Watched} watched */
+/**
+ * @param {Watched} watched
+ * @returns {Query}
+ */
 const queryOf = ({ limit, interval, key, around, position }) => ({
   limit,
   interval: interval && `${interval}ms`,
@@ -38,83 +40,21 @@ function websocket(address, link, { WebSocket }, watched) {
   };
 }
 
-/** @type {Transport} */
-function sse(address, link, { fetch }, watched) {
-  return reading(link, async (signal) => {
-    const response = await fetch(address("/stream", queryOf(watched)), { cache: "no-store", signal });
-    if (!response.ok || !response.body) return refusal(response);
-    const reader = response.body.getReader();
-    const decoder = new TextDecoder();
-    let text = "";
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) return {};
-      link.opened();
-      const events = (text + decoder.decode(value, { stream: true })).split("\n\n");
-      text = events.pop() ?? "";
-      for (const event of events) {
-        const data = /^data: ?(.*)$/m.exec(event);
-        if (data) link.received(JSON.parse(data[1]));
-      }
-    }
-  });
-}
-
-/** @type {Transport} */
-function poll(address, link, { fetch, now, setTimeout }, { limit, interval = 0, key, around }) {
-  return reading(link, async (signal) => {
-    let tag = "";
-    for (;;) {
-      const started = now();
-      const headers = tag ? { "If-None-Match": tag } : undefined;
-      const url = address("", { wait: `${POLL_WAIT}s`, limit });
-      const response = await fetch(url, { headers, cache: "no-store", signal });
-      if (response.status !== 304) {
-        if (!response.ok) return refusal(response);
-        const page = await response.json();
-        tag = `"${page.epoch}:${page.offset}"`;
-        link.received({ ...page, type: "page" });
-        link.received({ type: "viewers", count: page.viewer_count });
-        if (key !== undefined) {
-          const record = await fetch(address(`/records/${encodeURIComponent(key)}`, { around }), { signal });
-          const found = record.ok ? await record.json() : { ...page, key, score: null, rank: null, gap: null, records: [] };
-          if (record.ok || record.status === 404) link.received({ ...found, type: "around" });
-        }
-      } else link.received();
-      const pause = Math.max(POLL_PAUSE, interval) - (now() - started);
-      if (pause > 0) await new Promise((resolve) => setTimeout(() => resolve(0), pause));
-      if (signal.aborted) return {};
-    }
-  });
-}
-
 /**
- * Read until the end, or until the link is closed.
- *
- * @param {Link} link
- * @param {(signal: AbortSignal) => Promise<End>} read
+ * @param {"sse" | "poll"} name
+ * @returns {Transport}
  */
-function reading(link, read) {
-  const abort = new AbortController();
-  read(abort.signal).then(link.closed, () => link.closed({}));
-  return () => abort.abort();
+function fallback(name) {
+  return (address, link, environment, watched) => {
+    const abort = new AbortController();
+    import("./fallbacks.js")
+      .then((all) => all[name](address, link, environment, { ...watched, query: queryOf(watched) }, abort.signal))
+      .then(link.closed, () => link.closed({}));
+    return () => abort.abort();
+  };
 }
 
-/**
- * What a refusal means. Only a problem document comes from the server itself, and not from a proxy.
- *
- * @param {Response} response
- * @returns {Promise<End>}
- */
-async function refusal(response) {
-  const own = response.headers.get("Content-Type")?.startsWith("application/problem+json");
-  const retryAfter = Number(response.headers.get("Retry-After")) || undefined;
-  if (!own) return { reason: `HTTP ${response.status}`, retryAfter };
-  const { title: reason, code, detail } = await response.json();
-  if (code === "origin_forbidden") console.warn(detail);
-  return { final: response.status < 429, reason, retryAfter };
-}
-
+//#region tokens: not in the pages, which are of the same origin
 /**
  * A link that asks for the reason when an attempt ends. If a server refuses a page of another origin, browsers hide the
  * reason, except for server-sent events.
@@ -125,19 +65,13 @@ async function refusal(response) {
  * @returns {Link}
  */
 export function asking(link, address, { fetch }) {
-  const closed = async (/** @type {End} */ end) => {
-    const abort = new AbortController();
-    try {
-      const response = await fetch(address("/stream", { limit: 1 }), { signal: abort.signal });
-      if (!response.ok) end = await refusal(response);
-    } catch {
-      // no server answers
-    }
-    abort.abort();
-    link.closed(end);
-  };
+  const closed = (/** @type {End} */ end) =>
+    void import("./fallbacks.js")
+      .then(({ reasonOf }) => reasonOf(address, fetch))
+      .then((reason) => link.closed(reason ?? end), () => link.closed(end));
   return { ...link, closed };
 }
+//#endregion
 
 /** @type {Record<TransportName, Transport>} */
-export const TRANSPORTS = { websocket, sse, poll };
+export const TRANSPORTS = { websocket, sse: fallback("sse"), poll: fallback("poll") };

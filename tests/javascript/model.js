@@ -1,5 +1,6 @@
 // @ts-check
 /** A board's server, its network and its clock, for tests of the client: everything happens in virtual time. */
+import "../../static/client/fallbacks.js"; // no virtual time passes while it is loaded
 
 /** Random numbers from 0 to 1 that a seed determines (mulberry32). */
 export function seeded(/** @type {number} */ seed) {

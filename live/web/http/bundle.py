@@ -20,6 +20,7 @@ except ImportError:  # there is no wheel for macOS on ARM: the files stay as the
 
 _IMPORT: Final = re.compile(r'^(?:import|export) (?:\{([^}]*)\} from )?"([^"]+)";\n', re.MULTILINE)
 _SPACES: Final = re.compile(r"\s*([{};>,])\s*|(?<=:)\s+")  # characters without a meaning in a style sheet
+_LOADED: Final = re.compile(r'\bimport\("(\.[^"]+)"\)')
 _PACKAGE: Final = re.compile(r"[^./]")
 _EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) (\w+))", re.MULTILINE)
 _LEFT: Final = re.compile(r"^(?:import\b(?!\()|export\b).*", re.MULTILINE)
@@ -33,14 +34,14 @@ Read = Callable[[str], str]
 def bundle(name: str, read: Read, apart: Collection[str] = ()) -> str:
     """Join a script with its imports into one module. `read` gives the text of a file by its path.
 
-    Imports from a package, or from a module in `apart`, stay.
+    Imports from a package, or from a module in `apart`, stay, and so do modules that are loaded when they are needed.
 
     Raises:
         ValueError: the modules can't be joined.
     """
-    joined = _Joined(read, apart)
+    joined = _Joined(read, apart, posixpath.dirname(name))
     exported = joined.add(name)
-    return _whole(joined, exported, joined.left(name))
+    return _whole(joined, exported, joined.left())
 
 
 def split_bundle(name: str, later: Sequence[str], read: Read) -> dict[str, str]:
@@ -51,16 +52,17 @@ def split_bundle(name: str, later: Sequence[str], read: Read) -> dict[str, str]:
     Raises:
         ValueError: the modules can't be joined.
     """
-    first = _Joined(read, ())
+    folder = posixpath.dirname(name)
+    first = _Joined(read, (), folder)
     exported = first.add(name)
     made = {}
     for path in later:
-        joined = _Joined(read, first.texts.keys())
+        joined = _Joined(read, first.texts.keys(), folder)
         own = joined.add(path)
-        taken = sorted({one for names in joined.left(path).values() for one in names})
+        taken = sorted({one for names in joined.left().values() for one in names})
         exported += [one for one in taken if one not in exported]
         made[path] = _whole(joined, own, {f"./{posixpath.basename(name)}": taken} if taken else {})
-    made[name] = _whole(first, exported, first.left(name))
+    made[name] = _whole(first, exported, first.left())
     return made
 
 
@@ -89,12 +91,16 @@ def style(text: str) -> str:
 
 
 class _Joined:
-    """The texts of modules without `import` and `export`, in the order of their imports."""
+    """The texts of modules without `import` and `export`, in the order of their imports.
 
-    def __init__(self, read: Read, apart: Collection[str]) -> None:
+    `folder` is where the browser finds them as one.
+    """
+
+    def __init__(self, read: Read, apart: Collection[str], folder: str) -> None:
         self.texts: dict[str, str] = {}
         self._read = read
         self._apart = frozenset(apart)
+        self._folder = folder or "."
         self._owners: dict[str, str] = {}  # the module that declares a name
         self._exports: dict[str, list[str]] = {}
         self._left: dict[str, list[str]] = {}
@@ -109,7 +115,7 @@ class _Joined:
             names = [name.strip() for name in (match[1] or "").split(",") if name.strip()]
             source = match[2]
             is_package = _PACKAGE.match(source) is not None
-            module = source if is_package else posixpath.normpath(posixpath.join(posixpath.dirname(path), source))
+            module = source if is_package else _beside(path, source)
             if is_package or module in self._apart:
                 held = self._left.setdefault(module, [])
                 held.extend(name for name in names if name not in held)
@@ -126,6 +132,7 @@ class _Joined:
             return ""
 
         text = _EXPORT.sub(keep, _IMPORT.sub(take, self._read(path)))
+        text = _LOADED.sub(lambda match: f'import("{self._path_to(_beside(path, match[1]))}")', text)
         if left := _LEFT.search(text):
             raise ValueError(f"{path}: can't bundle {left[0]!r}")
         for name in _DECLARED.findall(text):
@@ -137,10 +144,16 @@ class _Joined:
         if (owner := self._owners.setdefault(name, path)) != path:
             raise ValueError(f"{path}: `{name}` is also declared in {owner}")
 
-    def left(self, name: str) -> dict[str, list[str]]:
-        """Return the names that stay imported, by the path that the module `name` imports them from."""
-        folder = posixpath.dirname(name) or "."
+    def left(self) -> dict[str, list[str]]:
+        """Return the names that stay imported, by the path that they are imported from."""
         return {
-            source if source not in self._apart else f"./{posixpath.relpath(source, folder)}": names
+            source if source not in self._apart else self._path_to(source): names
             for source, names in self._left.items()
         }
+
+    def _path_to(self, module: str) -> str:
+        return f"./{posixpath.relpath(module, self._folder)}"
+
+
+def _beside(path: str, source: str) -> str:
+    return posixpath.normpath(posixpath.join(posixpath.dirname(path), source))

@@ -2,7 +2,9 @@
 
 import gzip
 import hashlib
+import json
 import re
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import PurePosixPath
 from typing import Final
@@ -18,8 +20,14 @@ from live.web.http.bundle import bundle, script, split_bundle, style
 from live.web.pages.language import TAGS
 from live.web.services import assets
 
-# The scripts of pages, and those that they load once they are live. Pages of boards with units load `units.js` before.
-SCRIPTS: Final = {"board.js": ("later.js",), "cards.js": (), "record.js": ("chart.js",), "units.js": ()}
+# The scripts of pages, and those that they load once they are live, with the style sheets that these bring along.
+SCRIPTS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
+    "board.js": {"later.js": ("moves", "tools", "rail", "later", "podium", "liked", "print")},
+    "cards.js": {},
+    "record.js": {"chart.js": ("liked", "print")},
+    "client/units.js": {},  # for boards with units; their pages load it before they are live
+    "client/fallbacks.js": {},  # for networks without WebSockets
+}
 ENTRIES: Final = {
     f"{tag}/{name}": (tag, name) for tag in TAGS for page, later in SCRIPTS.items() for name in (page, *later)
 }
@@ -37,24 +45,28 @@ STYLES: Final = (
     "rail",
     "later",
     "contest",
+    "podium",
     "index",
     "record",
     "docs",
     "admin",
     "items",
     "likes",
+    "liked",
     "print",
 )  # the order matters
 CLIENT: Final = frozenset(
     {"live-board.js", "view.js", "items.js", "state.js", "words.js", "stories.js", "producer.js", "element.js"}
     | {"react.js", "units.js"}
 )
+_PARTS: Final = frozenset({"fallbacks.js"})  # what entry points load when they need it
 _SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "items.js", "words.js")}  # by others
 _WORDS: Final = "client/words/"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
 # Pages do not need these regions: they have a cookie instead of a token, and the server writes facts about boards into
 # them.
-_APART: Final = re.compile(r"^ *//#region (?:tokens|facts).*?//#endregion\n", re.MULTILINE | re.DOTALL)
+_APART: Final = re.compile(r"^ *//#region .*?//#endregion\n", re.MULTILINE | re.DOTALL)
+_ADOPT: Final = ";{let s=new CSSStyleSheet();s.replaceSync(%s);document.adoptedStyleSheets.push(s)}"
 _FOREVER: Final = "public, max-age=31536000, immutable"
 
 
@@ -62,7 +74,7 @@ class PageFiles(StaticFiles):
     """The static files under a path that contains their version, so browsers never need to revalidate them.
 
     The script of a page is in a folder for each language: one file with all that it imports, and those words only. Its
-    style sheets are one file, whose name has theirs: `board+tools.css`.
+    style sheets are one file, whose name has theirs: `board+site.css`.
     """
 
     async def get_response(self, path: str, scope: Scope) -> Response:
@@ -89,7 +101,7 @@ class ClientFiles(StaticFiles):
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Serve an entry point, compressed if the client takes that. Respond with 304 if the client has it already."""
         name = PurePosixPath(path).as_posix()
-        if name not in CLIENT and name not in {f"words/{tag}.js" for tag in TAGS}:
+        if name not in CLIENT | _PARTS and name not in {f"words/{tag}.js" for tag in TAGS}:
             raise HTTPException(404)
         if scope["method"] not in {"GET", "HEAD"}:
             raise HTTPException(405)
@@ -120,8 +132,8 @@ def _contents(name: str) -> tuple[bytes, bytes]:
     if name in ENTRIES:
         text = page_script(*ENTRIES[name])
     elif is_style(name):
-        text = style("\n".join(read(f"{part}.css") for part in name.removesuffix(".css").split("+")))
-    elif name.removeprefix("client/") in CLIENT:
+        text = _style_of(name.removesuffix(".css").split("+"))
+    elif name.removeprefix("client/") in CLIENT | _PARTS:
         text = client_script(name)
     else:
         text = read(name)
@@ -136,8 +148,15 @@ def is_style(name: str) -> bool:
     return parts == [part for part in STYLES if part in parts]
 
 
+def _style_of(parts: Sequence[str]) -> str:
+    return style("\n".join(read(f"{part}.css") for part in parts))
+
+
 def page_script(tag: str, name: str) -> str:
-    """Join the script of a page, or one that it loads later, with all that it imports, in one language."""
+    """Join the script of a page, or one that it loads later, with all that it imports, in one language.
+
+    The latter brings its style sheets along, so nothing that it makes is seen without them.
+    """
     page = next(page for page, later in SCRIPTS.items() if name in {page, *later})
     return _page_scripts(tag, page)[name]
 
@@ -149,7 +168,10 @@ def _page_scripts(tag: str, page: str) -> dict[str, str]:
     def in_language(path: str) -> str:
         return _APART.sub("", read(path.replace(usual, f"/{tag}.js") if path.startswith(_WORDS) else path))
 
-    return split_bundle(page, SCRIPTS[page], in_language)
+    made = split_bundle(page, list(SCRIPTS[page]), in_language)
+    for name, parts in SCRIPTS[page].items():
+        made[name] += _ADOPT % json.dumps(_style_of(parts), ensure_ascii=False)
+    return made
 
 
 def client_script(name: str) -> str:

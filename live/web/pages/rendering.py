@@ -100,7 +100,7 @@ def static_version() -> str:
 def make_templates(root: str) -> Environment:
     """Load the templates, with autoescaping. `root` is the root path of all links."""
     environment = Environment(
-        loader=FileSystemLoader(assets("templates")),
+        loader=FileSystemLoader([assets("templates"), assets("static")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -25,7 +25,8 @@ class Trends(msgspec.Struct, frozen=True):
     `before` has the ranks in the baseline, and `since` is its time in milliseconds; both are None where ranks cannot be
     compared. `scores` are those in the baseline, and `age` is the time since then in milliseconds. `rank_count` is the
     number of members then, and `per_minute` what the board counted in a minute of the hour before. `has_pace` is that
-    of the board, and `lines` has the sparklines by member.
+    of the board, and `lines` has the sparklines by member. `until` is when they get another point, in milliseconds; 0
+    if that is not known.
     """
 
     before: Mapping[str, int] | None = None
@@ -36,6 +37,7 @@ class Trends(msgspec.Struct, frozen=True):
     per_minute: int | None = None
     has_pace: bool = False
     lines: Mapping[str, Line] = {}
+    until: int = 0
 
     def pace(self, record: Record) -> int | None:
         """Return by how much a score changes in an hour, measured since the baseline; None if that is not known."""
@@ -70,10 +72,11 @@ async def trends_of(live: Live, ledger: Ledger, page: Page | None, *, has_lines:
         if has_lines and has_trends(ledger.state.board.window):
             slots = await live.top_slots.of(ledger.reader)
     lines = {} if slots is None else live.trend_lines.of(slots, lambda: _lines_of(slots))
+    until = slots.slots[-1].end * 1000 if slots is not None and slots.slots else 0
     if page is None or baseline is None or not baseline.ranks:
-        return Trends(lines=lines)
+        return Trends(lines=lines, until=until)
     if (baseline.epoch, baseline.slot) != (page.epoch, page.slot):
-        return Trends(lines=lines)
+        return Trends(lines=lines, until=until)
     return Trends(
         before=baseline.ranks,
         since=baseline.time,
@@ -83,6 +86,7 @@ async def trends_of(live: Live, ledger: Ledger, page: Page | None, *, has_lines:
         per_minute=baseline.per_minute,
         has_pace=ledger.state.board.has_pace,
         lines=lines,
+        until=until,
     )
 
 

@@ -1,0 +1,90 @@
+// @ts-check
+/** The transports for networks without WebSockets: they read until the end, or until a signal ends them. */
+
+/**
+ * @typedef {import("./transports.js").Address} Address
+ * @typedef {import("./transports.js").End} End
+ * @typedef {import("./transports.js").Environment} Environment
+ * @typedef {(address: Address, link: import("./transports.js").Link, environment: Environment,
+ *            watched: import("./transports.js").Watched & {query: import("./transports.js").Query},
+ *            signal: AbortSignal) => Promise<End>} Fallback
+ */
+
+const POLL_WAIT = 10; // seconds for which one request waits; shorter than the silence after which a page counts as stale
+const POLL_PAUSE = 1000; // minimum milliseconds between two answers
+
+/** @type {Fallback} */
+export async function sse(address, link, { fetch }, { query }, signal) {
+  const response = await fetch(address("/stream", query), { cache: "no-store", signal });
+  if (!response.ok || !response.body) return refusal(response);
+  const reader = response.body.getReader();
+  const decoder = new TextDecoder();
+  let text = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return {};
+    link.opened();
+    const events = (text + decoder.decode(value, { stream: true })).split("\n\n");
+    text = events.pop() ?? "";
+    for (const event of events) {
+      const data = /^data: ?(.*)$/m.exec(event);
+      if (data) link.received(JSON.parse(data[1]));
+    }
+  }
+}
+
+/** @type {Fallback} */
+export async function poll(address, link, { fetch, now, setTimeout }, { limit, interval = 0, key, around }, signal) {
+  let tag = "";
+  for (;;) {
+    const started = now();
+    const headers = tag ? { "If-None-Match": tag } : undefined;
+    const url = address("", { wait: `${POLL_WAIT}s`, limit });
+    const response = await fetch(url, { headers, cache: "no-store", signal });
+    if (response.status !== 304) {
+      if (!response.ok) return refusal(response);
+      const page = await response.json();
+      tag = `"${page.epoch}:${page.offset}"`;
+      link.received({ ...page, type: "page" });
+      link.received({ type: "viewers", count: page.viewer_count });
+      if (key !== undefined) {
+        const record = await fetch(address(`/records/${encodeURIComponent(key)}`, { around }), { signal });
+        const found = record.ok ? await record.json() : { ...page, key, score: null, rank: null, gap: null, records: [] };
+        if (record.ok || record.status === 404) link.received({ ...found, type: "around" });
+      }
+    } else link.received();
+    const pause = Math.max(POLL_PAUSE, interval) - (now() - started);
+    if (pause > 0) await new Promise((resolve) => setTimeout(() => resolve(0), pause));
+    if (signal.aborted) return {};
+  }
+}
+
+/**
+ * Why a server refuses pages of this origin; nothing if it does not.
+ *
+ * @param {Address} address
+ * @param {typeof fetch} fetch
+ * @returns {Promise<End | undefined>}
+ */
+export async function reasonOf(address, fetch) {
+  const abort = new AbortController();
+  const response = await fetch(address("/stream", { limit: 1 }), { signal: abort.signal });
+  const reason = response.ok ? undefined : await refusal(response);
+  abort.abort();
+  return reason;
+}
+
+/**
+ * What a refusal means. Only a problem document comes from the server itself, and not from a proxy.
+ *
+ * @param {Response} response
+ * @returns {Promise<End>}
+ */
+async function refusal(response) {
+  const own = response.headers.get("Content-Type")?.startsWith("application/problem+json");
+  const retryAfter = Number(response.headers.get("Retry-After")) || undefined;
+  if (!own) return { reason: `HTTP ${response.status}`, retryAfter };
+  const { title: reason, code, detail } = await response.json();
+  if (code === "origin_forbidden") console.warn(detail);
+  return { final: response.status < 429, reason, retryAfter };
+}

@@ -1,0 +1,134 @@
+"""How much each kind of page loads, and how often it asks the server, in a real browser."""
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import httpx
+from playwright.async_api import Page
+
+from live.domain.board_file import parse_boards
+from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_live, until_loaded
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+
+pytestmark = IN_BROWSER
+
+MOST_RAW: Final = 48 * 1024
+MOST_COMPRESSED: Final = 15 * 1024
+MOST_REQUESTS: Final = 6  # besides the WebSocket
+LATER: Final = 1_900  # milliseconds after which pages load the rest, although they are not live
+
+BOARDS: Final = """
+[[board]]
+id = "plain"
+types = ["plain"]
+[[board]]
+id = "posts"
+like_button = true
+unit = "€"
+[[board]]
+id = "climb"
+types = ["climb"]
+operator = "best"
+window = "forever"
+score = [{field = "levels", max = 99}, {field = "seconds", order = "asc", max = 5000}]
+[[board]]
+id = "vote"
+types = ["vote"]
+window = "forever"
+like_button = true
+votes = {per_key = 1, closes = 2099-01-01T00:00:00Z}
+[[board]]
+id = "over"
+types = ["over"]
+window = "forever"
+votes = {per_actor = 9, closes = 2026-01-01T00:00:00Z}
+"""
+EVENTS: Final[list[dict[str, Any]]] = [
+    {"type": "plain", "key": "a"},
+    {"key": "a", "amount": 2},
+    {"type": "climb", "key": "a", "fields": {"levels": 7, "seconds": 1234}},
+    {"type": "vote", "key": "a", "actor": "x"},
+]
+ALL: Final = "plain,posts,climb,vote"
+PATHS: Final = (
+    *(f"/boards/{board}" for board in ("plain", "posts", "vote", "over", ALL)),
+    *(f"/boards/{board}/records/a" for board in ("posts", "climb")),
+    f"/boards/{ALL}?display=wall",
+    f"/embed/{ALL}",
+    f"/overlay/{ALL}",
+    "/",
+    "/boards/posts?start=1",
+    "/boards/posts?as_of=",
+    "/boards/none",
+)
+# Notes when the page receives the first records, before a script of the page does, and lets no request wait.
+PROBE: Final = """
+    Math.random = () => 0;
+    window.WebSocket = class extends WebSocket {
+        constructor(...given) {
+            super(...given);
+            this.addEventListener("message", () => (window.liveAt ??= performance.now()));
+        }
+    };
+"""
+LOADED: Final = """(later) => {
+    const files = performance.getEntriesByType("resource").filter(({ name }) => /\\.(js|css)$/.test(name));
+    const script = files.find(({ name }) => /(board|cards|record)\\.js$/.test(name));
+    const until = Math.min(window.liveAt ?? Infinity, script ? script.responseEnd + later : Infinity);
+    const before = files.filter(({ startTime }) => startTime < until);
+    const sum = (field) => before.reduce((all, file) => all + file[field], 0);
+    return [sum("encodedBodySize"), sum("decodedBodySize"), before.map(({ name }) => name)];
+}"""
+
+
+async def test_no_page_loads_much_before_it_is_live(valkey_url: str) -> None:
+    """The script and style of each kind of page have limits, plain and compressed, in both languages."""
+    settings = fresh_settings(valkey_url, journal="sqlite", anonymous_admin=True)
+    async with (
+        run_server(settings, parse_boards(BOARDS)) as url,
+        httpx.AsyncClient(base_url=url) as producer,
+        browser() as chromium,
+    ):
+        await post(producer, *EVENTS)
+        title = {"key": "a", "title": "A title"}
+        assert (await producer.put("/v1/items", json={"items": [title]})).status_code == 204
+        then = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        page = await (await chromium.new_context()).new_page()
+        await page.add_init_script(PROBE)
+        await page.context.add_cookies([{"name": "rows", "value": "compact", "url": url}])
+        too_much = {}
+        for path in PATHS:
+            for language in ("en", "zh-Hans"):
+                address = path.replace("as_of=", f"as_of={then}")
+                await page.goto(f"{url}{address}{'&' if '?' in path else '?'}lang={language}")
+                if await page.query_selector("script[src*='/en/'], script[src*='/zh-Hans/']"):
+                    await page.wait_for_function("() => window.liveAt", timeout=PATIENCE)
+                packed, plain, names = await page.evaluate(LOADED, LATER)
+                assert packed, path
+                if packed > MOST_COMPRESSED or plain > MOST_RAW:
+                    too_much[path, language] = packed, plain, names
+        assert not too_much
+
+
+async def test_a_page_makes_few_requests(valkey_url: str) -> None:
+    """Until two seconds after it is live, with all that it loads later. Its one WebSocket is not among them."""
+    async with (
+        run_server(fresh_settings(valkey_url, journal="sqlite"), parse_boards(BOARDS)) as url,
+        httpx.AsyncClient(base_url=url) as producer,
+        browser() as chromium,
+    ):
+        await post(producer, *EVENTS)
+        page: Page = await (await chromium.new_context()).new_page()
+        await page.add_init_script(PROBE)
+        asked, sockets = list[str](), list[str]()
+        page.on("request", lambda request: asked.append(request.url.removeprefix(url)))
+        page.on("websocket", lambda socket: sockets.append(socket.url))
+        await page.goto(f"{url}/boards/plain")
+        await until_live(page)
+        await until_loaded(page)
+        await page.wait_for_timeout(2_000)
+        assert len(asked) <= MOST_REQUESTS, asked
+        assert len(sockets) == 1
+        assert {path.rpartition("/")[2] for path in asked} >= {"later.js", "history", "baseline"}, "the story"
