@@ -184,8 +184,9 @@ async def test_the_command_gives_the_warnings(own_store: StoreProcess, tmp_path:
 
 def test_compacting_gives_the_disk_its_space_back(tmp_path: Path) -> None:
     """Afterwards, no file contains the deleted data."""
-    with Database("sqlite", tmp_path, "live", writes=True) as database:
+    with Database("sqlite", tmp_path / "data", "live", writes=True) as database:
         assert database.take_now()
+        assert database.path.parent.stat().st_mode & 0o777 == 0o700, "nobody else may read the folder"
 
         def size() -> int:
             return sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
