@@ -154,7 +154,7 @@ def test_a_viewer_that_can_not_take_a_frame_leaves_its_cohort() -> None:
     outbox = Outbox()
     outbox.add(cohort, b"frame")
     outbox.flush()
-    assert (slow.cohort, variant.loose, len(cohort)) == (None, {slow}, 0)
+    assert (slow.cohort, variant.loose, len(cohort), outbox._size) == (None, {slow}, 0, 0)
     assert slow.position is not cohort.position
     assert slow.position.state() == cohort.position.state()
 
