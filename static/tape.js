@@ -22,7 +22,7 @@ const SVG_NAMES = "http://www.w3.org/2000/svg";
  * @param {number} begin
  * @param {number} end
  */
-export function pathOf(points, begin, end) {
+function pathOf(points, begin, end) {
   let isCut = true;
   let path = "";
   for (const [at, rank] of points) {

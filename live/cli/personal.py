@@ -39,6 +39,9 @@ from live.store.connection.embedded import opened_store
 from live.store.registry.producers import ProducerStore
 from live.store.registry.trail import command_acting, digest_of_person
 
+ActorOption = Annotated[
+    str | None, typer.Option("--actor", help="The `actor` of votes, or the cookie of a visitor who liked.")
+]
 BoardOption = Annotated[str | None, typer.Option("--board", help="The only board. Default: all boards.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")]
@@ -49,9 +52,7 @@ def void(  # noqa: PLR0913 - one parameter per flag
     since: Annotated[str, typer.Option("--since", help="A time such as 2026-11-22T12:00:00Z.")],
     until: Annotated[str | None, typer.Option("--until", help="The end, such as 2026-11-22T13:00:00Z.")] = None,
     producer: Annotated[str | None, typer.Option("--producer", help="The id of an API key.")] = None,
-    actor: Annotated[
-        str | None, typer.Option("--actor", help="The `actor` of votes, or the cookie of a visitor who liked.")
-    ] = None,
+    actor: ActorOption = None,
     board: BoardOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -106,9 +107,7 @@ def void(  # noqa: PLR0913 - one parameter per flag
 
 def erase(  # noqa: PLR0913 - one parameter per flag
     *,
-    actor: Annotated[
-        str | None, typer.Option("--actor", help="The `actor` of votes, or the cookie of a visitor who liked.")
-    ] = None,
+    actor: ActorOption = None,
     member: Annotated[str | None, typer.Option("--member", help="A member that is a person.")] = None,
     board: Annotated[
         list[str] | None, typer.Option("--board", help="With --actor: a board; repeatable. Default: all boards.")

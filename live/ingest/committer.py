@@ -243,9 +243,12 @@ class Committer:
         wants = [self._wants.pop(share, PLAIN) for share in batch] if self._wants else ()
         started = time.perf_counter()
         senders = [(share.producer, len(share.entries)) for share in batch]
-        added = await self._writer.add(
-            entries, senders, places=any(each.records for each in wants), strict=_strict(batch, wants)
-        )
+        strict, first = [], 0  # the indexes of the entries of each strict request
+        for one, wanted in zip(batch, wants, strict=False):  # `wants` is empty if no request is strict
+            if wanted.strict:
+                strict.append(range(first, first + len(one.entries)))
+            first += len(one.entries)
+        added = await self._writer.add(entries, senders, places=any(each.records for each in wants), strict=strict)
         COMMIT_SECONDS.observe(time.perf_counter() - started)
         record_span("commit", started, board=self.state.board.id, events=len(entries))
         COMMIT_EVENTS.observe(len(entries))
@@ -261,16 +264,6 @@ class Committer:
                     board=board.id, value=added.widest, limit=board.most,
                 )  # fmt: skip
         return added
-
-
-def _strict(batch: Sequence[Share], wants: Sequence[Wants]) -> list[range]:
-    """Return the indexes of the entries of each strict share in a batch."""
-    found, first = [], 0
-    for share, each in zip(batch, wants, strict=False):  # `wants` is empty if no share is strict
-        if each.strict:
-            found.append(range(first, first + len(share.entries)))
-        first += len(share.entries)
-    return found
 
 
 def _resolve(batch: Sequence[Share], added: Added) -> None:

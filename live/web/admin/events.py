@@ -9,7 +9,6 @@ from starlette.responses import Response
 from live.domain.event import Answer, IncomingEvent, event_fault
 from live.domain.validation_messages import in_words
 from live.errors import REFUSALS, ProblemError, StoreUnavailableError
-from live.ingest.refusals import RefusedEvent
 from live.journal.past.contributors import LatestEvents, latest_events
 from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
 from live.web.admin.calls import ApiCall
@@ -41,21 +40,17 @@ async def _show(desk: Desk, form: Form, answer: Answer | None = None, error: Exc
         codes=sorted(REFUSALS),
         accepted=accepted,
         why=why,
-        refused=await _refused(desk, wanted),
+        refused=[
+            event
+            for event in await desk.live.intake.refusals.look()
+            if (not desk.is_limited or (event.board and desk.may(event.board)))
+            and all(getattr(event, name) == text for name, text in wanted.items())
+        ][:_SHOWN],
         meanings=REFUSALS,
         form=form,
         answer=answer,
         trial=ApiCall("POST", "/v1/events", _body(form) or {"key": "MEMBER"}),
     )
-
-
-async def _refused(desk: Desk, wanted: Form) -> Sequence[RefusedEvent]:
-    return [
-        event
-        for event in await desk.live.intake.refusals.look()
-        if (not desk.is_limited or (event.board and desk.may(event.board)))
-        and all(getattr(event, name) == text for name, text in wanted.items())
-    ][:_SHOWN]
 
 
 async def _accepted(desk: Desk, wanted: Form) -> tuple[Sequence[LatestEvents], str]:

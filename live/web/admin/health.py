@@ -93,7 +93,7 @@ async def _show(desk: Desk, form: Form, checked: Checked | None = None, error: E
     entries = [] if desk.is_limited else await live.trail.last(MAX_ENTRIES)
     # Estimate the size of the journal when it has as many days as it keeps, from the whole days that it has.
     today = int(time.time()) // _DAY
-    whole = [day.bytes for day in (measured.days if measured is not None else ()) if day.day < today]
+    whole = [day.bytes for day in days if day.day < today]
     return await desk.show(
         "health",
         error,
