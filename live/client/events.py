@@ -42,7 +42,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     metadata: Mapping[str, Any] | None = None
 
 
-_decode_event = msgspec.json.Decoder(Event).decode
+decode_event: Final = msgspec.json.Decoder(Event).decode
+"""Decodes a line from `encode_event`."""
 
 
 def encode_event(event: Event) -> bytes:
@@ -56,11 +57,6 @@ def encode_event(event: Event) -> bytes:
     if len(line) > MAX_EVENT_BYTES:
         raise ValueError(f"the event has {len(line):,} bytes of JSON; at most {MAX_EVENT_BYTES:,} are allowed")
     return line
-
-
-def decode_event(line: bytes) -> Event:
-    """Decode a line from `encode_event`."""
-    return _decode_event(line)
 
 
 def with_identity(line: bytes, run: bytes, number: int, *, has_source: bool) -> bytes:

@@ -44,7 +44,7 @@ from live.store.board.manage.digests import erase_digests, find_digests, members
 from live.store.board.write.plan import voter_digests
 from live.store.connection.client import Store, required
 from live.store.connection.durability import rewrite_log
-from live.store.connection.loss import LossWatch
+from live.store.connection.loss import require_no_loss
 
 _NOW: Final = 2**63  # the time of digests that the store still has, or has again after their erasure
 _STEP: Final = 1000  # votes that are looked up at once
@@ -249,7 +249,7 @@ class Erasing:
         Raises:
             SetupError: nobody moves entries to SQL, or the store has lost data.
         """
-        await self._require_no_loss()
+        await require_no_loss(self._client, self._prefix)
         if self._drainer is not None:
             await self._drainer.claim()
         key = await self._database.run(key_of)
@@ -268,7 +268,7 @@ class Erasing:
 
     async def preview(self, actor: str, boards: Iterable[str], *, take_back: bool) -> list[Erased]:
         """Return what `erase` would erase now. Change nothing. Raises as `erase`."""
-        await self._require_no_loss()
+        await require_no_loss(self._client, self._prefix)
         found = [Erased(board=board) for board in await self._names(boards)]
         waiting = await self._count_waiting()
         for one in found:
@@ -278,9 +278,6 @@ class Erasing:
         for one in found:
             await self._erase(actor, one, None)
         return found
-
-    async def _require_no_loss(self) -> None:
-        (await LossWatch(self._client, self._prefix).find()).require_none()
 
     async def _names(self, wanted: Iterable[str]) -> list[str]:
         """Return the boards to look at, including deleted boards that the journal still knows."""

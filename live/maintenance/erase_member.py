@@ -22,6 +22,7 @@ from live.store.board.keys import Keys, SystemKeys
 from live.store.board.manage.digests import read_held
 from live.store.board.manage.forget import forget_member, knows_member
 from live.store.connection.durability import rewrite_log
+from live.store.connection.loss import require_no_loss
 from live.store.registry.idempotency import StoredResponses
 from live.store.registry.items import Items
 from live.store.registry.trail import AuditTrail
@@ -116,7 +117,7 @@ class MemberErasing(Erasing):
 
     async def preview_member(self, member: str) -> ErasedPerson:
         """Return what `erase_member` would erase now. Change nothing. Raises as `erase_member`."""
-        await self._require_no_loss()
+        await require_no_loss(self._client, self._prefix)
         person = await self._find(member)
         waiting = await self._count_waiting()
         for one in person.boards:

@@ -24,7 +24,7 @@ from live.store.board.write.correction import ChangedError, Corrected, Correctio
 from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store
 from live.store.connection.external_redis import read_sorted_set
-from live.store.connection.loss import LossWatch
+from live.store.connection.loss import require_no_loss
 from live.store.registry.definitions import DefinitionStore
 from live.store.registry.items import Items
 from live.store.registry.trail import command_acting
@@ -222,7 +222,7 @@ class Importing:
             StoreUnavailableError, EpochLostError: the same import continues where it stopped. If the store may have run
                 the last batch, that batch may lack in the unions.
         """
-        (await LossWatch(self._client, self._settings.key_prefix).find()).require_none(self._board)
+        await require_no_loss(self._client, self._settings.key_prefix, self._board)
         writer, unions = await self._open()
         await writer.state.open_to_write()
         imported, count = Imported(), 0

@@ -34,7 +34,7 @@ from live.store.board.state import BoardState
 from live.store.board.write.correction import read_held
 from live.store.board.write.merging import MERGER, Move, Value, put_move, read_move
 from live.store.connection.client import Store
-from live.store.connection.loss import LossWatch
+from live.store.connection.loss import require_no_loss
 
 _ATTEMPTS: Final = 40
 _PAUSE: Final = 0.25
@@ -230,7 +230,7 @@ class Merging:
             SetupError: the store has lost data.
             StoreUnavailableError, EpochLostError: the same call continues, under another number.
         """
-        await self._require_no_loss()
+        await require_no_loss(self._client, self._prefix)
         time = await self._client.call(self._prefix, "TIME")
         number = int(time[0]) * 1000 + int(time[1]) // 1000
         found = [
@@ -246,7 +246,7 @@ class Merging:
             SetupError: the store has lost data.
             NotFoundError: no journal has such a merge.
         """
-        await self._require_no_loss()
+        await require_no_loss(self._client, self._prefix)
         found, is_known = [], False
         for board, epoch in (await all_boards(self._client, self._settings, self._in_file)).values():
             facts = await read_facts(self._client, Keys(self._prefix, board.id))
@@ -265,9 +265,6 @@ class Merging:
         if not is_known:
             raise NotFoundError(f"no journal has a merge {number}: `live trail` lists the numbers of merges")
         return found
-
-    async def _require_no_loss(self) -> None:
-        (await LossWatch(self._client, self._prefix).find()).require_none()
 
     async def _trail(self, board: str, epoch: str, since: int) -> Trail:
         return await find_trail(self._client, self._database, self._prefix, board, epoch, since)

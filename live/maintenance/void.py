@@ -30,7 +30,7 @@ from live.store.board.ledger import Ledger
 from live.store.board.write.plan import Plan, SlotPlan, begin_plan
 from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store
-from live.store.connection.loss import LossWatch
+from live.store.connection.loss import require_no_loss
 from live.store.registry.trail import digest_of_person
 
 Progress = Callable[[str, int, int], None]
@@ -309,7 +309,7 @@ class Voiding:
             SetupError: there is no such board, or the store has lost data.
             StoreUnavailableError, EpochLostError: the same call continues where it stopped.
         """
-        (await LossWatch(self._client, self._settings.key_prefix).find()).require_none(board)
+        await require_no_loss(self._client, self._settings.key_prefix, board)
         found = await all_boards(self._client, self._settings, self._in_file)
         if board is not None and board not in found:
             raise NotFoundError(unknown("board", board, found))

@@ -39,18 +39,6 @@ class Losses(msgspec.Struct):
         """Say what is lost."""
         return "; ".join((*self.store, *self.boards.values()))
 
-    def require_none(self, board: str | None = None) -> None:
-        """Refuse to work with a store that lost data. `board` limits this to one board.
-
-        Raises:
-            SetupError: the store, or the board, lost data.
-        """
-        found = (
-            self if board is None else Losses(self.store, {board: self.boards[board]} if board in self.boards else {})
-        )
-        if found:
-            raise SetupError(f"the store has lost data: {found}")
-
 
 class LossWatch:
     """Compare the store with the high-water marks of a client, which it activates."""
@@ -224,3 +212,16 @@ def _what_is_lost(
 
 async def _over(connection: PipelinedConnection, commands: Sequence[_Command]) -> list[Any]:
     return await connection.calls([words for _, words in commands])
+
+
+async def require_no_loss(client: Store, prefix: str, board: str | None = None) -> None:
+    """Refuse to work with a store that lost data. `board` limits this to one board.
+
+    Raises:
+        SetupError: the store, or the board, lost data.
+    """
+    found = await LossWatch(client, prefix).find()
+    if board is not None:
+        found = Losses(found.store, {board: found.boards[board]} if board in found.boards else {})
+    if found:
+        raise SetupError(f"the store has lost data: {found}")

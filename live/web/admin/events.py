@@ -19,12 +19,13 @@ _SHOWN: Final = 50
 _MOST_BOARDS: Final = 20  # boards whose accepted events are read
 
 
-async def show(desk: Desk, error: Exception | None = None, form: Form = NO_FORM) -> Response:
-    """Show the newest events of the boards that the API key includes, if they match the filter."""
-    return await _show(desk, form, error=error)
+async def show(
+    desk: Desk, error: Exception | None = None, form: Form = NO_FORM, answer: Answer | None = None
+) -> Response:
+    """Show the newest events of the boards that the API key includes, if they match the filter.
 
-
-async def _show(desk: Desk, form: Form, answer: Answer | None = None, error: Exception | None = None) -> Response:
+    `answer` is the response to an event that was sent from the page.
+    """
     query = desk.visit.query
     wanted = {name: query[name][:_LONGEST].strip() for name in _FILTERS if query.get(name, "").strip()}
     accepted, why = await _accepted(desk, wanted)
@@ -86,7 +87,7 @@ async def send(desk: Desk, form: Form) -> Response:
     fault = event_fault(event)
     if fault is not None:
         raise ProblemError("record_invalid", fault[1])
-    return await _show(desk, form, await desk.live.intake.count(desk.producer, event))
+    return await show(desk, form=form, answer=await desk.live.intake.count(desk.producer, event))
 
 
 def _body(form: Form) -> dict[str, Any]:

@@ -74,12 +74,10 @@ class Checked(msgspec.Struct, frozen=True):
     left_out: Sequence[str] = ()
 
 
-async def show(desk: Desk, error: Exception | None = None, form: Form = NO_FORM) -> Response:
-    """Show the state of the boards and the server, as far as the API key may see them."""
-    return await _show(desk, form, error=error)
-
-
-async def _show(desk: Desk, form: Form, checked: Checked | None = None, error: Exception | None = None) -> Response:
+async def show(
+    desk: Desk, error: Exception | None = None, form: Form = NO_FORM, checked: Checked | None = None
+) -> Response:
+    """Show the state of the boards and the server, as far as the API key may see them, and the result of a check."""
     live = desk.live
     boards = sorted(ledger.state.board.id for ledger in desk.ledgers())
     has_journal = live.settings.journal != "off"
@@ -180,7 +178,7 @@ async def check(desk: Desk, form: Form) -> Response:
     ledgers = [await desk.ledger(board)] if board else desk.ledgers()
     work = _audit if form["act"] == "audit" else _compare
     found = await run_apart(work, desk.live.settings, [ledger.state.board for ledger in ledgers])
-    return await _show(desk, form, found)
+    return await show(desk, form=form, checked=found)
 
 
 def _audit(settings: Settings, boards: Sequence[Board]) -> Checked:

@@ -27,15 +27,16 @@ _LONGEST: Final = 1024  # characters of a field
 _HOUR: Final = 3600
 
 
-async def show(desk: Desk, error: Exception | None = None, form: Form = NO_FORM) -> Response:
-    """Show the form, as filled in by the query of a link."""
-    given = {name: desk.visit.query[name][:_LONGEST] for name in _FIELDS if desk.visit.query.get(name)}
-    return await _show(desk, form or given, error=error)
-
-
-async def _show(
-    desk: Desk, form: Form, found: Sequence[Outcome] = (), *, error: Exception | None = None, is_dry: bool = True
+async def show(
+    desk: Desk,
+    error: Exception | None = None,
+    form: Form = NO_FORM,
+    found: Sequence[Outcome] = (),
+    *,
+    is_dry: bool = True,
 ) -> Response:
+    """Show the form, as filled in before or by the query of a link, and what was found."""
+    form = form or {name: desk.visit.query[name][:_LONGEST] for name in _FIELDS if desk.visit.query.get(name)}
     filled = {name: form.get(name, "") for name in _FIELDS}
     filled["since"] = filled["since"] or rfc3339(round(time.time() - _HOUR), 1, "seconds")
     shown = [one for one in found if one.batches or one.fault or one.notes]
@@ -85,7 +86,7 @@ async def attempt(desk: Desk, form: Form) -> Response:
         async with acting(desk.live.trail, desk.who, "voided", before, board=board) as entry:
             found = await work()
             entry["after"] = {"boards": [one for one in found if one.batches or one.fault]}
-    return await _show(desk, form, found, is_dry=is_dry)
+    return await show(desk, form=form, found=found, is_dry=is_dry)
 
 
 def _command(filled: Form, *, is_dry: bool) -> str:
