@@ -18,7 +18,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from live.boards.all_boards import all_boards
-from live.domain.board import Boards, Journaling, Shape
+from live.domain.board import Boards, Shape
 from live.domain.calendar import Calendar
 from live.domain.event import Identities, IncomingEvent
 from live.domain.producer import LIKES
@@ -39,7 +39,7 @@ from live.maintenance.void import SEVERAL_WEIGHTS, Criteria, TakingBack, find_co
 from live.settings import Settings
 from live.store.board.journal_stream import journals, read_streams
 from live.store.board.keys import Keys
-from live.store.board.ledger import Ledger
+from live.store.board.ledger import Ledger, open_ledger
 from live.store.board.manage.digests import erase_digests, find_digests, members_of, read_held
 from live.store.board.write.plan import voter_digests
 from live.store.connection.client import Store, required
@@ -365,12 +365,7 @@ class Erasing:
             if held is None:
                 continue
             board, epoch = known[one.board]
-            settings = self._settings
-            if dry:  # opening a board also begins or ends its journal, which a dry run must not do
-                board = msgspec.structs.replace(board, journal=Journaling())
-                settings = msgspec.structs.replace(settings, journal="off")
-            ledger = Ledger(self._client, board, settings, born=epoch)
-            await ledger.state.open_to_write()
+            ledger = await open_ledger(self._client, board, self._settings, epoch, dry=dry)
             if board.votes is not None:
                 contributions = await self._votes_of(actor, ledger, held.starts)
             else:

@@ -15,7 +15,7 @@ import msgspec
 from sqlalchemy import Connection
 
 from live.boards.all_boards import all_boards
-from live.domain.board import Board, Boards, Journaling
+from live.domain.board import Board, Boards
 from live.domain.window import Sliding
 from live.errors import NotFoundError, SetupError
 from live.journal.database import Database
@@ -27,7 +27,7 @@ from live.journal.state.snapshot import Ranking, Snapshot, pack, unpack
 from live.maintenance.contributions import Found, Trail, find_trail
 from live.settings import Settings
 from live.store.board.keys import Keys
-from live.store.board.ledger import Ledger
+from live.store.board.ledger import open_ledger
 from live.store.board.manage.digests import read_held as read_facts
 from live.store.board.manage.forget import knows_member
 from live.store.board.state import BoardState
@@ -269,15 +269,6 @@ class Merging:
     async def _trail(self, board: str, epoch: str, since: int) -> Trail:
         return await find_trail(self._client, self._database, self._prefix, board, epoch, since)
 
-    async def _open(self, board: Board, epoch: str, *, dry: bool) -> Ledger:
-        settings = self._settings
-        if dry:  # opening a board also begins or ends its journal, which a dry run must not do
-            board = msgspec.structs.replace(board, journal=Journaling())
-            settings = msgspec.structs.replace(settings, journal="off")
-        ledger = Ledger(self._client, board, settings, born=epoch)
-        await ledger.state.open_to_write()
-        return ledger
-
     async def _merge(self, board: Board, epoch: str, old: str, new: str, reason: str, *, dry: bool) -> Merged:
         one, keys = Merged(board=board.id), Keys(self._prefix, board.id)
         facts = await read_facts(self._client, keys)
@@ -286,7 +277,7 @@ class Merging:
         if board.votes is not None or not facts.journaled:
             one.fault = _NO_JOURNAL if board.votes is None else _VOTES
             return one
-        state = (ledger := await self._open(board, epoch, dry=dry)).state
+        state = (ledger := await open_ledger(self._client, board, self._settings, epoch, dry=dry)).state
 
         async def make() -> Move:
             newer = await self._newer(state, (old, new)) if board.operator == "set" else {}
@@ -319,7 +310,7 @@ class Merging:
         if follower := next((each for each in later if not set(members).isdisjoint(each.members)), None):
             one.fault = f"undo merge {follower.number} first"
             return one
-        state = (ledger := await self._open(board, epoch, dry=dry)).state
+        state = (ledger := await open_ledger(self._client, board, self._settings, epoch, dry=dry)).state
         reason = reason_of(merge.number, members[1], members[0], undo=True)
 
         async def make() -> Move:

@@ -3,7 +3,9 @@
 The scripts keep the invariants I1 to I7; these classes call the scripts.
 """
 
-from live.domain.board import Board
+import msgspec
+
+from live.domain.board import Board, Journaling
 from live.settings import Settings
 from live.store.board.manage.moderation import BoardModeration
 from live.store.board.read.baseline import BoardBaseline
@@ -27,3 +29,13 @@ class Ledger:
         self.rotator = BoardRotator(self.state)
         self.baseline = BoardBaseline(self.state)
         self.moderation = BoardModeration(self.state)
+
+
+async def open_ledger(client: Store, board: Board, settings: Settings, epoch: str, *, dry: bool) -> Ledger:
+    """Open a board for a command. `epoch` is that of a board that was created at run time."""
+    if dry:  # opening a board also begins or ends its journal, which a dry run must not do
+        board = msgspec.structs.replace(board, journal=Journaling())
+        settings = msgspec.structs.replace(settings, journal="off")
+    ledger = Ledger(client, board, settings, born=epoch)
+    await ledger.state.open_to_write()
+    return ledger
