@@ -9,7 +9,7 @@ it is final again.
 from collections.abc import Sequence
 
 import msgspec
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from live.domain.board import Board
 from live.errors import SetupError
@@ -92,17 +92,6 @@ def reopen(connection: Connection, timeline: Timeline, board: Board) -> None:
         if start >= board.window.oldest(newest):
             where = (PERIOD.c.life == timeline.id, PERIOD.c.start == start)
             connection.execute(update(PERIOD).where(*where).values(final=False))
-
-
-def forget_periods(connection: Connection, timeline: Timeline, board: Board, now: int, kept: int) -> None:
-    """Delete the periods that ended more than `kept` seconds ago.
-
-    `now` is in seconds since 1970. If the board has an event clock, its newest period replaces `now`.
-    """
-    of_timeline = PERIOD.c.life == timeline.id
-    if board.clock == "event":
-        now = connection.scalar(select(func.max(PERIOD.c.newest)).where(of_timeline)) or now
-    connection.execute(delete(PERIOD).where(of_timeline, PERIOD.c.start < board.window.slot_at(now - kept).start))
 
 
 def find_archived(connection: Connection, prefix: str, board: Board, start: int) -> Archived | None:

@@ -1,20 +1,19 @@
 """Make checkpoints: the contents of a board after a segment.
 
-A reader can then skip earlier entries, or they are deleted.
+A reader can then skip earlier entries, and retention can delete them.
 """
 
 import math
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from live.domain.board import MOST_REMEMBERED, Board, Shape
 from live.journal.log.entries import Packed, compress
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import Timeline
-from live.journal.schema import CHECKPOINT, GAP, LIFE, PERIOD, SEGMENT
+from live.journal.schema import CHECKPOINT, SEGMENT
 from live.journal.state.snapshot import Snapshot, pack
 
 LEAST: Final = 16 * 1024**2  # bytes of segments after which a board gets a checkpoint
@@ -99,48 +98,3 @@ def keep(connection: Connection, wanted: Due, made: Packed, at: int) -> None:
     if not later:
         row = {"life": wanted.timeline.id, "segment": wanted.segment, "time": at, "crc": made.crc, "data": made.data}
         connection.execute(insert(CHECKPOINT).values(row))
-
-
-def forget(connection: Connection, timeline: Timeline, before: int) -> int:
-    """Delete the segments and checkpoints that are not needed to read the board since `before` (microseconds).
-
-    The last checkpoint before that time stays, and every segment after that checkpoint. Return how many segments were
-    deleted.
-    """
-    where = (CHECKPOINT.c.life == timeline.id, CHECKPOINT.c.time < before)
-    base = connection.scalar(select(func.max(CHECKPOINT.c.segment)).where(*where))
-    if base is None:
-        return 0
-    connection.execute(delete(CHECKPOINT).where(CHECKPOINT.c.life == timeline.id, CHECKPOINT.c.segment < base))
-    return connection.execute(delete(SEGMENT).where(SEGMENT.c.life == timeline.id, SEGMENT.c.id <= base)).rowcount
-
-
-def forget_ended(connection: Connection, prefix: str, kept: Callable[[str], tuple[int, int]], now: int) -> None:
-    """Delete the timelines that ended too long before `now` (microseconds), with everything that belongs to them.
-
-    `kept` returns for how many seconds the events and the archived periods of a board are kept. Keep a timeline while
-    another timeline that continues it still has its first entry. Keep the newest row, because its number must not be
-    used again.
-    """
-    newest = select(func.max(LIFE.c.id)).scalar_subquery()
-    where = (LIFE.c.prefix == prefix, LIFE.c.ended.is_not(None), LIFE.c.id < newest)
-    for row in connection.execute(select(LIFE).where(*where).order_by(LIFE.c.id.desc())).all():
-        events, periods = kept(row.board)
-        if row.ended >= now - events * 1_000_000:
-            continue
-        if row.ended >= now - periods * 1_000_000 and connection.scalar(
-            select(func.count()).where(PERIOD.c.life == row.id)
-        ):
-            continue
-        later = connection.scalars(select(LIFE.c.id).where(LIFE.c.prefix == prefix, LIFE.c.parent == row.epoch))
-        if any(_has_first_entry(connection, timeline) for timeline in later.all()):
-            continue
-        for table in (SEGMENT, CHECKPOINT, GAP, PERIOD):
-            connection.execute(delete(table).where(table.c.life == row.id))
-        connection.execute(delete(LIFE).where(LIFE.c.id == row.id))
-
-
-def _has_first_entry(connection: Connection, timeline: int) -> bool:
-    first = select(func.min(SEGMENT.c.id)).where(SEGMENT.c.life == timeline).scalar_subquery()
-    before = CHECKPOINT.c.segment < func.coalesce(first, CHECKPOINT.c.segment + 1)
-    return not connection.scalar(select(func.count()).where(CHECKPOINT.c.life == timeline, before))

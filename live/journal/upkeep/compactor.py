@@ -19,8 +19,9 @@ from live.errors import JournalError, SetupError, StoreUnavailableError
 from live.journal.database import Database, open_journal
 from live.journal.log.entries import Packed
 from live.journal.log.timelines import Timeline, drained_of, end_timelines, open_timelines
-from live.journal.upkeep.archive import Closed, closed_periods, forget_periods, keep_closed, reopen
-from live.journal.upkeep.checkpoints import Due, due, forget, forget_ended, keep, make
+from live.journal.upkeep.archive import Closed, closed_periods, keep_closed, reopen
+from live.journal.upkeep.checkpoints import Due, due, keep, make
+from live.journal.upkeep.retention import forget_entries, forget_periods, forget_timelines
 from live.metrics import JOURNAL_ARCHIVE_LAG
 from live.settings import Settings
 from live.system.processes import CHILDREN, follow_parent
@@ -85,7 +86,9 @@ class Compactor:
             [(timeline, board) for timeline, board in kept if board is not None and board.window.tables], now
         )
         for timeline, board in kept:  # delete the events and the periods that are too old
-            await self._database.run(partial(forget, timeline=timeline, before=now - self._events(board) * 1_000_000))
+            await self._database.run(
+                partial(forget_entries, timeline=timeline, before=now - self._events(board) * 1_000_000)
+            )
             if board is not None and board.window.tables:
                 forgetting = partial(forget_periods, timeline=timeline, board=board, now=now // 1_000_000)
                 await self._database.run(partial(forgetting, kept=self._periods(board)))
@@ -93,7 +96,7 @@ class Compactor:
         def kept_of(name: str) -> tuple[int, int]:
             return self._events(boards.get(name)), self._periods(boards.get(name))
 
-        await self._database.run(lambda connection: forget_ended(connection, self._prefix, kept_of, now))
+        await self._database.run(lambda connection: forget_timelines(connection, self._prefix, kept_of, now))
 
     async def _checkpoint(self, kept: Sequence[_Known], now: int) -> None:
         """Make the checkpoints that are due, in another process, because this process serves clients."""

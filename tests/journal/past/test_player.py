@@ -23,7 +23,8 @@ from live.journal.schema import LIFE
 from live.journal.state import top
 from live.journal.state.ranking import scores_at
 from live.journal.state.top import RunningTop
-from live.journal.upkeep.checkpoints import due, forget, keep, make
+from live.journal.upkeep.checkpoints import due, keep, make
+from live.journal.upkeep.retention import forget_entries
 from live.store.board.manage.lifecycle import delete_keys
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.timeline import BEGIN, HOUR, HOURS, KINDS, RecordedBoard, board_of, live_through, timeline
@@ -264,7 +265,7 @@ async def enters_a_shortened_timeline(line: RecordedBoard) -> None:
         wanted = due(connection, timeline, 2**60)
         assert wanted is not None
         keep(connection, wanted, *make(connection, line.settings.key_prefix, wanted, 86_400.0))
-        assert forget(connection, timeline, 2**60)
+        assert forget_entries(connection, timeline, 2**60)
         connection.execute(
             update(LIFE).where(LIFE.c.id == timeline.id).values(began=line.now * 1000)
         )  # the times are those of the test's clock

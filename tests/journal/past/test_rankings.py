@@ -16,7 +16,8 @@ from live.journal.log.timelines import Timeline
 from live.journal.past.history import read_history
 from live.journal.past.queries import AsOf, NoPastError, Step, TooLongError
 from live.journal.past.rankings import explain_record, read_ranking, read_reach
-from live.journal.upkeep.checkpoints import due, forget, keep, make
+from live.journal.upkeep.checkpoints import due, keep, make
+from live.journal.upkeep.retention import forget_entries
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.timeline import BEGIN, HOUR, KINDS, RecordedBoard, board_of, live_through, past_is_exact, timeline
 
@@ -66,7 +67,7 @@ async def forget_events(line: RecordedBoard) -> None:
         wanted = due(connection, timeline, FAR)
         assert wanted is not None
         keep(connection, wanted, *make(connection, line.settings.key_prefix, wanted, 86_400.0))
-        assert forget(connection, timeline, FAR)
+        assert forget_entries(connection, timeline, FAR)
 
     await line.read(work)
 

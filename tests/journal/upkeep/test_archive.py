@@ -16,7 +16,8 @@ from live.domain.board_file import parse_boards
 from live.journal.log.timelines import Timeline
 from live.journal.schema import PERIOD
 from live.journal.upkeep import archive
-from live.journal.upkeep.archive import Archived, closed_periods, find_archived, forget_periods, keep_closed
+from live.journal.upkeep.archive import Archived, closed_periods, find_archived, keep_closed
+from live.journal.upkeep.retention import forget_periods
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import server
 from tests.harness.timeline import BEGIN, RecordedBoard, timeline

@@ -16,8 +16,9 @@ from live.journal.log.reader import before
 from live.journal.log.timelines import begin_timeline, end_timelines, find_lost, open_timelines
 from live.journal.schema import CHECKPOINT, LIFE, PERIOD, SEGMENT
 from live.journal.state.snapshot import pack
-from live.journal.upkeep.checkpoints import due, forget, forget_ended, keep, make
+from live.journal.upkeep.checkpoints import due, keep, make
 from live.journal.upkeep.compactor import Compactor
+from live.journal.upkeep.retention import forget_entries, forget_timelines
 from live.metrics import JOURNAL_ARCHIVE_LAG
 from live.settings import Retention
 from live.store.board.journal_stream import announced
@@ -79,13 +80,13 @@ async def test_entries_older_than_the_setting_are_deleted(valkey_url: str, tmp_p
         (timeline,) = await board.databases[0].run(
             lambda connection: open_timelines(connection, board.settings.key_prefix)
         )
-        assert await board.databases[0].run(lambda connection: forget(connection, timeline, FAR)) == 0, (
+        assert await board.databases[0].run(lambda connection: forget_entries(connection, timeline, FAR)) == 0, (
             "no checkpoint yet"
         )
         await checkpoint(board)
         await filled(board, 2)
         await checkpoint(board)
-        assert await board.databases[0].run(lambda connection: forget(connection, timeline, FAR)) > 0
+        assert await board.databases[0].run(lambda connection: forget_entries(connection, timeline, FAR)) > 0
         assert (await count(board, CHECKPOINT), await count(board, SEGMENT)) == (1, 0)
         await filled(board, 2)
         assert await board.rows_in_sql() == await board.rows()
@@ -223,7 +224,7 @@ async def test_ended_timelines_that_stay_are_detected(valkey_url: str, tmp_path:
     """Boards that are made and deleted every day would fill the database."""
     async with journaled(valkey_url, tmp_path) as board:
         with (
-            replaced(live.journal.upkeep.compactor, "forget_ended", lambda *_: None),
+            replaced(live.journal.upkeep.compactor, "forget_timelines", lambda *_: None),
             must_be_caught("ended timelines stay"),
         ):
             await ended_timelines_are_forgotten(board)
@@ -246,7 +247,7 @@ async def test_a_timeline_is_kept_for_whole_seconds(valkey_url: str, tmp_path: P
                 connection.execute(insert(PERIOD).values(life=timeline.id, final=True, data=b"", **row))
             kept, counts = (0, day) if archived else (day, 0), []
             for late in (0, 1):
-                forget_ended(connection, prefix, lambda _: kept, ended + day * 1_000_000 + late)
+                forget_timelines(connection, prefix, lambda _: kept, ended + day * 1_000_000 + late)
                 counts.append(connection.scalar(select(func.count()).select_from(LIFE)))
             return counts
 
@@ -272,7 +273,7 @@ async def test_a_timeline_stays_while_another_one_begins_with_it(valkey_url: str
             connection.execute(update(SEGMENT).values(life=later.id).where(SEGMENT.c.last == timeline.offset))
 
         def forget_all(connection: Any) -> None:
-            forget_ended(connection, prefix, lambda _: (0, 0), FAR)
+            forget_timelines(connection, prefix, lambda _: (0, 0), FAR)
 
         await board.databases[0].run(continued)
         await board.databases[0].run(forget_all)
