@@ -1,4 +1,4 @@
-"""Browsers of administrators, without a browser: they keep cookies and send the forms that pages show."""
+"""An HTTP client that acts as the browser of an administrator: it keeps cookies and sends the forms that pages show."""
 
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -49,13 +49,13 @@ async def trail_of(settings: Settings) -> list[AuditEntry]:
 
 
 class Administrator:
-    """A browser that is signed in, or not yet."""
+    """The browser of an administrator, who may be signed in."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self.client = client
 
     async def sign_in(self, key: str, **headers: str) -> httpx.Response:
-        """Send the form to sign in."""
+        """Sign in with an API key."""
         return await self.client.post("/admin/session", data={"key": key}, headers={**OWN, **headers})
 
     async def get(self, page: str = "", **headers: str) -> httpx.Response:
@@ -64,7 +64,7 @@ class Administrator:
         return await self.client.get(path, headers=headers)
 
     async def act(self, page: str, act: str, **fields: str) -> httpx.Response:
-        """Load a page and send a form of it. A form with an act that the page does not show fails."""
+        """Load a page and send its form for `act`. Fail if the page has no such form."""
         held = fields_of((await self.get(page)).text, act)
         return await self.send(page, {**held, **fields})
 
@@ -75,7 +75,7 @@ class Administrator:
 
 
 def fields_of(html: str, act: str) -> dict[str, str]:
-    """The hidden fields of the first form with an act."""
+    """Return the hidden fields of the first form for `act`."""
     for form in re.findall(r"<form.*?</form>", html, re.DOTALL):
         found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form)
         found += re.findall(r'<button name="(act)" value="([^"]*)">', form)
@@ -88,7 +88,7 @@ def fields_of(html: str, act: str) -> dict[str, str]:
 async def administrator(
     settings: Settings, *boards: Board, key: str = "", path: str = ""
 ) -> AsyncIterator[Administrator]:
-    """Somebody with a browser at a server; signed in if there is a key."""
+    """Yield an administrator of a new server, who is signed in if there is a `key`."""
     async with (
         run_server(settings, boards or [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url + path, timeout=30) as client,

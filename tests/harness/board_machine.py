@@ -197,7 +197,7 @@ class BoardMachine(StoreMachine):
 
     @rule(size=st.integers(1, 4))
     def nearly_due(self, size: int) -> None:
-        """A millisecond before the next event leaves a sliding window, it still counts."""
+        """An event still counts one millisecond before it leaves a sliding window."""
         if self.window == "sliding" and self.board.clock == "server":
             leaving = [event.time + 40_000 for event in self.reference.counted if event.time + 40_000 > self.now + 1]
             if leaving:
@@ -206,7 +206,10 @@ class BoardMachine(StoreMachine):
 
     @rule(key=keys, hidden=st.booleans(), process=st.integers(0, 1))
     def hide(self, *, key: str, hidden: bool, process: int) -> None:
-        """A hidden record has no rank. It returns unchanged, unless a full ranking drops the last record."""
+        """A hidden record has no rank.
+
+        When it is shown again, it is unchanged, unless a full ranking drops its last record.
+        """
         self.run(self.ledgers[process].moderation.hide(key, hidden=hidden))
         (self.reference.hidden.add if hidden else self.reference.hidden.discard)(key)
         self.reference.cut()
@@ -220,7 +223,10 @@ class BoardMachine(StoreMachine):
         seconds=st.one_of(st.none(), st.none(), st.integers(-60, 0)),
     )
     def correct(self, key: str, amounts: list[tuple[bool, int]], seconds: int | None) -> None:
-        """Let one or two administrators correct a score at once, as if one after the other. The past stays as it is."""
+        """Let one or two administrators correct a score at once.
+
+        The result is that of one of their orders, and the past stays.
+        """
         self.rotate_all(self.ledgers[0])
         now = self.reference.now(self.now)
         time = None if seconds is None or now is None else now + seconds * 1000
@@ -251,7 +257,7 @@ class BoardMachine(StoreMachine):
     @precondition(lambda self: self.board.votes is None)
     @rule(old=keys, new=keys)
     def merge(self, old: str, new: str) -> None:
-        """The events of a member count for another one. The past stays as it is."""
+        """Merge two members: the events of `old` count for `new`. The past stays as it is."""
         if old == new or self.merging is not None:
             return
         self.rotate_all(self.ledgers[0])
@@ -310,7 +316,10 @@ class BoardMachine(StoreMachine):
 
     @rule(key=keys)
     def erase(self, key: str) -> None:
-        """A member is erased, as if it had never been. Only a full ranking can't tell what it would have kept."""
+        """Erase a member: nothing of it is left.
+
+        Only a full ranking doesn't get back what it dropped because of the member.
+        """
         entry = Erase(key=b"key", digests=[], member=member_digest(b"key", key))
         body, board_keys = msgspec.msgpack.encode(entry), self.ledgers[0].state.keys
         with patch.object(live.store.board.manage.forget, "FORGET", self.forgetting):
@@ -329,7 +338,7 @@ class BoardMachine(StoreMachine):
             self.compare(self.ledgers[1], 100)
 
     def forget_open_moments(self) -> None:
-        """A moment of an event clock lasts until the clock moves on; events counted in the meantime belong to it."""
+        """With an event clock, forget the ranking after the newest event: it can change until a later event comes."""
         if self.board.clock == "event":
             newest = self.reference.newest or 0
             self.remembered = [(at, records) for at, records in self.remembered if at <= newest]
@@ -345,7 +354,7 @@ class BoardMachine(StoreMachine):
 
     @rule(key=keys, other=keys, amount=st.integers(0, 1), process=st.integers(0, 1))
     def count_while_hidden(self, key: str, other: str, amount: int, process: int) -> None:
-        """A hidden record keeps what it receives, with its place before later ones."""
+        """A hidden record counts events, and keeps its place before records that reach the same score later."""
         self.hide(key=key, hidden=True, process=process)
         for name in (key, other):
             self.add([(name, amount, None, "me", None)], process)
@@ -413,7 +422,7 @@ class BoardMachine(StoreMachine):
 
     @rule(process=st.integers(0, 1))
     def rotate(self, process: int) -> None:
-        """Take one step."""
+        """Rotate by one step."""
         self.run(self.ledgers[process].rotator.rotate())
 
     @precondition(lambda self: self.rebuilds)
@@ -436,7 +445,7 @@ class BoardMachine(StoreMachine):
 
     @rule(size=st.integers(1, 4), process=st.integers(0, 1))
     def settle(self, size: int, process: int) -> None:
-        """Move on until nothing is due, and compare pages of any size with the reference, in both directions."""
+        """Rotate until nothing is due, and compare pages of any size with the reference, in both directions."""
         ledger = self.ledgers[process]
         self.rotate_all(ledger)
         self.compare(ledger, size)

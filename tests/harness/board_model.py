@@ -93,7 +93,7 @@ class Reference:
         return before, after
 
     def _set(self, slot: int, key: str, score: int, number: int, batch: int) -> None:
-        """Set the score of a record, which reaches it now unless it had it."""
+        """Set the score of a record. If that changes the score, event `number` is the one that reached it."""
         old = self.held.setdefault(slot, {}).get(key)
         self.held[slot][key] = old if old is not None and old[0] == score else (score, number)
         self.touched[slot, key] = batch, 1
@@ -113,7 +113,7 @@ class Reference:
         return is_any
 
     def undo(self, old: str, new: str, clock: int) -> None:
-        """Give the events back."""
+        """Undo the last merge: give the events back to `old`."""
         self.number += 2
         if self.board.operator == "incr":
             mine = [event for event in self.counted if event.number in self.moved and event.key == new]
@@ -135,7 +135,7 @@ class Reference:
         self.cut()
 
     def _places_of(self, events: Sequence[Counted], clock: int) -> tuple[set[int], bool]:
-        """Return the rankings in which events count, and whether any slot or time has a sum of them."""
+        """Return the rankings in which events count, and whether they add anything to any slot or time."""
         now, window = self.now(clock), self.board.window
         sums: Counter[int] = Counter()
         for event in events:
@@ -177,7 +177,7 @@ class Reference:
         return event.slot < window.oldest(window.slot_at(now // 1000).start)
 
     def forget(self, key: str) -> None:
-        """Forget a member, but not that its voters have voted."""
+        """Forget a member. The votes for it stay used."""
         if self.other is not None:
             self.other.forget(key)
         self.placed = {place: number for place, number in self.placed.items() if place[1] != key}

@@ -74,20 +74,20 @@ class Both(NamedTuple):
     plain: str
 
     async def same(self, *sent: bytes) -> bytes:
-        """The common answer of both to requests, the last of which ends the connection."""
+        """Return the answer that both servers give to these requests. The last request must end the connection."""
         return await self._common(sent, VIEWERS)
 
     async def same_soon(self, *sent: bytes) -> None:
-        """The same for HTML: each process reads new trends at its own time, without a change of the board."""
+        """Check that both servers soon give the same HTML: each reads new trends at its own time."""
         await self._common(sent, TRENDS)
 
     async def same_wait(self, sent: bytes) -> None:
-        """Check that both servers give the same answer to a wait, whenever they give it."""
+        """Check that both servers give the same answer to a request that waits, apart from the number of viewers."""
         ours, plain = await asyncio.gather(*(answered(url, sent) for url in self))
         assert without_viewers(ours) == without_viewers(plain)
 
     async def answers(self, *sent: bytes) -> list[bytes]:
-        """The answers of both."""
+        """Return the answers of both servers."""
         return [await answered(url, b"".join(sent)) for url in self]
 
     async def _common(self, sent: Sequence[bytes], deadline: float) -> bytes:
@@ -113,7 +113,7 @@ def _in_order(head: re.Match[bytes]) -> bytes:
 
 
 async def fill(client: httpx.AsyncClient) -> None:
-    """Events on every board."""
+    """Post events, register the members of the contest, and make the board `fleeting`."""
     await post(client, *({"key": key, "amount": place} for place, key in enumerate("zyxaéb", 1)))
     await post(client, *({"key": key, "type": "score", "amount": 3, "metadata": {"x": 1}} for key in "abc"))
     await post(client, *({"key": f"book-{number}", "type": "shelf", "amount": number} for number in range(1, 60)))

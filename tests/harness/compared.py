@@ -1,4 +1,4 @@
-"""A board with a journal that is compared with it while a drainer moves entries to SQL."""
+"""Compares a board with its journal while a drainer moves entries to SQL."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

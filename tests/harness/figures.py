@@ -10,7 +10,7 @@ _FIGURES: Final = "figures"  # the name of the property with which pytest passes
 
 
 class Figures(msgspec.Struct, kw_only=True):
-    """What one test measured. Events are counted over all boards; None is not measured."""
+    """What one test measured. Events are counted over all boards; None stands for a figure that was not measured."""
 
     acknowledged: int
     store: int
@@ -28,7 +28,7 @@ def record(figures: Figures) -> None:
 
 
 def attach(item: pytest.Item) -> None:
-    """Add what a test has recorded to its report. The figures of mutants are of no interest."""
+    """Add what a test has recorded to its report, unless the test runs a mutant."""
     if item.get_closest_marker("mutant") is None:
         item.user_properties.extend((_FIGURES, msgspec.to_builtins(figures)) for figures in _measured)
     _measured.clear()

@@ -47,7 +47,10 @@ class Folded:
         self.contents = unpack(pack(self.contents))
 
     def forget(self, key: str) -> None:
-        """Take a member out of the entries so far, as SQL does. They add up to the same contents."""
+        """Take a member out of the entries read so far, as SQL does.
+
+        The changed entries must fold to the same contents.
+        """
         last = len(self.entries) - 1
         for place in range(last, -1, -1):
             head, body = self.entries[place]
@@ -94,7 +97,7 @@ class Folded:
 
 
 def filled(data: Snapshot) -> Snapshot:
-    """Contents without slots and rankings that are empty."""
+    """Return contents without their empty slots and rankings."""
     slots = {start: slot for start, slot in data.slots.items() if slot}
     rankings = {suffix: ranking for suffix, ranking in data.rankings.items() if ranking != Ranking()}
     return msgspec.structs.replace(data, slots=slots, rankings=rankings)
@@ -125,7 +128,7 @@ async def data_of(client: Store, keys: Keys) -> dict[str, object]:
 
 
 def _totals(meta: dict[bytes, bytes]) -> dict[str, object]:
-    """The total of each ranking, and the state of the clocks."""
+    """Return the total of each ranking, and the field `latest`."""
     totals = {
         name: int(value) + (int(meta.get(name.replace(b"total", b"high"), 0)) << HIGH)
         for name, value in meta.items()

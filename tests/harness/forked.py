@@ -1,7 +1,7 @@
-"""The command `live` in processes of its own, which are forked from one that has imported it already.
+"""Runs the command `live` in processes that are forked from one that has already imported it.
 
-Importing takes longer than most tests: half a second for each of a thousand processes. `python` starts where a test
-needs another interpreter, or a library that is loaded before it.
+The tests start a thousand such processes, and importing takes half a second, longer than most tests. A test that needs
+another interpreter, or a library that is loaded before it, starts `python` instead.
 """
 
 import os
@@ -18,7 +18,7 @@ CHILDREN.set_forkserver_preload([__name__, *{module for module, _ in COMMANDS.va
 
 
 class ForkedProcess:
-    """A process that runs a command, with the part of `subprocess.Popen` that tests use."""
+    """A process that runs a command, with those methods of `subprocess.Popen` that tests use."""
 
     def __init__(
         self, words: Sequence[str], environment: Mapping[str, str], folder: Path, out: Path, err: Path

@@ -1,4 +1,4 @@
-"""A server with its producers, and helpers of tests/ingest."""
+"""Helpers of tests/ingest: boards, API keys, summaries of answers, and scores."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -32,8 +32,8 @@ return {wrong, kept[1] or '0', kept[2] or '0', string.format('%.0f', units), str
 async def drifted(client: Any, keys: Keys) -> list[bytes]:
     """The members for which I1 does not hold, checked by brute force over the whole board at one instant.
 
-    Every existing slot hash counts, listed or not. So the store keys are looked up first, and again until they did not
-    change in between.
+    Every existing slot hash counts, also one that the board does not list. So the names of these hashes are looked up
+    before and after the check. If it finds something wrong and the names have changed, it is repeated.
     """
     while True:
         before = sorted([key.encode() async for key in client.names(keys.slot_pattern)])

@@ -70,7 +70,7 @@ class Machine:
             path.unlink()
 
     async def drained(self) -> None:
-        """Wait until SQL has everything that the boards hold, and a title, which is copied after that."""
+        """Wait until SQL has all entries of the boards, and then the title of the item."""
         with self.client() as client:
             offsets = {name: client.get(f"/v1/boards/{name}").json()["offset"] for name in NAMES}
         offsets["days"] -= 2  # the store counts two ends of periods as changes, and the journal has no entries for them
@@ -85,7 +85,7 @@ class Machine:
 
 
 def fill(machine: Machine) -> None:
-    """Boards of all kinds, with votes, hidden and registered members, and a run-time board."""
+    """Fill boards of all kinds: with votes, hidden and registered members, and a run-time board."""
     with machine.client() as client:
         made = client.put("/v1/boards/made", json={"source": ["like"], "ties": "last"})
         assert made.status_code == 201, made.text

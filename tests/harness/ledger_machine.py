@@ -148,7 +148,7 @@ class LedgerMachine(StoreMachine):
         return verdict.refused
 
     def judge(self, entries: list[Entry], beyond: dict[int, str]) -> Verdict:
-        """The result of entries one by one, some of which are known to be out of range."""
+        """Judge entries one by one. Those in `beyond` are known to be out of range."""
         bucket = max(self.now // DEDUPE * DEDUPE, self.bucket)
         verdict, newest = Verdict(self.newest, self.bucket), self.current
         for index, (key, amount, time, identity, _) in enumerate(entries):
@@ -168,7 +168,7 @@ class LedgerMachine(StoreMachine):
         return verdict
 
     def beyond_range(self, verdict: Verdict) -> list[int]:
-        """The entries that exceed the range one after another, if all of them together do."""
+        """Return the entries that exceed the range one by one, for members whose entries exceed it together."""
         held, after = dict[tuple[str, int], int](), dict[tuple[str, int], int]()
         for key, amount, slot in self.accepted:
             held[key, slot] = held.get((key, slot), 0) + amount
@@ -184,7 +184,7 @@ class LedgerMachine(StoreMachine):
         return found
 
     def moved(self, newest: int | None, slot: int) -> int | None:
-        """The newest slot after something was counted in a slot."""
+        """Return the board's newest slot after an entry has counted in `slot`."""
         if self.board.clock == "event":
             return slot if newest is None else max(newest, slot)
         return newest
@@ -207,7 +207,10 @@ class LedgerMachine(StoreMachine):
         self.step(self.ledgers[process])
 
     def step(self, ledger: Ledger) -> bool:
-        """Rotate once; a step with an effect has acted on the current slot. Returns whether there may be more to do."""
+        """Rotate once; returns whether there may be more to do.
+
+        If the offset changes, the board has used the current slot.
+        """
         self.run(ledger.state.open())
         before = self.run(self.client.hget(ledger.state.keys.meta, "offset"))
         more = self.run(ledger.rotator.rotate()) is None
@@ -281,7 +284,7 @@ class LedgerMachine(StoreMachine):
 
     @rule(size=st.integers(1, 9))
     def settle(self, size: int) -> None:
-        """Move on until nothing is due, and compare pages of any size with a plain count over the window."""
+        """Rotate until nothing is due, and compare pages of any size with a plain count over the window."""
         self.rotate_all(0)
         expected = self.expected()
         walked: list[tuple[str, int]] = []
@@ -310,6 +313,6 @@ class LedgerMachine(StoreMachine):
 
     @invariant()
     def holds(self) -> None:
-        """I1, and the totals next to the ranking, after every rule."""
+        """After every rule, I1 holds, and the stored total is that of the ranking."""
         if self.ledgers:
             assert self.run(drifted(self.client, self.ledgers[0].state.keys)) == []

@@ -1,4 +1,4 @@
-"""Readings of the past that take long. A module of their own, because each process of readers imports it."""
+"""Readings of the past that take long. They are in their own module, because each reader process imports it."""
 
 import time
 from typing import Any, Final
@@ -27,6 +27,6 @@ def sleep_a_while(settings: Settings) -> None:
 
 
 def run_to_the_end(ticket: Ticket, work: Any, *given: object) -> Any:
-    """Do work as `run_limited`, but never look whether the client is there."""
+    """Do work as `run_limited` does, but never look whether the client is still there."""
     worker._Worker.wanted = [ticket.number] * 9
     return run_limited(ticket, work, *given, longest=60)

@@ -65,7 +65,7 @@ def is_acknowledged(response: httpx.Response) -> bool:
 def http(url: str, headers: dict[str, str] | None = None) -> httpx.AsyncClient:
     """A client that opens a connection for each request, so that requests reach all workers.
 
-    Workers take time to start.
+    Its timeout is long, because workers take time to start.
     """
     limits = httpx.Limits(max_keepalive_connections=0)
     return httpx.AsyncClient(base_url=url, headers=headers or {}, timeout=30, limits=limits)
@@ -91,7 +91,7 @@ async def hammer(
 
 
 async def codes(url: str, headers: dict[str, str], attempts: Sequence[Attempt] = ATTEMPTS) -> set[tuple[int, str]]:
-    """The answers of routes."""
+    """Return the status and the problem code of each answer."""
     async with http(url, headers) as client:
         responses = [await attempt(client) for attempt in attempts]
         return {(response.status_code, response.json().get("code", "")) for response in responses}
@@ -143,7 +143,7 @@ class Servers:
         await client.aclose()
 
     async def lost_on_every_route(self) -> None:
-        """Wait until every route refuses a client with an API key because of the loss, within a second."""
+        """Wait until every route refuses a client with an API key because of the loss, within five seconds."""
 
         async def lost() -> bool:
             return await codes(self.server.url, self.headers) == {(503, "epoch_lost")}

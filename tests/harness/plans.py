@@ -1,4 +1,4 @@
-"""Plans of likes and votes on boards whose clock is set."""
+"""Plans of likes and votes, on boards whose clock the test sets."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -106,7 +106,10 @@ async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, h
 
 
 class LossyProxy(Proxy):
-    """Drops the connection in place of some pieces, by chance. While `silent` is set, it holds all answers back."""
+    """Drops the connection instead of some pieces, which it chooses at random.
+
+    While `silent` is set, it holds all answers back.
+    """
 
     def __init__(self, upstream: str, share: float, seed: int, *, answers_only: bool = False) -> None:
         super().__init__(upstream)
@@ -161,7 +164,7 @@ class StoreProxy(Proxy):
 
 @asynccontextmanager
 async def listening(proxy: _P, folder: Path | None = None) -> AsyncIterator[_P]:
-    """A proxy while in the context: on a port of its own, or on a socket in a folder."""
+    """Run a proxy while in the context: on a free port, or on a socket in a folder."""
     if folder is None:
         server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
         proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

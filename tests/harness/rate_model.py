@@ -1,4 +1,4 @@
-"""Rates under a clock that the test sets, and a brute-force GCRA to compare them with."""
+"""Rate limiters on a clock that the test sets, and a brute-force GCRA to compare them with."""
 
 import asyncio
 from typing import Final, Self
@@ -21,7 +21,7 @@ def sender(rate: float, burst: int, rate_key: str = "shop") -> Principal:
 
 
 class Model:
-    """GCRA by brute force: it keeps a list of all events, and computes everything from its start."""
+    """GCRA by brute force: it keeps a list of all events, and computes every answer from the whole list."""
 
     def __init__(self, rate: float, burst: int) -> None:
         self.rate, self.burst = rate, burst
@@ -63,7 +63,7 @@ class Simulation:
         self.processes = [RateLimiter(self.client, self.settings, credit, lambda: self.now) for _ in range(processes)]
 
     def _script(self, mutant: Mutant | None) -> Script[CreditRequest]:
-        """The script with its time read from a list. The store's expiry uses the real time, so there is none."""
+        """Return the script, changed to read the time from a list and to set no expiry, which uses the real time."""
         source = GCRA.source
         right = {"redis.call('TIME')": f"redis.call('LRANGE', '{self._time_key}', 0, -1)"}
         right[", 'PX', string.format('%.0f', expiry))"] = ")"

@@ -1,4 +1,4 @@
-"""A viewer's socket as bytes, for tests that choose every one of them."""
+"""A viewer's socket for tests that choose every byte."""
 
 import asyncio
 from typing import Final

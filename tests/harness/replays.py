@@ -53,7 +53,7 @@ async def until_drained(server: Served, offset: int) -> None:
 
 
 async def until_past(server: Served, offset: int) -> None:
-    """Wait until a replay shows an offset before it becomes live: it leaves out what is too close to the present."""
+    """Wait until an offset is old enough for a replay, which leaves out what is too close to the present."""
     await until_drained(server, offset)
     await asyncio.sleep(replays._PRESENT / 1000)
 

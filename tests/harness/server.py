@@ -47,8 +47,8 @@ async def run_server(
 ) -> AsyncIterator[str]:
     """A real server on a free port in this event loop; yields its URL.
 
-    Boards of a boards file keep its limits. With `plain`, it runs without our protocols. With a certificate (and its
-    key, in the same file) it uses TLS.
+    If `boards` comes from a boards file, the limits of the file apply. With `plain`, it runs without our protocols.
+    With a certificate (and its key, in the same file) it uses TLS.
     """
     in_file = boards if isinstance(boards, Boards) else Boards(boards)
     config = (plain_config if plain else server_config)(make_app(settings, in_file), settings)
@@ -86,7 +86,7 @@ async def serving(
 def server(
     store: str, *boards: Board, plain: bool = False, **changes: Any
 ) -> AbstractAsyncContextManager[httpx.AsyncClient]:
-    """Run a server with other settings; `changes` are settings."""
+    """Yield a client of a new server; `changes` are settings."""
     return serving(fresh_settings(store, **changes), *boards, plain=plain)
 
 
@@ -140,7 +140,7 @@ class _QuickServer(uvicorn.Server):
 
 
 class ServerProcess:
-    """`live serve` as its own process on a free port. With `python`, this interpreter starts it."""
+    """`live serve` as its own process on a free port. `python` is the path of another interpreter that starts it."""
 
     def __init__(self, settings: Settings, folder: Path, python: str | None = None) -> None:
         self.python = python

@@ -71,7 +71,7 @@ class Stream:
 async def streaming(
     client: httpx.AsyncClient, query: str = "", model: ModelViewer | None = None, board: str = "posts", **headers: str
 ) -> AsyncIterator[Stream]:
-    """Watch a board, from a known position if there is one."""
+    """Open the stream of a board. The names of `headers` have underscores instead of hyphens."""
     fields = {name.replace("_", "-"): value for name, value in headers.items()}
     async with client.stream("GET", f"/v1/boards/{board}/stream{query}", headers=fields, timeout=PATIENCE) as response:
         assert response.status_code == 200, await response.aread()

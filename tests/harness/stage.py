@@ -1,4 +1,4 @@
-"""A server with the boards of a file, checked on every side: answers, page, socket and audit."""
+"""A server with the boards of a TOML text, and checks of its answers, its pages, its sockets and the audit."""
 
 import asyncio
 import re
@@ -113,7 +113,7 @@ class Stage:
         return viewer
 
     async def shown(self, board: str) -> Rows:
-        """The first 50 records, after the answer, the page and the live route agree."""
+        """Wait until the answer, the page and the live route agree, and return the first 50 records."""
 
         async def agreed() -> tuple[Rows] | None:
             page, html = await self.page(board, limit=50), await self.html(board)
@@ -178,7 +178,7 @@ async def sees(viewer: ModelViewer, rows: Rows) -> None:
 
 
 async def until(condition: Awaitable[Any], stop: asyncio.Event) -> Any:
-    """Await something, and then set an event."""
+    """Await `condition`, and then set `stop`, also after an error."""
     try:
         return await condition
     finally:

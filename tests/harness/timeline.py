@@ -62,7 +62,7 @@ class RecordedBoard(Journaled):
         self.said: dict[int, dict[str, int]] = {}  # by hour, the scores at its beginning
 
     def another(self) -> Ledger:
-        """The board in another process."""
+        """Return another ledger of the board, as another process would have it."""
         return Ledger(self.client, self.board, self.settings, with_clock(SCRIPTS, self.settings))
 
     async def drainer(self, folder: Path | None = None) -> Drainer:
@@ -140,7 +140,7 @@ class RecordedBoard(Journaled):
 
 @asynccontextmanager
 async def timeline(store: str, folder: Path, board: Board, url: str = "sqlite") -> AsyncIterator[RecordedBoard]:
-    """A board at the beginning of time."""
+    """Yield a board whose clock is at `BEGIN`."""
     line = RecordedBoard(store, folder, board, url)
     try:
         await line.go(0)
@@ -176,7 +176,7 @@ async def live_through(line: RecordedBoard, seed: int) -> None:
 
 
 async def past_is_exact(store: str, folder: Path, kind: str, seed: int, url: str = "sqlite") -> None:
-    """Check that at each hour the journal has what a plain count has, in one pass and each by itself."""
+    """Check that the journal has the counted ranking at each hour, both in one pass over all hours and hour by hour."""
     async with timeline(store, folder, board_of(kind), url) as line:
         await live_through(line, seed)
         since = since_of(await line.read(lambda sql, _: reaches_of(sql, line.settings.key_prefix, line.board)))

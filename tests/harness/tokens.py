@@ -1,4 +1,4 @@
-"""Viewer tokens, as somebody signs them who shares the secret of a server."""
+"""Viewer tokens, signed with the secret of a server."""
 
 import time
 from typing import Any, Final
@@ -11,7 +11,10 @@ SECRET: Final = TokenSecret("a secret for tests, of 32 bytes or more")
 
 
 def make_token(*boards: str, ends: float = 3600, secret: str = SECRET, **claims: Any) -> str:
-    """Sign a token that ends in some seconds. `claims` replace others; None leaves one out."""
+    """Sign a token that ends in some seconds.
+
+    `claims` are added or replace the usual claims; a claim that is None is left out.
+    """
     own = {"exp": int(time.time()) + ends, "aud": "live-board", "boards": boards, **claims}
     return jwt.encode({name: value for name, value in own.items() if value is not None}, secret, "HS256")
 

@@ -83,7 +83,7 @@ class SentinelServer(Server):
 
 
 class Shard:
-    """A primary that can be lost, with replicas that have everything or only what they had received by then."""
+    """A primary and its replicas. A test can cut the replicas off before it kills the primary."""
 
     shard: list[Server]
 
@@ -179,7 +179,7 @@ class ClusterSet(Shard):
     """A Cluster of three primaries with replicas, which are promoted after `patience` milliseconds.
 
     With a certificate, all of them use TLS only. `crowded` puts all boards on the first primary: the other two have one
-    slot each, and a vote.
+    slot each, so they may vote.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class ClusterSet(Shard):
 
 
 def listening(port: int, certificate: Certificate | None) -> tuple[str, ...]:
-    """The options of a server that listens on a port: without TLS, or with nothing else, also to its replicas."""
+    """Return the options of a server that listens on a port. With a certificate, clients and replicas must use TLS."""
     if certificate is None:
         return "--port", str(port)
     files = ("--tls-cert-file", "--tls-key-file", "--tls-ca-cert-file")
@@ -251,7 +251,7 @@ def listening(port: int, certificate: Certificate | None) -> tuple[str, ...]:
 
 
 def secured(scheme: str, certificate: Certificate | None) -> tuple[str, str]:
-    """The scheme and the end of a URL."""
+    """Return the scheme and the query of a store's URL. With a certificate, they ask for TLS."""
     return (scheme, "") if certificate is None else (f"rediss{scheme[5:]}", f"?ssl_ca_certs={certificate.path}")
 
 
@@ -261,7 +261,10 @@ def replicas_of(times: int, *, least: int) -> int:
 
 
 def store_of(engine: str, binary: str, folder: Path) -> StoreProcess | SentinelSet | ClusterSet:
-    """A store of `one` server, with `sentinel`, or of a `cluster`. A busy machine stalls for seconds."""
+    """Make a Sentinel set, a Cluster or a single server.
+
+    Their patience is long, because a busy machine stalls for seconds.
+    """
     if engine == "sentinel":
         return SentinelSet(binary, folder, patience=15_000)
     if engine == "cluster":
@@ -270,7 +273,7 @@ def store_of(engine: str, binary: str, folder: Path) -> StoreProcess | SentinelS
 
 
 def plain_client(url: str) -> redis.Redis:
-    """A client of a store without our code; of a Cluster, of its first server."""
+    """Return a client of redis-py itself, without our code. For a Cluster, it is a client of the first server."""
     if url.startswith("redis+sentinel"):
         sentinels = Sentinel(servers_of(url, 0), socket_timeout=DEADLINE)  # type: ignore[no-untyped-call]
         return cast("redis.Redis", sentinels.master_for(NAME))  # type: ignore[no-untyped-call]
@@ -316,7 +319,7 @@ async def move_by_keys(source: Server, target: Server, slot: int) -> None:
 
 
 def slots_of(server: Server) -> set[int]:
-    """The slots that a server holds by its own word."""
+    """Return the slots that a server says it holds."""
     (own,) = [node.split()[8:] for node in nodes(server) if "myself" in node.split()[2]]
     ranges = [part.split("-") for part in own if not part.startswith("[")]
     return {slot for first, *last in ranges for slot in range(int(first), int(last[0] if last else first) + 1)}
@@ -324,7 +327,7 @@ def slots_of(server: Server) -> set[int]:
 
 @asynccontextmanager
 async def running(servers: SentinelSet | ClusterSet) -> AsyncIterator[None]:
-    """Start all servers, and end them with the `with` block."""
+    """Run all servers while in the context."""
     await asyncio.to_thread(servers.start)
     try:
         yield

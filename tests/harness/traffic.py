@@ -1,4 +1,4 @@
-"""Events and viewers of the boards of one server, and what became of them while servers of its store fail."""
+"""Producers and viewers of the boards of one server, which go on while servers of its store fail."""
 
 import asyncio
 import time
@@ -31,7 +31,7 @@ MEMBERS: Final = [f"k{number}" for number in range(7)]
 
 
 class Traffic:
-    """Producers of all boards, one event at a time for each, and a viewer of each board.
+    """A producer and a viewer for each board. A producer sends one event at a time.
 
     An event that was not acknowledged is sent again with the same id, so what is acknowledged equals what is counted.
     """
@@ -52,12 +52,12 @@ class Traffic:
         self.producing = [asyncio.create_task(self.produce(name)) for name in self.boards]
 
     async def end(self, *, gives_up: bool = False) -> None:
-        """Stop to produce, once everything is acknowledged, or with `gives_up` once everything is answered."""
+        """Stop the producers once every event is acknowledged, or with `gives_up`, once every request is answered."""
         self.ended, self.gives_up = True, gives_up
         await asyncio.gather(*self.producing)
 
     async def produce(self, name: str) -> None:
-        """Send events for one board until the end, and the last one until it is acknowledged."""
+        """Send events to one board until `end` is called, and repeat the last one until it is acknowledged."""
         last, sent = time.monotonic(), 0
         while not self.ended or (sent > self.acknowledged[name] and not self.gives_up):
             sent = self.acknowledged[name] + 1
@@ -138,7 +138,7 @@ class Traffic:
         return not model.stale and seen == [(record.member, record.score) for record in records]
 
     def _in_sql(self, board: str, epoch: str) -> int:
-        """How many events SQL has counted once, by their identities."""
+        """Return how many identities of events SQL has."""
         prefix = self.settings.key_prefix
         with Database("sqlite", self.settings.data_dir, prefix, writes=False) as database:
 
@@ -154,9 +154,9 @@ class Traffic:
 async def traffic(
     store: str, folder: Path, *boards: Board, unions: Sequence[Board] = (), deadline: float = 30
 ) -> AsyncIterator[Traffic]:
-    """Events and viewers of boards while in the context, then a comparison.
+    """Send events to boards and watch them while in the context, and compare the results at its end.
 
-    `unions` get events from these boards only. `deadline` is that of a write.
+    `unions` are boards that only add up these boards. `deadline` is the `write_deadline`.
     """
     settings = fresh_settings(
         store,

@@ -9,7 +9,7 @@ from typing import Any, Final
 DEADLINE: Final = 60.0  # a busy machine stalls for seconds
 _MUTANT: Final = 10.0  # a caught mutant usually waits for something that never happens
 
-_mutants: list[None] = []  # that run
+_mutants: list[None] = []  # one item for each mutant that runs
 
 
 async def eventually(condition: Callable[[], Awaitable[object]], deadline: float = DEADLINE) -> Any:

@@ -1,4 +1,4 @@
-"""A viewer's socket as bytes, and the server's parts behind it."""
+"""A server whose parts a test can reach, and viewers' sockets that it reads frame by frame."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine

@@ -1,4 +1,4 @@
-"""Requests and answers as bytes, for tests that choose every one of them."""
+"""Requests and answers as bytes, for tests that choose every byte."""
 
 import asyncio
 import re
@@ -89,7 +89,10 @@ class Wire:
 
 @asynccontextmanager
 async def connected(url: str, *, window: int | None = None, source: str = "") -> AsyncIterator[Wire]:
-    """A connection to a server, from an address. With a `window`, the kernel buffers at most so many received bytes."""
+    """Connect to a server, from the address `source`.
+
+    With a `window`, the kernel buffers at most so many received bytes.
+    """
     address = urlsplit(url)
     assert address.hostname is not None
     own = socket.socket()
@@ -114,9 +117,9 @@ async def connected(url: str, *, window: int | None = None, source: str = "") ->
 
 
 async def ask(url: str, *pieces: bytes, answers: int = 1) -> list[bytes]:
-    """The answers on a new connection, followed by anything up to its end if the server closes it.
+    """Return the answers on a new connection, and then everything else until it ends.
 
-    To find out, one more request is sent: if the connection is still open, it is answered.
+    To end it, one more request is sent, which is answered only if the server has not closed the connection.
     """
     async with connected(url) as wire:
         await wire.send(*pieces)

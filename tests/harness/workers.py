@@ -1,4 +1,4 @@
-"""Real workers of a server, whose parent is the test: a mutant can take the place of a part of the parent."""
+"""Real workers of a server. Their parent is the test process, so a mutant can replace a part of the parent."""
 
 import asyncio
 import os
@@ -83,7 +83,7 @@ async def running_workers(
     target: object = run_worker,
     **changes: object,
 ) -> AsyncIterator[RunningWorkers]:
-    """Workers on a free port, which end with the `with` block.
+    """Run workers on a free port while in the context.
 
     `listen` makes the sockets for the parent from those that `live serve` binds. Each worker runs `target`.
     """
@@ -114,7 +114,7 @@ async def until_ready(workers: RunningWorkers) -> None:
 
 @contextmanager
 def fork_server(environment: dict[str, str]) -> Iterator[int]:
-    """Let the processes of the block come from a fork server with another environment; yields its process id."""
+    """Fork the processes of the context from a new fork server with another environment; yields its process id."""
     own = forkserver.ForkServer()
     own.set_forkserver_preload(["live.workers.worker"])
     with patch.dict(os.environ, environment):

@@ -93,7 +93,7 @@ def padded(size: int) -> bytes:
      "application/x-ndjson; charset=utf-8"],
 )  # fmt: skip
 async def test_json_and_lines_in_utf_8_are_read(client: httpx.AsyncClient, media_type: str) -> None:
-    """The type may have any spelling."""
+    """The type may be in upper or lower case, with or without a charset."""
     await expect_counted(client, EVENT, {"Content-Type": media_type})
 
 

@@ -55,7 +55,7 @@ def as_bodies(events: Sequence[dict[str, Any]], *, ascii_only: bool) -> dict[str
 async def charged(
     client: httpx.AsyncClient, kind: str, body: bytes, target: str = "/v1/events", **headers: str
 ) -> tuple[int, int]:
-    """The status of a body, and what its producer was charged, with the one event that admits it."""
+    """Return the status of a request, and what its producer was charged, with the one event that admits it."""
     charges: list[int] = []
     charge = RateLimiter.charge
 
@@ -70,7 +70,7 @@ async def charged(
 
 @pytest.mark.parametrize("variant", EVENTS)
 async def test_every_format_is_charged_by_its_events(valkey_url: str, variant: str) -> None:
-    """Many events in one body, with and without escapes, compression and an `Idempotency-Key`."""
+    """One body has many events, with and without escapes, compression and an `Idempotency-Key`."""
     events = [EVENTS[variant](number) for number in range(COUNT)]
     async with serving(fresh_settings(valkey_url, max_waiting=10**6)) as client:
         for ascii_only in (True, False):
@@ -106,7 +106,7 @@ async def test_one_event_is_charged_as_one(valkey_url: str, variant: str) -> Non
 
 
 async def test_useless_work_is_charged(valkey_url: str) -> None:
-    """Blanks, empty gzip members, and bodies that are refused only after they were decoded."""
+    """Useless work is blanks, empty gzip members, and bodies that are refused only after they were decoded."""
     one = b'{"key":"a"}'
     lines, packed = "application/x-ndjson", {"Content-Encoding": "gzip"}
     async with serving(fresh_settings(valkey_url)) as client:
@@ -124,7 +124,7 @@ async def test_useless_work_is_charged(valkey_url: str) -> None:
 
 
 def by_steps(self: Intake, head: CheckedHead, body: bytes) -> Steps:
-    """A mutant of `Intake._decode`, as it was: every step is charged as if it decoded 64 events."""
+    """A mutant of `Intake._decode` that charges every step as if it had decoded 64 events."""
     steps, work = intake._read(head, body, self._settings), 0
     while True:
         try:
@@ -153,7 +153,7 @@ async def test_other_charges_are_caught(valkey_url: str) -> None:
 
 
 async def test_a_body_counts_once_towards_the_rate_of_each_prefix(valkey_url: str) -> None:
-    """The charge is the events of all boards with the prefix. Other limits of the prefix do not matter."""
+    """The charge is the number of events of all boards with the prefix. Other limits of the prefix do not matter."""
     names = ("acme-a", "acme-b", "beta-a", "free-a")
     text = '[limits."acme-*"]\nrate = 9\n[limits."beta-*"]\nrate = 9\n[limits."free-*"]\nboards = 9\n'
     boards = parse_boards(text + "".join(f'[[board]]\nid = "{name}"\n' for name in names))

@@ -1,4 +1,4 @@
-"""A server warns of everything in its store and database with which acknowledged events can be lost."""
+"""A server warns of everything in its store and database that can lose acknowledged events."""
 
 import asyncio
 import json
@@ -144,7 +144,7 @@ async def test_a_server_that_ignores_replicas_is_detected(tmp_path: Path) -> Non
 
 
 async def test_a_store_that_hides_its_replicas_has_a_warning(own_store: StoreProcess) -> None:
-    """Managed stores forbid INFO: nobody knows."""
+    """Managed stores may forbid INFO. Then nobody knows whether there are replicas."""
     async with redis.asyncio.Redis.from_url(own_store.url) as admin:
         await admin.acl_setuser(
             "me", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@all"], commands=["-info"]
@@ -156,7 +156,7 @@ async def test_a_store_that_hides_its_replicas_has_a_warning(own_store: StorePro
 
 
 def journal_status(settings: Any) -> list[str]:
-    """The warnings of `live journal status`, which prints the same ones for people."""
+    """Return the warnings of `live journal status --json`. Without `--json`, it must print the same ones."""
     environment = {**os.environ, **as_environment(settings)}
     shown, listed = (
         run_live("journal", "status", *flags, environment=environment).stdout for flags in ([], ["--json"])
@@ -183,7 +183,7 @@ async def test_the_command_gives_the_warnings(own_store: StoreProcess, tmp_path:
 
 
 def test_compacting_gives_the_disk_its_space_back(tmp_path: Path) -> None:
-    """Afterwards, no file contains the deleted data."""
+    """Afterwards, the files are hardly larger than before the data was added."""
     with Database("sqlite", tmp_path / "data", "live", writes=True) as database:
         assert database.take_now()
         assert database.path.parent.stat().st_mode & 0o777 == 0o700, "nobody else may read the folder"

@@ -101,7 +101,10 @@ async def rebuild_without_a_timeline(board: Journaled) -> None:
 
 
 async def test_a_board_whose_journal_was_turned_off_is_named(valkey_url: str, tmp_path: Path) -> None:
-    """The journal has its definition, and entries up to then only. It is not rebuilt while the store has it either."""
+    """The journal lacks the board's later entries, so the board is not rebuilt.
+
+    It is not named while the store has it.
+    """
     async with journaled(valkey_url, tmp_path) as board:
         await board.drainer()
         prefix, database = board.settings.key_prefix, board.databases[0]
@@ -117,7 +120,7 @@ async def test_a_board_whose_journal_was_turned_off_is_named(valkey_url: str, tm
 
 
 async def rebuild_a_part(board: Journaled) -> None:
-    """A union adds up a board that is rebuilt alone. It continues to add it up."""
+    """Rebuild one part of a union alone. The union continues to add it up."""
     await board.drainer()
     prefix, database = board.settings.key_prefix, board.databases[0]
     rows = [defined(prefix, "made", epoch="lost")]
@@ -132,7 +135,7 @@ async def rebuild_a_part(board: Journaled) -> None:
 
 
 async def test_a_union_keeps_a_part_that_is_rebuilt(valkey_url: str, tmp_path: Path) -> None:
-    """The rebuilt part has a new epoch. The union must not ignore it for that."""
+    """The rebuilt part has a new epoch. The union must not ignore the part for that."""
     async with journaled(valkey_url, tmp_path) as board:
         await rebuild_a_part(board)
 

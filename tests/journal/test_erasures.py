@@ -31,13 +31,13 @@ def journal(tmp_path: Path) -> Iterator[Database]:
 
 
 def rows_in(database: Database) -> list[tuple[object, ...]]:
-    """The list."""
+    """Return the rows of the list."""
     columns = (ERASED.c.prefix, ERASED.c.board, ERASED.c.time, ERASED.c.digest)
     return database.work(lambda connection: [tuple(row) for row in connection.execute(select(*columns))])
 
 
 def test_a_list_is_read_with_its_boards(journal: Database, tmp_path: Path) -> None:
-    """Rows of older versions have none."""
+    """Rows of older versions have no board."""
     found = list_in(tmp_path, "live")
     assert found is not None
     assert (found.key, found.rows) == (journal.work(key_of), [OWN])
@@ -60,7 +60,7 @@ def test_digests_of_the_same_key_are_added_once(journal: Database) -> None:
 
 
 def test_a_board_has_the_erasures_of_its_key_prefix(journal: Database) -> None:
-    """Rows of older versions are of every board. Of two erasures of a digest, the later one counts."""
+    """Rows of older versions concern every board. Of two erasures of a digest, the later one counts."""
     key = journal.work(key_of) or b""
     rows = [
         ("live", "posts", 5, b"twice"), ("live", "posts", 1, b"twice"), ("live", None, 1, b"older"),
@@ -77,7 +77,7 @@ def test_a_board_has_the_erasures_of_its_key_prefix(journal: Database) -> None:
 
 
 def test_a_digest_is_gone_from_everything_that_is_older_than_its_erasure() -> None:
-    """What was made at that time or later has it again."""
+    """Entries made at that time or later may have the digest again."""
     actor, other = ACTOR.encode(), KEPT.encode()
     erased = {hidden(KEY, actor): 10, hidden(KEY, other): 5, member_digest(KEY, "ann"): 3}
     found = [Erasures(KEY, erased).among([actor, other, b"nobody"], time) for time in (4, 5, 9, 10)]
@@ -89,7 +89,10 @@ def test_a_digest_is_gone_from_everything_that_is_older_than_its_erasure() -> No
     ("voted", "made", "left"), [(9, 9, {KEPT}), (10, 9, {KEPT, PAIR}), (9, 10, {KEPT, PAIR, ACTOR})]
 )
 def test_the_votes_of_an_erased_actor_are_taken_out(voted: int, made: int, left: set[str]) -> None:
-    """The list has only the digest of the actor. An entry tells which digests have the actor and a member."""
+    """The list has only the digest of the actor.
+
+    Entries tell which digests of an actor and a member belong to this actor.
+    """
     votes = {"actors": [ACTOR], "pairs": [PAIR], "changes": [1]}
     group = {"start": 0, "suffix": "", "members": ["a"], "amounts": [1], "votes": votes}
     batch = {"rules": {"operation": "incr", "order": "backward"}, "span": 60, "reached": 0, "groups": [group]}

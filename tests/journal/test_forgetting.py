@@ -1,4 +1,4 @@
-"""What entries are without an erased member."""
+"""What is left of entries when a member is erased."""
 
 from typing import Any
 

@@ -62,7 +62,7 @@ class Sliding:
 
     @property
     def settings(self) -> Any:
-        """The settings of the life of the board."""
+        """The settings of the current life of the board: each rebuild uses another key prefix."""
         prefix = self.made.settings.key_prefix
         suffix = str(self.lives) if self.lives else ""
         return msgspec.structs.replace(self.made.settings, key_prefix=prefix + suffix, rotation_step=2)
@@ -74,11 +74,11 @@ class Sliding:
 
     @property
     def scripts(self) -> Scripts:
-        """The scripts on that clock."""
+        """The scripts, changed to read the test's clock."""
         return simulated_scripts(self.made.settings.store, self.time, self.mutant)
 
     def on_clock(self, script: Script[Any]) -> Script[Any]:
-        """Return another script on that clock."""
+        """Return `script`, changed to read the test's clock."""
         return simulated(script, self.time, self.mutant)
 
     async def set(self, seconds: float) -> None:
@@ -128,7 +128,7 @@ class Sliding:
             Database("sqlite", self.made.folder, state.settings.key_prefix, writes=False) as database,
             patch.object(live.store.board.check.pieces, "PIECE", pieces),
         ):
-            # A rebuild has copied the board to another key prefix than the one of its journal in SQL.
+            # After a rebuild, the board has another key prefix than its journal in SQL.
             follower: Any = _Following(self.folded)
             if not self.lives:
                 follower = Follower(self.made.client, database, state.settings.key_prefix, BOARD.id, state.epoch or "")
@@ -160,7 +160,7 @@ async def sliding(store: str, folder: Path, mutant: Mutant | None = None) -> Asy
 
 
 async def leave_and_go_back(board: Sliding) -> None:
-    """Let the event of 0 leave at 50, and set the clock back to 31."""
+    """Let the event of second 0 leave the window at second 50, and set the clock back to second 31."""
     await board.like("a")
     await board.set(30)
     await board.like("b")
@@ -171,7 +171,7 @@ async def leave_and_go_back(board: Sliding) -> None:
 
 
 async def events_do_not_come_back(board: Sliding) -> None:
-    """Count after that, and rebuild."""
+    """Count more events after an event has left and the clock was set back, and rebuild the board."""
     await leave_and_go_back(board)
     await board.set(32)
     await board.like("c")
@@ -199,7 +199,7 @@ async def test_an_event_that_left_does_not_come_back_with_a_rebuild(valkey_url: 
 
 
 async def test_the_past_is_what_viewers_saw(valkey_url: str, tmp_path: Path) -> None:
-    """A time after the entry that follows includes that the event had left."""
+    """From the next entry on, the journal knows that the event had left."""
     async with sliding(valkey_url, tmp_path) as board:
         await leave_and_go_back(board)
         await board.like("c")
@@ -211,7 +211,7 @@ async def test_the_past_is_what_viewers_saw(valkey_url: str, tmp_path: Path) -> 
 
 
 async def test_reconcile_knows_what_left_before_another_entry_follows(valkey_url: str, tmp_path: Path) -> None:
-    """The store names it."""
+    """The store names the events that have left."""
     async with sliding(valkey_url, tmp_path) as board:
         await leave_and_go_back(board)
         assert await board.reconcile() == 0

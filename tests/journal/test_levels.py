@@ -14,7 +14,7 @@ from tests.harness.waiting import eventually
 
 @asynccontextmanager
 async def serving(store: str, level: str) -> AsyncIterator[httpx.AsyncClient]:
-    """A server with a journal, and a run-time board with a level."""
+    """A server with a run-time board whose choice `journal` is `level`."""
     async with server(store, DEFAULT_BOARD, journal="sqlite", anonymous_admin=True, open=True) as client:
         made = await client.put("/v1/boards/made", json={"source": ["run"], "ties": "key", "journal": level})
         assert (made.status_code, made.json()["journal"]) == (201, level), made.text
@@ -27,7 +27,7 @@ async def run(client: httpx.AsyncClient, key: str) -> None:
 
 
 async def past(client: httpx.AsyncClient, at: str = "") -> dict[str, Any]:
-    """The answer to a question about now, or another time."""
+    """Return the board as of now, or as of another time."""
     query = {"as_of": at or now()}
     found: dict[str, Any] = (await client.get("/v1/boards/made", params=query)).json()
     return found

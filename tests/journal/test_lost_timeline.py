@@ -44,7 +44,7 @@ source = ["none"]
 
 
 class Served:
-    """A server with a journal on a store of its own, and commands beside it."""
+    """A server with a journal and its own store, and commands on the same data."""
 
     def __init__(self, store: StoreProcess, folder: Path) -> None:
         boards = folder / "boards.toml"
@@ -71,7 +71,10 @@ class Served:
         return httpx.get(self.server.url + path, params=query, timeout=30)
 
     def like(self, member: str, count: int) -> None:
-        """Count likes of a member, one after another, and as many old ones on the board with a clock of its own."""
+        """Post `count` likes of a member, one request after another.
+
+        Each request also has an event of type `old`, which goes to the board with `clock = "event"`.
+        """
         with httpx.Client(base_url=self.server.url, timeout=30) as client:
             for number in range(count):
                 old = {"type": "old", "key": member, "time": f"2023-11-14T22:00:{number:02}Z"}
@@ -85,7 +88,7 @@ class Served:
         return {record["key"]: record["score"] for record in answer.json()["records"]}
 
     async def drained(self) -> None:
-        """Wait until SQL has what the server shows, and nothing waits in the store."""
+        """Wait until no entry of a journal waits in the store, so that SQL has all of them."""
 
         async def nothing_waits() -> bool:
             with redis.Redis.from_url(self.store.url) as client:
@@ -131,7 +134,7 @@ async def has_no_fault(live: Served) -> bool:
 
 
 async def is_lost(live: Served) -> bool:
-    """Whether the drainer has looked at the store that went back."""
+    """Whether the drainer has noticed that the store went back."""
     return "the journal of a board has stopped" in live.server.log()
 
 
@@ -210,7 +213,7 @@ async def test_a_lost_board_can_be_rebuilt_from_its_journal(own_store: StoreProc
 
 
 async def test_an_emptied_store_leaves_the_past(own_store: StoreProcess, tmp_path: Path) -> None:
-    """After the loss, the board stops. The loss is recorded, and the past before it can be read."""
+    """An operator accepts the loss. It is recorded, and the past before it can still be read."""
     with served(own_store, tmp_path) as live:
         await asyncio.to_thread(live.like, "a", 5)
         await live.drained()

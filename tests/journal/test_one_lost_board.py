@@ -101,7 +101,7 @@ class Load:
 
 @asynccontextmanager
 async def running(*loads: Load) -> AsyncIterator[None]:
-    """Producers at work."""
+    """Let producers send events while in the context."""
     tasks = [asyncio.create_task(load.run()) for load in loads for _ in range(2)]
     try:
         yield
@@ -165,7 +165,7 @@ async def drains(far: Far, near: Load) -> None:
 
 
 async def lose_under_load(store: str, folder: Path, lose: Lose) -> None:
-    """A server with two boards and viewers, of which the store loses one."""
+    """Run a server with two boards under load, and let the store lose one of them."""
     settings = fresh_settings(store, data_dir=folder, journal="sqlite")
     far = Far(settings, folder)
     try:
@@ -220,7 +220,7 @@ class Machine:
 
     @property
     def facts(self) -> Facts:
-        """Return the contents of the data directory."""
+        """What the witness file in the data directory says."""
         path = self.settings.data_dir / f"witness-{self.settings.key_prefix}.json"
         return msgspec.json.decode(path.read_bytes(), type=Facts)
 

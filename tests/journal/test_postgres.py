@@ -104,13 +104,13 @@ async def test_one_process_writes_at_a_time(tmp_path: Path, postgres: Postgres) 
 
 @pytest.mark.parametrize("url", ["postgres", "mysql://x/y", "sqlite:///x", "redis://x"])
 def test_other_databases_are_refused(url: str, tmp_path: Path) -> None:
-    """The message names the allowed ones, before anything starts."""
+    """The message names the allowed databases, before anything starts."""
     with pytest.raises(SetupError, match="postgresql://"):
         Database(url, tmp_path, "live", writes=True)
 
 
 async def test_a_wrong_login_is_no_outage(tmp_path: Path, postgres: Postgres) -> None:
-    """The server does not start, and says what to write. `postgres://` is the same as `postgresql://`."""
+    """It has its own error, which does not show the password. `postgres://` is the same as `postgresql://`."""
     url = postgres.url.replace("postgresql", "postgres")
     database = Database(url, tmp_path, "live", writes=False)
     assert await database.run(lambda sql: sql.scalar(select(1))) == 1
@@ -155,7 +155,7 @@ async def test_a_commit_is_on_disk_before_its_entries_are_trimmed(
 async def test_a_commit_that_does_not_wait_for_the_disk_is_lost(
     valkey_url: str, tmp_path: Path, postgres: Postgres
 ) -> None:
-    """PostgreSQL would write it a moment later."""
+    """PostgreSQL would write the commit a moment later."""
     with (
         must_be_caught("synchronous_commit = off"),
         replaced(live.journal.database, "_wait_for_disk", lambda *_: None),
@@ -206,7 +206,7 @@ async def commit_proxy(postgres: Postgres) -> AsyncIterator[tuple[CommitProxy, s
 async def lose_commits(
     store: str, folder: Path, postgres: Postgres, chance: random.Random, rounds: int, *, kill: bool = False
 ) -> None:
-    """Lose the connection at a `COMMIT`, before or after it is executed; possibly kill the server too."""
+    """Lose the connection at a `COMMIT`, before or after it is executed. With `kill`, kill the server too."""
     async with commit_proxy(postgres) as (proxy, url), journaled(store, folder, url=url) as board:
         await board.like("a")
         drainer = await board.drainer()
@@ -246,7 +246,7 @@ async def test_a_server_killed_at_a_commit_changes_nothing(
 async def test_a_blind_retry_is_detected(
     valkey_url: str, tmp_path: Path, postgres: Postgres, chance: random.Random
 ) -> None:
-    """The mutant repeats the insertion without a look at the position of SQL."""
+    """The mutant repeats the insertion without checking how far SQL is."""
     right = Database.run
 
     async def blind(database: Database, work: Any) -> Any:

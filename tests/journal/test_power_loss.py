@@ -77,14 +77,17 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 async def _like(board: Journaled, seconds: float, chance: random.Random) -> None:
-    """Likes, one after another. One whose answer is lost is sent again by the ledger under the same number."""
+    """Count batches of likes, one after another.
+
+    The ledger sends a batch again, with the same number, if its answer is lost.
+    """
     end = asyncio.get_running_loop().time() + seconds
     while asyncio.get_running_loop().time() < end:
         await board.like(*(f"k{chance.randrange(50)}" for _ in range(chance.randint(1, 20))))
 
 
 async def test_a_power_cut_loses_nothing_acknowledged(tmp_path: Path, chance: random.Random, effort: int) -> None:
-    """The store and SQL both have it."""
+    """Both the store and SQL still have every acknowledged event."""
     await power_cuts(tmp_path, chance, 3 * effort)
 
 

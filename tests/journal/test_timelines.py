@@ -35,7 +35,7 @@ FIELDS = ("epoch", "offset", "journal", "safe", "drained")
 
 
 async def held(board: Journaled) -> list[Any]:
-    """What the store has of the board's position."""
+    """Return the fields of the store that tell the board's position."""
     return await board.client.hmget(board.ledger.state.keys.meta, FIELDS)
 
 
@@ -60,7 +60,7 @@ async def go_back(board: Journaled, store: StoreProcess, folder: Path) -> Draine
     await drainer.sweep()
     copy.restore()
     await eventually(partial(answers, board))
-    # Like a new process, which knows nothing of the earlier state.
+    # The new `Ledger` is like a new process: it does not know the earlier state.
     board.ledger = Ledger(board.client, board.board, board.settings)
     board.counted = 2
     return drainer
@@ -132,7 +132,7 @@ async def go_on_after_a_loss(board: Journaled, store: StoreProcess, folder: Path
 
 
 async def test_a_journal_goes_on_when_its_loss_is_over(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The process that drains is not started again."""
+    """Nobody has to restart the drainer."""
     async with journaled(own_store.url, tmp_path) as board:
         await go_on_after_a_loss(board, own_store, tmp_path)
 
@@ -170,7 +170,7 @@ async def test_after_a_loss_that_only_sql_knows_nothing_is_acknowledged(
 
 @pytest.mark.mutant
 async def test_a_drainer_that_keeps_a_loss_to_itself_is_detected(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Events are acknowledged on top of what was lost."""
+    """In the mutant, events are acknowledged on top of what was lost."""
     async with journaled(own_store.url, tmp_path) as board:
         with must_be_caught("a silent drainer"), replaced(Drainer, "_stop", lambda *_: None):
             await compare_high_water(board, own_store, tmp_path)
@@ -224,7 +224,7 @@ async def test_a_loss_that_sql_never_saw_is_recorded(own_store: StoreProcess, tm
 
 @pytest.mark.mutant
 async def test_an_unrecorded_loss_is_detected(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The new epoch does not know what was acknowledged."""
+    """In the mutant, the new epoch does not know what was acknowledged."""
     change = {"if request.was == parent and request.known > board.offset then": "if false then"}
     wrong = compiled(own_store.url, RENEW.changed(mutated(RENEW.source, change)))
     async with journaled(own_store.url, tmp_path) as board:
@@ -259,7 +259,7 @@ async def test_after_a_loss_nothing_is_acknowledged_before_sql_has_it(own_store:
 async def test_a_watermark_that_outlives_a_loss_is_detected(
     own_store: StoreProcess, tmp_path: Path, mistake: str
 ) -> None:
-    """SQL writes how far it is into a store that is behind, or the new epoch keeps that."""
+    """The mutants write the position of SQL into a store that is behind, or let the new epoch keep it."""
     async with journaled(own_store.url, tmp_path) as board:
         if mistake == "trim":
             change = {"if here and tonumber(offset) < request.offset then": "if false then"}
@@ -277,7 +277,7 @@ async def test_a_watermark_that_outlives_a_loss_is_detected(
 
 
 async def heal(board: Journaled, folder: Path) -> None:
-    """A new epoch continues an entry that SQL never had, as an older version left it. A backup says so."""
+    """Repair a journal that an older version damaged: its epoch continues an entry that SQL never had."""
     drainer = await board.drainer()
     await board.like("a", "b")
     await drainer.sweep()
@@ -308,7 +308,7 @@ async def heal(board: Journaled, folder: Path) -> None:
 
 
 async def test_a_damaged_journal_is_noticed_and_can_begin_again(valkey_url: str, tmp_path: Path) -> None:
-    """Entries after the new base can be read, whatever was before it."""
+    """Until the journal begins again, a backup is refused. Entries after its new beginning can be read."""
     async with journaled(valkey_url, tmp_path) as board:
         await heal(board, tmp_path)
 

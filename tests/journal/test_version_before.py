@@ -1,4 +1,4 @@
-"""Data of the version before opens. It loses the tables and choices that are gone, and nothing else.
+"""Data of the version before can be opened. It loses only the tables and choices that this version does not have.
 
 `version_before/` has what that version wrote with the key prefix `before`: a journal with hourly totals, recorded
 frames and a final period, and the `DUMP` of each store key. The boards `made`, `days` and `shown` have the choices
@@ -188,7 +188,7 @@ def test_a_list_that_is_not_migrated_is_detected(tmp_path: Path) -> None:
     ],
 )
 def test_stored_choices_are_migrated(choices: dict[str, Any], journaling: Journaling) -> None:
-    """A retention of totals is one of periods on a board that has periods."""
+    """On a board with periods, a retention of totals becomes a retention of periods."""
     stored = msgspec.json.encode({"epoch": "e", "choices": choices})
     definition = msgspec.json.decode(stored, type=definitions.Definition)
     assert read_board("made", definition.choices).journal == journaling

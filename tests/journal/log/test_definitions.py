@@ -57,7 +57,7 @@ class Copied:
         return found
 
     async def put_back(self, copy: Mapping[str, Any]) -> None:
-        """Lose the store, and put a copy in its place."""
+        """Delete everything in the store, and restore a copy."""
         async for name in self.board.client.names(f"{self.prefix}:*"):
             await self.board.client.delete(name)
         for name, content in copy.items():
@@ -65,7 +65,7 @@ class Copied:
 
 
 async def outlives_an_emptied_store(board: Journaled) -> None:
-    """A visitor receives a new cookie, and a producer a new key, before anybody has noticed the loss."""
+    """Empty a store. A new cookie secret and a new API key, made before anybody notices, must not change SQL."""
     held = Copied(board)
     await held.begin()
     before = await held.in_sql()
@@ -77,7 +77,7 @@ async def outlives_an_emptied_store(board: Journaled) -> None:
 
 
 async def keeps_the_secret(board: Journaled) -> None:
-    """The store is emptied, and the next visitor gets a new secret before anybody has noticed."""
+    """Empty a store that has only a cookie secret. The secret that the next visitor makes must not change SQL."""
     held = Copied(board)
     await held.watch.find()
     drainer = await board.drainer()
@@ -91,7 +91,7 @@ async def keeps_the_secret(board: Journaled) -> None:
 
 
 async def outlives_an_older_store(board: Journaled, *, noticed: bool) -> None:
-    """The store is restored from a copy that lacks the newest API key and the newest title."""
+    """Restore a store from a copy that lacks the newest API key and the newest title. SQL must keep both."""
     held = Copied(board)
     await held.begin()
     copy = await held.dump()
@@ -120,20 +120,20 @@ async def test_a_store_that_was_emptied_is_not_copied(valkey_url: str, tmp_path:
 
 @pytest.mark.parametrize("noticed", [True, False])
 async def test_a_store_that_went_back_is_not_copied(valkey_url: str, tmp_path: Path, *, noticed: bool) -> None:
-    """Whether its loss was noticed before, or shows by the versions."""
+    """The loss was noticed before, or only the version numbers in the store show it."""
     async with journaled(valkey_url, tmp_path) as board:
         await outlives_an_older_store(board, noticed=noticed)
 
 
 async def blind(log: DefinitionLog, *commands: tuple[Any, ...], **_named: Any) -> list[Any]:
-    """The mutant: it asks any store."""
+    """The mutant: it copies from any store, even from one that lost data."""
     found: list[Any] = await log._client.calls([(words[1], words) for words in commands])
     return found
 
 
 @pytest.mark.mutant
 async def test_a_copy_of_any_store_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """No version shows it: there is only the secret, which a visitor has replaced."""
+    """No version number shows the loss: the store has only the secret, which a visitor has replaced."""
     async with journaled(valkey_url, tmp_path) as board:
         with must_be_caught("a copy of a lost store"), replaced(DefinitionLog, "_ask", blind):
             await keeps_the_secret(board)
@@ -152,7 +152,7 @@ async def test_a_copy_of_older_versions_is_detected(valkey_url: str, tmp_path: P
 
 
 async def test_definitions_are_copied_after_a_loss_was_accepted(valkey_url: str, tmp_path: Path) -> None:
-    """The versions then start again."""
+    """After that, the version numbers start again."""
     async with journaled(valkey_url, tmp_path) as board:
         held = Copied(board)
         await held.begin()
@@ -165,7 +165,7 @@ async def test_definitions_are_copied_after_a_loss_was_accepted(valkey_url: str,
 
 
 async def makes_no_secret(board: Journaled) -> None:
-    """A visitor comes after the loss was noticed."""
+    """Let a visitor come after a loss was noticed. No secret may be made."""
     held = Copied(board)
     await held.begin()
     await held.put_back({})
@@ -180,14 +180,14 @@ async def makes_no_secret(board: Journaled) -> None:
 
 
 async def test_a_store_that_lost_data_gets_no_new_secret(valkey_url: str, tmp_path: Path) -> None:
-    """A rebuild would restore it instead of the old one."""
+    """A rebuild would restore the new secret instead of the old one."""
     async with journaled(valkey_url, tmp_path) as board:
         await makes_no_secret(board)
 
 
 @pytest.mark.mutant
 async def test_a_secret_that_is_made_anyway_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant looks at no loss."""
+    """The mutant does not check whether the store lost data."""
     async with journaled(valkey_url, tmp_path) as board:
         with must_be_caught("a new secret"), replaced(HighWater, "require_no_loss", lambda _: None):
             await makes_no_secret(board)

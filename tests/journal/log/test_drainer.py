@@ -99,14 +99,14 @@ async def is_killed_during_a_backup(board: Journaled, trim_of_second: Any = Drai
 
 
 async def test_a_drainer_may_be_killed_during_a_backup(valkey_url: str, tmp_path: Path) -> None:
-    """The next one says that SQL has everything, and drops it from the store after the backup."""
+    """The next drainer reports that SQL has the entries, and trims them after the backup."""
     async with journaled(valkey_url, tmp_path, journal_ack=True) as board:
         await is_killed_during_a_backup(board)
 
 
 @pytest.mark.mutant
 async def test_a_producer_that_waits_until_a_backup_is_over_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant leaves what a killed drainer has left."""
+    """In the mutant, the next drainer does not report what SQL has."""
 
     async def forgetful(_drainer: Drainer, _timelines: Any) -> None:
         pass
@@ -117,7 +117,7 @@ async def test_a_producer_that_waits_until_a_backup_is_over_is_detected(valkey_u
 
 
 async def test_what_is_moved_is_in_the_metrics(valkey_url: str, tmp_path: Path) -> None:
-    """Entries, and commits: a sweep without entries does not commit."""
+    """The metrics count moved entries and commits. A sweep without entries does not commit."""
 
     def figures() -> list[float]:
         names = ("live_journal_entries_total", "live_journal_commit_seconds_count")
@@ -270,7 +270,7 @@ async def test_a_deleted_board_is_drained_and_can_be_created_again(valkey_url: s
 
 
 async def test_batches_beyond_the_backlog_are_refused(valkey_url: str, tmp_path: Path) -> None:
-    """Nothing of such a batch counts. It counts once the journal has moved to SQL."""
+    """No event of such a batch counts. After the journal has moved to SQL, events count again."""
     async with journaled(valkey_url, tmp_path, journal_backlog=Size(3000)) as board:
         while board.counted < 200:
             try:
@@ -287,7 +287,7 @@ async def test_batches_beyond_the_backlog_are_refused(valkey_url: str, tmp_path:
 
 
 async def test_a_board_with_data_joins_the_journal(valkey_url: str, tmp_path: Path) -> None:
-    """Everything that was counted before the journal was on is in it."""
+    """The journal also has everything that was counted before it was turned on."""
     async with journaled(valkey_url, tmp_path, journal="off") as board:
         await board.like("a", "b", "a")
         board.settings = Journaled(valkey_url, tmp_path, board.board, key_prefix=board.settings.key_prefix).settings
@@ -311,7 +311,7 @@ def test_each_entry_names_the_previous_one() -> None:
 
 
 async def acknowledged_and_lost(board: Journaled) -> None:
-    """Count while a drainer runs, and then lose the store: SQL has everything that was acknowledged."""
+    """Count while a drainer runs, and check that SQL has everything that was acknowledged."""
     drainer = await board.drainer()
     running = asyncio.create_task(drainer.run())
     try:
@@ -382,7 +382,7 @@ async def test_with_ack_a_duplicate_waits_for_sql_too(valkey_url: str, tmp_path:
 
 @pytest.mark.mutant
 async def test_a_duplicate_that_waits_for_nothing_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant waits for the batches only that count something."""
+    """The mutant waits only for batches that count something."""
     wait = BoardWriter.is_in_sql
 
     async def careless(writer: BoardWriter, offset: int | None) -> bool:
@@ -549,7 +549,7 @@ async def test_a_journal_that_fails_between_two_sweeps_is_delayed(valkey_url: st
 
 @pytest.mark.mutant
 async def test_a_journal_that_delays_all_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant fails every command of a packet with the first one."""
+    """In the mutant, one failed command fails all commands of its packet."""
     outcomes = Store.outcomes
 
     async def first_error(self: Store, commands: Any, **named: Any) -> list[Any]:
@@ -593,7 +593,10 @@ async def test_failed_commits_add_the_whole_board_once(valkey_url: str, tmp_path
 
 @pytest.mark.mutant
 async def test_whole_boards_that_are_added_again_are_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant finds none behind the first entries. The store would fill while SQL is down."""
+    """The mutant does not look behind the first entries, and adds the board again.
+
+    The store would fill while SQL is down.
+    """
     right = read_entries
 
     async def first_only(client: Any, wanted: Any, *_: Any) -> Any:

@@ -74,7 +74,7 @@ async def test_the_backlog_is_bounded_under_load(valkey_url: str, tmp_path: Path
 
 @pytest.mark.mutant
 async def test_a_limit_after_a_write_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The event counts although it is refused, and the producer sends it again."""
+    """In the mutant, an event counts although it is refused, and the producer would send it again."""
     check = "if waiting + #packed > request.backlog then return {'backlog', digits(waiting)} end"
     end = "return {'ok', offset, digits(widest), beaten or nil}"
     late = "if full then return {'backlog', full} end\n"
@@ -140,7 +140,7 @@ async def test_a_trim_without_an_epoch_is_detected(valkey_url: str, tmp_path: Pa
 
 
 async def drain_into_two(board: Journaled, folder: Path) -> None:
-    """Two databases take turns, if they are allowed to."""
+    """Drain into two databases in turn, as far as the store allows it."""
     first, second = await board.drainer(), await board.drainer(folder)
     for _ in range(3):
         for drainer in (first, second):
@@ -174,7 +174,10 @@ async def test_a_missing_claim_is_detected(valkey_url: str, tmp_path: Path) -> N
 
 
 async def die_after_the_commit(board: Journaled) -> None:
-    """Kill the drainer between its commit and the trim. SQL has each entry once, also where a reader would not mind."""
+    """Kill the drainer between its commit and the trim.
+
+    SQL must have each entry once, even one that a fold would ignore the second time.
+    """
     for _ in range(3):
         await board.like("a", "b")
         with suppress(KilledError), dying():
@@ -187,7 +190,7 @@ async def die_after_the_commit(board: Journaled) -> None:
 
 @contextmanager
 def dying() -> Iterator[None]:
-    """The drainer is killed instead of trimming."""
+    """Kill the drainer when it begins to trim."""
 
     async def die(*_: Any) -> None:
         raise KilledError

@@ -94,7 +94,7 @@ async def test_a_server_is_ready_while_sql_is_unavailable(valkey_url: str, tmp_p
 
 
 async def test_a_database_that_is_not_the_sink_is_named(valkey_url: str, tmp_path: Path) -> None:
-    """The journals of the store go into another one."""
+    """The journals of the store go into another database."""
     settings = fresh_settings(valkey_url, journal="sqlite", data_dir=tmp_path)
     store: Any = connect(valkey_url, settings)
     await claim_sink(store, settings.key_prefix, "another")
@@ -112,7 +112,7 @@ async def test_a_server_without_a_drainer_says_so(valkey_url: str, tmp_path: Pat
 
 
 async def test_nothing_waits_while_sql_keeps_up(valkey_url: str, tmp_path: Path) -> None:
-    """The store is not asked how many bytes it holds."""
+    """The drainer does not ask the store how many bytes wait."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         drainer = await board.drainer()

@@ -81,7 +81,7 @@ async def test_a_locked_database_delays_entries(
 async def test_dropping_entries_while_sql_is_locked_is_detected(
     valkey_url: str, tmp_path: Path, chance: random.Random
 ) -> None:
-    """A drainer that continues after a failure loses them."""
+    """A drainer that continues after a failed commit loses entries."""
     async with journaled(valkey_url, tmp_path) as board:
         with must_be_caught("an entry is dropped when SQL is locked"), dropping():
             await survive_locks(board, chance, 1)

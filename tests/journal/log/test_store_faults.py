@@ -57,7 +57,7 @@ async def go_back_and_grow(board: Journaled, store: StoreProcess, folder: Path) 
     await drainer.sweep()
     copy.restore()
     await eventually(partial(works, board.rows))
-    # Like a new process, which knows nothing of the earlier state.
+    # The new `Ledger` is like a new process: it does not know the earlier state.
     board.ledger = Ledger(board.client, board.board, board.settings)
     board.counted = 2
     for _ in range(8):

@@ -44,7 +44,7 @@ def test_the_first_producer_added_what_no_other_one_did(
 
 
 def test_the_actor_of_a_vote_is_a_part_of_a_digest() -> None:
-    """An actor who was erased later has none."""
+    """An actor who was erased later has no digest."""
     one, other = "1" * 16, "2" * 16
     votes = {"actors": [one, other, other], "pairs": [one] * 3, "changes": [1, 2, 4], "members": [0, 1, 0]}
     erased = Erasures(b"key", {hidden(b"key", other.encode()): 10})

@@ -1,4 +1,4 @@
-"""Scores that follow the entries of a journal are those that its contents add up to."""
+"""`RunningScores`, which follow the entries of a journal, equal the scores that its contents add up to."""
 
 import random
 from typing import Any, Final

@@ -53,7 +53,10 @@ def board_like(kind: str) -> Board:
 
 
 async def rights_at(line: RecordedBoard, at: int) -> tuple[list[tuple[str, int]], int, int]:
-    """Add up all entries until a time, for the first records, the number of all and the sum of their scores."""
+    """Add up all entries until a time.
+
+    Return the first records, the number of all records, and the sum of all scores.
+    """
 
     def work(connection: Connection, timeline: Timeline) -> tuple[list[tuple[str, int]], int, int]:
         data = contents_of(connection, line.settings.key_prefix, timeline, before(at))
@@ -66,7 +69,7 @@ async def rights_at(line: RecordedBoard, at: int) -> tuple[list[tuple[str, int]]
 
 
 def shown(page: Page) -> tuple[list[tuple[str, int]], int, int]:
-    """The same of a page."""
+    """Return the same of a page."""
     assert page.total_score is not None
     return [(record.member, record.score) for record in page.records], page.rank_count, page.total_score
 
@@ -109,7 +112,7 @@ async def messages_are_exact(store: str, folder: Path, kind: str, seed: int) -> 
 async def test_a_call_ends_after_a_page_that_took_long(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The time for pages counts too, and so does their number, so that other replays get their turn."""
+    """A call has a limit for its time and one for its number of pages, so that other replays get their turn."""
     monkeypatch.setattr("live.journal.past.player._MOST_PAGES", 2)
     async with timeline(valkey_url, tmp_path, board_like("rolling")) as line:
         await live_through(line, 7)
@@ -177,7 +180,7 @@ async def test_a_player_is_exact_at_every_time(
 async def test_what_a_player_forgets_is_detected(
     valkey_url: str, tmp_path: Path, kind: str, name: str, mutant: Callable[..., object]
 ) -> None:
-    """Slots or events that stay in the window, changes that are not shown, and a period that never ends."""
+    """In the mutants, slots or events stay in the window, changes are not shown, or a period never ends."""
     with replaced(RunningTop, name, mutant), must_be_caught(f"{name} on {kind}"):
         await is_exact(valkey_url, tmp_path, kind, 7)
 
@@ -196,7 +199,7 @@ async def falling_behind(line: RecordedBoard) -> None:
 async def test_a_member_comes_first_because_others_fall_behind(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The player has not kept its record."""
+    """The player has not kept the record of that member."""
     monkeypatch.setattr(top, "_SPARE", 1)
     async with timeline(valkey_url, tmp_path, board_of("forever")) as line:
         await falling_behind(line)
@@ -221,7 +224,7 @@ async def test_records_that_stay_ahead_are_detected(
 
 
 async def test_a_player_follows_what_is_hidden(valkey_url: str, tmp_path: Path) -> None:
-    """A member is hidden from the time on at which it was, and shown again."""
+    """In the pages, the member is hidden exactly between the times at which it was hidden and shown again."""
     async with timeline(valkey_url, tmp_path, board_of("forever")) as line:
         drainer = await line.drainer()
         await line.count(("a", 3, None), ("b", 2, None))
@@ -249,7 +252,7 @@ async def test_a_player_begins_where_the_journal_begins(valkey_url: str, tmp_pat
 
 
 async def enters_a_shortened_timeline(line: RecordedBoard) -> None:
-    """A player begins in a timeline, and the entries with which the next one begins are deleted."""
+    """Let a player go from one timeline to the next, whose first entries are deleted."""
     drainer = await line.drainer()
     await line.count(("a", 3, None))
     await drainer.sweep()

@@ -49,7 +49,7 @@ async def test_a_late_event_counts_from_its_arrival_on(valkey_url: str, tmp_path
 
 @pytest.mark.mutant
 async def test_an_entry_that_counts_too_early_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The test above fails if a time includes the entries that were made at it."""
+    """The test above fails if a ranking includes entries that were made exactly at its time."""
     right = reader.before
 
     def later(time: int, clock: ClockKind = "server") -> Stop:
@@ -82,7 +82,7 @@ async def forget_events(line: RecordedBoard) -> None:
     ],
 )
 async def test_the_past_beyond_the_events_is_refused(valkey_url: str, tmp_path: Path, choices: str) -> None:
-    """The answer says from when on the journal covers it; there is never a wrong answer."""
+    """The refusal says from when on the journal covers the board. There is never a wrong answer."""
     (board,) = parse_boards(f'[[board]]\nid = "posts"\n{choices}')
     async with timeline(valkey_url, tmp_path, board) as line:
         await live_through(line, 7)

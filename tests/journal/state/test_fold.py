@@ -128,7 +128,7 @@ def test_a_ranking_over_its_limit_loses_its_last_records() -> None:
 async def test_metadata_is_that_of_the_event_that_counts(
     valkey_url: str, operator: str, last: dict[str, bytes]
 ) -> None:
-    """Where the last amount counts, an event of the same amount brings its own, and one without metadata takes it."""
+    """With `set`, an event with the same amount replaces the metadata, and an event without metadata removes it."""
     settings = fresh_settings(valkey_url, journal="sqlite")
     client = connect(valkey_url, settings)
     ledger = Ledger(client, read_board("b", {"operator": operator, "window": "forever"}), settings)

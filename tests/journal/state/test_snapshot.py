@@ -1,4 +1,4 @@
-"""How contents name events and tags, as the store does."""
+"""A `Snapshot` names events and tags as the store does."""
 
 import pytest
 

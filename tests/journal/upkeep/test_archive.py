@@ -124,7 +124,7 @@ async def test_a_clock_that_is_set_back_gives_a_period_another_revision(valkey_u
 
 @pytest.mark.mutant
 async def test_a_missing_revision_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """A final period can still change."""
+    """In the mutant, a final period changes without a new revision."""
     async with timeline(valkey_url, tmp_path, calendar()) as line:
         with replaced(archive, "reopen", lambda *_, **__: None), must_be_caught("final without revision"):
             await opened_again(line)
@@ -152,7 +152,10 @@ async def get(client: httpx.AsyncClient, path: str = "", **query: Any) -> dict[s
 
 
 async def test_archived_periods_are_read_like_others(valkey_url: str) -> None:
-    """Archived periods have pages and a marker. Members that are hidden now are hidden in archived periods too."""
+    """An archived period has pages, and is marked as final.
+
+    Members that are hidden now are hidden in archived periods too.
+    """
     async with server(valkey_url, *parse_boards(DAYS), journal="sqlite", anonymous_admin=True, open=True) as client:
         await post(client, 1, "a", "b", "b", "c", "c", "c")
         kept = await get(client)

@@ -107,7 +107,7 @@ async def test_the_compactor_makes_checkpoints_in_another_process(
 async def test_entries_are_kept_for_whole_seconds(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Afterwards, entries before the last checkpoint are deleted."""
+    """When they are older than that, entries before the last checkpoint are deleted."""
     monkeypatch.setattr(live.journal.upkeep.checkpoints, "LEAST", 0)
     day = 86_400 * 1_000_000
     async with journaled(valkey_url, tmp_path, journal_events=Retention(86_400)) as board:
@@ -172,7 +172,7 @@ async def test_the_compactor_outlives_the_process_that_works_for_it(
 async def test_damage_of_one_board_does_not_stop_the_others(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The board after it gets its checkpoint."""
+    """The next board still gets its checkpoint."""
     monkeypatch.setattr(live.journal.upkeep.checkpoints, "LEAST", 0)
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 3)

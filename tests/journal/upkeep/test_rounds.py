@@ -33,7 +33,7 @@ def test_a_quiet_board_with_periods_is_checked_after_each_hour() -> None:
 
 
 def test_a_change_is_checked_in_the_next_round() -> None:
-    """A change of the board's entries, or of what its journal keeps."""
+    """Either the board has new entries, or its choices of what the journal keeps have changed."""
     rounds = Rounds()
     rounds.choose([known_timeline(1), known_timeline(2)], 0)
     assert not rounds.choose([known_timeline(1), known_timeline(2)], SECOND)

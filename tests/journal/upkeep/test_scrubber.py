@@ -44,7 +44,7 @@ def _without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Watched:
-    """A server with a journal, and what it says of it."""
+    """A server with a journal, and what the server says of the journal."""
 
     def __init__(self, settings: Settings, client: httpx.AsyncClient) -> None:
         self.settings = settings
@@ -134,7 +134,7 @@ async def test_a_file_that_is_gone_keeps_nothing(
 
 @pytest.mark.mutant
 async def test_commits_to_a_file_that_is_gone_are_detected(valkey_url: str, tmp_path: Path) -> None:
-    """SQLite itself does not notice."""
+    """SQLite itself does not notice that its file is gone."""
     with must_be_caught("no look at the file"), replaced(Database, "_require_files", lambda _: None):
         await refuses_to_write(valkey_url, tmp_path, deleted, ".db", 2)
 
@@ -161,7 +161,7 @@ async def keeps_entries_in_the_store(board: Journaled) -> None:
 
 
 async def test_a_commit_to_a_file_that_goes_meanwhile_is_not_trusted(valkey_url: str, tmp_path: Path) -> None:
-    """The drainer looks again after each commit."""
+    """The drainer checks its files again after each commit."""
     async with journaled(valkey_url, tmp_path) as board:
         await keeps_entries_in_the_store(board)
 
@@ -176,7 +176,7 @@ def flipped(path: Path, place: int) -> None:
 
 
 async def filled(board: Journaled) -> Path:
-    """A closed database with several segments, and the file in which it is."""
+    """Fill a database with several segments, close it, and return its file."""
     drainer = await board.drainer()
     for number in range(6):
         await board.like(*(f"member {number} {other}" for other in range(20)))
@@ -321,13 +321,13 @@ async def test_a_server_notices_a_wrong_checksum(valkey_url: str, tmp_path: Path
 
 @pytest.mark.mutant
 async def test_a_scrubber_that_compares_nothing_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The damage would show at the next rebuild."""
+    """In the mutant, only the next rebuild would show the damage."""
     with must_be_caught("no scrubbing"), replaced(scrubber, "_faults", lambda *_, **__: []):
         await notices_damage(valkey_url, tmp_path, 2)
 
 
 async def test_a_server_notices_a_damaged_page(valkey_url: str, tmp_path: Path) -> None:
-    """Although it has the page in memory since before."""
+    """The server notices it although it still has the page in memory."""
     async with watched(valkey_url, tmp_path) as server:
         with closing(sqlite3.connect(server.path)) as sql:
             sql.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -134,7 +134,7 @@ async def test_a_board_called_boards_can_be_created_and_deleted(any_store: str) 
 
 @pytest.mark.parametrize("kind", range(len(KINDS)))
 async def test_another_process_finishes_a_deletion(any_store: str, kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process that began it may crash after any step."""
+    """The process that began the deletion may crash after any step."""
     monkeypatch.setattr(lifecycle, "_SLOTS_A_STEP", 2)
     monkeypatch.setattr(lifecycle, "_KEYS_A_STEP", 40)
     step = lifecycle._delete_step

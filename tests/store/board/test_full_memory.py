@@ -1,4 +1,4 @@
-"""A store that has reached its `maxmemory` refuses events, and still frees memory and reads."""
+"""A store that has reached its `maxmemory` refuses events, and still frees memory and answers reads."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -213,7 +213,7 @@ async def test_operators_can_still_change_boards(store: StoreProcess) -> None:
 
 
 async def test_a_board_in_use_does_not_expire(store: StoreProcess) -> None:
-    """The new time of its use replaces the old one."""
+    """The new time of its use replaces the old one, which needs no memory."""
     async with client_of(store) as (client, settings):
         board_admin = BoardAdmin(client, settings, Boards([]))
         await board_admin.put("one", {"idle_ttl": "1s"}, "ann")

@@ -155,7 +155,7 @@ async def test_a_late_event_is_searched_in_the_newest_bucket(valkey_url: str) ->
 
 @pytest.mark.slow
 async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> None:
-    """A busy board also knows it for the whole window. Two windows later, the identity's bucket is gone."""
+    """A busy board also knows the identity for the whole window. Two windows later, the identity's bucket is gone."""
     async with open_ledger(any_store, rolling_board(), dedupe_window=Duration(1)) as ledger:
         clock = asyncio.get_running_loop().time
         number, held = 1, 0
@@ -274,7 +274,7 @@ async def fill(ledger: Ledger, count: int) -> None:
 @pytest.mark.one_server
 @pytest.mark.slow
 async def test_an_identity_takes_at_most_100_bytes(any_store: str) -> None:
-    """The store's own figure for a hundred thousand identities, at a size at which its table has just grown."""
+    """The store reports the bytes of 140,000 identities, a size at which its hash table has just grown."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([make_entry("a")])
         before = await used_memory(ledger.state.client)

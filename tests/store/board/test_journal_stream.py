@@ -1,4 +1,4 @@
-"""How the journal of a board begins that already has data."""
+"""The journal of a board that already has data: how it begins and ends."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ async def test_a_journal_begins_with_identities_that_are_counted_meanwhile(
 
 
 async def test_a_journal_that_begins_again_twice_has_one_such_entry(any_store: str) -> None:
-    """The reply to the first request was lost, or SQL refused what followed."""
+    """This happens if the reply to the first request is lost, or if SQL refuses the entries that follow."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         client, keys = ledger.state.client, ledger.state.keys
         await ledger.writer.add([make_entry("a")])
@@ -100,7 +100,7 @@ async def test_a_board_that_turns_its_journal_off_has_none_once_it_is_open(valke
 
 
 async def test_what_the_store_holds_of_journals_is_read_at_once(valkey_url: str) -> None:
-    """A board with another epoch has ended, unless its deletion under the asked epoch is not finished."""
+    """A journal has ended if the board has another epoch, unless the deletion of the asked epoch is unfinished."""
     async with open_ledger(valkey_url, rolling_board(), journal="sqlite") as ledger:
         for _ in range(2):
             await ledger.writer.add([make_entry("a")])

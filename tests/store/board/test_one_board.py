@@ -87,7 +87,7 @@ async def test_a_batch_is_planned_and_applied_with_one_definition(any_store: str
 
 @pytest.mark.parametrize(("window", "name"), [(Periods(unit="day"), "2026-11-23"), (Periods(unit="day", last=2), None)])
 async def test_a_page_names_the_period_that_was_read(valkey_url: str, window: Periods, name: str | None) -> None:
-    """A board with one ranking over several periods has none, nor has a board without events on its clock."""
+    """A page has no period if the board has one ranking over several periods, or no events on its event clock."""
     board = Board(id="b", title="b", window=window, clock="event")
     async with open_ledger(valkey_url, board) as ledger:
         assert (await ledger.reader.read(3)).period is None

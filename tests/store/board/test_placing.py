@@ -1,4 +1,4 @@
-"""Rank lookups of many members: against the whole board, and against the lookup of each member alone."""
+"""Rank lookups of many members, compared with the whole board and with lookups of single members."""
 
 import random
 from typing import Any
@@ -99,7 +99,7 @@ async def test_many_members_are_read_in_bounded_calls(valkey_url: str) -> None:
 
 
 async def test_neighbours_have_their_metadata(valkey_url: str) -> None:
-    """Stored names may have tags."""
+    """The stored names of these members have tags."""
     async with open_ledger(valkey_url, board_of("last", "desc", "ordinal", operator="best")) as ledger:
         await ledger.writer.add(
             [make_entry(key, 5, 1000, None, Extra(None, b'{"n":"%s"}' % key.encode())) for key in "abc"]

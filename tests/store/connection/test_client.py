@@ -115,7 +115,7 @@ async def test_calls_wait_for_a_connection_of_the_pool(valkey_url: str) -> None:
     ids=["out of memory", "a replica", "a stale replica", "without replicas"],
 )
 async def test_a_temporary_error_means_unavailable(own_client: Store, spoil: str, call: str, answer: str) -> None:
-    """The store replies with an error that will pass, and the client is warnings to try again."""
+    """The store replies with an error that will pass, and the client is told to try again."""
     await own_client.call("", "PING")
     for command in spoil.splitlines():
         await own_client.execute_command(*command.split())
@@ -184,7 +184,7 @@ async def test_an_error_reply_means_unavailable(valkey_url: str) -> None:
 
 @pytest.mark.one_server
 async def test_a_durable_store_has_no_warnings(any_store: str) -> None:
-    """Append-only, appendfsync always, no eviction."""
+    """The store has an append-only file with appendfsync always, and evicts nothing."""
     assert await warnings(any_store) == []
 
 
@@ -212,7 +212,7 @@ async def test_a_store_that_evicts_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_forbids_config_has_a_warning(own_store: StoreProcess, own_client: Store) -> None:
-    """Managed stores forbid CONFIG: the operator is warnings what to check."""
+    """Managed stores forbid CONFIG: the operator is told what to check."""
     await own_client.acl_setuser(
         "me", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@all"], commands=["-config"]
     )

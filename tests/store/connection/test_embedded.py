@@ -35,7 +35,7 @@ def answers(client: redis.Redis) -> bool:
 
 
 def test_the_store_is_durable_and_private(tmp_path: Path) -> None:
-    """Append-only with a sync before each reply, no eviction, on a socket that only its owner can use."""
+    """The store syncs its append-only file before each reply, evicts nothing, and only its owner can use its socket."""
     store = EmbeddedStore(tmp_path / "d")
     store.start()
     client = redis.Redis.from_url(store.url)
@@ -185,7 +185,7 @@ GROUPS = [
 def test_the_memory_of_the_container_is_respected(
     tmp_path: Path, line: str, files: dict[str, str], expected: int
 ) -> None:
-    """The smallest limit of all groups of the process, in both versions of cgroups, and of the machine."""
+    """The result is the smallest limit of all cgroups of the process, in both versions, and of the machine."""
     (tmp_path / "proc" / "self").mkdir(parents=True)
     (tmp_path / "proc" / "meminfo").write_text("MemTotal:        8000 kB\nMemFree:  1 kB\n")
     (tmp_path / "proc" / "self" / "cgroup").write_text(line + "\n")

@@ -1,4 +1,4 @@
-"""A frozen process that holds the lock of what a server knows of its store: it stops no server."""
+"""A frozen process that holds the lock of the facts about a store stops no server."""
 
 import asyncio
 import signal
@@ -108,7 +108,7 @@ async def test_a_frozen_process_stops_no_server(valkey_url: str) -> None:
 @pytest.mark.fault
 @pytest.mark.mutant
 async def test_waiting_for_a_frozen_process_is_caught(valkey_url: str) -> None:
-    """A server that waits for the lock in its event loop."""
+    """The mutant waits for the lock in its event loop."""
     locked = HighWater._locked
     mistake = "the server waits for the lock"
     with (

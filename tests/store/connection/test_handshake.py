@@ -110,7 +110,7 @@ def test_every_command_gives_the_reason(tmp_path: Path, kind: str, words: list[s
 
 
 async def keeps_the_loss_to_itself(primary: StoreProcess, folder: Path) -> None:
-    """A store that comes back as a replica without some events has lost nothing. As a primary, it works again."""
+    """Let a store come back as a replica without some acknowledged events. It is refused, and has lost nothing."""
     settings = fresh_settings(primary.url, data_dir=folder)
     client: Any = connect(primary.url, settings)
     try:
@@ -176,7 +176,7 @@ async def test_a_comparison_before_the_check_of_the_role_is_detected(own_store: 
 
 @asynccontextmanager
 async def stored(url: str, held: object | None) -> AsyncIterator[tuple[Settings, Any]]:
-    """A store with a format number, or None; settings for it, and a client that is not connected."""
+    """Yield settings for a store, and a client. The store has the format number `held`, or none."""
     settings = fresh_settings(url)
     client: Any = connect(url, settings)
     if held is not None:
@@ -202,7 +202,7 @@ async def test_a_new_store_gets_a_number_and_an_identity(any_store: str) -> None
 
 @pytest.mark.one_server
 async def test_a_store_without_a_number_is_migrated(any_store: str) -> None:
-    """The data of earlier versions is found under the current names, and the store has a number."""
+    """The data of earlier versions is found under the current names, and the store then has a number."""
     async with stored(any_store, None) as (settings, client):
         names = SystemKeys(settings.key_prefix)
         old, new = names.moved[0]

@@ -234,7 +234,7 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path, content: bytes) -> None:
 
 
 def work(folder: Path, number: int) -> None:
-    """A process that records something."""
+    """Record epochs and offsets, as a process does."""
     mine = high_water(folder)
     for turn in range(20):
         mine.remember_epoch(f"b{number}-{turn}", "e")

@@ -41,7 +41,7 @@ def test_a_board_that_went_back_or_has_another_epoch_is_lost(
 
 @pytest.mark.one_server
 async def test_losses_are_noticed(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loss of a board with the next connection, and the loss of everything soon."""
+    """A process notices the loss of a board with its next connection, and the loss of everything soon."""
     monkeypatch.setattr("live.store.connection.loss.BEAT", 0.05)
     settings = fresh_settings(valkey_url, data_dir=tmp_path)
     await check_store(settings, Boards([rolling_board()]))

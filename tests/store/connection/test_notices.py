@@ -91,7 +91,7 @@ async def test_a_cut_connection_is_a_gap(any_store: str) -> None:
 
 
 async def test_each_board_has_one_gap_per_connection(any_store: str) -> None:
-    """A thousand channels are confirmed, at first and after a cut. A change after it is received."""
+    """Each of a thousand boards has a gap at first, and one after a cut. The next change is received."""
     names = [f"b{number}" for number in range(999)]
     async with listening(any_store, names) as (received, ledger, client, _):
 

@@ -67,7 +67,7 @@ async def test_a_thousand_concurrent_calls_get_their_own_replies(any_store: str)
 
 
 async def test_replies_of_every_kind(any_store: str) -> None:
-    """Null, numbers, nested arrays, and a megabyte in pieces."""
+    """The replies are null, numbers, nested arrays, and a megabyte in pieces."""
     async with connected(any_store) as client:
         call = client.servers.shared.call
         assert await call("EVAL", "return {1, {'a', false}, {}}", 0) == [1, [b"a", None], []]
@@ -232,7 +232,7 @@ def test_a_reply_in_time_is_never_lost(
     tmp_path: Path,
     scenario: Callable[[StoreProcess, Path], Coroutine[Any, Any, None]],
 ) -> None:
-    """On both event loops, another call may wait for anything."""
+    """This holds on both event loops, whatever another call waits for."""
     run(scenario(sleepy_store, tmp_path))
 
 
@@ -396,7 +396,7 @@ def running(store: StoreProcess) -> Iterator[StoreProcess]:
 
 
 async def test_the_line_supports_tls(tls_store: str) -> None:
-    """Like redis-py, it takes a password and a database. It refuses an untrusted certificate."""
+    """Like redis-py, the connection takes a password and a database. It refuses an untrusted certificate."""
     async with connected(tls_store) as client:
         echoes = [client.servers.shared.call("ECHO", "x" * size) for size in range(0, 100_000, 5000)]
         assert [len(echo) for echo in await asyncio.gather(*echoes)] == list(range(0, 100_000, 5000))

@@ -80,7 +80,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Paths:
-    """Everything that acknowledges something to somebody, over a client of its own."""
+    """All calls that acknowledge something to somebody, over one client."""
 
     def __init__(self, settings: Settings) -> None:
         prefix = settings.key_prefix
@@ -93,7 +93,7 @@ class Paths:
         self.responses = StoredResponses(self.client, settings)
 
     async def prepare(self) -> None:
-        """Do what needs to be there before."""
+        """Make what the calls need."""
         await self.open()
         await self.events.writer.add([make_entry("m", 1, None)])
         for board in ("changed", "same", "deleted"):
@@ -116,7 +116,7 @@ class Paths:
         await self.client.aclose()
 
     def all(self) -> Mapping[str, Acknowledging]:
-        """The paths."""
+        """Return the calls by name."""
         moderation, identity = self.events.moderation, make_entry("i", 1, None, bytes(16))
         return {
             "event": lambda: self.events.writer.add([make_entry("m", 1, None)]),
@@ -145,7 +145,7 @@ class Paths:
 
 
 async def acknowledged(paths: Mapping[str, Acknowledging]) -> set[str]:
-    """The paths that answer anything else than that the outcome is unknown."""
+    """Return the paths that do not answer that the outcome is unknown."""
 
     async def answers(path: Acknowledging) -> bool:
         try:
@@ -189,7 +189,7 @@ async def test_nothing_is_acknowledged_while_the_replica_is_frozen(pair: Pair) -
 
 
 async def sent_without_waiting(connection: replicated.PrimaryConnection, commands: Sequence[replicated.Words]) -> Any:
-    """A mutant of `writes`."""
+    """Send commands without waiting for replicas: a mutant of `writes`."""
     return await connection.calls(commands)
 
 
@@ -206,7 +206,7 @@ async def test_each_path_is_noticed_without_its_wait(pair: Pair) -> None:
 
 
 async def moves_to_sql_what_the_replica_has(pair: Pair, folder: Path) -> None:
-    """A drainer takes an event that a server without replicas has counted."""
+    """Let a drainer find an event that a server has counted without waiting for replicas."""
     async with journaled(pair.url, folder, wait_replicas=1) as board:
         quick = msgspec.structs.replace(board.settings, wait_replicas=0)
         async with connected(pair.url, quick) as client:
@@ -237,7 +237,10 @@ async def test_a_drainer_that_does_not_wait_is_detected(pair: Pair, tmp_path: Pa
 
 @pytest.mark.mutant
 async def test_a_wait_for_other_writes_is_detected(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """WAIT looks only at its own connection. Valkey looks only at what was written over it."""
+    """WAIT covers only writes of its own connection.
+
+    The mutants wait over another one, or write nothing before WAIT.
+    """
 
     async def apart(connection: replicated.PrimaryConnection, commands: list[replicated.Words]) -> list[Any]:
         replies = await connection.calls(commands)
@@ -254,7 +257,7 @@ async def test_a_wait_for_other_writes_is_detected(pair: Pair, monkeypatch: pyte
 
 
 async def test_without_replicas_to_wait_for_there_is_one_connection(pair: Pair) -> None:
-    """With such replicas, there is one more. Calls that wait share a packet and a WAIT with others."""
+    """To wait for replicas, there is one more connection. Calls that wait share a packet and a WAIT with others."""
     for replicas in (0, 1):
         settings = pair.settings()
         settings = msgspec.structs.replace(settings, wait_replicas=replicas)

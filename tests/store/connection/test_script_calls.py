@@ -181,7 +181,7 @@ async def journal(client: Store, settings: Settings) -> None:
 
 
 async def watch(presence: Presence) -> None:
-    """Watch a board for a while."""
+    """Report viewers of a board, count them, and leave."""
     await presence.report({"posts": 2})
     assert await presence.count("posts") == 2
     await presence.leave()

@@ -38,7 +38,10 @@ FOR_JOURNAL = {"producers", "parts", "reason"}  # scripts copy these fields to t
 
 
 def test_a_request_has_the_fields_that_its_script_reads() -> None:
-    """No more and no fewer, apart from what only the journal keeps. The header names the request."""
+    """It has no more and no fewer fields, apart from those that only the journal keeps.
+
+    The header names the request.
+    """
     for name in SOURCES:
         kind = USED[name].request
         assert parse_header(SOURCES[name]).request == kind.__name__
@@ -114,14 +117,14 @@ def test_a_part_uses_only_names() -> None:
     ],
 )
 def test_an_invalid_header_is_refused(before: str, after: str, message: str) -> None:
-    """A missing, repeated or misplaced number, and a missing request or reply."""
+    """The header has a misplaced number, or does not name its request or its reply."""
     assert before in GOOD
     with pytest.raises(ValueError, match=message):
         parse_header(GOOD.replace(before, after))
 
 
 def test_a_header_is_read_completely() -> None:
-    """The names in order, and whether the last one repeats."""
+    """`parse_header` returns the names in order, and whether the last one repeats."""
     source = "-- KEYS[1] a — x\n-- KEYS[2...] b — x\n-- Request: Plain\n-- Returns nothing\nreturn 1"
     assert parse_header(source) == Header(("a", "b"), more_keys=True, request="Plain")
     assert parse_header("-- Request: Plain\n-- Returns nothing\nreturn 1") == Header(

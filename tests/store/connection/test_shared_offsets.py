@@ -142,7 +142,7 @@ def test_a_forgotten_board_does_not_return(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", range(1, 128))
 def test_an_incomplete_row_is_skipped(tmp_path: Path, missing: int) -> None:
-    """A frozen process may not have written any part of it yet."""
+    """A frozen process may have written any part of the row."""
     with shared(tmp_path, 2) as (one, two):
         one.note("posts", "e1", 1000)
         one.note("posts", "e2", 3)

@@ -202,7 +202,7 @@ async def test_boards_count_and_announce(several_servers: str, tmp_path: Path) -
 
 
 async def test_responses_and_files_of_several_servers(client: Store) -> None:
-    """What took several commands is one script, and every server rewrites its file."""
+    """Responses are stored whatever server holds them, and every server rewrites its append-only file."""
     stored = StoredResponses(client, fresh_settings(""))
     assert await stored.begin("shop", "k", b"digest") is None
     assert (await stored.finish("shop", "k", b"{}"))[0] == b"{}"
@@ -282,7 +282,7 @@ async def test_servers_with_an_untrusted_certificate_are_refused(
 
 
 async def test_connections_that_ask_at_once_lose_no_sentinel(sentinel_url: str) -> None:
-    """redis-py puts the Sentinel that answers first."""
+    """redis-py moves the Sentinel that answers to the beginning of its list."""
     scheme, _, places = sentinel_url.partition("://")
     store = connect(f"{scheme}://127.0.0.1:1,{places}", Settings())  # no server listens on port 1
     pool = store.connection_pool

@@ -55,7 +55,7 @@ async def test_a_change_of_an_outdated_definition_is_refused(any_store: str) -> 
 
 
 async def test_an_emptied_store_does_not_repeat_a_version(any_store: str) -> None:
-    """A process that read before finds another version than its own."""
+    """A process that has read the definitions before finds another version than its own."""
     async with definitions(any_store) as (store, client):
         await store.keep("", "a", ONE, None)
         before = int(await store.version())

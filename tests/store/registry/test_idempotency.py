@@ -71,7 +71,7 @@ async def test_one_of_several_concurrent_responses_is_stored(client: Store) -> N
 
 
 async def test_a_response_is_kept_for_the_dedupe_window(client: Store) -> None:
-    """Since the last request for it. A claim without a response expires too."""
+    """The window begins again with each request for the response. A claim without a response expires too."""
     mine = answers(client, dedupe_window=Duration(1000))
     name = mine._name("shop", "k")
     await mine.begin("shop", "k", BODY)

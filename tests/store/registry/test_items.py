@@ -70,7 +70,7 @@ async def test_items_are_asked_for_once_a_second_and_remembered(valkey_url: str)
 
 
 async def test_all_items_are_stored_or_none(valkey_url: str) -> None:
-    """There may be as many as the setting allows. An item that can't be read counts as missing."""
+    """There may be as many as the setting allows. An item that can't be read is an error."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     items = Items(client, settings.key_prefix, 2)

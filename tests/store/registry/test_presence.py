@@ -65,7 +65,7 @@ class Watched:
 async def watched(
     store: str, script: Script[Any] = PRESENT, boards: Sequence[str] = ("posts",)
 ) -> AsyncIterator[Watched]:
-    """Boards that exist."""
+    """Yield boards that exist in the store."""
     settings = fresh_settings(store)
     client = connect(store, settings)
     try:
@@ -147,7 +147,7 @@ class Counting(Script[PresenceRequest]):
 
 
 async def test_boards_without_viewers_are_not_reported(valkey_url: str) -> None:
-    """The store receives the end once, and each watched board once per report."""
+    """The store learns once that the viewers of a board have left. A report has each watched board once."""
     script = Counting()
     async with watched(valkey_url, script, ("a", "b", "c")) as made:
         process = made.process()

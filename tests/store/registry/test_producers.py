@@ -96,7 +96,7 @@ async def test_revoked_producers_stay_recorded(any_store: str) -> None:
 
 
 async def test_a_refused_change_changes_nothing(any_store: str) -> None:
-    """A third secret, an unknown producer, an unknown fingerprint, or an invalid id."""
+    """The change is a third secret, or names an unknown producer, an unknown fingerprint, or an invalid id."""
     async with producer_store(any_store) as (producers, _):
         await producers.add("a", Scope())
         await producers.add("a", Scope())
@@ -125,7 +125,7 @@ async def test_concurrent_changes_are_not_lost(any_store: str) -> None:
 
 
 async def test_a_script_that_does_not_compare_is_caught(valkey_url: str) -> None:
-    """The test above fails with it."""
+    """The test above fails with such a script."""
     right = "if (redis.call('HGET', producers, producer) or '') ~= request.known then"
     mutant = compiled(valkey_url, REGISTER.changed(mutated(REGISTER.source, {right: "if false then"})))
     async with producer_store(valkey_url, mutant) as (producers, _):
@@ -170,7 +170,7 @@ async def test_an_unreadable_record_is_an_error(valkey_url: str) -> None:
 
 
 async def test_an_unavailable_store_is_an_error(own_store: StoreProcess) -> None:
-    """All calls raise the same exception for it."""
+    """All calls raise `StoreUnavailableError`."""
     async with producer_store(own_store.url) as (producers, _):
         own_store.kill()
         for call in (producers.load(), producers.version(), producers.add("a", Scope()), producers.revoke("a")):

@@ -40,7 +40,10 @@ async def test_a_large_entry_keeps_only_its_size(valkey_url: str) -> None:
 
 
 async def test_an_act_of_many_steps_is_logged_when_it_begins_and_when_it_ends(valkey_url: str) -> None:
-    """An interrupted act has left an entry too. An act of the server itself has no origin. All forget a member."""
+    """An interrupted act leaves an entry too.
+
+    An act of the server itself has no origin. All entries can forget a member.
+    """
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     trail = AuditTrail(client, settings.key_prefix)
@@ -80,7 +83,7 @@ async def test_an_act_of_many_steps_is_logged_when_it_begins_and_when_it_ends(va
     ],
 )  # fmt: skip
 def test_an_entry_names_no_erased_member(fields: dict[str, Any], left: dict[str, Any] | None) -> None:
-    """Only acts on members name any. The reason may name the member too."""
+    """Only acts on members name a member. The reason may name the member too."""
     entry = AuditEntry(who="me", **{"reason": "r", **fields})
     found = redacted(entry, "ann".__eq__)
     assert found == (entry if left is None else AuditEntry(who="me", **left))

@@ -115,7 +115,7 @@ async def test_a_wrong_score_is_found_and_repaired(bench: Bench) -> None:
     ],
 )
 async def test_each_kind_of_drift_is_found_and_repaired(bench: Bench, spoil: str, drift: Drift) -> None:
-    """A record without slots, slots without a record, a record with score 0, or a slot with a changed amount."""
+    """The drift is a record without slots, slots without a record, a score of 0, or a changed amount in a slot."""
     command, key, *rest = spoil.split()
     await bench.client.execute_command(command, f"{bench.keys.channel}:{key}", *rest)
 

@@ -77,7 +77,7 @@ def test_an_estimate_multiplies_what_grows() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_memory_by_members_is_estimated(any_store: str, kind: str) -> None:
-    """A board of each kind, with up to four times as many members. Hash tables grow in steps, an estimate does not."""
+    """The estimate is right within 20 % for up to four times as many members, although hash tables grow in steps."""
     settings = fresh_settings(any_store)
     async with AsyncExitStack() as stack:
         client = connect(any_store, settings)
@@ -127,7 +127,7 @@ async def test_an_estimate_from_packed_elements_is_detected(valkey_url: str) -> 
 
 
 async def test_memory_by_events_is_estimated_separately(valkey_url: str) -> None:
-    """Identities of four times as many events, from the same number of members."""
+    """The estimate is right within 20 % for four times as many events with identities, of the same members."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     ledger = Ledger(client, read_board("b", {"window": "forever"}), settings)
@@ -159,7 +159,7 @@ async def test_counting_does_not_open_a_board(any_store: str) -> None:
 
 
 async def test_only_own_store_keys_are_counted(valkey_url: str) -> None:
-    """Store keys of a board whose id begins alike are not counted."""
+    """Store keys of a board whose id begins with the same letters are not counted."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     for name in ("b", "bb"):

@@ -61,7 +61,7 @@ async def test_a_board_is_created_once(any_store: str) -> None:
 
 
 async def test_a_ledger_does_not_revive_a_deleted_board(any_store: str) -> None:
-    """Processes that have or have not opened it find it gone, and leave no store key."""
+    """Processes find the board gone, whether they had opened it or not, and leave no store key."""
     async with opened(any_store) as made:
         met = made.ledger()
         await met.writer.add([make_entry("a")])

@@ -177,7 +177,7 @@ async def test_a_sliding_window_is_bounded_by_all_of_its_events(valkey_url: str)
 
 
 async def test_packed_scores_and_set_keep_the_whole_range(any_store: str) -> None:
-    """No sum limits them: every member may have the highest score."""
+    """These scores are no sums, so every member may have the highest score."""
     packed = Packing((Field("points", "desc", 0, MAX_SCORE - 1),))
     for choices in ({"operator": "set"}, {"operator": "best"}, {"operator": "best", "score": packed}):
         board = Board(id="b", title="b", window=Forever(), clock="event", ties="key", **choices)
@@ -192,7 +192,7 @@ async def test_packed_scores_and_set_keep_the_whole_range(any_store: str) -> Non
 
 
 async def test_a_member_out_of_range_costs_one_more_call(valkey_url: str) -> None:
-    """The extra call finds all its events, however many others are in the batch."""
+    """The extra call finds all events of that member, however many others are in the batch."""
     async with open_ledger(valkey_url, FOREVER) as ledger:
         await ledger.writer.add([make_entry("a", FOREVER.most, 0)])
         calls = 0

@@ -51,7 +51,7 @@ async def test_a_read_after_an_acknowledgement_contains_the_event(any_store: str
 
 
 async def everyone_sees_what_they_know(seed: int) -> None:
-    """Callers that change a value and then ask for it; a call takes the value of the moment when it begins."""
+    """Run callers that each change a value and then ask for it. A call returns the value at its beginning."""
     calls, chosen, value = SingleFlight(), random.Random(seed), 0
 
     async def call() -> int:
@@ -98,7 +98,7 @@ def test_a_call_that_answers_later_callers_is_caught() -> None:
 
 
 async def test_concurrent_readers_share_calls() -> None:
-    """A call in progress, and one more for everyone who came meanwhile."""
+    """After the call in progress, there is one more for everyone who came meanwhile."""
     calls, count, begun, gate = SingleFlight(), 0, asyncio.Event(), asyncio.Event()
 
     async def call() -> int:
@@ -226,7 +226,7 @@ async def _change(ledger: Ledger, plain: Ledger, chosen: random.Random, step: in
 
 
 async def test_a_held_page_is_never_out_of_date(any_store: str) -> None:
-    """Events, hidden records and new definitions."""
+    """Events, hidden records and new definitions change the board."""
     await no_held_page_is_outdated(any_store)
 
 
@@ -316,7 +316,7 @@ async def names_are_part_of_the_memory(store: str) -> None:
 
 
 async def test_the_names_of_held_pages_count(valkey_url: str) -> None:
-    """The names in a page count as its memory, and so does the name that found it."""
+    """The names in a page count as its memory, and so does the name in its selection."""
     await names_are_part_of_the_memory(valkey_url)
 
 

@@ -233,7 +233,7 @@ async def test_an_old_event_expires_on_time(any_store: str) -> None:
 
 
 async def test_an_event_clock_that_moves_wakes_rotation(any_store: str) -> None:
-    """Any distance counts, even if a check said that only an event can make something due."""
+    """The clock may move by any distance, even after a check that found nothing due until the next event."""
     async with ledgers(any_store, EVENT, rotation_step=5) as (ledger,), rotating(ledger, interval=600):
         await ledger.writer.add([make_entry(f"k{number}", 1, 0) for number in range(50)])
 
@@ -293,7 +293,7 @@ async def expires_without_its_owner(store: str, deadline: float) -> None:
 
 
 async def test_another_process_takes_over_from_a_killed_owner(any_store: str) -> None:
-    """A few seconds after the slot is due."""
+    """It does so a few seconds after the slot is due."""
     await expires_without_its_owner(any_store, 2 + FALLBACK + 3)
 
 
@@ -335,7 +335,7 @@ async def test_an_event_that_only_a_killed_process_knew_expires(any_store: str) 
 
 
 async def test_boards_are_rechecked_where_another_process_can_make_something_due(valkey_url: str) -> None:
-    """A rolling window on the store's clock needs it only if that clock was set. Removed boards are left out."""
+    """A rolling window on the store's clock needs a recheck only if that clock was set. Removed boards are left out."""
     boards = (
         rolling_board(),
         Board(id="hot", title="hot", window=Sliding(HOUR)),

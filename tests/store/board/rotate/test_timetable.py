@@ -12,7 +12,7 @@ from live.store.board.rotate.timetable import Timetable
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["set", "forward", "remove"]), st.integers(-50, 50))))
 def test_due_items_are_taken_in_order(moves: list[tuple[int, str, int]]) -> None:
-    """A plain mapping gives the same. Items that are not due stay."""
+    """The timetable agrees with a plain mapping. Items that are not due stay."""
     timetable: Timetable[int] = Timetable()
     now = time.monotonic()
     expected: dict[int, float] = {}

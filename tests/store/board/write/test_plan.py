@@ -53,7 +53,7 @@ def test_an_entry_before_the_window_is_late(at: int, slot: int | None) -> None:
 
 
 def test_an_event_clock_moves_with_the_batch() -> None:
-    """An entry after a newer event is judged by it, and an entry before it is not."""
+    """An entry is judged by the newest event before it in the batch, and not by later ones."""
     entries = [like("a", 1, 0), like("b", 1, 9 * HOUR), like("c", 1, 5 * HOUR), like("d", 1, 4 * HOUR)]
     made = plan(entries, None, by_event=True)
     assert (made.current, made.reached, made.latest) == (None, 9 * HOUR, 9 * HOUR * 1000)
@@ -167,7 +167,7 @@ def test_a_value_is_reached_with_its_event(
 
 
 def test_metadata_comes_from_the_deciding_event() -> None:
-    """If the deciding event has none, the earlier value's metadata is deleted."""
+    """If the deciding event has no metadata, the earlier value's metadata is deleted."""
     entries = [
         make_entry("a", 5, extra=Extra(metadata=b'{"n":1}')), make_entry("a", 7, extra=Extra(metadata=b'{"n":2}')),
         make_entry("a", 6, extra=Extra(metadata=b'{"n":3}')), make_entry("b", 1), make_entry("c", 1, extra=Extra("x")),
@@ -282,7 +282,7 @@ def test_added_up_periods_count_while_they_are_among_the_last() -> None:
      ("asc", 6, [True, False, False, True]), ("desc", 7, [False, False, False, True])],
 )  # fmt: skip
 def test_a_new_best_beats_the_store_and_the_batch(order: str, beaten: int, best: list[bool]) -> None:
-    """An equal one beats nothing. The first amount of a member is its best."""
+    """An equal amount is no new best. The first amount of a member is its best."""
     board = forever(operator="best", sort_order=order)
     entries = [like("a", 5), like("a", 7), like("a", 7), like("b", 0)]
     made = plan_on(board, entries, 0)
@@ -291,7 +291,7 @@ def test_a_new_best_beats_the_store_and_the_batch(order: str, beaten: int, best:
 
 
 def test_elsewhere_an_entry_has_only_its_slot() -> None:
-    """So has a best one if the reply of the store was lost. A refused entry has none."""
+    """On a `best` board, this holds if the reply of the store was lost. A refused entry has no placement."""
     entries = [like("a", 1, 9 * HOUR), like("a", 1, 0), like("b")]
     made = plan(entries, 10 * HOUR)
     assert placements_of(SERVER, made, entries, range(3), [b"1", b"1"]) == {

@@ -26,7 +26,7 @@ def test_a_plan_has_a_group_for_each_slot() -> None:
 
 
 def test_a_group_has_metadata_votes_and_events() -> None:
-    """Metadata of each member, votes, and the events of a log."""
+    """A group has the metadata of each member and the votes, and the plan has the events of a log."""
     best = forever(operator="best", ties="last")
     entries = [like("a", 3), make_entry("b", 4, extra=Extra(metadata=b"{}"))]
     group = plan_on(best, entries, 0).slots[0]
@@ -100,7 +100,7 @@ def test_a_batch_of_one_producer_costs_only_its_name() -> None:
 
 @pytest.mark.parametrize("entries", [Likes(["a", "b", "a", "c"]), [like(key) for key in "abac"]])
 def test_a_batch_of_several_producers_says_who_added_what(entries: Sequence[Entry]) -> None:
-    """What no other producer added is the first one's. Entries of one producer need not be together."""
+    """The first producer has added what no other producer added. Entries of one producer need not be together."""
     senders = [("ann", 1), ("bob", 2), ("ann", 1)]
     made = make_plan(SERVER, entries, range(4), clock_at(0), None, senders=senders)
     (group,) = made.slots.values()
