@@ -13,7 +13,6 @@ from typing import Final
 
 import httpx
 import pytest
-from uv import find_uv_bin
 
 from live import __version__
 from live.system.version import commit
@@ -23,9 +22,10 @@ from tests.harness.settings import fresh_settings
 
 pytestmark = pytest.mark.slow
 
+uv = pytest.importorskip("uv", reason="uv has no wheel for this system")
 ROOT: Final = Path(__file__).parent.parent
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-UV: Final = (find_uv_bin(), "pip")
+UV: Final = (uv.find_uv_bin(), "pip")
 
 CLIENT: Final = """
 import asyncio
@@ -53,7 +53,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The wheels of this checkout, by the names of their packages."""
     folder = tmp_path_factory.mktemp("wheels")
     for source in (ROOT, ROOT / "packages" / "client"):
-        run(find_uv_bin(), "build", "--quiet", "--wheel", "--out-dir", str(folder), str(source))
+        run(uv.find_uv_bin(), "build", "--quiet", "--wheel", "--out-dir", str(folder), str(source))
     return {path.name.partition("-")[0]: path for path in folder.glob("*.whl")}
 
 
