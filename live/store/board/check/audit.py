@@ -96,6 +96,7 @@ class Auditor:
         if shape is None:
             raise SetupError(f"the store has no board {self._report.board!r} under this key prefix")
         self._shape = msgspec.json.decode(shape, type=Shape)
+        self._report = AuditReport(board=self._report.board)  # an auditor can audit again
         await self._read_epoch()
         await self._find_strays(repair=repair)
         await self._pass(repair=repair)

@@ -18,6 +18,7 @@ from live.store.board.check.audit import Auditor, AuditReport, Drift
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from live.store.connection.pipelined import Word
+from live.store.registry.trail import AuditTrail
 from tests.harness.boards import rolling_board
 from tests.harness.commands import run_command
 from tests.harness.invariants import drifted
@@ -327,8 +328,24 @@ async def test_the_exit_status_tells_whether_there_is_drift(bench: Bench) -> Non
     status, text = await audit(bench)
     assert (status, sorted(text.splitlines())) == (1, sorted(lines))
     status, text = await audit(bench, "--repair")
-    assert (status, text.splitlines()[0]) == (1, "posts: repaired; 4 members in 2 slots")
+    repaired = [lines[0].replace("DRIFT", "repaired"), *lines[1:]]
+    assert (status, sorted(text.splitlines())) == (1, sorted(repaired))
+    begun, ended = reversed(await AuditTrail(bench.client, bench.settings.key_prefix).last(2))
+    assert begun.before == ended.before
     assert (await audit(bench))[0] == 0
+
+
+@pytest.mark.slow
+async def test_drift_that_no_repair_corrects_is_still_reported(valkey_url: str) -> None:
+    """The log of a sliding window lacks an event. The ranking and its slot agree, so there is nothing to repair."""
+    bench = Bench(valkey_url, Board(id="posts", title="sliding", window=Sliding(86_400), clock="event"))
+    await bench.like("a", 5)
+    await bench.like("b", 2)
+    await bench.client.zremrangebyrank(bench.keys.log, 0, 0)
+    for flags in ((), ("--repair",)):
+        status, text = await audit(bench, *flags)
+        assert (status, text.splitlines()[0]) == (1, "posts: DRIFT; 2 members in 1 slot"), flags
+    await bench.client.aclose()
 
 
 @pytest.mark.slow
