@@ -39,7 +39,7 @@ def rebuild(scale: Scale, report: Report) -> list[Row]:
     return [
         Row(
             work=f"rebuild of {scale.rebuild_events:,} events",
-            measured=f"{figures['seconds']:.1f} s, {figures['megabytes']:,.0f} MB at most",
+            measured=f"{figures['seconds']:.1f} s, peak memory of the command {figures['megabytes']:,.0f} MB",
             against=f"{figures['cpu']:.1f} s of CPU in the command, {figures['store_cpu']:.1f} s in the store",
             goal="≤ 10 s",
             figures=figures,

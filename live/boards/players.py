@@ -41,7 +41,7 @@ class PlayerProcess:
         self._rest: asyncio.TimerHandle | None = None  # ends the other process
         self._ended: asyncio.Future[None] | None = None  # done when the last other process has ended
         self._numbers = count(1)
-        self._running: dict[int, str] = {}  # the address that has opened each replay
+        self._running: dict[int, str] = {}  # the address that started each replay
         self._turns = FairQueue(1, settings.max_replays)  # each replay waits for one call at a time
 
     async def begin(

@@ -68,7 +68,7 @@ _LOST: Final = (
 _PAGES: Final = 1024  # pages of an SQLite database in one step
 _ROWS: Final = 500  # rows of a PostgreSQL database in one step
 _LARGE_ROWS: Final = 4  # rows of a table in which each row holds a whole board or a period
-_BOARDS: Final = 256  # in one call
+_BOARDS: Final = 256  # boards in one call
 FORMAT: Final = 1
 NAME: Final = "manifest.json"
 BOARDS: Final = "boards.toml"
@@ -170,7 +170,7 @@ def check_files(folder: Path, manifest: Manifest, show: Callable[[int, int], Non
     if names.count(journal) != 1:
         raise SetupError(f"{folder / NAME} does not name the journal, {journal}: this is not a complete backup")
     if foreign := [name for name in names if name not in (journal, BOARDS)]:
-        raise SetupError(f"{folder / NAME} names a file that is not of a backup: {foreign[0]!r}")
+        raise SetupError(f"{folder / NAME} names a file that no backup contains: {foreign[0]!r}")
     done, total = 0, sum(file.size for file in manifest.files)
     for file in manifest.files:
         path, before = folder / file.name, done
@@ -309,7 +309,7 @@ def copy_database(path: Path, target: Path, show: Progress) -> None:
 
 
 def copy_from_server(source: Database, copy: Database, show: Progress) -> None:
-    """Copy a journal as it is at one instant from PostgreSQL into SQLite, where `copy` is locked by this process.
+    """Copy a journal as it is at one instant from PostgreSQL into the SQLite database `copy`, and lock `copy`.
 
     Raises:
         JournalError: a database refuses, or the source holds no journal.

@@ -40,9 +40,9 @@ class Compacted(msgspec.Struct, kw_only=True):
 def compact(
     database: Database, boards: Collection[str], dedupe_window: float, show: Callable[[int, int], None]
 ) -> list[Compacted]:
-    """Compact the timelines of some boards, or of all. This process holds the lock of the journal.
+    """Compact the timelines of some boards, or of all. This process must hold the lock of the journal.
 
-    Asker a timeline begins with the timeline that it continues, which can belong to another board. So timelines that
+    Reading a timeline begins with the timeline that it continues, which can belong to another board. So timelines that
     continue a wanted timeline are compacted too, and first.
 
     Raises:

@@ -92,7 +92,7 @@ class Search:
     def add_shape(self, shape: str) -> None:
         """Add choices (JSON) that the board has had.
 
-        A like contains the name of its period, which depends on the calendar.
+        The identity of a like contains the name of its period, which depends on the calendar.
         """
         decoded = msgspec.json.decode(shape, type=Shape) if shape else None
         if decoded is not None and decoded.tables and shape not in self._calendars:
@@ -210,7 +210,7 @@ class Erasing:
     def __init__(
         self, client: Store, settings: Settings, in_file: Boards, database: Database, drainer: Drainer | None = None
     ) -> None:
-        """Read the journal from a database. Without a `drainer`, a server moves its entries there."""
+        """Read the journal from a database. Without a `drainer`, a running server must move entries there."""
         self._client = client
         self._settings = settings
         self._prefix = settings.key_prefix

@@ -41,9 +41,9 @@ class ErasedMember(msgspec.Struct, kw_only=True):
     Attributes:
         board: the id of the board.
         in_store: whether the store had the member.
-        entries: how many entries of the journal had it.
-        checkpoints: how many checkpoints of the journal had it.
-        periods: how many archived periods had it.
+        entries: how many entries of the journal had the member.
+        checkpoints: how many checkpoints of the journal had the member.
+        periods: how many archived periods had the member.
         waiting: on a dry run, how many entries of the journal wait in the store. `erase` rewrites them too.
     """
 
@@ -69,7 +69,7 @@ class ErasedPerson(msgspec.Struct, kw_only=True):
 
     @property
     def is_known(self) -> bool:
-        """Whether there was anything."""
+        """Whether anything of the member was found."""
         return self.title or bool(self.log_entries) or any(one.is_known for one in self.boards)
 
 
@@ -156,7 +156,7 @@ def _find_in_sql(connection: Connection, prefix: str, board: str, member: str) -
 
 
 def _votes_for(connection: Connection, prefix: str, board: str, member: str) -> set[bytes]:
-    """Return the digests of actors and a member, as far as the journal has them."""
+    """Return the digest of each (actor, member) pair that the votes for the member in the journal have."""
     found, needle = set[bytes](), member.encode()
     for timeline in timelines_of(connection, prefix, board):
         for head, body in entries_of(connection, timeline):

@@ -220,7 +220,7 @@ class Importing:
             SetupError: there is no such board, it is a union or frozen, or a union can't follow: the message says why,
                 and what that union may lack.
             StoreUnavailableError, EpochLostError: the same import continues where it stopped. If the store may have run
-                the last batch, that batch may lack in the unions.
+                the last batch, that batch may be missing in the unions.
         """
         await require_no_loss(self._client, self._settings.key_prefix, self._board)
         writer, unions = await self._open()
@@ -244,7 +244,7 @@ class Importing:
         return imported
 
     async def _open(self) -> tuple[BoardWriter, list[tuple[BoardWriter, int]]]:
-        """Return the board, and its unions with their weights."""
+        """Return the writer of the board, and those of its unions with their weights."""
         prefix = self._settings.key_prefix
         # With this deadline, the writer sends a batch again under the same number if its reply is lost. So the batch
         # counts once, and so do the changes of unions.
@@ -304,7 +304,7 @@ async def _move_unions(
     corrections: list[Correction],
     outcomes: list[Corrected | str],
 ) -> list[Corrected | str]:
-    """Move the unions of a board as the board has moved. Return the outcomes, or why a line is refused.
+    """Make the changes of a board on its unions too. Return the outcomes, or why a union refuses a change.
 
     What a union refuses is taken back on the board, because the next import only adds what the board lacks.
 
@@ -350,7 +350,7 @@ async def _move_unions(
 async def _patiently(
     writer: BoardWriter, corrections: list[Correction]
 ) -> AsyncIterator[tuple[list[Correction], list[Corrected | str]]]:
-    """Correct scores. Yield the corrections that were made at once, with their results.
+    """Correct scores. Yield the corrections of each call with their results.
 
     While the store is away or the journal is behind, wait and try again. While the members change all the time, correct
     fewer at once.
@@ -375,7 +375,7 @@ async def _patiently(
 
 
 def _batches(wanted: Sequence[ScoreLine], most: int) -> Iterator[list[ScoreLine]]:
-    """Yield lines for one batch each, whose members are distinct."""
+    """Divide lines into batches of at most `most` lines. The members of a batch are distinct."""
     batch: dict[str, ScoreLine] = {}
     for one in wanted:
         if len(batch) == most or one.member in batch:

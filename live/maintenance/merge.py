@@ -122,7 +122,7 @@ def _merges(trail: Trail, connection: Connection) -> tuple[list[Merge], set[int]
 
 
 def move_back(merge: Merge, held: dict[str, dict[int, bytes]], reason: str) -> Move:
-    """Return the move that undoes a merge, where amounts add up."""
+    """Return the move that undoes a merge on a board that adds up amounts."""
     new, old = members = merge.members
     move = Move((old, new), reason, held)
     if merge.add.events is not None:

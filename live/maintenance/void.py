@@ -146,7 +146,7 @@ class _Batch:
         self._planned: list[tuple[int, bytes]] = []  # the votes of the last plan, in order
 
     def pairs(self) -> dict[int, list[bytes]]:
-        """Return the digests of an actor and a member, for each slot."""
+        """Return, for each slot, the digest of each (actor, member) pair whose vote is left to take back."""
         found: dict[int, dict[bytes, None]] = {}
         for one in self.left:
             for vote in one.votes:

@@ -75,7 +75,7 @@ def test_a_name_that_no_backup_has_is_refused(backup: Path, name: str) -> None:
     """The message shows it without acting on a terminal."""
     change(backup, lambda manifest: manifest["files"].append({"name": name, "size": 0, "sha256": ""}))
     said = refusal(backup)
-    assert "not of a backup" in said
+    assert "no backup contains" in said
     assert "\0" not in said
     assert "\x1b" not in said
 

@@ -435,12 +435,12 @@ class Drainer:
         try:
             after = await send_again(self._client, self._settings, self._database, timeline, board)
         except (UnsentError, ProblemError) as error:
-            log.error("lost events of a failover can't be sent again", board=timeline.board, reason=str(error))  # noqa: TRY400 - the reason says all
+            log.error("events lost in a failover can't be sent again", board=timeline.board, reason=str(error))  # noqa: TRY400 - the reason says all
             return False
         self._timelines[after.board, after.epoch] = after
         seconds = round(time.perf_counter() - started, 3)
         log.warning(
-            "lost events of a failover were sent again", board=timeline.board, until=timeline.offset, seconds=seconds
+            "events lost in a failover were sent again", board=timeline.board, until=timeline.offset, seconds=seconds
         )
         await self._trim([after])
         return True

@@ -19,8 +19,8 @@ from live.store.connection.scripts import Script
 TRIM: Final = Script("trim", TrimRequest, waits=False)
 ADOPT: Final = Script("adopt", AdoptRequest)
 
-_NEW_BUCKETS: Final = 1000  # of identities, which can begin during a walk over the store
-MOST_ENTRIES: Final = 64  # of one board in one call: up to a few megabytes
+_NEW_BUCKETS: Final = 1000  # buckets of identities that can begin during a walk over the store
+MOST_ENTRIES: Final = 64  # entries of one board in one call: up to a few megabytes
 
 
 class Entry(NamedTuple):
@@ -49,7 +49,7 @@ class StreamState(NamedTuple):
 
 @asynccontextmanager
 async def announced(client: Store, keys: Keys, epoch: str) -> AsyncIterator[None]:
-    """Begin a journal in the `with` block. List it before it has an entry, and tell the drainer after the block."""
+    """List a journal before the `with` block begins it, and tell the drainer after the block."""
     await client.write(keys.journals, "SADD", keys.journals, f"{keys.board} {epoch}")
     yield
     await client.call(keys.journals, "SPUBLISH", keys.journals, f"{keys.board} {epoch}")
@@ -62,7 +62,7 @@ async def begin_journal(
 
     A journal that has begun begins again only with `again`, or if it lacks a batch. If it lacks none, and the last
     entry in the stream has the whole contents already, that entry is enough. Return the id of the entry. Return an
-    empty string if no entry was needed, or if the board has another epoch.
+    empty string if the journal had begun, or if the board has another epoch.
     """
     async with announced(client, keys, epoch):
         buckets: list[int] = []
@@ -176,7 +176,10 @@ async def keep_entries(client: Store, keys: Keys, epoch: str, offset: int) -> No
 async def read_streams(
     client: Store, prefix: str, names: Sequence[tuple[str, str]]
 ) -> list[StreamState | StoreUnavailableError]:
-    """Return the state of each journal, named by its board and epoch, with one round trip, and errors in its place."""
+    """Read the state of each journal in one round trip. A journal that fails has an error instead.
+
+    `names` has the board and the epoch of each journal.
+    """
     commands: list[tuple[str, tuple[Word, ...]]] = []
     for board, epoch in names:
         keys = Keys(prefix, board)

@@ -124,7 +124,7 @@ class SystemKeys:
         self.moved = tuple((f"{prefix}:{old}", f"{prefix}:{new}") for old, new in _MOVED)
 
     def ready(self, number: int = 0) -> str:
-        """Return a store key for test writes. Each number has another slot, so that each server can have one."""
+        """Return a store key for test writes. Each number gives another hash slot, so that each server can have one."""
         return f"{self.prefix}:{{:ready{number or ''}}}"
 
     @property
@@ -144,7 +144,7 @@ class SystemKeys:
 
     @property
     def refusals_wanted(self) -> str:
-        """Exists while somebody looks at refused events."""
+        """The store key that exists while somebody looks at refused events."""
         return f"{self.refusals}:wanted"
 
     @property

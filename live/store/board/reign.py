@@ -22,7 +22,7 @@ CONFIRM: Final = Script("confirm", ConfirmRequest)
 
 # How often a board is checked in a row if it is refused again: connections may have different reigns for a moment.
 MOST_CHECKS: Final = 20
-_PATIENCE: Final = 2.0  # seconds for which a board waits for SQL, unless producers wait for SQL too
+_PATIENCE: Final = 2.0  # seconds after which a board may be checked without SQL, unless producers wait for SQL
 _ASKING: Final = 0.5  # seconds between two requests to check a board
 
 

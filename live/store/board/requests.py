@@ -113,7 +113,7 @@ class SlotDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
         members: distinct members.
         amounts: the amount of each member.
         orders: where ties go by time, for each member the number of the event with which it reached its score: 0 if
-            there is none, negative if the member left the score in between.
+            there is none, negative if the member may have had another score in between.
         metadata: for each member its metadata (JSON), empty to delete it.
         votes: the votes in a contest.
         parts: what each producer but the first added, if the board adds up amounts and the batch has several producers.
@@ -178,9 +178,9 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         backlog: how many bytes of the journal may wait to be moved to SQL; None means no limit.
         events: the events for the log of a sliding window.
         producers: the ids of the producers that sent the batch, for the journal; empty if they are not known.
-        held: what the members of a correction or a merge must hold, so that two of them at once do not mix.
+        held: what the members of a correction or a merge must still hold, so that no concurrent change gets lost.
         reason: why an administrator corrects or merges scores, for the journal.
-        beaten: whether the reply is to say which values the best ones of the batch had to beat.
+        beaten: whether the reply has the values that the best amounts of the batch had to beat.
     """
 
     epoch: str
@@ -240,7 +240,7 @@ class TouchRequest(msgspec.Struct):
 
 
 class ConfirmRequest(msgspec.Struct):
-    """Record that a board was checked at an offset. An empty offset only asks whether it was."""
+    """Record that a board was checked at an offset. With an empty `offset`, only tell whether the board is checked."""
 
     epoch: str
     channel: str

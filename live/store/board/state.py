@@ -148,7 +148,7 @@ class BoardState:
     # Calls to the store
 
     async def run(self, script: Script[_R], keys: Sequence[str], request: _R) -> list[Any]:
-        """Run one of the scripts. Check the board first if nobody has after a failover."""
+        """Run one of the scripts. If a failover left the board unchecked, check it and run the script again."""
         for _ in range(MOST_CHECKS):
             reply = await script(self.client, keys, request)
             if reply[0] == b"epoch":
@@ -241,7 +241,7 @@ class BoardState:
         self.client.high_water.require_no_loss(self.board.id)
 
     def lose(self, error: EpochLostError) -> None:
-        """Tell all processes that the data of the board is lost. Call this only if it did not expire or get deleted."""
+        """Tell all processes that the data of the board is lost. Don't call this for an expired or deleted board."""
         self.client.high_water.lose_boards({self.board.id: str(error)})
 
     # Opening
@@ -252,7 +252,7 @@ class BoardState:
         On a replica, change nothing.
 
         Raises:
-            SetupError: the store holds the board with other settings, by which its data cannot be read.
+            SetupError: the store holds the board with other settings, so that this process can't read its data.
             EpochLostError: the board had an epoch before, and the store does not hold it.
             StoreUnavailableError: the store is unavailable, or is a replica that does not hold the board.
         """
@@ -262,7 +262,7 @@ class BoardState:
         if not born:
             self.require_no_loss()
         epoch, shape, newest, span, bucket, now, latest, secret = await self._opened(born)
-        # The next lines find out whether this process can read the data of the board.
+        # Check that this process can read the data of the board.
         if shape.decode() != self.board.shape.encode():
             raise SetupError(
                 f"the store holds board {self.board.id!r} with other choices: "

@@ -110,7 +110,7 @@ class Store(Redis):
         return reply
 
     def read(self, key: str, *words: Word) -> Awaitable[Any]:
-        """Send a command that only reads as `call`, to a primary that its replicas have confirmed lately.
+        """Send a command that only reads, like `call`, to a primary that its replicas have confirmed lately.
 
         Use it for everything that clients see as the present. The hub makes the same check by itself.
 
@@ -144,7 +144,7 @@ class Store(Redis):
     async def outcomes(
         self, commands: Sequence[tuple[str, tuple[Word, ...]]], *, replicated: bool = False
     ) -> list[Any]:
-        """Send commands as `calls`.
+        """Send commands like `calls`.
 
         Return errors among the replies, so that an error of one board does not hide the others.
 
@@ -166,7 +166,7 @@ class Store(Redis):
             The name of each server (empty for a single one) with its reply. Errors are replies.
 
         Raises:
-            StoreUnavailableError: nobody knows the servers.
+            StoreUnavailableError: the servers of the store can't be found.
         """
         copies = {}
         try:
@@ -311,7 +311,7 @@ def _servers(url: str, kind: str, settings: Settings) -> tuple[ConnectionPool, S
 
 @asynccontextmanager
 async def store_errors() -> AsyncIterator[None]:
-    """Turn the errors of redis-py's own calls into `StoreUnavailableError`. A cancelled task ends here."""
+    """Turn the errors of redis-py's own calls into `StoreUnavailableError`. End a cancelled task."""
     try:
         yield
     except ERRORS as error:
@@ -325,7 +325,7 @@ async def store_errors() -> AsyncIterator[None]:
 
 
 def required(replies: Sequence[_T | Exception]) -> list[_T]:
-    """Return replies without an error among them.
+    """Return the replies if none of them is an error.
 
     Raises:
         StoreUnavailableError: the first error.

@@ -37,7 +37,7 @@ _LONGEST_SOCKET_PATH: Final = 107  # bytes; a limit of the kernel for the path o
 _START_DEADLINE: Final = 60.0  # a large append-only file takes long to load
 _STOP_DEADLINE: Final = 30.0
 _RESPAWN_PAUSE: Final = 0.5
-_LAST_WORDS: Final = 16_384  # bytes
+_LAST_WORDS: Final = 16_384  # bytes at the end of the log that are read at the end of the log that are read
 
 log = structlog.get_logger()
 
@@ -107,7 +107,7 @@ class EmbeddedStore:
         return self._data_dir / "valkey.log"
 
     def _last_lines(self, most: int) -> list[str]:
-        """Return the end of the server's log, of which only the end is read: it may be large."""
+        """Return the last lines of the server's log. Read only the end of the file, because it may be large."""
         try:
             with self._log_path.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_WORDS))

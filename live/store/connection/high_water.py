@@ -132,7 +132,11 @@ class HighWater:
 
     @property
     def _generation(self) -> str:
-        """The epoch of the versions, which start again with another store, and after a loss of the whole store."""
+        """The epoch of the versions of definitions and producers.
+
+        It is a new one for another store, and after an operator accepts a loss of the whole store. Then no version is
+        known.
+        """
         whole = sum(accepted.boards is None for accepted in self.facts.accepted)
         return f"{whole}:{self.facts.store[:_IDENTITY]}"
 
@@ -323,7 +327,7 @@ class HighWater:
             self._accepting = False
 
     def end_losses(self, left: Collection[str]) -> None:
-        """Record that the store holds everything again, except for some boards that are `left`."""
+        """Record that the store holds the lost data again, except that of the boards in `left`."""
         ended = _without(self.facts.lost_boards, left)
         for reason in filter(None, (self.facts.lost, *ended.values())):
             log.warning("the store holds the lost data again", reason=reason)
@@ -380,7 +384,7 @@ class HighWater:
 
 
 def _without(texts: dict[str, str], boards: Collection[str] | None) -> dict[str, str]:
-    """Return the texts of all boards but some; None stands for all boards."""
+    """Return the texts without those of some boards; None leaves out all boards."""
     return {} if boards is None else {board: text for board, text in texts.items() if board not in boards}
 
 

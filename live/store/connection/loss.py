@@ -20,7 +20,7 @@ from live.store.registry.definitions import DefinitionStore
 log = structlog.get_logger()
 
 _Command = tuple[str, tuple[Word, ...]]  # a store key, and the words of a command on it
-_Calls = Callable[[Sequence[_Command]], Awaitable[list[Any]]]  # whose errors are values
+_Calls = Callable[[Sequence[_Command]], Awaitable[list[Any]]]  # the replies have errors among them
 
 BEAT: Final = 0.5  # seconds within which a loss is noticed
 
@@ -41,7 +41,7 @@ class Losses(msgspec.Struct):
 
 
 class LossWatch:
-    """Compare the store with the high-water marks of a client, which it activates."""
+    """Activate the high-water marks of a client, and compare the store with them."""
 
     def __init__(self, client: Store, prefix: str) -> None:
         self._client = client
@@ -138,9 +138,9 @@ class LossWatch:
         """Return the losses of a store.
 
         Remember a store that is new to the data directory. Read the known positions first, and then those in the store.
-        Of several servers, compare what one of them holds. Skip boards that can't be read: nothing can be written to
-        them either, and the next connection compares them. Skip positions of boards that are not checked after a
-        failover: see `store/board/reign.py`.
+        With `holds`, compare only the store keys that one server holds. Skip boards that can't be read: nothing can be
+        written to them either, and the next connection compares them. Skip positions of boards that are not checked
+        after a failover: see `store/board/reign.py`.
         """
         high_water = self._client.high_water
         known, positions = high_water.facts, high_water.board_positions if boards else {}
@@ -200,7 +200,7 @@ class LossWatch:
 def _what_is_lost(
     board: str, state: list[bytes | None], reign: str, expected: str | None, position: tuple[str, int]
 ) -> str:
-    """Describe the loss of a board, by its epoch, its offset and its reign in the store; empty if it lost nothing."""
+    """Describe the loss of a board; empty if it lost nothing. `state` has its epoch, offset and reign in the store."""
     epoch, offset, checked = ((word or b"").decode() for word in state)
     known_epoch, highest = position
     if expected is not None and epoch != expected:

@@ -99,13 +99,13 @@ class _Ear(StoreConnection):
         self.channels: set[bytes] = set()
         self.confirmed: set[bytes] = set()  # the channels whose notices all arrive
         self.refusal: ResponseError | None = None  # the reason why the server closes this connection
-        self.has_heard = False  # whether anything arrived since the last look
+        self.has_heard = False  # whether anything arrived since the last check
         self._ears = ears
         self._is_open = False
         self._moved: dict[int, ResponseError] = {}  # the errors of the server for slots that it does not hold
 
     def begin(self) -> None:
-        """Subscribe to all channels: the connection is open. One command each, because commands can't span slots."""
+        """Subscribe to all channels on the open connection, one by one: a command can't span slots."""
         self._is_open = True
         self.send(*(("SSUBSCRIBE", channel) for channel in self.channels))
         self._end_if_idle()
@@ -199,13 +199,13 @@ class Ears:
     # Notices
 
     def hear(self, channel: bytes) -> None:
-        """Report a change."""
+        """Report a change of the board of a channel."""
         if (board := self._boards.get(channel)) is not None:
             self._notices.append(Changed(board))
             self._arrived.set()
 
     def miss(self, channel: bytes) -> None:
-        """Report the end of a gap."""
+        """Report that a gap in the notices of a channel has ended."""
         if (board := self._boards.get(channel)) is None:
             return
         last = self._notices[-1] if self._notices else None
@@ -226,13 +226,13 @@ class Ears:
     # Servers
 
     def place(self, channels: Iterable[bytes], error: Exception | None = None) -> None:
-        """Listen to channels where they are now. `error` says why the last server does not do."""
+        """Find the servers of channels and listen there. `error` is the reason why the last server can't be used."""
         self._homeless.update({channel: error for channel in channels if channel in self._boards})
         if self._homeless and self._placing is None:
             self._placing = self._begin(self._place())
 
     def leave(self, channel: bytes) -> None:
-        """Listen no more to a channel."""
+        """Stop listening to a channel."""
         self._homeless.pop(channel, None)
         for ear in self._ears.values():
             ear.leave(channel)

@@ -34,10 +34,10 @@ REIGN: Final = _Reign()
 
 ERRORS: Final = (RedisError, OSError, TimeoutError)  # the errors that redis-py and our connection raise
 
-SILENCE: Final = 3  # timeouts of a call: how long a store may owe replies and send nothing
+SILENCE: Final = 3  # the number of timeouts of a call for which a store may owe replies and send nothing
 # Seconds until a connection attempt is cancelled once more, because redis-py may swallow a cancellation.
 _AGAIN: Final = 0.1
-_CHECKS: Final = 10  # checks for late replies, in the timeout of a call
+_CHECKS: Final = 10  # checks for late replies within one timeout of a call
 
 _USER: Final = re.compile(r"(?<![^ ])User .*?(?= has no )", re.DOTALL)
 _KINDS: Final = {"NOSCRIPT": NoScriptError, "NOPERM": NoPermissionError}
@@ -57,7 +57,7 @@ def reason_of(error: Exception) -> str:
 
 
 def as_unavailable(error: Exception) -> StoreUnavailableError:
-    """Return the error that a caller of the store gets, for one of `Store.outcomes`."""
+    """Return the error that a caller of the store gets for an error among the replies of `Store.outcomes`."""
     if isinstance(error, StoreUnavailableError):
         return error
     reason = reason_of(error)

@@ -44,7 +44,8 @@ NO_REPLICAS: Final = Awaited()
 class PrimaryConnection(SharedConnection):
     """The connection to a primary, with another one for calls that wait for its replicas: WAIT blocks its connection.
 
-    A packet with a WAIT waits for the one before. Four connections, so that four could wait at once, measured the same.
+    A packet with a WAIT is sent after the WAIT before it has ended. Four such connections were measured: they are no
+    faster.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class PrimaryConnection(SharedConnection):
     async def require_replicas(self) -> float:
         """Return until when the server counts as the primary.
 
-        If this time is over, ask its replicas, once for all callers.
+        If this time has passed, ask its replicas. Callers at the same time share the question.
 
         Any write that replicas confirm renews the trust, so the replicas of a busy server need not be asked.
 
@@ -183,7 +184,7 @@ class PrimaryConnection(SharedConnection):
         return [reply if isinstance(reply, ResponseError) else failed for reply in replies]
 
     def _fence_key(self) -> str:
-        """Return a store key of the server."""
+        """Return a store key for the fence that this server holds."""
         for number in range(self._fence, self._fence + _SLOTS):
             key = f"{self._awaited.prefix}:{{:fence:{number}}}"
             if self._holds(key):

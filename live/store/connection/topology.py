@@ -122,7 +122,7 @@ class Servers:
         return {}
 
     async def learn(self, key: str, error: Exception) -> None:
-        """Learn from an error of a command on a store key that is not sent again."""
+        """Note an error of a command that is not sent again: it may tell where the store key is now."""
 
     def reign_of(self, _key: str) -> str:
         """Return the reign of the server that holds a store key, as last read; empty if it is not known."""
@@ -137,7 +137,7 @@ class Servers:
 
 
 class _Discovered(Servers):
-    """Servers that other servers name. Commands that one refuses without running are sent again, until the deadline."""
+    """Servers that other servers name. Refused commands, which did not run, are sent again until the deadline."""
 
     promotes = True
 
@@ -287,7 +287,7 @@ class PrimaryPool(SentinelConnectionPool):
             name: the name under which the Sentinels watch the primary.
             places: the Sentinels.
             url: the URL of the Sentinels, for messages.
-            options: of connections to the primary.
+            options: the options of connections to the primary.
             login: the user name and the password for the Sentinels.
         """
         self._kind: type[AbstractConnection] = options.get("connection_class", Connection)
@@ -305,11 +305,11 @@ class PrimaryPool(SentinelConnectionPool):
         super().__init__(name, self._names, connection_class=ours(managed), **self._options)  # type: ignore[no-untyped-call]
 
     def pool_of(self, host: str, port: int) -> ConnectionPool:
-        """Return a function that connects to another server with the same options."""
+        """Return a pool of connections to another server, with the same options."""
         return ConnectionPool(ours(self._kind), host=host, port=port, **self._options)
 
     async def distrust(self) -> None:
-        """Move the Sentinel that has answered to the end, because it names a server that is not the primary."""
+        """Move the Sentinel that has answered to the end of the list: it names a server that is not the primary."""
         async with self._asking:
             self._names.sentinels.append(self._names.sentinels.pop(0))
 
@@ -367,8 +367,8 @@ class Cluster(_Discovered):
         Args:
             places: some servers of the Cluster.
             url: the URL of these servers, for messages.
-            options: of connections to the servers.
-            timeout: of calls.
+            options: the options of connections to the servers.
+            timeout: seconds that a call may take.
             patience: seconds for which commands are sent again.
             awaited: the replicas that must hold a write.
         """
@@ -504,7 +504,7 @@ class Cluster(_Discovered):
     async def _retire(self) -> None:
         """Drop connections to servers that are no longer primaries.
 
-        If such a server becomes one again, it begins another reign.
+        If such a server becomes a primary again, it begins another reign.
         """
         primaries = {node.name for node in self._nodes.get_nodes_by_server_type("primary")}
         before = self._retired

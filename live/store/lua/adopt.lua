@@ -2,7 +2,7 @@
 -- Begins the journal of a board that has data: the first entry is everything that the board holds, at one instant.
 --
 -- The script blocks the store for about a second per million members. A journal that has begun begins again only if the
--- request says so, or if a batch is not in it. If the last entry is of this kind and still in the stream, no further
+-- request says so, or if a batch is not in it. If the last entry is such a first entry and still in the stream, no new
 -- one is needed. After a loss, `parent` in the board's state names the epoch that the new one continues, until the
 -- journal of the new epoch has begun.
 -- KEYS[1] meta — hash: the board's state

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Records that a board was checked under the reign of this server. Clients see another epoch from then on.
 --
--- What the journal had in SQL (`safe`) may have been more than the board has now.
+-- If `safe`, the offset up to which SQL has the journal, is higher than the board's offset, the script lowers it.
 -- KEYS[1] meta — hash: the board's state
 -- Request: ConfirmRequest
 -- Returns {'ok'} — the board is checked, now or before

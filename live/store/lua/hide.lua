@@ -35,8 +35,8 @@ announce(board)
 record(board, 'hide')
 if hide then call('HSET', hidden, member, 1) else call('HDEL', hidden, member) end
 
--- Records in the journal that the member has no tag. The journal may still have an earlier one: it does not see when
--- amounts cancel out.
+-- Records in the journal that the member has no tag. The journal may still have an earlier tag, because it does not see
+-- when amounts cancel out.
 local function untag(suffix)
   if rules.ties then granted[#granted + 1] = {suffix, member, 0} end
 end

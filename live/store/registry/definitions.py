@@ -212,7 +212,8 @@ class DefinitionCache:
     async def load(self) -> Definitions:
         """Bring the mapping up to date. The cost grows with the number of changes, not with the number of boards.
 
-        The result of an earlier call shares this mapping, but keeps its version. So a compare-and-set on it fails.
+        The result of an earlier call shares this mapping, but keeps its version. So a compare-and-set with this version
+        fails.
         """
         changes = await self.follow(self._version)
         return Definitions(changes.version, MappingProxyType(self._boards), changes.now)

@@ -45,7 +45,7 @@ class StoredResponses:
         self._kept = math.ceil(settings.dedupe_window)
 
     async def begin(self, producer: str, key: str, body: bytes) -> bytes | None:
-        """Claim an `Idempotency-Key` for the body with a digest. Return the stored response to the same body, or None.
+        """Claim an `Idempotency-Key` for the body with the digest `body`. Return the response stored for it, or None.
 
         Raises:
             ProblemError: `idempotency_key_reused`: the `Idempotency-Key` was used with another body.

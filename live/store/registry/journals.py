@@ -21,7 +21,7 @@ from live.store.connection.client import Store
 _EXPIRY: Final = 10_000  # milliseconds after which the reporting process counts as ended
 _FAULT_EXPIRY: Final = 3_000  # milliseconds after which a fault that is not reported again counts as over
 _LONGEST_LAG: Final = 10.0  # seconds
-_NEARLY: Final = 0.9  # of the backlog that a board may have
+_NEARLY: Final = 0.9  # the part of the allowed backlog at which a board is reported
 PAUSE_LEASE: Final = 30.0  # seconds
 
 
@@ -38,7 +38,7 @@ class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
         why: a sentence about one of these journals.
         lost: the number of boards of which SQL has more than the store.
         example: a sentence about one of these boards.
-        damage: what is damaged in SQL, for people; empty if nothing is.
+        damage: a description of what is damaged in SQL; empty if nothing is.
         sql_away: whether SQL does not answer.
     """
 

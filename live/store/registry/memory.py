@@ -10,7 +10,7 @@ from live.store.connection.client import Store
 from live.store.connection.handshake import info_fields
 
 HOUR: Final = 3600  # seconds between two measurements that are kept
-_MOST: Final = 24 * 14  # looks
+_MOST: Final = 24 * 14  # measurements that are kept
 
 
 class MemoryLook(msgspec.Struct, frozen=True):
@@ -21,7 +21,9 @@ class MemoryLook(msgspec.Struct, frozen=True):
 
 
 async def look_at_memory(client: Store, prefix: str) -> list[MemoryLook]:
-    """Return earlier looks, the oldest first, and last the present. Remember the present for later looks.
+    """Measure the memory of the servers. Return the kept measurements, the oldest first, and then the new one.
+
+    Keep the new one if the last kept one is an hour old.
 
     Raises:
         StoreUnavailableError: the store does not answer.

@@ -71,7 +71,7 @@ class Presence:
             return {}
         async with self._reporting:
             now = time.monotonic()
-            # Other reports have expired.
+            # Older reports have expired.
             reported = {board: at for board, at in self._reported.items() if now < at + _TTL}
             due = {board: count for board, count in counts.items() if count or board in reported}
             # This is set before the call, because the reply may be lost.

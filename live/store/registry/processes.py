@@ -79,8 +79,8 @@ class Processes:
 
         Return whether all other processes run it or a newer one.
 
-        A process without a reported version is one of an older version of the server, or has not begun. The version is
-        empty before the first definition, and reported as 0.
+        A process that has reported no version does not count: it runs an older version of the server, or has not begun.
+        `version` is empty before the first definition, and is reported as 0.
         """
         self._version = version or "0"
         _, processes = await self._report()

@@ -53,7 +53,7 @@ class ProducerStore(VersionedHash):
         return Registered(version, {producer: _decode(producer, record) for producer, record in found.items()})
 
     async def add(self, producer: str, scope: Scope, secret: str | None = None) -> tuple[StoredProducer, str]:
-        """Create a producer, or add a secret to it. Return its record and the secret. The store has only its digest.
+        """Create a producer, or add a secret to it. Return its record and the secret. The store has only the digest.
 
         Raises:
             SetupError: the id is not valid, or the producer has two live secrets.
@@ -72,9 +72,9 @@ class ProducerStore(VersionedHash):
         return await self._change(producer, lambda old, now: without_secret(old, producer, fingerprint, now))
 
     async def note_uses(self, digests: set[bytes], refused: Counter[str]) -> None:
-        """Note that these secrets, by their digests, have been used now, and requests that rates have `refused`, by id.
+        """Note that the secrets with these digests were used now, and how many requests rates have `refused`, by id.
 
-        Remove from both what is noted, so that the rest can be noted later.
+        Remove what is noted from `digests` and `refused`, so that the rest can be noted later.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
@@ -97,7 +97,7 @@ class ProducerStore(VersionedHash):
     async def last_uses(self) -> Mapping[str, int]:
         """Return when secrets were last used, in seconds since 1970, by their fingerprints.
 
-        Under `refused_name` is how many requests of an API key its rate has refused.
+        The entry with the name `refused_name` is the number of requests of an API key that its rate has refused.
 
         Raises:
             StoreUnavailableError: the store is unavailable.

@@ -154,7 +154,8 @@ async def acting(
 ) -> AsyncIterator[dict[str, Any]]:
     """Add an entry when an action of many steps begins, and another with its result.
 
-    The caller fills in the second one. So an interrupted action has left an entry too.
+    The caller fills the fields of the second one into the yielded dictionary. An interrupted action leaves only the
+    first one.
     """
     await trail.add(entry_of(who, "begun", **fields, before=before, after={"act": what}))
     found: dict[str, Any] = {"before": before}
@@ -201,7 +202,7 @@ def redacted(entry: AuditEntry, gone: Callable[[str], bool]) -> AuditEntry:
 
 
 def _without(value: Any, gone: Callable[[str], bool]) -> Any:  # noqa: ANN401 - decoded JSON
-    """Return the value before or after without erased members: without their items, and with empty names."""
+    """Return a value of an entry without erased members: their items are dropped, and their names are empty."""
     match value:
         case dict():
             fields = {name: _without(field, gone) for name, field in value.items() if not gone(name)}
@@ -214,7 +215,7 @@ def _without(value: Any, gone: Callable[[str], bool]) -> Any:  # noqa: ANN401 - 
 
 
 def decode(name: bytes, fields: list[bytes]) -> AuditEntry:
-    """Decode an entry of the stream. Older versions logged changes of boards only, in fields of their own."""
+    """Decode an entry of the stream. Older versions logged only changes of boards, in other fields."""
     held: Mapping[bytes, bytes] = dict(zip(fields[::2], fields[1::2], strict=True))
     at = int(name.partition(b"-")[0])
     if b"entry" in held:

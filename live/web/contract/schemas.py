@@ -47,7 +47,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "next_cursor": "`cursor` of the next page. Null on the last page.",
     "offset": "Number of changes of the board in this epoch.",
     "operator": "How an event changes a score: `incr` adds, `set` replaces, `best` keeps the best.",
-    "percentile": "Percentage of the other records that are behind.",
+    "percentile": "Percentage of the other records that come after this one in the ranking.",
     "period": "Name of the period. Null on boards without a ranking for each period.",
     "position": "Place in the list, from 1. Present if it differs from the rank because equal scores share a rank.",
     "prev_cursor": "`cursor` of the previous page. Null on the first page.",

@@ -1,4 +1,4 @@
-"""The audit: checks I1 for every member of a running board, piece by piece, each piece at one instant."""
+"""Audit a running board: check invariant I1 for every member, piece by piece, each piece at one instant."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -27,7 +27,7 @@ _SHOWN: Final = 20  # most drifted members that a report names
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """A member whose `score` in the ranking (None for no record) differs from the sum that the slots `held`."""
+    """A member whose `score` in the ranking (None: no record) differs from `held`, the sum of its slots."""
 
     key: str
     score: int | None
@@ -43,7 +43,8 @@ class AuditReport(msgspec.Struct, kw_only=True):
         slots: the number of slots.
         drifted: the number of members with a wrong score.
         drift: the first of these members.
-        stray_slots: slot hashes that rotation does not know.
+        stray_slots: the store keys of slots that are missing from the list of slots, so that rotation never subtracts
+            them.
         totals: `ok`, `drift`, or `moving` when the board changed, so that its totals cannot be checked.
         repaired: whether the audit corrected what it found.
     """
@@ -76,7 +77,7 @@ Progress = Callable[[int, int], None]
 
 
 class Auditor:
-    """Audit one board. Call `progress` with the number of compared members, and about how many there are."""
+    """Audit one board. Call `progress` with the number of compared members, and the estimated number of all members."""
 
     def __init__(self, client: Store, board: str, prefix: str, progress: Progress) -> None:
         self._client = client
@@ -241,7 +242,7 @@ class Auditor:
         """Compare the stored totals, if the board did not change while they were counted."""
         names = ["offset", f"total{table.suffix}", f"high{table.suffix}"]
         ranked = await self._call("ZCARD", table.ranking)
-        # The state comes last, because its offset shows whether the number is still right.
+        # Read the state last: its offset shows whether the board changed before the records were counted.
         state = await self._call("HMGET", self._keys.meta, *names)
         offset, low, high = (int(value or 0) for value in state)
         if {sums.first_offset, sums.last_offset} != {offset}:

@@ -30,7 +30,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 async def read_held(client: Store, keys: Keys) -> Held | None:
-    """Return these facts about a board, or None if the store does not have the board."""
+    """Return the facts about a board that an erasure needs, or None if the store does not have the board."""
     fields = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "secret", "shape", "journal")
     starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
     epoch, secret, shape, journal = fields

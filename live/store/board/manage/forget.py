@@ -25,7 +25,7 @@ async def knows_member(client: Store, keys: Keys, board: Board, member: str) -> 
     asking: list[tuple[str, tuple[Word, ...]]] = [(name, ("HEXISTS", name, member)) for name in hashes]
     if any(await client.calls(asking)):
         return True
-    if isinstance(board.window, Sliding):  # the log keeps amounts that add up to zero
+    if isinstance(board.window, Sliding):  # the log also has members whose amounts add up to zero
         async for events in client.elements("ZSCAN", keys.log):
             if any(event[8:].partition(b" ")[2] == member.encode() for event in events[::2]):
                 return True

@@ -17,8 +17,8 @@ from live.store.connection.scripts import Script
 
 RESTORE: Final = Script("restore", RestoreRequest)
 
-_ELEMENTS: Final = 1000  # in one command
-_COMMANDS: Final = 8  # in one packet
+_ELEMENTS: Final = 1000  # elements in one command
+_COMMANDS: Final = 8  # commands in one packet
 _T = TypeVar("_T")
 _Command = tuple[str, tuple[Word, ...]]
 _Pairs = Iterable[tuple[str | bytes, int | str | bytes]]

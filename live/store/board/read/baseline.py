@@ -46,8 +46,8 @@ class Baseline(msgspec.Struct, frozen=True, eq=False, weakref=True):
         ranks: the rank of each of the first members.
         scores: the score of each of them.
         rank_count: how many members were ranked; None in data of an earlier version.
-        per_minute: the amounts that the board counted in a minute, on average since the baseline before, which is
-            usually an hour; None if that is not known.
+        per_minute: the sum of the amounts that the board counted per minute, on average since the baseline before,
+            which is usually an hour older; None if it is not known.
     """
 
     epoch: str

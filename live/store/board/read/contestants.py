@@ -16,9 +16,9 @@ from live.store.board.read.reader import BoardReader, ReadPlan
 from live.store.board.requests import ContestantsRequest
 
 _PIECE: Final = 1500  # contestants, which takes the store up to a millisecond
-_MOST_PIECES: Final = 20  # members that a list of contestants looks at
+_MOST_PIECES: Final = 20  # pieces that one list of contestants reads
 START: Final = "0"
-"""As the cursor of a piece: the first piece, or no more pieces."""
+"""The cursor of the first piece. A piece with this cursor as `following` is the last one."""
 
 
 class ContestantsPlace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -70,8 +70,7 @@ async def list_contestants(reader: BoardReader, place: ContestantsPlace | None, 
 async def read_piece(reader: BoardReader, cursor: str, count: int, *, voted: bool) -> EntrantsPiece:
     """Read about `count` contestants that are not hidden. Without `voted`, leave out those that have votes.
 
-    The pieces of a whole walk, from START until START comes back, have each contestant that was registered all the
-    time.
+    A whole walk, from START until START comes back, finds each contestant that is registered all that time.
     """
 
     def request(plan: ReadPlan) -> ContestantsRequest:

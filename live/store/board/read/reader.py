@@ -205,7 +205,7 @@ class BoardReader:
     def is_answered(self, reply: list[Any], known: int) -> bool:
         """Return whether a reply has records.
 
-        If it has none, the board's clock has moved. The clock is known now: ask again.
+        If it has none, ask again: the board's clock has moved, or the board must be checked after a failover.
 
         `known` is the highest offset that was known before the request.
         """
@@ -254,7 +254,7 @@ class BoardReader:
 
 
 async def read_positions(client: Store, boards: Sequence[BoardReader]) -> list[tuple[str, int] | Exception]:
-    """Return the position (epoch and offset) of each board, with one round trip, and errors in its place."""
+    """Read the position (epoch and offset) of each board in one round trip. A board that fails has an error instead."""
     metas = [board.state.keys.meta for board in boards]
     replies = await client.outcomes([(meta, ("HMGET", meta, "epoch", "offset", "reign")) for meta in metas])
     return [

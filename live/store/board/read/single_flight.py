@@ -22,7 +22,7 @@ _PACE: Final = 0.004  # seconds between two calls for a crowd
 _FIRST: Final = Selection("rank", 0, "", 1)
 _READING: Final = 8000  # bytes of a reading without records
 _NAMES: Final = 4  # maximum bytes of memory for one byte of a name
-_COUNT_SERVES: Final = 0.25  # seconds; processes report their viewers every few seconds
+_COUNT_SERVES: Final = 0.25  # seconds for which a count is used again; processes report their viewers every few seconds
 _MOST_COUNTS: Final = 1024
 
 log = structlog.get_logger()
@@ -175,7 +175,7 @@ class SharedPages:
         return PageResult(*reading, viewers)
 
     async def viewers(self, board: str) -> int:
-        """Count the viewers of a board in all processes. A number serves for a moment."""
+        """Return the number of viewers of a board in all processes, counted at most `_COUNT_SERVES` seconds ago."""
         viewers, until = self._counts.get(board, (0, 0.0))
         return viewers if asyncio.get_running_loop().time() < until else await self._count(board)
 

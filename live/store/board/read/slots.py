@@ -91,7 +91,7 @@ async def read_slots(state: BoardState, members: Sequence[str], most: int) -> Sl
 
 
 def _pieces(groups: Sequence[Sequence[Slot]], most: int) -> list[list[tuple[int, Sequence[Slot]]]]:
-    """Divide groups of slots into pieces of at most `most` slots: each has slots of some groups, by their numbers."""
+    """Divide groups of slots into pieces of at most `most` slots: parts of groups, each with its group's number."""
     pieces: list[list[tuple[int, Sequence[Slot]]]] = [[]]
     room = most
     for number, group in enumerate(groups):

@@ -1,7 +1,7 @@
 """Rotation: subtracts slots that have left the window, one bounded step at a time, for all boards of a process.
 
-Each step returns when the next slot is due, and the board sleeps until then. An old event, or one that moves the
-board's clock, may make the board due sooner: it wakes the board in the process that added the event.
+Each step returns when the next slot is due, and the board sleeps until then. An old event, or an event that moves the
+board's clock, may make the board due sooner. Then the process that added the event checks the board soon.
 
 Of several processes, one owns a board. The others check the board a little after it is due, in case the owner does not.
 So ownership only saves work: any number of processes may rotate a board at once. When a process ends, or the clock of
@@ -159,7 +159,7 @@ class _ScheduledBoard:
         due: when the board was or will be due. Before the first step, this is the time of the start.
         checked_at: when the last step ended.
         is_busy: whether this process has changed the board since a step found nothing to do.
-        lag: the metric.
+        lag: the metric `ROTATION_LAG` of the board.
     """
 
     __slots__ = ("checked_at", "due", "is_busy", "lag", "rotator")

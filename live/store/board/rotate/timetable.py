@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 _T = TypeVar("_T", bound=Hashable)
 
-_SPARE: Final = 64  # outdated entries that are kept, beside as many as there are items
+_SPARE: Final = 64  # outdated entries that the heap may have, in addition to one for each item
 
 
 class Timetable(Generic[_T]):

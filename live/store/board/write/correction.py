@@ -52,7 +52,8 @@ async def correct(writer: BoardWriter, corrections: Sequence[Correction]) -> lis
     Return the result of each correction, or the code of its refusal.
 
     Raises:
-        ChangedError: other processes change the members all the time. Fewer members at once change less often.
+        ChangedError: other processes change the members all the time. Correct fewer members per call: then it is less
+            likely that one of them changes between reading and correcting.
         StoreUnavailableError, JournalBehindError, EpochLostError: as `BoardWriter.add`.
     """
     state = writer.state
@@ -87,7 +88,7 @@ async def correct(writer: BoardWriter, corrections: Sequence[Correction]) -> lis
 def changes_of_union(
     corrections: Sequence[Correction], outcomes: Sequence[Corrected | str], weight: int
 ) -> list[Correction]:
-    """Return the corrections of a union that follow from those of a part with this weight."""
+    """Return the corrections of a union that follow from those of one of its parts, which has this `weight`."""
     return [
         msgspec.structs.replace(correction, add=(outcome.score - (outcome.before or 0)) * weight, score=None)
         for correction, outcome in zip(corrections, outcomes, strict=True)
@@ -146,7 +147,7 @@ class _Attempt:
             int(value) for at, value in held.items() if value and (at == start if window.tables else at >= oldest)
         ]
         is_sum = board.operator == "incr"
-        # If a board adds up, a sum of zero is no score.
+        # On a board that adds up amounts, a sum of zero is no score.
         before = (sum(counted) or (None if is_sum else 0)) if counted else None
         score = correction.score if correction.score is not None else (before or 0) + (correction.add or 0)
         if score == (before or 0 if is_sum else before):

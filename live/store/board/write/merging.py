@@ -33,9 +33,9 @@ class Move(msgspec.Struct):
         members: the members, in the order in which they reach their new scores.
         reason: the reason that the journal keeps.
         held: what each member held in each slot.
-        amounts: where amounts add up, what each member gets in each slot.
-        events: the same in a sliding window: the time (milliseconds), the amount and the member of each event.
-        values: elsewhere, what each member has in each slot afterwards; None for nothing.
+        amounts: on boards that add up amounts, what each member gets in each slot.
+        events: in a sliding window, the time (milliseconds), the amount and the member of each event to add.
+        values: on other boards, what each member has in each slot afterwards; None for nothing.
         slots: in how many slots the last plan changes something.
     """
 
@@ -104,7 +104,7 @@ def merged(
         held: what each member holds in each slot.
         events: in a sliding window, the sum of the first member's events at each time.
         metadata: the metadata of each member in each slot.
-        newer: on boards with the last amount, whether that of the first member is newer, in each slot.
+        newer: on boards with the last amount, for each slot whether the amount of the first member is newer.
     """
     old, new = members
     move = Move((new, old), reason, held)
@@ -164,10 +164,10 @@ async def read_move(state: BoardState, members: tuple[str, str], reason: str, ne
 async def put_move(writer: BoardWriter, make: Callable[[], Awaitable[Move]], *, dry: bool = False) -> Move:
     """Apply a move exactly once, even if other processes change the members meanwhile.
 
-    `make` makes it from the present amounts.
+    `make` computes the move from the present amounts.
 
     Raises:
-        SetupError: the board refuses it.
+        SetupError: the board refuses the move.
         StoreUnavailableError, JournalBehindError, EpochLostError: as `BoardWriter.add`.
     """
     state = writer.state

@@ -30,8 +30,8 @@ class SlotPlan(msgspec.Struct):
 
     Attributes:
         amounts: the amount of each member.
-        orders: for each member the number of the event with which it reached its score: 0 if there is none, negative
-            if the member left the score in between.
+        orders: for each member the number of the event with which it reached its score: 0 if there is none, negative if
+            the member may have had another score in between.
         metadata: the metadata (JSON) of each member; empty to delete it.
         votes: the digests of each vote, and the change to their counts.
         voted: for each vote its member, and the number of its producer in the batch.
@@ -60,7 +60,8 @@ class Plan(msgspec.Struct):
         slots: what the batch does to each slot.
         refused: the index of each refused entry, with a code of `REFUSALS` or `duplicate`.
         identities: the identities of the counted entries, each with its index, in order.
-        refused_identities: the identities of refused entries. If the store knows one, that event was counted before.
+        refused_identities: the identities of refused entries. If the store knows one of them, its event was counted
+            before.
         events: the events for the log of a sliding window.
         voters: the indexes of the entries that are votes, in order.
         producers: the producers of the batch; empty if they are not known.
@@ -119,7 +120,7 @@ def make_plan(
     """
     plan = begin_plan(board, clock)
     plan.producers = list(dict.fromkeys([name for name, _ in senders]))
-    # With their names, an operator can void what one producer sent; few batches have two producers.
+    # The journal tells which producer sent what, so that an operator can void it. Few batches have two producers.
     if len(plan.producers) > 1:
         numbers = {name: number for number, name in enumerate(plan.producers)}
         plan.senders = list(chain.from_iterable(repeat(numbers[name], count) for name, count in senders))
@@ -223,7 +224,7 @@ def place_of(plan: Plan, board: Board, entry: Entry, newest_time: int | None) ->
     if time is not None:
         if plan.latest is None or time > plan.latest:
             plan.latest = time
-        if board.clock == "event":  # the event moves it
+        if board.clock == "event":  # the event moves the clock
             plan.now = max(plan.now, time) if plan.reached is not None else time
             if plan.reached is None or start > plan.reached:
                 plan.reached = start

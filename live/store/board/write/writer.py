@@ -310,9 +310,8 @@ class BoardWriter:
     ) -> list[Any]:
         """Run the script until there is a reply or the deadline has passed. All attempts have the same number.
 
-        `unknown` says that the store may have applied the batch before. With `beaten`, the reply says what best values
-        had to beat.
-        `replan` is a reply too. In that case the state has the board's new clock.
+        `unknown` says that the store may have applied the batch before. With `beaten`, the reply has the values that
+        the best amounts had to beat. The reply may be `replan`. Then the state has the board's new clock.
         """
         keys, request = self._request(board, plan, future, beaten=beaten)
         state = self.state

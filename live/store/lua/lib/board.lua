@@ -11,7 +11,7 @@ local function read_board()
   }
 end
 
--- Returns the state, or nil and the reply to a caller that knows another epoch, or of a board that nobody has checked.
+-- Returns the state. If the caller knows another epoch, or nobody has checked the board, returns nil and the reply.
 local function open_board()
   local board = read_board()
   if board.epoch ~= request.epoch then return nil, {'epoch', board.epoch or ''} end

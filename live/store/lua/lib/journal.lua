@@ -31,7 +31,7 @@ local function record_left(board)
   call('HSET', meta, 'left', NONE_LEFT)
 end
 
--- Appends the request of a script, or another payload. A board without a journal has no such field.
+-- Appends the request of a script, or another payload. Does nothing if the board has no journal.
 local function record(board, kind, writer, sequence, payload)
   if board.journal then
     record_left(board)

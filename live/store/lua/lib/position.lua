@@ -1,5 +1,5 @@
--- The position of a board, or nil and the reply to a caller that is wrong about the board's clock, or of a board that nobody
--- has checked.
+-- Returns the position of a board. If the caller is wrong about the board's clock, or nobody has checked the board,
+-- returns nil and the reply.
 local function current_position()
   local suffix = request.suffix
   local state = redis.call('HMGET', meta, 'epoch', 'offset', 'total' .. suffix, 'high' .. suffix, 'newest', 'latest',
