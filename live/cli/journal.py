@@ -74,12 +74,9 @@ def rebuild(  # noqa: PLR0913 - one parameter per flag
                     rebuilding = Rebuilding(
                         client, settings, in_file, database, lambda _, done, total: show(done, total)
                     )
-                    async with command_acting(
-                        client, settings.key_prefix, "rebuilt", {"at": at, "as": name}, dry=dry_run, board=board or ""
-                    ) as entry:
-                        rebuilt = await rebuilding.rebuild(wanted)
-                        entry["after"] = {"boards": rebuilt}
-                    return rebuilt, rebuilding.left_out
+                    before = {"at": at, "as": name}
+                    acting = command_acting(client, settings.key_prefix, "rebuilt", before, board=board or "")
+                    return await rebuilding.rebuild(wanted, acting), rebuilding.left_out
 
             done, left_out = asyncio.run(work())
     if reported({"boards": done, "left_out": left_out, "dry_run": dry_run}, as_json=as_json):

@@ -3,9 +3,9 @@
 import hashlib
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection
@@ -172,10 +172,13 @@ class Rebuilding:
         self._show = show
         self.left_out: list[str] = []  # run-time boards that the store lacks, and whose journal was turned off
 
-    async def rebuild(self, wanted: Wanted) -> list[Rebuilt]:
+    async def rebuild(
+        self, wanted: Wanted, acting: AbstractAsyncContextManager[dict[str, Any]] | None = None
+    ) -> list[Rebuilt]:
         """Rebuild the wanted boards. After an interruption, the same call continues.
 
-        If the journal has no entry of a run-time board, the board was empty, and begins empty.
+        If the journal has no entry of a run-time board, the board was empty, and begins empty. `acting` adds the
+        entries of the audit log. It begins after all checks, so a refused call leaves no entry.
 
         Raises:
             SetupError: another process uses the journal, the journal does not know the board, its definition is
@@ -218,19 +221,22 @@ class Rebuilding:
         # This ends the losses of the rebuilt boards, or the loss of the whole store if all boards are rebuilt.
         renewed = None if losses.store and wanted.board is None else {wanted.name or line[0].board for line in missing}
         accepting = self._client.high_water.accepting("rebuilt from the journal", renewed)
-        with accepting if missing else nullcontext():
-            await watch.find()  # this connects to the new store and remembers it
-            await drainer.claim()
-            done = await load_all(missing)
-            await self._restore_texts(texts, missing, wanted)
-        # SQL gets the new timelines before it ends the old ones, because the store may be lost again at any time.
-        await drainer.drain([wanted.name or line[0].board for line in lines])
-        await DefinitionLog(self._client, self._prefix, self._database).follow()
-        if wanted.name is None:
-            names = [(timeline.board, timeline.epoch) for timeline in over]
-            streams = required(await read_streams(self._client, self._prefix, names))  # boards in the store continue
-            ended = [timeline for timeline, stream in zip(over, streams, strict=True) if stream.ended]
-            await self._database.run(lambda connection: end_timelines(connection, ended))
+        async with AsyncExitStack() as act:
+            with accepting if missing else nullcontext():
+                await watch.find()  # this connects to the new store and remembers it
+                await drainer.claim()
+                entry = await act.enter_async_context(acting or nullcontext({}))
+                done = await load_all(missing)
+                await self._restore_texts(texts, missing, wanted)
+            # SQL gets the new timelines before it ends the old ones, because the store may be lost again at any time.
+            await drainer.drain([wanted.name or line[0].board for line in lines])
+            await DefinitionLog(self._client, self._prefix, self._database).follow()
+            if wanted.name is None:
+                names = [(timeline.board, timeline.epoch) for timeline in over]
+                streams = required(await read_streams(self._client, self._prefix, names))  # boards in the store go on
+                ended = [timeline for timeline, stream in zip(over, streams, strict=True) if stream.ended]
+                await self._database.run(lambda connection: end_timelines(connection, ended))
+            entry["after"] = {"boards": done}
         return done
 
     async def replace(self, board: str, epoch: str) -> Rebuilt:

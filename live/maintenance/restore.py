@@ -171,10 +171,8 @@ async def restore(
     await asyncio.to_thread(put_back, folder, database)
     for each in sorted(settings.data_dir.glob(f"{_ASIDE}*"), reverse=True):  # the newest first
         await asyncio.to_thread(_carry_over, each, database, is_own=each == aside)
-    async with command_acting(client, settings.key_prefix, "restored") as entry:
-        boards = await Rebuilding(client, settings, in_file, database, show).rebuild(Wanted())
-        entry["after"] = {"boards": boards}
-    return boards
+    acting = command_acting(client, settings.key_prefix, "restored")
+    return await Rebuilding(client, settings, in_file, database, show).rebuild(Wanted(), acting)
 
 
 def _carry_over(aside: Path, database: Database, *, is_own: bool = True) -> None:

@@ -13,9 +13,12 @@ import pytest
 import redis
 
 from live.store.board.keys import SystemKeys
+from live.store.registry.trail import AuditTrail
 from tests.harness.forked import ForkedProcess
 from tests.harness.journal_server import Machine, fill, seen
+from tests.harness.journaled import journaled
 from tests.harness.waiting import eventually
+from tests.web.writes.test_trail import command
 
 pytestmark = pytest.mark.slow
 
@@ -166,6 +169,28 @@ def test_a_backup_of_a_stopped_server_and_refused_restores(tmp_path: Path) -> No
         assert "a server runs" in refusal(machine, folder)
     finally:
         machine.server.kill()
+
+
+async def test_a_refused_restore_and_rebuild_leave_no_entry(valkey_url: str, tmp_path: Path) -> None:
+    """So the store stays empty, and the same backup can be restored with another boards file."""
+    right, wrong, folder = tmp_path / "right.toml", tmp_path / "wrong.toml", tmp_path / "backup"
+    right.write_text('[[board]]\nid = "posts"\n', encoding="utf-8")
+    wrong.write_text('[[board]]\nid = "other"\n', encoding="utf-8")
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        await board.like("a")
+        await drainer.sweep()
+        await board.databases.pop().aclose()  # the commands lock the journal
+        trail = AuditTrail(board.client, board.settings.key_prefix)
+        await command(board.settings, "rebuild", "--board", "typo", "--boards", str(right), status=1)
+        assert await trail.last(9) == []
+        await command(board.settings, "backup", str(folder), "--boards", str(right))
+        async for name in board.client.names(f"{board.settings.key_prefix}:*"):
+            await board.client.delete(name)
+        for boards, status in ((wrong, 2), (right, 0)):
+            restoring = ("restore", str(folder), "--force", "--boards", str(boards))
+            await command(board.settings, *restoring, status=status)
+        assert [entry.what for entry in await trail.last(9)] == ["restored", "begun"]
 
 
 def refusal(machine: Machine, folder: Path) -> str:
