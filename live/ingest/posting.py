@@ -42,7 +42,7 @@ _BOARDS_PER_TURN: Final = 8  # each takes up to a quarter of a millisecond
 _MOST_SUGGESTIONS: Final = 3  # suggestions for the events of one body
 _MOST_COMPARED: Final = 100  # boards with which a name is compared, which takes some microseconds each
 _LONGEST_LIST: Final = 200  # characters of a list of names, which each event of a body can have
-_LISTING: Final = "GET /v1/boards lists the boards with their types and categories"
+_LISTING: Final = "GET /v1/boards lists the boards that you may read, with their types and categories"
 _PLAIN: Final = (UNSET, UNSET, UNSET)
 _UNKNOWN: Final = {"board_unknown", "type_unknown"}  # refusals that a new board can change
 _BOARD_FAULTS: Final = (ProblemError, StoreUnavailableError, EpochLostError)
@@ -340,8 +340,9 @@ class Posting:
     def _advice(self, board: str | UnsetType, event_type: str | UnsetType, _: str | UnsetType) -> str:
         """Suggest the nearest board or type for events that no board takes, or list the types or categories.
 
-        The answer depends only on what the producer may know, so it does not reveal hidden boards. Only the first kinds
-        of a body get a suggestion, because finding one takes long.
+        The answer depends only on what the producer may know, so it does not reveal hidden boards. It suggests a board
+        or type that the producer may feed, and lists what it may read. Only the first kinds of a body get a suggestion,
+        because finding one takes long.
         """
         visible = [one for one in self._boards.by_id.values() if not one.is_private or self._producer.feeds(one.id)]
         if len(self._unknown) > _MOST_SUGGESTIONS or len(visible) > _MOST_COMPARED:
@@ -355,9 +356,10 @@ class Posting:
         near = nearest(wanted, types)
         if event_type is not UNSET and near is not None and near != wanted:
             return f"did you mean `{near}`?"
-        what, names = "types", types
+        shown = [one for one in taken if not one.is_private or one.id in self._producer.opens]
+        what, names = "types", {one for each in shown for one in each.source}
         if wanted in types:
-            what, names = "categories", {one for each in taken if wanted in each.source for one in each.categories}
+            what, names = "categories", {one for each in shown if wanted in each.source for one in each.categories}
         listed = ", ".join(sorted(names))
         usual = f"without `type` it is a `{wanted}`; " if event_type is UNSET else ""
         return usual + (f"there are the {what}: {listed}" if 0 < len(listed) <= _LONGEST_LIST else _LISTING)

@@ -74,18 +74,27 @@ async def test_a_near_name_is_looked_for_once(valkey_url: str, monkeypatch: pyte
     assert asked == ["barc", "barc"], "once more after the server has asked for new boards"
 
 
-async def test_an_api_key_learns_only_the_types_that_it_may_send(valkey_url: str) -> None:
-    """The types of a private board, and of a board beyond the key, are in no list."""
-    boards = (board("cats"), board("dogs", "bark"), board("secret", "whisper", visibility="private"))
+async def test_an_api_key_learns_only_the_types_of_boards_that_it_may_feed_and_read(valkey_url: str) -> None:
+    """Without the verb `read`, an API key gets no list of the types and categories of a private board."""
+    secret = board("secret", "whisper", visibility="private", categories=frozenset({"cats"}))
+    boards = (board("cats"), board("dogs", "bark"), secret)
     settings = fresh_settings(valkey_url)
-    keys = {
-        scope: await make_key(settings, scope or "all", boards=tuple(scope.split()) or None) for scope in ("", "cats")
-    }
+    expected = [
+        (await make_key(settings, name, boards=scope, verbs=verbs), types, categories)
+        for name, scope, verbs, types, categories in (
+            ("all", None, ("post",), "bark, like", ""),
+            ("reader", None, ("post", "read"), "bark, like, whisper", "cats"),
+            ("cats", ("cats",), ("post", "read"), "like", ""),
+            ("blind", ("secret",), ("post",), "", ""),
+        )
+    ]
     async with serving(settings, *boards) as client:
-        for scope, types in ("", "bark, like, whisper"), ("cats", "like"):
-            client.headers["Authorization"] = f"Bearer {keys[scope]}"
-            refused = (await post(client, {"key": "a", "type": "?"}))["rejected"][0]
-            assert refused["detail"].partition("there are the types: ")[2] == types
+        for key, types, categories in expected:
+            client.headers["Authorization"] = f"Bearer {key}"
+            wrong = ({"key": "a", "type": "?"}, {"key": "a", "type": "whisper", "category": "dogs"})
+            refused = [one["detail"] for one in (await post(client, *wrong))["rejected"]]
+            assert refused[0].partition("there are the types: ")[2] == types, key
+            assert refused[1].partition("there are the categories: ")[2] == categories, key
 
 
 async def test_a_board_that_is_created_gets_the_next_like(valkey_url: str) -> None:
