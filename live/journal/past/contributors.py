@@ -11,8 +11,9 @@ from live.journal.erasures import Erasures, erasures_of
 from live.journal.log.entries import Add, EntryDelta, EntryVotes, Head, content, read_entries_of
 from live.journal.log.reader import entries_of
 from live.journal.log.timelines import open_timelines
-from live.journal.past.coverage import reaches_of, timeline_at
+from live.journal.past.coverage import reaches_of, since_of, timeline_at
 from live.journal.past.history import scores_at_all
+from live.journal.past.queries import NoPastError
 from live.journal.past.worker import database_of
 from live.journal.schema import SEGMENT
 from live.settings import Settings
@@ -191,9 +192,11 @@ def _tallies(
 ) -> tuple[dict[str, _Tally], bool]:
     """Add up the contributions to each member between two times. Return whether all batches were read."""
     since, until = (at * 1000 for at in times)
-    timeline = timeline_at(reaches_of(connection, prefix, board), times[1])
+    reaches = reaches_of(connection, prefix, board)
+    timeline = timeline_at(reaches, times[1])
+    if timeline is None:  # in PostgreSQL, the journal can have forgotten it since the scores were read
+        raise NoPastError(since_of(reaches))
     erased = erasures_of(connection, prefix, board.id)
-    assert timeline is not None, "the scores at that time were found"  # noqa: S101
     tallies: dict[str, _Tally] = {}
     for number, (head, body) in enumerate(entries_of(connection, timeline, since=since)):
         if number == _MOST_BATCHES:

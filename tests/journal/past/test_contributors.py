@@ -9,7 +9,16 @@ import pytest
 from live.domain.event import make_entry
 from live.journal.erasures import Erasures, hidden
 from live.journal.log.entries import Add, Head
-from live.journal.past.contributors import Contributed, UnusualList, _largest, find_unusual, latest_events, parts_of
+from live.journal.past.contributors import (
+    Contributed,
+    UnusualList,
+    _largest,
+    _tallies,
+    find_unusual,
+    latest_events,
+    parts_of,
+)
+from live.journal.past.queries import NoPastError
 from tests.harness.timeline import BEGIN, HOUR, board_of, timeline
 
 NOBODY = Erasures(b"", {})
@@ -65,7 +74,10 @@ def test_the_largest_share_is_of_somebody_who_is_known() -> None:
 async def test_a_gain_is_unusual_that_doubles_a_score_or_comes_from_one_producer(
     valkey_url: str, tmp_path: Path
 ) -> None:
-    """The gain has at least ten points within the time. More than half comes from one of several producers."""
+    """The gain has at least ten points within the time. More than half comes from one of several producers.
+
+    If the journal has forgotten the board meanwhile, it has no past.
+    """
     async with timeline(valkey_url, tmp_path, board_of("forever")) as line:
         drainer = await line.drainer()
         members = ("few", "many", "twice", "new", "shared", "hidden")
@@ -86,6 +98,9 @@ async def test_a_gain_is_unusual_that_doubles_a_score_or_comes_from_one_producer
         found = find_unusual(line.settings, line.board, frozenset({"hidden"}), since, until)
         begun = find_unusual(line.settings, line.board, frozenset(), BEGIN * 1000, since)
         newest = latest_events(line.settings, ["posts"])
+        gone = msgspec.structs.replace(line.board, id="gone")
+        with pytest.raises(NoPastError):
+            await line.read(lambda sql, _: _tallies(sql, line.settings.key_prefix, gone, (since, until)))
     assert begun == UnusualList([], is_whole=True), "a single producer sent it all"
     assert found.is_whole
     assert [(row.key, row.before, row.after, row.reasons, row.producer) for row in found.members] == [
