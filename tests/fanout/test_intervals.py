@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from live.fanout.engine.intervals import TickSchedule, interval_of, viewer_interval
 from tests.harness.boards import rolling_board
 from tests.harness.waiting import eventually
+from tests.harness.watching import on_uvloop
 
 
 class Called:
@@ -80,6 +81,19 @@ async def test_entries_that_are_due_together_are_called_together() -> None:
     called.schedule.start()
     await called.until("a", 1)
     assert called.calls == [["a", "b"]]
+    called.schedule.stop()
+
+
+@on_uvloop
+async def test_entries_that_are_due_now_are_called_on_the_loop_of_production() -> None:
+    """It returns another kind of timer for a time that has come."""
+    called = Called()
+    called.schedule.start()
+    now = called.schedule.now()
+    for time, name in ((now, "a"), (now, "b"), (now - 1, "c"), (now + 20, "later")):
+        called.schedule.add(time, name)
+    await called.until("later", 1)
+    assert called.calls == [["a", "b", "c"], ["later"]]
     called.schedule.stop()
 
 

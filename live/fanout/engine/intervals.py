@@ -40,6 +40,7 @@ class TickSchedule(Generic[_T]):
         self._due: dict[int, set[_T]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._armed = 0  # the time that the timer is set to; on uvloop, the timer itself may not know it
 
     def __len__(self) -> int:
         """Count the items of the timetable."""
@@ -74,9 +75,10 @@ class TickSchedule(Generic[_T]):
             return
         first = min(self._due)
         if self._timer is not None:
-            if self._timer.when() <= first / _MILLI:
+            if self._armed <= first:
                 return
             self._timer.cancel()
+        self._armed = first
         self._timer = self._loop.call_at(first / _MILLI, self._run)
 
     def _run(self) -> None:
