@@ -189,15 +189,8 @@ class Rebuilding:
             lambda connection: {kind: latest(connection, self._prefix, kind) for kind in KINDS}
         )
         lines, over = await self._lines(wanted, texts)
-        self.left_out = []
-        for name in sorted(texts["boards"].keys() - {line[0].board for line in lines}) if wanted.board is None else ():
-            definition, meta = (
-                msgspec.json.decode(texts["boards"][name], type=Definition),
-                Keys(self._prefix, name).meta,
-            )
-            held = (await self._client.call(meta, "HGET", meta, "epoch") or b"").decode()
-            if definition.state == "live" and held != definition.epoch:
-                self.left_out.append(name)
+        others = texts["boards"].keys() - {line[0].board for line in lines} if wanted.board is None else ()
+        self.left_out = await self._without_journal(sorted(others), texts)
         boards = {line[0].board: board_of(line[0].board, texts["boards"], self._in_file) for line in lines}
 
         async def load_all(some: Sequence[_Line]) -> list[Rebuilt]:
@@ -238,6 +231,17 @@ class Rebuilding:
                 await self._database.run(lambda connection: end_timelines(connection, ended))
             entry["after"] = {"boards": done}
         return done
+
+    async def _without_journal(self, names: Sequence[str], texts: _Texts) -> list[str]:
+        """Return those of these run-time boards that the store lacks."""
+        found = []
+        for name in names:
+            definition = msgspec.json.decode(texts["boards"][name], type=Definition)
+            meta = Keys(self._prefix, name).meta
+            held = (await self._client.call(meta, "HGET", meta, "epoch") or b"").decode()
+            if definition.state == "live" and held != definition.epoch:
+                found.append(name)
+        return found
 
     async def replace(self, board: str, epoch: str) -> Rebuilt:
         """Delete the data of a board in an epoch from the store, and rebuild the board.
