@@ -131,6 +131,7 @@ class Producer:
         self._on_rejected = on_rejected or _log_rejected
         self._ids = zip(repeat(f"client:{secrets.token_hex(8)}".encode()), count(), strict=False)  # thread-safe
         self._waiting = _Waiting(_MAX_RANKED if rank else MAX_EVENTS)
+        self._turn = asyncio.Lock()  # first come, first served: smaller events do not take the room of a large one
         self._batch: list[bytes] = []  # the events that are being sent
         self._totals = Totals()
         self._settled = 0  # the number of events that have a response
@@ -198,7 +199,10 @@ class Producer:
             TypeError: a value can't be encoded as JSON.
             LiveBoardError: the producer has failed, for a reason that `LiveBoard.post` lists.
         """
-        self.put(await self._encoded(event))
+        line = self.encode(event)
+        async with self._turn:
+            await self.await_room(line)
+            self.put(line)
 
     async def post(self, event: Event) -> EventResult:
         """Send an event, and return what became of it. It shares a batch with others, as in `send`.
@@ -209,15 +213,22 @@ class Producer:
             OutcomeUnknownError: the producer was closed before the response. `unsent` returns the event with its id.
             LiveBoardError: the producer has failed, for a reason that `LiveBoard.post` lists.
         """
-        return await self.result_of(await self._encoded(event))
-
-    async def _encoded(self, event: Event) -> bytes:
-        """Encode an event, and wait until there is room for it."""
         line = self.encode(event)
-        while self.settled_bytes < (least := self.least_settled(self._waiting.all_bytes, line)):
-            await self.await_settled(least)  # another task may fill the room first
+        async with self._turn:
+            await self.await_room(line)
+            result = self._put_awaited(line)
+        return await result
+
+    async def await_room(self, line: bytes) -> int:
+        """Wait until there is room for an encoded event. Return how many bytes were queued before it.
+
+        Raises:
+            LiveBoardError: the producer has failed.
+        """
+        before = self._waiting.all_bytes
+        await self.await_settled(self.least_settled(before, line))
         self.check()
-        return line
+        return before
 
     def least_settled(self, before: int, line: bytes) -> int:
         """Return how many bytes must have a response before an encoded event may follow `before` bytes."""
@@ -226,10 +237,13 @@ class Producer:
     async def result_of(self, line: bytes) -> EventResult:
         """Queue an encoded event, and return what became of it."""
         self.check()
+        return await self._put_awaited(line)
+
+    def _put_awaited(self, line: bytes) -> asyncio.Future[EventResult]:
         result: asyncio.Future[EventResult] = asyncio.get_running_loop().create_future()
         self._awaited[self._settled + self.pending] = result
         self.put(line)
-        return await result
+        return result
 
     def encode(self, event: Event) -> bytes:
         """Encode an event with an id, as `put` takes it. This is thread-safe.

@@ -40,7 +40,7 @@ class SyncProducer:
         self._producer = producer
         self._background = background
         self._lock = threading.Lock()
-        self._sent = 0  # bytes
+        self._sent = 0  # bytes; too many after an interrupt, until the loop is asked for its own count
 
     def __enter__(self) -> Self:
         self._background.run(self._producer.__aenter__())
@@ -102,9 +102,9 @@ class SyncProducer:
     def _make_room(self, line: bytes) -> None:
         """Wait until one more event may have no response."""
         self._producer.check()
-        least = self._producer.least_settled(self._sent, line)
-        if self._producer.settled_bytes < least:
-            self._background.run(self._producer.await_settled(least))
+        if self._producer.settled_bytes < self._producer.least_settled(self._sent, line):
+            # The loop queues events in the order of these calls, so its count has all earlier ones.
+            self._sent = self._background.run(self._producer.await_room(line))
         self._sent += len(line)
 
 

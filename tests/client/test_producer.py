@@ -2,8 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from live.client import (
     Totals,
     sender,
 )
+from live.client.background import Background
 from live.client.events import encode_event
 from live.domain.board_file import BoardChoice, make_board
 from tests.client.support import scores, sums
@@ -77,6 +79,22 @@ async def test_a_producer_without_a_bound_is_noticed(valkey_url: str) -> None:
         await test_events_are_sent_in_batches_and_in_order(valkey_url)
 
 
+async def test_events_of_several_tasks_keep_their_order(url: str) -> None:
+    """A large event waits for more room than small ones, which do not overtake it."""
+    queued: list[int] = []
+    async with LiveBoard(url) as live, live.producer(max_bytes=1000) as producer, asyncio.TaskGroup() as tasks:
+
+        async def send(number: int) -> None:
+            event = Event("a" * (900 if number == 25 else 1))
+            await (producer.post(event) if number == 30 else producer.send(event))
+            queued.append(number)
+
+        for number in range(60):
+            tasks.create_task(send(number))
+    queued.remove(30)  # it waited for its response
+    assert queued == [number for number in range(60) if number != 30]
+
+
 async def test_a_single_event_does_not_wait_for_others(url: str) -> None:
     """The producer sends it after `linger` at the latest, and at once on `flush`."""
     async with LiveBoard(url) as live, live.producer(linger=0.01) as quick, live.producer(linger=1000) as slow:
@@ -114,11 +132,11 @@ async def test_each_event_counts_once_over_a_lossy_connection(url: str, monkeypa
 async def test_each_event_counts_once_if_server_and_store_are_killed(
     own_store: StoreProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Server and store are killed in turn while events are sent."""
+    """Server and store are killed in turn while events are sent, because few of them may wait for a response."""
     monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.1)
     server = ServerProcess(fresh_settings(own_store.url, port=free_port(), rate=0), tmp_path)
     server.start()
-    events = many(60_000)
+    events = many(30_000)
     kills = 0
 
     async def disturb() -> None:
@@ -127,7 +145,7 @@ async def test_each_event_counts_once_if_server_and_store_are_killed(
             before = producer.settled
 
             async def moved(before: int = before) -> bool:
-                return producer.settled > before + 3000
+                return producer.settled > before + 2000
 
             await eventually(moved)
             if kills % 2:
@@ -138,7 +156,7 @@ async def test_each_event_counts_once_if_server_and_store_are_killed(
                 await asyncio.to_thread(own_store.start)
             kills += 1
 
-    async with LiveBoard(server.url) as live, live.producer() as producer:
+    async with LiveBoard(server.url) as live, live.producer(max_bytes=200_000) as producer:
         disturbing = asyncio.create_task(disturb())
         for event in events:
             await producer.send(event)
@@ -151,7 +169,7 @@ async def test_each_event_counts_once_if_server_and_store_are_killed(
             server.start()
         await producer.flush()
     assert kills >= 4
-    assert producer.totals.accepted + producer.totals.duplicate == 60_000
+    assert producer.totals.accepted + producer.totals.duplicate == 30_000
     assert await scores(server.url) == sums(events)
     assert server.stop() == 0
 
@@ -363,3 +381,19 @@ async def test_an_interrupted_thread_ends_immediately() -> None:
 
     async with asyncio.timeout(5):
         assert await asyncio.to_thread(interrupted) == 1
+
+
+def test_an_interrupted_post_takes_no_room() -> None:
+    """The interrupt comes before the event is queued. Otherwise the next event would wait forever."""
+    event = Event("a", source="shop", id="1")
+
+    def interrupt(_background: Background, work: Coroutine[None, None, None]) -> None:
+        work.close()
+        raise KeyboardInterrupt
+
+    with SyncLiveBoard("http://127.0.0.1:9", patience=0) as live, suppress(ServerUnavailableError):
+        with live.producer(max_bytes=len(encode_event(event))) as producer:
+            with replaced(Background, "begin", interrupt), pytest.raises(KeyboardInterrupt):
+                producer.post(event)
+            producer.send(event)
+    assert producer.unsent() == [event]
