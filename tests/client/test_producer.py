@@ -391,9 +391,12 @@ def test_an_interrupted_post_takes_no_room() -> None:
         work.close()
         raise KeyboardInterrupt
 
-    with SyncLiveBoard("http://127.0.0.1:9", patience=0) as live, suppress(ServerUnavailableError):
-        with live.producer(max_bytes=len(encode_event(event))) as producer:
-            with replaced(Background, "begin", interrupt), pytest.raises(KeyboardInterrupt):
-                producer.post(event)
-            producer.send(event)
+    with (
+        suppress(ServerUnavailableError),  # when the context of the producer ends
+        SyncLiveBoard("http://127.0.0.1:9", patience=0) as live,
+        live.producer(max_bytes=len(encode_event(event))) as producer,
+    ):
+        with replaced(Background, "begin", interrupt), pytest.raises(KeyboardInterrupt):
+            producer.post(event)
+        producer.send(event)
     assert producer.unsent() == [event]
