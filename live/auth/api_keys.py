@@ -1,7 +1,7 @@
 """Adds and revokes API keys, with their entries in the audit log, for commands and for the admin page."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, get_args
 
 from msgspec import UNSET
@@ -22,11 +22,16 @@ _MOST_SOURCE: Final = 64  # characters
 _NO_USES: Final[Mapping[str, int]] = {}
 
 
+def board_faults(field: str, boards: Iterable[str]) -> Iterator[str]:
+    """Find what is wrong with ids and prefixes of boards. Each sentence begins with the name of the field."""
+    for board in boards:
+        if board != ALL and not BOARD_ID.fullmatch(board.removesuffix(ALL)):
+            yield f"{field}: {board!r} is neither a valid board id nor a prefix such as acme-*"
+
+
 def scope_faults(scope: Scope) -> Iterator[str]:
     """Find what is wrong with a scope. Each sentence begins with the name of a field."""
-    for board in scope.boards or ():
-        if board != ALL and not BOARD_ID.fullmatch(board.removesuffix(ALL)):
-            yield f"boards: {board!r} is neither a valid board id nor a prefix such as acme-*"
+    yield from board_faults("boards", scope.boards or ())
     for verb in scope.verbs or ():
         if verb not in VERBS:
             yield f"verbs: unknown verb {verb!r}; expected {', '.join(VERBS)}"

@@ -9,6 +9,9 @@ from live.domain.window import parse_duration
 from live.errors import SetupError
 from live.settings import Settings
 
+MOST_TOKEN_BYTES: Final = 3500
+"""The longest token that the server takes. A browser keeps no larger cookie."""
+
 _LONGEST_SUBJECT: Final = 256  # characters; an actor may have as many
 
 
@@ -30,9 +33,8 @@ def sign_token(
     """Sign a token. Return it and when it ends, in seconds since 1970. `voter` may vote on the boards `likes`.
 
     Raises:
-        SetupError: there is no secret.
-        ValueError: the time, the member or the voter is not valid, or nothing is opened. The message begins with `for`,
-            `key`, `sub` or `boards`.
+        SetupError: there is no secret, no board is named, or the token is too long.
+        ValueError: the time, the member or the voter is not valid. The message begins with `for`, `key` or `sub`.
     """
     import jwt  # noqa: PLC0415 - it takes a while to load
 
@@ -54,7 +56,7 @@ def sign_token(
     if voter is not None and not likes:
         raise ValueError("sub needs the boards on which the person may vote")
     if not boards and not likes:
-        raise ValueError("boards or likes must name a board")
+        raise SetupError("name at least one board that the token opens, or on which it votes")
     now = int(time.time())
     claims = {
         "aud": settings.token_audience,
@@ -65,4 +67,10 @@ def sign_token(
         **({"boards": boards} if boards else {}),
         **({"likes": likes, "sub": voter} if likes else {}),
     }
-    return jwt.encode(claims, settings.token_secret, "HS256"), now + int(seconds)
+    token = jwt.encode(claims, settings.token_secret, "HS256")
+    if len(token) > MOST_TOKEN_BYTES:
+        most = f"the server takes {MOST_TOKEN_BYTES:,} at most"
+        raise SetupError(
+            f"the token has {len(token):,} bytes, and {most}: name fewer boards, or prefixes such as acme-*"
+        )
+    return token, now + int(seconds)

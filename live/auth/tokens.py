@@ -24,7 +24,7 @@ from jwt.exceptions import (
 )
 from msgspec import UNSET, Meta, UnsetType
 
-from live.auth.signing import voter_fault
+from live.auth.signing import MOST_TOKEN_BYTES, voter_fault
 from live.auth.token_keys import KeySet, SharedSecret
 from live.domain.event import key_fault
 from live.domain.reader import BoardScope, Reader
@@ -32,7 +32,6 @@ from live.errors import TOKEN_EXPIRED, SetupError
 from live.settings import Settings
 
 _SKEW: Final = 30  # seconds by which the clock of a signer may be ahead
-_LONGEST: Final = 3500  # bytes; a browser keeps no larger cookie
 _MOST_RECENT: Final = 1024
 _LONGEST_NAP: Final = 60.0  # seconds; the clock may be set meanwhile
 _Date = Annotated[int, Meta(ge=0, lt=2**53)] | Annotated[float, Meta(ge=0, lt=2**53)]
@@ -139,8 +138,8 @@ class Tokens:
             TokenError: the token is refused.
             LookupError: the keys are not known yet.
         """
-        if len(token) > _LONGEST:
-            raise TokenError(f"the viewer token is longer than {_LONGEST} bytes")
+        if len(token) > MOST_TOKEN_BYTES:
+            raise TokenError(f"the viewer token is longer than {MOST_TOKEN_BYTES} bytes")
         try:
             header = jwt.get_unverified_header(token)
             found = self._keys.find(header)

@@ -174,10 +174,10 @@ def make_scope(
     Raises:
         SetupError: a board id, a verb, the rate or an event type is not valid.
     """
-    named, allowed = _words(boards), _words(types)
+    named, allowed = words_of(boards), words_of(types)
     scope = Scope(
         boards=UNSET if not named else None if ALL in named else named,
-        verbs=cast("tuple[Verb, ...]", _words(verbs)) or UNSET,
+        verbs=cast("tuple[Verb, ...]", words_of(verbs)) or UNSET,
         rate=UNSET if rate is None else rate,
         burst=UNSET if burst is None else burst,
         max_amount=UNSET if max_amount is None else max_amount or None,
@@ -224,7 +224,8 @@ def table_of(records: list[StoredProducer], settings: Settings, uses: Mapping[st
     return table
 
 
-def _words(text: str | None) -> tuple[str, ...]:
+def words_of(text: str | None) -> tuple[str, ...]:
+    """Split an option into words at its commas."""
     return tuple(dict.fromkeys(word.strip() for word in (text or "").split(",") if word.strip()))
 
 

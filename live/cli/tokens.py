@@ -5,10 +5,10 @@ from typing import Annotated
 
 import segno
 import typer
-from msgspec import UNSET
 
+from live.auth.api_keys import board_faults
 from live.auth.signing import sign_token
-from live.cli.keys import make_scope
+from live.cli.keys import words_of
 from live.cli.terminal import JsonOption, clear_errors, err, reported
 from live.client.target import parse_url
 from live.domain.event import rfc3339
@@ -44,13 +44,14 @@ def sign(
     """Sign a viewer token with LIVE_TOKEN_SECRET, and print it with a link and a QR code.
 
     Everybody who has the token or the link may read the boards until it ends. The link goes to the first board. With
-    --likes, whoever has the token also votes as --sub, from a page of an allowed origin.
+    --likes, whoever has the token or opens the link also votes as --sub: on the pages of the server, and from pages of
+    allowed origins.
 
     Example: live tokens sign --board staff --for 8h
     """
     with clear_errors():
         settings = load_settings()
-        opened, voted = _named(boards), _named(likes)
+        opened, voted = _named("--board", boards), _named("--likes", likes)
         try:
             token, ends = sign_token(settings, opened, length, key, voted, voter)
         except ValueError as error:
@@ -71,6 +72,8 @@ def sign(
     typer.echo(token)
 
 
-def _named(boards: str | None) -> tuple[str, ...]:
-    scope = make_scope(boards, None, None, None).boards
-    return (ALL,) if scope is None else () if scope is UNSET else scope
+def _named(option: str, boards: str | None) -> tuple[str, ...]:
+    named = words_of(boards)
+    if fault := next(board_faults(option, named), None):
+        raise SetupError(fault)
+    return named

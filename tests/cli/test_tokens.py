@@ -58,14 +58,16 @@ def test_mistakes_are_named() -> None:
     secret = {"LIVE_TOKEN_SECRET": SECRET}
     for words, environment, advice in (
         (("--board", "staff"), {}, "LIVE_TOKEN_SECRET is not set"),
-        (("--board", "Staff"), secret, "neither a valid board id nor a prefix"),
+        (("--board", "Staff"), secret, "--board: 'Staff' is neither a valid board id nor a prefix"),
         (("--board", "staff", "--for", "2d"), secret, "from 1s to 86400s"),
         (("--board", "staff", "--for", "soon"), secret, "--for must be a time"),
         (("--board", "staff", "--key", "a\nb"), secret, "--key can't be a member"),
         (("--likes", "cup"), secret, "--sub names the person who votes"),
         (("--likes", "cup", "--sub", "a\nb"), secret, "contains a control or format character"),
         (("--board", "staff", "--sub", "ann"), secret, "--sub needs the boards"),
-        ((), secret, "boards or likes must name a board"),
+        ((), secret, "name at least one board"),
+        (("--likes", "Cup", "--sub", "ann"), secret, "--likes: 'Cup' is neither"),
+        (("--board", ",".join(f"{'x' * 40}-{number}" for number in range(60))), secret, "the server takes 3,500"),
         (("--board", "staff", "--server", "x"), secret, "is not a URL"),
     ):
         ended = run_command("tokens", "sign", *words, **environment)

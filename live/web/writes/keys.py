@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from live.auth.api_keys import add_key, end_of, key_view, revoke_key, scope_faults
+from live.auth.api_keys import add_key, board_faults, end_of, key_view, revoke_key, scope_faults
 from live.auth.signing import sign_token
 from live.domain.board import BOARD_ID
 from live.domain.event import rfc3339
@@ -18,7 +18,7 @@ from live.domain.text import unknown
 from live.domain.validation_messages import in_words
 from live.errors import ProblemError, SetupError
 from live.store.registry.producers import ProducerStore
-from live.store.registry.trail import entry_of
+from live.store.registry.trail import digest_of_person, entry_of
 from live.web.http.responses import NOT_STORED
 from live.web.services import live_of, reader_of
 from live.web.writes.admin import read_object, unlimited_admin_of
@@ -139,7 +139,7 @@ async def sign(request: Request) -> Response:
     """Sign a viewer token."""
     admin, live = await _keeper_of(request), live_of(request)
     choice: TokenChoice = await _choice_of(request, TokenChoice, _EXPECTED_SIGN)
-    faults = list(scope_faults(Scope(boards=choice.boards + choice.likes)))
+    faults = [*board_faults("boards", choice.boards), *board_faults("likes", choice.likes)]
     if not faults:
         try:
             token, ends = sign_token(live.settings, choice.boards, choice.length, choice.key, choice.likes, choice.sub)
@@ -147,7 +147,7 @@ async def sign(request: Request) -> Response:
             faults = [str(error)]
     if faults:
         raise ProblemError("api_key_invalid", "\n".join(faults))
-    may_vote = {"likes": choice.likes} if choice.likes else {}
+    may_vote = {"likes": choice.likes, **digest_of_person(choice.sub or "", "actor")} if choice.likes else {}
     after = {"boards": choice.boards, **may_vote, "expires": rfc3339(ends, 1, "seconds")}
     await live.trail.add(entry_of(admin.id, "token_signed", key=choice.key or "", after=after))
     return _json(SignedToken(token, rfc3339(ends, 1, "seconds")), HTTPStatus.CREATED)

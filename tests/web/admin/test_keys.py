@@ -1,6 +1,7 @@
 """The page of API keys and tokens: what it makes works as if the API had made it, is shown once, and is logged."""
 
 import asyncio
+import hashlib
 import os
 import re
 from html import unescape
@@ -121,6 +122,13 @@ async def test_a_viewer_token_opens_its_boards(valkey_url: str) -> None:
             ).status_code == 200
         entry = (await trail_of(settings))[0]
         assert (entry.what, entry.key, entry.after["boards"]) == ("token_signed", "Ada", ["staff"])
+        for body, status in (({"likes": ["cup"], "sub": "u-81"}, 201), ({"likes": ["Cup"], "sub": "u-81"}, 422)):
+            answer = await browser.client.post("/v1/tokens", json=body, headers={"Authorization": f"Bearer {key}"})
+            assert answer.status_code == status, answer.text
+        assert answer.json()["detail"].startswith("likes: 'Cup' is neither")
+        signed = (await trail_of(settings))[0].after
+        digest = hashlib.sha256(f"{signed['salt']}u-81".encode()).hexdigest()
+        assert (signed["likes"], signed["actor_sha256"]) == (["cup"], digest)
         assert token not in msgspec.json.encode(await trail_of(settings)).decode()
 
 
