@@ -73,7 +73,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Draw the same faults and examples in each `make test`, and new ones with `--effort`.
 
-    A landing must not fail by chance, and exploring must go on.
+    `make test` must not fail by chance, and longer runs must try new examples.
     """
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(1, 10**9) if config.option.effort > 1 else 0
@@ -84,10 +84,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let workers begin with the files that take longest, so that none is left with one at the end.
+    """Let workers begin with the files that take longest, so that no worker still runs a long file when the others have
+    ended.
 
-    With `--engine`, leave out the tests that have stores of their own, and the mutants, which one engine catches. With
-    `--server redis`, leave out those that run on both servers anyway, and random examples.
+    With `--engine`, leave out the tests that start their own stores, and the mutants, which need to be caught with one
+    engine only. With `--server redis`, leave out the tests that run on both servers anyway, and random examples.
     """
     if config.option.engine != "one":
         shared = {"valkey_url"} if config.option.server == "redis" else {"valkey_url", "redis_url", "any_store"}
@@ -106,7 +107,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Leave all that was collected out of each later collection of garbage: it is a million objects."""
+    """Freeze the million objects that collecting the tests has made, so that later garbage collections skip them."""
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -132,7 +133,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Several workers for each core, because many tests mostly wait for servers."""
+    """Use several workers for each core, because many tests mostly wait for servers."""
     return (os.cpu_count() or 1) * 6
 
 

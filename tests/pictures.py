@@ -173,7 +173,7 @@ async def fill(producer: httpx.AsyncClient, clock: Clock, chance: random.Random,
 
 
 async def likes_until_now(producer: httpx.AsyncClient, clock: Clock, chance: random.Random, since: float) -> None:
-    """Post the likes of this hour, minute by minute, and those after which something has happened."""
+    """Post `SURPRISES`, which the page tells about, and then the likes of this hour, minute by minute."""
     await post(producer, *({"key": key, "amount": amount} for key, amount in SURPRISES))
     for minute in range(int(time.time() - since) // MINUTE):
         await likes_of_a_minute(producer, clock, chance, since + minute * MINUTE)
@@ -206,7 +206,7 @@ async def go_on(producer: httpx.AsyncClient, chance: random.Random) -> None:
 
 
 async def put_baseline(settings: Settings, rows: list[dict[str, Any]], at: float) -> None:
-    """Let the board have stood like this at the start of the hour, after an hour with a known number of likes."""
+    """Store a baseline: these rows at the start of the hour, after an hour with a known number of likes."""
     store: Any = connect(settings.store, settings)
     flat = [part for row in rows for part in (row["key"], str(row["score"]))]
     fields = {"time": round(at * 1000), "count": len(rows), "ranked": len(rows), "gained": BEFORE * MINUTE}

@@ -169,7 +169,7 @@ async def test_connections_to_the_server_serve_many_requests(valkey_url: str, tm
 
 
 async def test_what_operators_read_is_for_this_machine(valkey_url: str, tmp_path: Path) -> None:
-    """Others are refused by nginx in every spelling of these paths. Boards are for everybody."""
+    """nginx refuses other clients, in every spelling of these paths. Boards are for everybody."""
     from_elsewhere = httpx.AsyncHTTPTransport(local_address="127.0.0.2")
     async with (
         behind_nginx(valkey_url, tmp_path) as (url, _),
@@ -260,7 +260,7 @@ async def until_more(acknowledged: list[int]) -> None:
 
 
 async def test_everything_is_served_below_a_path(valkey_url: str, tmp_path: Path) -> None:
-    """Routes, links, the API description, the WebSocket and the stream."""
+    """Routes, links, the API description and the WebSocket work below the path."""
     settings = {"root_path": ROOT, "anonymous_admin": True, "trusted_proxies": ()}
     async with (
         behind_nginx(valkey_url, tmp_path, *BELOW, **settings) as (url, server),

@@ -79,7 +79,10 @@ async def test_a_record_without_likes_disappears(valkey_url: str) -> None:
 
 
 async def test_the_first_message_brings_only_changes(valkey_url: str) -> None:
-    """The page continues from the rows of the server, with six requests at most. A scroll before it keeps them."""
+    """The page continues from the rows of the server, with six requests at most.
+
+    A scroll before the first message keeps the rows.
+    """
     events = [{"key": f"m{number:02}", "amount": 2000 - number} for number in range(60)]
     async with board_in_browser(valkey_url, *events) as (page, producer):
         await until_live(page)
@@ -190,7 +193,7 @@ async def test_the_page_survives_a_restart_of_the_server(valkey_url: str, tmp_pa
 
 
 async def test_the_backoff_has_full_jitter(valkey_url: str) -> None:
-    """Pauses are random from zero up to a bound that doubles to a maximum. A stable connection resets it."""
+    """Pauses are random from zero up to a bound that doubles to a maximum. A stable connection resets the bound."""
     async with board_in_browser(valkey_url) as (page, _):
         pauses = await page.evaluate("""async () => {
             const own = document.querySelector('script[type=module]').src;

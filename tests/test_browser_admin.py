@@ -35,7 +35,7 @@ MOST: Final = 4096  # the most bytes that the script may have
 
 @asynccontextmanager
 async def opened(settings: Settings, key: str, **context: Any) -> AsyncIterator[tuple[Page, httpx.AsyncClient]]:
-    """The form to sign in, and an administrator with the API."""
+    """Yield a page with the form to sign in, and a client of the API with the same API key."""
     async with (
         run_server(settings, [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {key}"}) as api,
@@ -74,7 +74,7 @@ async def test_all_can_be_done_by_keyboard_without_script(valkey_url: str) -> No
         await sign_in(page, key)
 
         async def choose(selector: str) -> None:
-            """Focus an element and press Enter. Without script, the keyboard alone can't say where it is."""
+            """Focus an element and press Enter. Without script, the test can't see where Tab leads."""
             await page.focus(selector)
             await page.keyboard.press("Enter")
             await page.wait_for_load_state()
@@ -152,7 +152,7 @@ async def test_every_page_is_accessible_and_fits(valkey_url: str, tmp_path: Path
 
 
 async def test_the_script_shows_what_answers_mean_and_keeps_figures_up_to_date(valkey_url: str) -> None:
-    """Within 4 KB, and under the policy of the page."""
+    """The script has at most 4 KB, and works under the policy of the page."""
     assert len(gzip.compress((assets("static") / "admin.js").read_bytes())) < MOST
     settings = fresh_settings(valkey_url)
     key = await add_key(settings, "chief", verbs=("admin", "post"))

@@ -83,7 +83,7 @@ async def test_every_page_is_accessible(valkey_url: str, theme: str, lang: str) 
 
 
 async def test_every_state_is_accessible(own_store: StoreProcess) -> None:
-    """Paused, stale, empty and offline."""
+    """The states are paused, stale, empty and offline."""
     async with board_in_browser(own_store.url, board=[*parse_boards(BOARDS)], bypass_csp=True) as (page, producer):
         await until_live(page)
         await page.evaluate(AXE.read_text(encoding="utf-8"))
@@ -108,7 +108,7 @@ async def test_every_state_is_accessible(own_store: StoreProcess) -> None:
 
 
 async def test_boards_that_accept_no_events_are_accessible(valkey_url: str) -> None:
-    """Frozen, closed, deleted while the page is open, and without a server. Each says what happened and what to do."""
+    """The page of a frozen, closed or deleted board says so. The page of a board without a server is checked too."""
     settings = fresh_settings(valkey_url, anonymous_admin=True, shutdown_timeout=Duration(0.2))
     contest = {"source": ["vote"], "window": "forever", "votes": {"per_key": 1, "closes": "2026-01-01T00:00:00Z"}}
     async with browser() as chromium:
@@ -176,7 +176,10 @@ async def test_few_announcements_under_load(valkey_url: str) -> None:
 
 
 async def test_nothing_is_lost_at_400_percent(valkey_url: str) -> None:
-    """In a window of 1,280 pixels, nothing is wider than the window, and each control can be used."""
+    """A window of 1,280 pixels is then as wide as 320.
+
+    Nothing is wider than the window, and each control can be used.
+    """
     small: Any = {"width": 320, "height": 256}
     async with board_in_browser(valkey_url, *EVENTS, board=[*parse_boards(BOARDS)], viewport=small) as (page, _):
         address = page.url

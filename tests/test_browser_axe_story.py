@@ -1,4 +1,4 @@
-"""What a board tells, its tools and its displays have no problem that axe-core finds, and cut nothing that has room."""
+"""What a board tells, its tools and its displays have no problem that axe-core finds, and cut no text that has room."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -113,7 +113,7 @@ async def test_the_story_and_the_tools_are_accessible(valkey_url: str, theme: st
 
 
 async def test_displays_are_accessible(valkey_url: str) -> None:
-    """A programme on a wall, and the element in another page, in both themes and both languages."""
+    """The displays are a programme on a wall, and the element in another page, in both themes and both languages."""
     async with told(valkey_url) as (context, _, boards):
         page = await context.new_page()
         await page.route("**/other?*", answer_with_element)

@@ -103,7 +103,7 @@ async def test_the_script_and_the_server_show_the_same_metadata(valkey_url: str)
 
 
 async def test_the_script_and_the_server_show_the_same_rows(valkey_url: str) -> None:
-    """Names, gaps, bars, movement and sparklines, over random members and scores."""
+    """Names, gaps, bars, movement and sparklines are the same for random members and scores."""
     chance = random.Random(4)
     letters = [" ", "\u200d", "\u3164", "\u2800", "\u0301", "\U0001fae8", "😀", "a", "ש", "\u00ad", "\ue000", "\u034f"]
     names = ["".join(chance.choices(letters, k=chance.choice([1, 2, 5, 79, 80, 81, 200]))) for _ in range(300)]

@@ -168,7 +168,7 @@ async def test_missing_elements_are_ignored(valkey_url: str) -> None:
 
 
 async def test_the_viewer_count_is_live(valkey_url: str) -> None:
-    """The server sends it."""
+    """The server sends the count."""
     async with board_in_browser(valkey_url) as (page, _):
         await page.wait_for_function("() => document.getElementById('viewers').textContent === '1'", timeout=PATIENCE)
 

@@ -134,7 +134,7 @@ async def test_a_new_speed_opens_another_connection(valkey_url: str) -> None:
 
 
 async def test_menus_close_and_the_first_row_is_near_on_a_phone(valkey_url: str) -> None:
-    """Escape gives the focus back, and a press elsewhere closes. The share menu has no code for phones on loopback."""
+    """Escape gives the focus back, and a press elsewhere closes a menu. On loopback, the share menu has no QR code."""
     async with board_page(valkey_url, viewport={"width": 360, "height": 800}) as (page, address, producer):
         await post(producer, {"key": "a", "amount": 2}, {"key": "b"})
         await page.goto(address)

@@ -96,7 +96,7 @@ async def test_a_like_without_script(valkey_url: str) -> None:
 
 
 async def test_a_refused_like_is_reported(valkey_url: str) -> None:
-    """The page says that it was not counted, and the button stays as it was."""
+    """The page says that the like was not counted, and the button stays as it was."""
     settings = fresh_settings(valkey_url, like_burst=1, like_rate=1)
     async with (
         run_server(settings, [BOARD]) as url,
@@ -127,7 +127,7 @@ async def test_a_refused_like_is_reported(valkey_url: str) -> None:
 
 
 async def test_each_refusal_says_why(valkey_url: str) -> None:
-    """No reason tells to reload, and a stale page learns what has changed since."""
+    """Each refusal has its own reason, and none says to reload the page."""
     async with (
         run_server(fresh_settings(valkey_url), [BOARD]) as url,
         httpx.AsyncClient(base_url=url) as producer,

@@ -68,7 +68,7 @@ CONTRASTS = """async ([picture, boxes]) => {
 }"""
 
 
-# Pages that are live show what is at their side with styles that their late script brings along.
+# Live pages get the styles of what stands beside the table from a script that loads late.
 STYLED = """() => !document.querySelector("script[src$='/board.js'], script[src$='/record.js']")
     || document.adoptedStyleSheets.length > 0"""
 
@@ -105,7 +105,7 @@ async def test_every_surface_can_be_read_in_every_system(valkey_url: str) -> Non
 
 
 async def test_poor_contrast_is_noticed(valkey_url: str) -> None:
-    """The test above can fail: it finds the overlay that was dark on dark where the system is light."""
+    """The test above can fail: without its theme, an overlay is dark on dark in a light system."""
     async with board_in_browser(valkey_url, *LIKES, path="../overlay/posts", reduced_motion="reduce") as (page, _):
         reader = await page.context.new_page()
         assert (await contrasts(page, reader, ["td.score"]))["td.score"] > LEAST

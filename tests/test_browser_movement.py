@@ -1,4 +1,4 @@
-"""Rows that move, in a real Chromium: who rises is told, and no row leaves the pointer that presses it."""
+"""Moving rows in a real Chromium: the page tells who rises, and a pressed row stays under the pointer."""
 
 import re
 
@@ -98,7 +98,7 @@ async def test_rows_that_stay_in_order_stay_in_the_document(valkey_url: str) -> 
 
 
 async def test_a_click_lands_on_the_row_that_was_pressed(valkey_url: str) -> None:
-    """While the button is down, rows stay where they are and say so; their scores go on. Then they move."""
+    """While the mouse button is down, rows stay where they are, and scores go on. The page says how many moves wait."""
     async with board_in_browser(valkey_url, *EVENTS, board=LIKED) as (page, producer):
         await click_while_rows_move(page, producer)
 

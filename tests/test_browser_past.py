@@ -232,7 +232,7 @@ async def compare_times(store: str, count: int, change: Callable[[str], str] = s
 
 @pytest.mark.timeout(300)
 async def test_the_slider_shows_what_the_page_of_a_time_and_the_api_show(valkey_url: str) -> None:
-    """Cell by cell, with the sums, and without anything of the present."""
+    """They agree in each cell and in the sums, and show nothing of the present."""
     await compare_times(valkey_url, 200)
 
 
@@ -387,7 +387,7 @@ async def test_a_replay_plays_and_becomes_live(valkey_url: str) -> None:
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_nothing_on_the_past(valkey_url: str, scheme: str) -> None:
-    """The page of a time is checked, and the open slider, on a phone too."""
+    """The page of a time and the open slider are checked on a phone."""
     async with page_with_past(
         valkey_url,
         color_scheme=scheme,

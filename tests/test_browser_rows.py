@@ -65,7 +65,7 @@ async def with_baseline(
 
 
 async def test_movement_is_relative_to_the_baseline(valkey_url: str) -> None:
-    """The server renders it, the script updates it, and screen readers get words."""
+    """The server renders the movement, the script updates it, and screen readers get words."""
     events = [{"key": key, "amount": amount} for key, amount in (("a", 40), ("b", 30), ("c", 20), ("d", 10))]
     async with with_baseline(valkey_url, *events) as client:
         await post(client, {"key": "c", "amount": 15})
@@ -89,7 +89,7 @@ async def test_movement_is_relative_to_the_baseline(valkey_url: str) -> None:
 
 
 async def test_sparklines_show_the_window(valkey_url: str) -> None:
-    """The server renders them, with words to hear. A new row receives its own with the next slot, or on load."""
+    """The server renders them, with words for screen readers. A narrow screen hides them."""
     board = rolling_board("3h", "1h", clock="event")
     times = [f"2026-11-20T{hour}:30:00Z" for hour in ("09", "10", "11", "12")]
     settings = fresh_settings(valkey_url)
@@ -141,7 +141,7 @@ async def test_rows_have_the_same_height(valkey_url: str, width: int) -> None:
 
 
 async def test_names_link_to_their_records(valkey_url: str) -> None:
-    """Rows of the server and of the script do, except for names that no path can contain. The language stays."""
+    """Rows of both server and script have links, except for names that no path can contain. The language stays."""
     keys = ["a/b?c#d", "..", "é!'()*~", "100%"]
     settings = fresh_settings(valkey_url)
     async with serving(settings) as client:
@@ -170,7 +170,7 @@ async def test_the_readers_own_row_is_highlighted(valkey_url: str) -> None:
 
 
 async def test_scores_have_the_unit_of_their_board(valkey_url: str) -> None:
-    """Live on the page of the board and of a record, in the list of boards, and in an element on another page."""
+    """It is live on the page of the board and of a record, in the list of boards, and in an element on another page."""
     donors = read_board("donors", {"window": "forever", "unit": "€", "scale": 2})
     async with serving(fresh_settings(valkey_url), donors) as client, browser() as chromium:
         url, event = client.base_url, {"board": "donors", "key": "Ada"}

@@ -87,7 +87,10 @@ def commits() -> list[float]:
 
 
 async def test_only_large_batches_wait_for_company(valkey_url: str) -> None:
-    """A request alone is committed at once, also while others are committed or wait. After many, it waits a moment."""
+    """A single request is committed at once, even while another one is committed.
+
+    After a large batch, it waits a moment.
+    """
     bench = Bench(valkey_url, commit_delay=Duration(60), batch_size=2)
     async with asyncio.timeout(30), bench.running():
         for _ in range(2):
@@ -117,7 +120,7 @@ async def test_a_batch_has_whole_requests(valkey_url: str) -> None:
 
 
 async def test_a_request_larger_than_a_batch_is_committed_alone(valkey_url: str) -> None:
-    """Such a request takes a call of its own."""
+    """No other request shares the call of such a request."""
     bench = Bench(valkey_url, batch_size=2)
     requests = bench.send(likes("a"), likes(*"bcde"), likes("f"))
     await waiting(*requests)

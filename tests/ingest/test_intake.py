@@ -71,7 +71,7 @@ async def test_an_id_is_the_same_on_every_path(valkey_url: str, way: str) -> Non
 
 
 async def test_a_producer_of_refused_events_does_not_ask_each_time(valkey_url: str) -> None:
-    """The server remembers that it just refused this kind of event. Only new boards or other kinds make it ask."""
+    """The server remembers which kinds of events it has just refused. Only another kind makes it ask for new boards."""
     async with serving(fresh_settings(valkey_url), POSTS) as client:
         asked = 0
         add = _Refused.add
@@ -90,7 +90,7 @@ async def test_a_producer_of_refused_events_does_not_ask_each_time(valkey_url: s
 
 @pytest.mark.slow
 async def test_plain_likes_of_one_batch_get_their_own_answers(valkey_url: str) -> None:
-    """Accepted, duplicate and refused ones share a batch."""
+    """Accepted, duplicate and refused likes share a batch."""
     async with serving(fresh_settings(valkey_url), POSTS) as client:
         late = at(days=-3)
         events = [

@@ -59,7 +59,7 @@ async def store(settings: Settings) -> AsyncIterator[Store]:
 
 @pytest.mark.slow
 async def test_the_same_body_gets_the_same_answer(settings: Settings) -> None:
-    """Byte for byte: from the same process, from another one, and after a restart. The body is counted once."""
+    """The answer has the same bytes from another process and after a restart. The body is counted once."""
     async with serving(settings) as first, serving(settings) as second:
         answer = await send(first, "k", TWO)
         await send(first, "other")
@@ -97,7 +97,10 @@ async def test_twenty_concurrent_requests_count_once(settings: Settings) -> None
 async def test_a_process_that_dies_before_it_stores_the_answer(
     settings: Settings, store: Store, body: bytes, counted: dict[str, int]
 ) -> None:
-    """Events that it counted are accepted in the second answer, but not counted again. Plain likes too."""
+    """Events that it counted are accepted in the second answer, but not counted again.
+
+    This also holds for plain likes.
+    """
     async with serving(settings) as client:
         first = await send(client, "k", body)
         (name,) = await claims(store, settings)
@@ -191,7 +194,10 @@ async def test_idempotency_keys_belong_to_a_producer(settings: Settings) -> None
 async def test_an_invalid_body_does_not_use_up_its_idempotency_key(
     settings: Settings, store: Store, body: bytes, media_type: str, encoding: str
 ) -> None:
-    """The refusal is as without a key. Afterwards, the corrected body counts with the same key."""
+    """The refusal is the same as without an idempotency key.
+
+    Afterwards, the corrected body counts with the same key.
+    """
     async with serving(msgspec.structs.replace(settings, max_events=10, max_body=1000)) as client:
         headers = {"Content-Encoding": encoding} if encoding else {}
         for _ in range(2):
@@ -247,7 +253,7 @@ async def test_an_unavailable_store_does_not_use_up_the_idempotency_key(own_stor
 
 
 async def test_a_long_answer_is_stored_compressed(settings: Settings, store: Store) -> None:
-    """2 KB of invalid elements are refused in 70 KB, which the store keeps in a tenth of that."""
+    """The answer to 2 KB of invalid elements has 70 KB, and the store keeps it in a tenth of that."""
     body = b"[" + b",".join([b"1"] * 1000) + b"]"
     async with serving(settings) as client:
         answer = await send(client, "k", body)
@@ -259,7 +265,7 @@ async def test_a_long_answer_is_stored_compressed(settings: Settings, store: Sto
 
 @pytest.mark.slow
 async def test_a_stored_answer_counts_towards_the_rate(valkey_url: str) -> None:
-    """Refusals with different details take more memory, and are charged for it."""
+    """An answer with many different refusals takes much memory, so it is charged like many events."""
     settings = fresh_settings(valkey_url, rate=1, burst=1100)
     async with serving(settings) as client:
         names = [secrets.token_hex(60) for _ in range(1000)]

@@ -1,4 +1,4 @@
-"""What a body is answered from the outcomes of its boards, and the ways into the intake without a request."""
+"""The answer to a body, made from the outcomes of its boards, and calls of the intake without an HTTP request."""
 
 import asyncio
 import gc
@@ -148,7 +148,7 @@ class Sample:
 
 
 def test_a_body_that_is_answered_leaves_no_garbage() -> None:
-    """A collection would take longer than the whole request."""
+    """A garbage collection would take longer than the whole request."""
     gc.collect()
     gc.disable()
     try:
@@ -159,7 +159,7 @@ def test_a_body_that_is_answered_leaves_no_garbage() -> None:
 
 
 def test_the_outcomes_of_one_event_for_three_boards() -> None:
-    """All boards take it, so nothing else is in the answer."""
+    """All boards count the event, so the answer has no refusals."""
     results: list[Answer | Exception] = []
     body = DecodedBody([IncomingEvent(key="a")], [0], [], ["a"])
     posting = Posting(BOARDS, ME, Identities("me"), body, results.append, cast("Any", Sample()))
@@ -220,7 +220,7 @@ async def test_a_body_in_pieces_is_collected_up_to_the_limit(intake: Intake) -> 
 
 
 async def test_a_body_for_an_unknown_board_fails_while_boards_can_not_be_asked_for(intake: Intake) -> None:
-    """The producer may try again. A large body that waits for its turn leaves none behind."""
+    """The producer may try again. A large body that waits for its turn leaves no task behind."""
     for amount in (1, 900):
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         body = msgspec.json.encode([{"key": "a", "board": "new"}] * amount)
@@ -232,7 +232,7 @@ async def test_a_body_for_an_unknown_board_fails_while_boards_can_not_be_asked_f
 
 
 def test_an_error_is_answered_with_when_to_try_again() -> None:
-    """A board that the store lost comes back later than an unavailable store."""
+    """The time is longer for a board that the store lost than for an unavailable store."""
     for error, code, seconds in (
         (EpochLostError("x"), "epoch_lost", b"60"), (StoreUnavailableError("x"), "store_unavailable", b"2"),
         (StoreUnavailableError("x", unknown=True), "outcome_unknown", b"2"), (OSError(), "internal_error", None),

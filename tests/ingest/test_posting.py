@@ -207,7 +207,10 @@ async def test_an_event_that_one_board_missed_counts_there_on_a_retry(valkey_url
 
 
 async def test_rejections_are_in_order(valkey_url: str) -> None:
-    """The index determines it, whether the decoder, the routes or the boards refused. Duplicates are only counted."""
+    """Their indexes determine the order, whether decoder, routes or boards refused them.
+
+    Duplicates are only counted.
+    """
     async with serving(fresh_settings(valkey_url), POSTS, NEWS) as client:
         await post(client, {"key": "a", "id": "1"})
         body: list[Any] = [
@@ -223,7 +226,7 @@ async def test_rejections_are_in_order(valkey_url: str) -> None:
 
 
 async def test_refused_and_duplicate_events_are_in_the_metrics(valkey_url: str) -> None:
-    """Late and early events by code, and duplicates."""
+    """The metrics count late and early events by code, and duplicates."""
 
     def figures() -> list[float]:
         names = [("live_events_rejected_total", {"code": "late"}), ("live_events_rejected_total", {"code": "early"}),

@@ -15,7 +15,7 @@ from tests.harness.waiting import eventually
 
 
 async def test_refused_events_are_listed_while_somebody_looks(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The list is short in every way, and a body that nobody looks at leaves nothing."""
+    """The list and its texts have limits. While nobody looks, refused events leave nothing in the store."""
     monkeypatch.setattr(refusals, "_PAUSE", 0.01)
     settings = fresh_settings(valkey_url)
     client, keys = connect(settings.store, settings), SystemKeys(settings.key_prefix)

@@ -102,7 +102,10 @@ async def test_a_new_best_is_known(valkey_url: str) -> None:
 
 
 async def test_the_rank_is_that_of_the_period_of_the_event(valkey_url: str) -> None:
-    """A late event gets the rank in its own period. A best of one period is none of another. Less is better here."""
+    """A late event gets the rank in its own period.
+
+    A best in one period is no best in another. Lower is better here.
+    """
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
 
         async def lap(key: str, seconds: int, day: int, **more: str) -> tuple[Any, ...]:
@@ -119,7 +122,7 @@ async def test_the_rank_is_that_of_the_period_of_the_event(valkey_url: str) -> N
 
 
 async def test_only_events_that_count_have_records(valkey_url: str) -> None:
-    """Refused events have none. A repeated request with an `Idempotency-Key` gets the same bytes."""
+    """Refused events have no records. A repeated request with an `Idempotency-Key` gets the same bytes."""
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
         assert await records(client, {"key": "a", "type": "none"}, {"key": ""}) == []
         once = {"Idempotency-Key": "k"}

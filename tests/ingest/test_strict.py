@@ -45,7 +45,7 @@ LATE = "2020-01-01T00:00:00Z"
 
 
 async def strictly(client: httpx.AsyncClient, *events: dict[str, Any], **headers: str) -> tuple[int, dict[str, Any]]:
-    """The status and the answer."""
+    """Post a strict request; returns the status and the answer."""
     answer = await client.post("/v1/events", json=list(events), headers=STRICT | headers)
     return answer.status_code, answer.json()
 
@@ -63,7 +63,7 @@ async def counts(client: httpx.AsyncClient, board: str) -> int:
 
 
 async def test_nothing_counts_if_one_event_is_refused(valkey_url: str) -> None:
-    """The decoder, the routing, the plan or the script may refuse it. Without a refusal, everything counts."""
+    """The decoder, the routing, the plan or the script may refuse the event. Without a refusal, everything counts."""
     good = {"key": "a"}
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
         for bad, code in (
@@ -96,7 +96,7 @@ async def test_nothing_counts_if_one_event_is_refused(valkey_url: str) -> None:
 
 
 async def test_a_duplicate_is_no_refusal(valkey_url: str) -> None:
-    """A duplicate that would now be late is none either. A refused body counts nothing, not even a repeated id."""
+    """This holds even if the duplicate would now be late. A refused body counts nothing, and uses up no id."""
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
         events: list[dict[str, Any]] = [{"key": "a", "id": "1"}, {"key": "b", "id": "2"}]
         assert (await strictly(client, *events))[0] == 200
@@ -115,7 +115,7 @@ async def test_a_duplicate_is_no_refusal(valkey_url: str) -> None:
 
 
 async def test_each_of_several_boards_counts_all_or_none(valkey_url: str) -> None:
-    """The response says which did. With ids, the same body can be sent again."""
+    """The response says which boards counted. With ids, the same body can be sent again."""
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
         events: list[dict[str, Any]] = [
             {"key": "a", "type": "both", "id": "1"},
@@ -144,7 +144,7 @@ async def test_a_refused_request_is_not_stored(valkey_url: str) -> None:
 
 
 async def test_hidden_refusals_do_not_change_the_status(valkey_url: str) -> None:
-    """A private board that is not for the API key takes what it can, and shows nothing."""
+    """A private board that the API key may not read counts what it can, and shows nothing."""
     text = BOARDS.replace('id = "second"', 'id = "second"\nvisibility = "private"')
     settings = fresh_settings(valkey_url)
     key = await make_key(settings, "shop", verbs=("post",))
@@ -155,7 +155,7 @@ async def test_hidden_refusals_do_not_change_the_status(valkey_url: str) -> None
 
 
 async def count_at_random(store: str, seed: int) -> None:
-    """Random bodies, strict or not, at once on one connection pool; a board that adds holds what was accepted."""
+    """Post random bodies, strict or not, and check that the board holds the sums of what was accepted."""
     chance = random.Random(seed)
     async with server(store, *parse_boards(BOARDS)) as client:
         expected: Counter[str] = Counter()
@@ -187,7 +187,7 @@ async def test_another_preference_is_not_strict(valkey_url: str, prefer: str) ->
 
 
 async def test_a_best_needs_an_amount(valkey_url: str) -> None:
-    """A value that is set needs one too. The default, 1, would be a score that nobody has reached."""
+    """The default amount, 1, would be a score that nobody has reached."""
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
         answer = await client.post("/v1/events", json=[{"key": "a", "type": "run"}])
         assert codes(answer.json()) == ["amount_required"]

@@ -199,7 +199,7 @@ async def test_other_tasks_run_while_a_body_is_decoded(valkey_url: str) -> None:
 
 
 async def begun_at_once(store: str) -> int:
-    """The most bodies whose decoding had begun and not ended, while twelve compressed ones are sent at once."""
+    """Send twelve compressed bodies at once; returns how many of them were decoded at the same time, at most."""
     begun = most = 0
     decode = Intake._decode
 
@@ -223,7 +223,7 @@ async def begun_at_once(store: str) -> int:
 
 @pytest.mark.slow
 async def test_bodies_that_wait_for_their_turn_have_not_begun(valkey_url: str) -> None:
-    """A body that has begun takes many times its size: a few kilobytes of gzip hold a megabyte."""
+    """A body whose decoding has begun takes many times its size: a few kilobytes of gzip hold a megabyte."""
     assert await begun_at_once(valkey_url) == 1
 
 

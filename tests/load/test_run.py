@@ -153,7 +153,7 @@ async def test_a_ramp_is_reported_in_steps(url: str) -> None:
 
 
 async def test_a_load_without_viewers_has_no_times_to_seen(url: str) -> None:
-    """An objective about them is missed; one about acknowledgements can be met."""
+    """An objective for these times is missed; one for acknowledgements can be met."""
     report = await load(url, viewers=0, slo=["max=1d", "acknowledged:max=1d"])
     assert (report.seen, report.frames) == (None, 0)
     assert [objective.met for objective in report.objectives] == [False, True]
@@ -196,7 +196,7 @@ async def test_latency_since_sending_hides_a_freeze(own_store: StoreProcess, mon
 
 
 async def test_a_load_that_the_server_refuses_ends_with_its_answer(valkey_url: str) -> None:
-    """A viewer too many, and a server without its store."""
+    """The server refuses one viewer too many, or has no store."""
     settings = fresh_settings(valkey_url, max_viewers=5)
     async with run_server(settings, [rolling_board()]) as address:
         with pytest.raises(SetupError, match="a viewer could not connect to ws://"):
@@ -241,7 +241,7 @@ def test_malformed_flags_are_refused(changes: dict[str, Any]) -> None:
 
 
 def test_without_the_extra_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server runs without it."""
+    """The server itself runs without the extra."""
     monkeypatch.setattr(latencies, "HdrHistogram", None)
     with pytest.raises(SetupError, match=r"pip install 'live-board\[load\]'"):
         options("http://h")
@@ -265,7 +265,7 @@ async def test_a_report_has_a_row_for_each_time(url: str) -> None:
 
 @pytest.mark.parametrize(("slo", "met"), [("p99=60s", True), ("p99=0.001ms", False)])
 async def test_the_exit_status_tells_whether_the_load_test_passed(url: str, slo: str, met: bool) -> None:  # noqa: FBT001
-    """0 if it did, 1 if not; with --json the command prints one object."""
+    """The status is 0 if it passed, and 1 if not. With `--json`, the command prints one object."""
     words = ["load", "--server", url, "--rate", "50", "--viewers", "20", "--slo", slo, "--duration", "1s", "--json"]
     ended = await asyncio.to_thread(run_live, *words, environment=os.environ)
     report = msgspec.json.decode(ended.stdout, type=LoadReport)

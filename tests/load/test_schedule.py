@@ -11,7 +11,7 @@ SECONDS = st.floats(0.5, 60)
 
 
 def schedule(first: float, last: float, seconds: float, batch: int = 1) -> Schedule:
-    """A schedule."""
+    """Make a schedule."""
     return Schedule(first_rate=first, last_rate=last, seconds=seconds, batch=batch)
 
 
@@ -42,7 +42,7 @@ def test_requests_are_due_in_order_and_in_time(first: float, last: float, second
 
 @given(RATES, RATES, st.floats(0.5, 2), st.integers(1, 5))
 def test_processes_share_every_request(first: float, last: float, seconds: float, processes: int) -> None:
-    """Together they send what one would send."""
+    """Together, the processes send what a single process would send."""
     plan = schedule(min(first, 200), min(last, 200), seconds)
     shares = [list(plan.share(number, processes)) for number in range(processes)]
     assert sorted(due for share in shares for due in share) == list(plan.share(0, 1))

@@ -18,14 +18,14 @@ def test_a_like_is_seen_with_the_first_message_at_its_offset_or_beyond() -> None
 
 
 def test_the_time_since_the_acknowledgement_is_zero_if_the_message_came_first() -> None:
-    """The benchmark measures the fan-out alone."""
+    """With `since_due=False`, a benchmark measures the fan-out alone."""
     viewer = Seen([0, 2, 5], [0.0, 10.0, 20.0])
     found = times_to_seen(likes((1, 8, 9), (2, 9, 9.5), (5, 20, 21)), [viewer], since_due=False)
     assert found == [1.0, 0.5, 0.0]
 
 
 def test_a_like_that_was_never_seen_is_omitted() -> None:
-    """The report counts viewers that fell behind or saw nothing."""
+    """A viewer that fell behind or saw nothing adds no time for the likes that it missed."""
     given = likes((1, 1, 1), (9, 1, 1))
     assert times_to_seen(given, [Seen([1], [3.0]), Seen([], [])]) == [2.0]
     assert times_to_seen([], [Seen([1], [3.0])]) == []

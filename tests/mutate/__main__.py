@@ -1,10 +1,10 @@
 """`make mutate`: make random mistakes in `live/`, one at a time, and see whether the tests of the package notice.
 
 The tests of a package are those in the folder of the same name in `tests/`, and for each of its modules the files
-elsewhere in `tests/` that import it, or that test what imports it. Of these, a mistake meets the tests that run its
-line, those in files that start other processes, where nobody measures lines, and those that changed since lines were
-measured. What was measured is kept in `.cache/mutate` until a tenth of the files have changed. Mistakes are made in a
-copy of the checkout.
+elsewhere in `tests/` that import it, or that test what imports it. Of these tests, three kinds run with a mistake:
+those that run its line, those in files that start other processes, where lines are not measured, and those in files
+that have changed since lines were measured. What was measured is kept in `.cache/mutate` until a tenth of the files
+have changed. Mistakes are made in a copy of the checkout.
 """
 
 import argparse
@@ -66,7 +66,7 @@ class Covered(msgspec.Struct, frozen=True):
     changed: set[str] = set()
 
     def tests_of(self, path: str, line: int) -> list[str]:
-        """List the tests that run a line, or any line of its file if that has changed."""
+        """List the tests that run a line, or any line of its file if the file has changed."""
         lines = self.lines.get(path, {})
         if path not in self.changed:
             return lines.get(line, [])
@@ -159,7 +159,7 @@ def covered_by_tests(copy: Path, package: str) -> Covered:
 
 
 def _measure(copy: Path, package: str) -> Covered:
-    """Run the tests of a package and note what each of them runs. One that fails, perhaps because it is slow, too."""
+    """Run the tests of a package, and note the lines that each test runs, even if it fails."""
     with TemporaryDirectory(prefix="live-measure-") as folder:
         names = {"PYTHONPATH": str(copy), "MUTATE_DATA": f"{folder}/data", "MUTATE_SOURCE": f"live/{package}"}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.mutate.contexts"]

@@ -27,7 +27,7 @@ class Collected:
     """Collected tests of a copy of the checkout. `names` are those that can run."""
 
     def __init__(self, copy: Path, paths: Sequence[str]) -> None:
-        """Import and collect them in a fork of this process, which has imported the libraries."""
+        """Import and collect the tests in a fork of this process, which has imported the libraries."""
         context = get_context("fork")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_collect, args=(copy, paths, theirs))
@@ -94,7 +94,7 @@ class _Runs:
             self._pipe.send(self._await(longest))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Name the test, from which its time counts."""
+        """Write the name of the test that begins now: its time counts from then on."""
         (self._copy / BEGUN).write_text(nodeid)
 
     def _await(self, longest: float) -> int:

@@ -1,7 +1,7 @@
 """A pytest plugin: measures coverage in each worker, so that each covered line names its tests.
 
-`MUTATE_SOURCE` names the folder to measure, and `MUTATE_DATA` where the data of each worker begins. The file `apart`
-beside it lists the files whose tests also run Python in other processes, which nobody measures.
+`MUTATE_SOURCE` is the folder to measure, and `MUTATE_DATA` is the path, without its suffix, of each worker's data. The
+file `apart` beside it lists the files whose tests also run Python in other processes, which nobody measures.
 """
 
 import os

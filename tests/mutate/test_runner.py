@@ -110,7 +110,7 @@ def test_a_runner_that_is_told_to_end_leaves_no_process(tmp_path: Path) -> None:
 
 
 def test_what_tests_a_module_may_be_in_another_folder() -> None:
-    """The tests of a module that imports it may test it.
+    """If a second module imports a module, the tests of the second one may test it.
 
     Nearly every module imports the settings, so the settings are left out.
     """

@@ -62,7 +62,7 @@ async def soak(machine: Machine, seconds: float, seed: int) -> list[str]:
 
 
 def run(seconds: float, seed: int, *, postgres: bool) -> list[str]:
-    """Set up a machine, and run. Keeps its folder if something is wrong."""
+    """Set up a machine, and soak it. Keep its folder if something is wrong."""
     folder = Path(mkdtemp(prefix="live-soak-"))
     say(f"soak: {seconds:.0f} s, seed {seed}, journal in {'PostgreSQL' if postgres else 'SQLite'}, in {folder}")
     with ExitStack() as stack:

@@ -69,7 +69,7 @@ class Machine:
         self._start_server()
 
     def open_database(self) -> Database:
-        """The journal, to read it."""
+        """Open the journal to read it."""
         return Database(self.settings.journal, self.data, self.settings.key_prefix, writes=False)
 
     @property

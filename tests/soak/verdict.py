@@ -101,7 +101,7 @@ def _difference(one: _Rows, other: _Rows) -> str:
 
 
 def _command_faults(machine: Machine) -> Iterator[str]:
-    """The commands that report a problem."""
+    """Yield a sentence for each command that reports a problem."""
     commands: list[tuple[str, ...]] = [("audit",), ("journal", "verify")]
     if machine.command("reconcile", "--help").returncode == 0:
         commands.append(("reconcile",))

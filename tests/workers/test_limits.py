@@ -51,7 +51,10 @@ async def read_as_much(store: str) -> None:
 
 @pytest.mark.slow
 async def test_limits_hold_over_all_workers(valkey_url: str, tmp_path: Path) -> None:
-    """Ten viewers in all, not ten for each worker. So do the limits of a prefix, and the rates of reads."""
+    """Ten viewers are admitted in all, not ten by each worker.
+
+    Limits of a prefix and read rates hold in the same way.
+    """
     await admit_as_many(valkey_url, max_viewers=10)
     boards = tmp_path / "boards.toml"
     boards.write_text('[[board]]\nid = "posts"\n[limits."pos*"]\nviewers = 10\n', encoding="utf-8")

@@ -182,7 +182,7 @@ async def test_a_reload_that_fails_changes_nothing(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_reload_reads_the_limits_again(valkey_url: str, tmp_path: Path) -> None:
-    """New workers have those that the boards file has now."""
+    """New workers have the limits that the boards file has now."""
     file = tmp_path / "boards.toml"
     file.write_text('[limits."acme-*"]\nboards = 0\n', encoding="utf-8")
     async with running_workers(valkey_url, 1, boards=file, anonymous_admin=True) as workers:
@@ -215,6 +215,6 @@ async def test_a_reload_waits_for_slow_workers(valkey_url: str) -> None:
 @pytest.mark.slow
 @pytest.mark.mutant
 async def test_a_short_wait_is_noticed(valkey_url: str) -> None:
-    """A wait that is shorter than a start on this machine ends every reload. On a busy one, five seconds are."""
+    """A wait that is shorter than the start of a worker ends every reload, as five seconds do on a busy machine."""
     with must_be_caught("a short wait"), patch.object(supervisor, "_READY_WITHIN", 1.0):
         await reloads_with_slow_workers(valkey_url)

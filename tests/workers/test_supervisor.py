@@ -60,7 +60,7 @@ async def test_connections_spread_evenly(valkey_url: str, effort: int) -> None:
 @pytest.mark.slow
 @pytest.mark.mutant
 async def test_one_listening_socket_for_all_is_noticed(valkey_url: str) -> None:
-    """Then whichever worker wakes first takes most of them."""
+    """In the mutant, the worker that wakes first takes most of the connections."""
 
     def one(listeners: list[socket]) -> Sequence[socket]:
         for listener in listeners[1:]:
@@ -89,14 +89,14 @@ async def others_take_over(store: str) -> None:
 
 @pytest.mark.slow
 async def test_no_client_waits_for_a_worker_that_has_ended(valkey_url: str) -> None:
-    """Another worker accepts the connections of its socket."""
+    """Another worker accepts the connections of the ended worker's socket."""
     await others_take_over(valkey_url)
 
 
 @pytest.mark.slow
 @pytest.mark.mutant
 async def test_a_socket_without_a_worker_is_noticed(valkey_url: str) -> None:
-    """In the mutant, its clients wait until the next worker is ready."""
+    """In the mutant, clients of that socket wait until the next worker is ready."""
     right = Supervisor._assign
 
     def only_its_own(parent: Supervisor) -> None:
@@ -109,8 +109,8 @@ async def test_a_socket_without_a_worker_is_noticed(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_killed_worker_is_replaced(valkey_url: str, tmp_path: Path) -> None:
-    """The log says how it ended, and that another one has started. So it does after SIGHUP."""
-    # With its own interpreter, so that the test reads its exit status.
+    """The log says how the worker ended, and that another one has started, also after SIGHUP."""
+    # The server has its own interpreter, so that the test can read its exit status.
     server = ServerProcess(fresh_settings(valkey_url, workers=2), tmp_path, sys.executable)
     server.start()
     try:
@@ -183,7 +183,7 @@ async def test_a_worker_that_is_never_ready_starts_rarely() -> None:
 @pytest.mark.slow
 @pytest.mark.mutant
 async def test_a_hot_loop_is_noticed() -> None:
-    """A parent that starts the next worker at once."""
+    """The mutant starts the next worker at once."""
     with must_be_caught("no pause"), replaced(supervisor, "pause_after", lambda *_args, **_named: 0.0):
         await starts_rarely()
 

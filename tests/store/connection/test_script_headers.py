@@ -100,7 +100,7 @@ def test_every_script_declares_its_flags() -> None:
 
 
 def test_a_part_uses_only_names() -> None:
-    """A part reads no KEYS or ARGV by position, includes no other part, and defines only its own names."""
+    """A part uses neither KEYS nor ARGV, includes no other part, and has only `local` names at its top level."""
     for name in PARTS:
         assert not re.search(r"\b(KEYS|ARGV)\b", code_of(PARTS[name]))
         assert included(PARTS[name]) == []
