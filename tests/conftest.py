@@ -84,8 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let workers begin with the files that take longest, so that no worker still runs a long file when the others have
-    ended.
+    """Let workers begin with the files that take longest, so that no worker ends much later than the others.
 
     With `--engine`, leave out the tests that start their own stores, and the mutants, which need to be caught with one
     engine only. With `--server redis`, leave out the tests that run on both servers anyway, and random examples.

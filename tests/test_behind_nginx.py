@@ -169,7 +169,7 @@ async def test_connections_to_the_server_serve_many_requests(valkey_url: str, tm
 
 
 async def test_what_operators_read_is_for_this_machine(valkey_url: str, tmp_path: Path) -> None:
-    """nginx refuses other clients, in every spelling of these paths. Boards are for everybody."""
+    """Other clients get 403 from nginx, in every spelling of these paths. Boards are for everybody."""
     from_elsewhere = httpx.AsyncHTTPTransport(local_address="127.0.0.2")
     async with (
         behind_nginx(valkey_url, tmp_path) as (url, _),
@@ -221,7 +221,7 @@ async def test_a_restart_of_the_server_loses_nothing(own_store: Any, tmp_path: P
 
 
 def lasting_port() -> int:
-    """A port that is still free after a restart: the kernel uses those below its range for no outgoing connection."""
+    """Return a port below the kernel's range for outgoing connections, so that it stays free during a restart."""
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
     while True:
         port = random.randrange(lowest // 2, lowest)

@@ -80,7 +80,7 @@ async def told(store: str, **context: Any) -> AsyncIterator[tuple[BrowserContext
 
 @pytest.mark.parametrize(("theme", "lang"), [("light", "en"), ("dark", "zh-Hans")])
 async def test_the_story_and_the_tools_are_accessible(valkey_url: str, theme: str, lang: str) -> None:
-    """Strip, tape, rail, the card of a member, and share. On a phone view, search, and what happened meanwhile."""
+    """The test opens the story and share, and on a phone view, search, and what happened meanwhile."""
     async with told(valkey_url) as (context, producer, boards):
         page = await context.new_page()
         await page.goto(f"{boards}posts?key=m01&theme={theme}&lang={lang}")

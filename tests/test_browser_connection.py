@@ -133,7 +133,7 @@ AROUND = {
 
 
 async def test_other_messages(valkey_url: str) -> None:
-    """The viewer count, the rank of a member, and a type from a newer server, which the page ignores."""
+    """They are the viewer count, the rank of a member, and a type of a newer server, which the page ignores."""
     async with controlled(valkey_url, "?key=me%26you") as (page, server):
         assert await page.text_content("#place") == "Your place: not ranked"
         socket = await server.socket(0)

@@ -33,7 +33,7 @@ GAINS = {"m00": 100, "m03": 330, "m11": 300}  # the gains since `THEN`: they mak
 
 
 async def put_baseline(store: str, settings: Settings) -> int:
-    """Let the board have stood at `THEN` some minutes ago, after an hour with 600 likes; returns how long ago."""
+    """Store a baseline of some minutes ago with the scores `THEN`, after an hour with 600 likes; returns its age."""
     client: Any = connect(store, settings)
     rows = [part for member, score in THEN.items() for part in (member, str(score))]
     now = int(time.time() * 1000)
@@ -86,7 +86,7 @@ async def shown(page: Page) -> dict[str, Any]:
 
 
 async def test_the_server_and_the_script_tell_alike(valkey_url: str) -> None:
-    """Paces, ticks, bars, gaps, who rises, and who are closest. Without script, all of it is there."""
+    """Both draw the same paces, ticks, bars, gaps, who rises, and who are closest, so all is there without script."""
     async with told(valkey_url) as (page, _, age):
         await until_loaded(page)
         await page.wait_for_function("() => document.querySelector('#happened b') !== null", timeout=PATIENCE)
@@ -112,7 +112,7 @@ async def test_the_server_and_the_script_tell_alike(valkey_url: str) -> None:
 
 
 async def test_the_rail_tells_what_happened(valkey_url: str) -> None:
-    """First what happened since the baseline, then each story as it happens."""
+    """The rail first tells what happened since the baseline, then each story as it happens."""
     async with told(valkey_url) as (page, producer, _):
         await page.wait_for_function("() => document.querySelectorAll('#happened b').length > 1", timeout=PATIENCE)
         lines = await page.locator("#happened li").all_inner_texts()
@@ -161,7 +161,7 @@ async def test_the_rate_is_compared_with_the_hour_before(valkey_url: str) -> Non
 
 
 async def test_the_followed_member_stays_in_sight(valkey_url: str) -> None:
-    """The form names it, the card shows it while the page scrolls, and a pin keeps it for the next visit."""
+    """The form names the member, its card stays while the page scrolls, and a pin keeps it for the next visit."""
     small = {"width": 360, "height": 500}
     async with told(valkey_url, viewport=small) as (page, _, _):
         await until_loaded(page)
@@ -189,7 +189,7 @@ async def test_the_followed_member_stays_in_sight(valkey_url: str) -> None:
 
 
 async def test_nothing_shifts_while_the_story_loads(valkey_url: str) -> None:
-    """The room of what loads later is kept, on a phone and on a desk, with a member and without."""
+    """The page keeps room for what loads later, on a phone and on a desk, with a member and without."""
     script = """window.shifts = []; new PerformanceObserver((list) => {
         for (const { hadRecentInput, value, sources } of list.getEntries()) if (!hadRecentInput) shifts.push([
             value, ...sources.map(({ node, previousRect: from, currentRect: to }) =>

@@ -47,7 +47,7 @@ async def alphas(page: Page, reader: Page, box: dict[str, float]) -> dict[str, i
 
 
 async def until_overlaid(page: Page) -> None:
-    """Wait until an overlay is live, although it does not say so, and nothing moves."""
+    """Wait until an overlay is live, which it does not show, and until nothing moves."""
     await page.wait_for_selector("#connection[data-state=live]", state="attached", timeout=PATIENCE)
     await page.wait_for_function("() => document.getAnimations().length === 0", timeout=PATIENCE)
 
@@ -121,7 +121,7 @@ CUT = """() => [...document.querySelectorAll("[data-board] tbody tr")].flatMap((
 
 
 async def test_every_format_of_a_wall_shows_names_ranks_and_scores(valkey_url: str) -> None:
-    """Upright or wide, with one, three or six boards: no number is cut, and names are seen."""
+    """A wall is upright or wide, with one, three or six boards. No number is cut, and names are seen."""
     boards = list(parse_boards(WALL))
     async with board_in_browser(valkey_url, *ON_WALL, board=boards, path="posts?display=wall") as (page, _):
         address = page.url

@@ -113,7 +113,7 @@ async def test_no_page_loads_much_before_it_is_live(valkey_url: str) -> None:
 
 
 async def test_a_page_makes_few_requests(valkey_url: str) -> None:
-    """Until two seconds after it is live, with all that it loads later. Its one WebSocket is not among them."""
+    """The limit holds until two seconds after it is live, with all that it loads later, but without its WebSocket."""
     async with (
         run_server(fresh_settings(valkey_url, journal="sqlite"), parse_boards(BOARDS)) as url,
         httpx.AsyncClient(base_url=url) as producer,

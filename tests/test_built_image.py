@@ -55,7 +55,7 @@ class Image:
         )  # fmt: skip
 
     def run(self, *command: str, **changes: str) -> str:
-        """Run a command that must succeed: what it prints."""
+        """Run a command that must succeed, and return what it prints."""
         process = self.start(*command, **changes)
         printed, _ = process.communicate(timeout=300)
         assert process.returncode == 0, printed
@@ -91,7 +91,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
 
 
 def test_the_image_has_what_the_documentation_names(image: Image) -> None:
-    """The extras, a name for the user and its group, the commit, and a system that can't be written."""
+    """It has the extras, a name for the user and its group, the commit, and a system that can't be written."""
     assert image.run("live", "--version").startswith(f"live {__version__} (")
     assert image.run("id", "-un").strip() == image.run("id", "-gn").strip() == "live"
     code = "import hdrh, psycopg, pyarrow; open('/tmp/a', 'w'); open('/var/lib/live/a', 'w')"

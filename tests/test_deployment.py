@@ -169,7 +169,7 @@ def test_a_pod_has_minimal_rights(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_probes_ask_for_health_and_readiness(variant: str) -> None:
-    """A process that is not ready is not killed. Each names a host that every server accepts."""
+    """A process that is not ready is not killed. Each probe names a host that every server accepts."""
     server = next(container for _, container in containers(variant) if container["name"] == "server")
     asked = {name: server[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
     assert {name: probe["path"] for name, probe in asked.items()} == {
@@ -200,7 +200,7 @@ def test_the_store_of_kubernetes_syncs_and_evicts_nothing() -> None:
 
 
 def test_the_version_is_that_of_the_project() -> None:
-    """The tag of the image."""
+    """In each variant, the image has the version as its tag."""
     for variant in VARIANTS:
         made = yaml.safe_load((KUBERNETES / variant / "kustomization.yaml").read_text(encoding="utf-8"))
         assert [image["newTag"] for image in made["images"]] == [__version__]

@@ -47,7 +47,7 @@ def test_a_diagram_is_accessible(path: Path) -> None:
 
 
 def test_every_diagram_is_shown_with_words() -> None:
-    """The text that replaces it says what it shows."""
+    """The alternative text says what the diagram shows."""
     pages = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob("*.md"))
     for path in DIAGRAMS:
         (words,) = re.findall(rf"!\[([^]]+)\]\({path.name}\)", pages)

@@ -46,7 +46,7 @@ def first_cells(page: str) -> set[str]:
 
 
 def test_every_setting_is_documented() -> None:
-    """The page describes it in the same words as `--help`."""
+    """The page describes each setting in the same words as `--help`."""
     for field in msgspec.structs.fields(Settings):
         meaning = next(part.description for part in field.type.__metadata__ if isinstance(part, msgspec.Meta))
         (row,) = (row for row in rows("settings") if row[0] == f"`{environment_name(field.name)}`")
@@ -152,7 +152,7 @@ def test_every_internal_link_resolves() -> None:
 
 
 def wrong_names(page: str) -> set[str]:
-    """Return what a page names and does not exist: files, folders, functions.
+    """Return files, folders and functions that a page names and that do not exist.
 
     Paths are of tests, or relative to `live`.
     """
@@ -205,7 +205,7 @@ def test_the_architecture_page_names_every_package() -> None:
 
 
 def test_every_page_is_reachable() -> None:
-    """The list of pages has it."""
+    """The list of pages has every page."""
     assert {f"{name}.md" for name in DOCS} - {"index.md"} == set(re.findall(r"\]\(([a-z-]+\.md)\)", DOCS["index"]))
 
 

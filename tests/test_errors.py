@@ -25,7 +25,7 @@ def code_of(path: Path) -> str:
 
 
 def test_a_code_is_a_plain_word() -> None:
-    """Lower case with underscores, so that it is a valid name in any language."""
+    """A code is in lower case with underscores, so that it is a valid name in any language."""
     for code in [*PROBLEMS, *REFUSALS]:
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", code)
 

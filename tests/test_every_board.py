@@ -134,7 +134,7 @@ REBUILT = {"a member without a tag is hidden unnoticed"}  # only a rebuild shows
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_every_board_matches_the_reference(volatile_store: StoreProcess, effort: int) -> None:
-    """Random boards and random schedules."""
+    """The boards and the schedules are random."""
     run_machine(lambda: BoardMachine(volatile_store), examples=80 * effort, steps=30)
 
 

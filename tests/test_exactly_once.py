@@ -104,7 +104,7 @@ async def send_twice(url: str, events: list[dict[str, object]]) -> list[Sender]:
 
 
 async def audited(settings: Settings, url: str) -> dict[str, int]:
-    """The ranking in a store, which an audit and a brute-force check find correct."""
+    """Check a store with an audit and by brute force, and return its ranking."""
     store, keys = connect(url, settings), Keys(settings.key_prefix, "posts")
     try:
         report = await Auditor(store, "posts", settings.key_prefix, lambda *_: None).audit(repair=False)
@@ -138,7 +138,7 @@ async def test_ten_thousand_events_sent_twice_count_once(own_store: StoreProcess
 
 @pytest.mark.timeout(120)
 async def test_answers_lost_by_servers_and_the_store(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Two servers behind lossy proxies, with a store behind another one. A server recognizes its own retries."""
+    """Two servers and their store lose answers, each behind a lossy proxy. A server recognizes its own retries."""
     events, totals = make_events()
     async with AsyncExitStack() as stack:
         proxy = await stack.enter_async_context(lossy(own_store.url, 0.05, 1, tmp_path, answers_only=True))

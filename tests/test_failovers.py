@@ -1,4 +1,4 @@
-"""Failovers, moving slots and wrong Sentinels under events: nothing acknowledged is lost, and nothing counts twice."""
+"""Failovers, moving slots and wrong Sentinels during a load: nothing acknowledged is lost, and nothing counts twice."""
 
 import asyncio
 import time
@@ -106,7 +106,7 @@ class Load:
 
 @asynccontextmanager
 async def load(url: str, folder: Path, deadline: float = 30, **changes: Any) -> AsyncIterator[Load]:
-    """Events for all boards while in the context, then a comparison. `changes` are settings."""
+    """Send events for all boards while in the context, and compare the results at its end. `changes` are settings."""
     events = Load(url, folder, deadline, **changes)
     try:
         for ledger in events.ledgers:
@@ -139,7 +139,7 @@ async def has_role(server: Server, role: bytes) -> None:
 
 
 async def change_roles(cluster: ClusterSet, shard: int) -> Server:
-    """Make a replica the primary by request. Return it."""
+    """Make a replica the primary with CLUSTER FAILOVER, and return it."""
     replica = next(server for server in cluster.servers[shard::3] if server.ask("ROLE")[0] == b"slave")
     await ask(replica, "CLUSTER", "FAILOVER")
     await has_role(replica, b"master")
@@ -148,7 +148,7 @@ async def change_roles(cluster: ClusterSet, shard: int) -> Server:
 
 
 async def changes_roles(binary: str, folder: Path, times: int, deadline: float = 30) -> None:
-    """Replicas of a Cluster become primaries under events, by request."""
+    """Make replicas of a Cluster primaries with CLUSTER FAILOVER, again and again, while events are written."""
     cluster = ClusterSet(binary, folder, replicas=replicas_of(times, least=1))
     async with running(cluster), load(cluster.url, folder, deadline) as events:
         for number in range(times):
@@ -255,7 +255,7 @@ async def test_a_killed_primary_with_sentinels_loses_nothing(binary: str, tmp_pa
 
 
 async def fails_over_to_a_replica_that_is_behind(binary: str, folder: Path, times: int, **changes: Any) -> None:
-    """The replicas are cut off for a second under events, and then the primary is killed."""
+    """Cut the replicas off for a second while events are written, and then kill the primary."""
     # With less patience, the Sentinels of a busy machine fail over once more.
     servers = SentinelSet(binary, folder, patience=2000)
     async with running(servers), load(servers.url, folder, **changes) as events:
@@ -289,7 +289,7 @@ async def test_a_server_that_waits_for_no_replica_is_detected(tmp_path: Path) ->
 
 
 async def asks_past_a_wrong_sentinel(folder: Path) -> None:
-    """A Sentinel names a replica, one is dead, and one is frozen. The next one is right."""
+    """The first Sentinel names a replica, one is dead, and one is frozen. The next one is right."""
     servers = SentinelSet(VALKEY, folder)
     wrong = SentinelServer(VALKEY, folder / "wrong", servers.servers[1], 60_000)
     await asyncio.to_thread(servers.start)
@@ -329,7 +329,7 @@ async def test_a_wrong_sentinel_and_two_silent_ones_are_passed_over(tmp_path: Pa
 
 @pytest.mark.mutant
 async def test_a_trusted_sentinel_is_detected(tmp_path: Path) -> None:
-    """The server would talk to a replica, or ask the same Sentinel until the deadline."""
+    """One mutant talks to a replica, and one asks the same Sentinel until the deadline."""
 
     async def trusting(*_arguments: object) -> None:
         pass
@@ -344,7 +344,7 @@ Move = Callable[[Server, Server, int], Awaitable[None]]
 
 
 async def moves_slots(binary: str, move: Move, folder: Path, times: int = 1, deadline: float = 30) -> None:
-    """Move the slots of two boards, and of what a server writes before it waits, to other servers and back."""
+    """Move the slots of two boards and of a fence, which is written before a wait, to other servers and back."""
     cluster = ClusterSet(binary, folder, replicas=replicas_of(times, least=1))
     async with running(cluster), load(cluster.url, folder, deadline) as events:
         prefix = events.settings.key_prefix
@@ -392,7 +392,7 @@ async def test_a_fence_in_a_slot_that_has_moved_is_detected(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("kind", [SentinelSet, ClusterSet])
 async def test_viewers_follow_through_a_failover(kind: type[SentinelSet | ClusterSet], tmp_path: Path) -> None:
-    """A server posts no error while a primary is killed, and every viewer ends with what was counted."""
+    """No request fails while a primary is killed, and every viewer ends with what was counted."""
     # One replica is left after the other one has become the primary.
     more: dict[str, Any] = {"replicas": 2} if kind is ClusterSet else {}
     servers = kind(VALKEY, tmp_path / "store", **more)

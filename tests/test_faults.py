@@ -303,7 +303,7 @@ async def swallowing_proxy(store: Path, folder: Path, swallow: int) -> AsyncIter
 
 
 async def count_through_lost_answers(store: StoreProcess, folder: Path, scripts: Scripts) -> list[int]:
-    """The score of a single like, in the store and in its journal, when the answers to three attempts are lost."""
+    """Count one like while the answers to three attempts are lost; returns its score in the store and its journal."""
     settings = fresh_settings(store.url, write_deadline=Duration(5), journal="sqlite")
     ready: Any = connect(store.url, settings)
     opened = Ledger(ready, rolling_board(), settings, scripts)

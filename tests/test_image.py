@@ -53,7 +53,7 @@ def canonical(pins: dict[str, list[str]] | list[str]) -> set[str]:
 
 
 def test_the_image_installs_exactly_the_tested_packages() -> None:
-    """Everything that the server needs and nothing else, in the versions of constraints.txt."""
+    """The image has everything that the server needs and nothing else, in the versions of constraints.txt."""
     constraints = canonical((ROOT / "constraints.txt").read_text().split())
     assert canonical(pinned("requirements.txt")) <= constraints
     assert canonical(pinned("build.txt")) <= constraints
@@ -79,7 +79,7 @@ def test_the_image_installs_nothing_else() -> None:
 
 
 def test_a_service_has_minimal_rights() -> None:
-    """Read-only except for its volume and /tmp, without capabilities, with limits, and not as root."""
+    """It can write only its volume and /tmp, has no capabilities, has limits, and does not run as root."""
     for file, name in [(file, name) for file, made in COMPOSITIONS.items() for name in made["services"]]:
         service = COMPOSITIONS[file]["services"][name]
         assert service["read_only"] is True, file

@@ -101,7 +101,7 @@ score = [
 
 
 async def test_several_fields_in_one_score(valkey_url: str) -> None:
-    """The highest level first, then the fewest revives, then the shortest time. Every answer has the fields."""
+    """The highest level comes first, then the fewest revives, then the shortest time. Every answer has the fields."""
     chance = random.Random(8)
     best: dict[str, tuple[int, int, int]] = {}
     async with stage(valkey_url, FIELDS.replace("MOST", "86_400_000")) as boards, boards.watching("race") as viewer:
@@ -225,7 +225,7 @@ PLACES = '[[board]]\nid = "week"\nties = "key"\n[[board]]\nid = "ever"\nwindow =
 
 @pytest.mark.slow
 async def test_the_place_of_a_member(valkey_url: str) -> None:
-    """Neighbours, several members at once, percentile, one member on several boards, a page around a score."""
+    """Answers have neighbours, several members, a percentile, one member's boards, and the page around a score."""
     # Every two members have the same score.
     scores = {f"k{number:03}": 1000 - 10 * (number // 2) for number in range(100)}
     rows = ranking(scores.items())

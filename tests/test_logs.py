@@ -63,7 +63,7 @@ def lines(request: pytest.FixtureRequest) -> Iterator[Lines]:
 
 
 async def over(lines: Lines, text: str) -> None:
-    """Wait until a cause is over."""
+    """Wait until the log says that a cause is over."""
 
     async def is_logged() -> bool:
         return f"over: {text}" in lines.events()
@@ -87,7 +87,7 @@ async def test_a_repeated_line_is_counted(lines: Lines) -> None:
 
 @pytest.mark.slow
 async def test_a_line_that_continues_is_logged_once_per_period(lines: Lines) -> None:
-    """However often it occurs, the counts add up."""
+    """The counts of the periods add up to the one at the end."""
     log = structlog.get_logger()
     loop = asyncio.get_running_loop()
     end, said = loop.time() + 5 * QUICK, 0
@@ -152,7 +152,7 @@ def test_counts_are_logged_at_the_end() -> None:
 
 
 def test_a_repeated_line_keeps_its_last_reason() -> None:
-    """The count alone does not say what is wrong now."""
+    """The last line has the count and the newest reason, which says what is wrong now."""
     repeats = Repeats()
     with capture_logs() as logged:
         for reason in ("first", "second", "third"):

@@ -68,7 +68,7 @@ DEFAULT: Make = partial(with_sentinels, VALKEY)  # the stores of the tests with 
 
 
 class Machine:
-    """A machine with a data directory of its own, and some boards."""
+    """A machine with its own data directory, and some boards."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ async def test_what_was_merely_seen_is_no_loss(make: Make, tmp_path: Path) -> No
 
 @pytest.mark.mutant
 async def test_positions_from_reads_are_detected(tmp_path: Path) -> None:
-    """The board would take no more events, although nobody was promised anything."""
+    """In the mutant, the board takes no more events, although nobody was promised anything."""
     check = HighWater.check_offset
 
     def remembering(high_water: HighWater, *position: Any) -> None:
@@ -193,7 +193,7 @@ async def test_positions_from_reads_are_detected(tmp_path: Path) -> None:
 
 
 async def loses_what_was_acknowledged(folder: Path, make: Make = DEFAULT) -> None:
-    """Fail over without a journal. Only boards that lack something are lost.
+    """Fail over without a journal. Only the board that lacks something is lost.
 
     Nobody writes to a board before its check.
     """
@@ -244,7 +244,7 @@ async def test_a_board_is_checked_before_a_write(make: Make, tmp_path: Path) -> 
 
 @pytest.mark.mutant
 async def test_a_fence_without_a_reign_is_detected(tmp_path: Path) -> None:
-    """The epoch alone is the same after a failover."""
+    """The mutant compares only the epoch, which is the same after a failover."""
     wrong = mutated(SCRIPTS.add.source, {"if reign == '' or held == reign then return end": "do return end"})
     scripts = msgspec.structs.replace(SCRIPTS, add=SCRIPTS.add.changed(wrong))
     with must_be_caught("a fence without a reign"):
@@ -325,7 +325,7 @@ async def test_boards_go_on_without_sql_unless_producers_wait_for_it(make: Make,
 
 @pytest.mark.mutant
 async def test_a_board_that_goes_on_although_producers_wait_for_sql_is_detected(tmp_path: Path) -> None:
-    """SQL may have events that the store lost."""
+    """The mutant does not wait for SQL, which may have events that the store lost."""
     may_go_on = reign.Fence._may_go_on
 
     async def careless(fence: reign.Fence, *position: Any) -> bool:
@@ -346,7 +346,7 @@ async def reconciled(client: Store, settings: Settings, state: BoardState) -> No
 
 
 def ahead_settings(url: str, folder: Path) -> Settings:
-    """The settings with which SQL has what replicas may lack."""
+    """Return settings with which SQL has events that replicas may lack."""
     return fresh_settings(
         url, data_dir=folder / "one", write_deadline=Duration(20), journal="sqlite", journal_ack=True, wait_replicas=0
     )
@@ -396,7 +396,7 @@ PLAN = resending._planned_again
 
 
 def renumbered(*words: Any) -> Any:
-    """Plan a batch again, by a wrong way: under a new number."""
+    """Plan a batch again as a mutant does: under a new number."""
     keys, request = PLAN(*words)
     fields = msgspec.msgpack.decode(request, type=dict[str, msgspec.Raw])
     return keys, msgspec.msgpack.encode(fields | {"writer": secrets.token_hex(8)})
@@ -404,7 +404,7 @@ def renumbered(*words: Any) -> Any:
 
 @pytest.mark.mutant
 async def test_entries_under_new_numbers_are_detected(tmp_path: Path) -> None:
-    """The retry of a producer would count again."""
+    """In the mutant, the retry of a producer counts again."""
     with must_be_caught("send again under new numbers"), replaced(resending, "_planned_again", renumbered):
         await sends_again(tmp_path)
 

@@ -42,7 +42,7 @@ def shard_of(board: str) -> int:
 
 
 async def loses_a_shard(folder: Path, lost: int) -> None:
-    """A server ends, and comes back later."""
+    """Kill a server of the Cluster, and start it again later."""
     assert [shard_of(name) for name in PARTS] == [0, 1, 2]
     cluster = ClusterSet(VALKEY, folder / "store", "--cluster-require-full-coverage", "no", replicas=0, patience=1000)
     async with running(cluster), traffic(cluster.url, folder, *BOARDS, deadline=1) as events:
@@ -107,7 +107,7 @@ async def test_a_union_of_three_servers_counts_what_its_parts_count(tmp_path: Pa
 
 
 async def starts_without_a_shard(folder: Path, lost: int) -> None:
-    """A server starts while one of the store is away, which comes back later."""
+    """Start a server of boards while one server of the store is away, which comes back later."""
     cluster = ClusterSet(VALKEY, folder / "store", "--cluster-require-full-coverage", "no", replicas=0, patience=1000)
     await asyncio.to_thread(cluster.start)
     settings = fresh_settings(
@@ -151,7 +151,7 @@ async def test_a_server_starts_while_a_shard_is_away(tmp_path: Path, effort: int
 
 @pytest.mark.mutant
 async def test_a_start_that_asks_every_server_is_noticed(tmp_path: Path) -> None:
-    """The mutant leaves no check out."""
+    """The mutant does not start if a check at its start finds a server away."""
     with (
         must_be_caught("no start without a shard"),
         patch.object(serve, "_STORE_DEADLINE", 0),

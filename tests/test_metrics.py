@@ -57,7 +57,7 @@ def test_every_metric_of_a_board_is_removed_with_it() -> None:
 
 
 def test_the_cpu_time_of_a_process_still_counts_after_its_end() -> None:
-    """A worker that a reload has replaced is no reason for a counter to go back."""
+    """When a reload replaces a worker, the counter does not go back."""
 
     def cpu(processes: set[int]) -> float:
         metrics = {metric.name: metric for metric in ProcessTotals(processes, parent=os.getpid()).collect()}

@@ -118,7 +118,7 @@ async def test_a_primary_without_its_replicas_is_not_trusted(kind: Kind, tmp_pat
 @pytest.mark.mutant
 @pytest.mark.parametrize("kind", [SentinelSet, ClusterSet])
 async def test_a_ping_alone_is_detected(kind: Kind, tmp_path: Path) -> None:
-    """The primary answers it, so the page would stay as it is."""
+    """The primary still answers a PING, so that the page of the mutant stays live."""
 
     async def trusting(_connection: PrimaryConnection) -> float:
         return math.inf
@@ -129,6 +129,6 @@ async def test_a_ping_alone_is_detected(kind: Kind, tmp_path: Path) -> None:
 
 @pytest.mark.mutant
 async def test_reads_that_ask_nobody_are_detected(tmp_path: Path) -> None:
-    """Watched pages are stale, and whoever asks once gets what the old primary holds."""
+    """In the mutant, watched pages are stale, but a single request gets what the old primary holds."""
     with must_be_caught("GET of an old primary"), replaced(Store, "read", Store.call):
         await is_left_with_a_primary(SentinelSet, tmp_path)

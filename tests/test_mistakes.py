@@ -91,7 +91,7 @@ async def said(store: str) -> str:
 
 
 async def test_every_mistake_has_its_message(valkey_url: str) -> None:
-    """A hundred of them. None shows a type of Python or JSON, or a regular expression."""
+    """The table has at least a hundred messages. None shows a type of Python or JSON, or a regular expression."""
     expected = TABLE.read_text(encoding="utf-8")
     messages = [message for _, mistakes in sections() for _, lines in mistakes for message in lines]
     assert len(messages) >= 100

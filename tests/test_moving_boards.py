@@ -1,4 +1,4 @@
-"""Boards of every kind whose slots of a Cluster move, under events, viewers and rotation."""
+"""Boards of every kind whose slots move in a Cluster, while events, viewers and rotation go on."""
 
 from collections.abc import Awaitable, Callable
 from math import ceil
@@ -41,7 +41,10 @@ async def moves(cluster: ClusterSet, events: Traffic, move: Move, times: int) ->
     ],
 )
 async def test_boards_move_with_everything(binary: str, move: Move, share: int, tmp_path: Path, effort: int) -> None:
-    """Dense ranks, hidden members and sliding windows: nothing is refused, and nothing is left behind."""
+    """All boards have dense ranks and a hidden member, and one has a sliding window.
+
+    Nothing is refused, and nothing is left behind.
+    """
     cluster = ClusterSet(binary, tmp_path / "store", replicas=replicas_of(effort, least=0))
     async with running(cluster), traffic(cluster.url, tmp_path, *BOARDS) as events:
         for board in BOARDS:

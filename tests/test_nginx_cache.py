@@ -98,7 +98,7 @@ async def test_a_thousand_pollers_are_a_request_a_second(
 async def test_pollers_all_reach_a_server_behind_a_proxy_that_keeps_nothing(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The check notices it."""
+    """The check of the test above notices that nginx keeps nothing."""
     async with edge(valkey_url, tmp_path, monkeypatch, "off") as at:
         with must_be_caught("no `proxy_cache`"):
             await check_polling(at)

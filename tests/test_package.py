@@ -70,7 +70,7 @@ def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def server(installed: Path, valkey_url: str, tmp_path: Path) -> Iterator[ServerProcess]:
-    """A server of that environment."""
+    """A server of the environment `installed`."""
     process = ServerProcess(fresh_settings(valkey_url), tmp_path, python=str(installed / "bin" / "python"))
     process.start()
     yield process

@@ -175,7 +175,7 @@ def has_docker() -> bool:
 
 
 def test_every_block_is_tried() -> None:
-    """A new block needs a step above. None has a comment, which a pasted zsh takes for words."""
+    """A new block needs a step above. No block has a comment, because zsh takes a pasted comment for words."""
     assert [block for block in BLOCKS if "#" in block] == []
     assert [step.begins for step in STEPS] == [
         block[: len(step.begins)] for block, step in zip(BLOCKS, STEPS, strict=True)
@@ -189,7 +189,7 @@ def needs(shell: str) -> None:
 
 
 def test_every_command_works(checkout: Path) -> None:
-    """Block by block, each in a fresh shell, next to the server of `make run`."""
+    """Each block runs in a fresh shell, next to the server of `make run`."""
     needs("bash")
     shutil.rmtree(checkout / "live-data", ignore_errors=True)
     ports = free_ports()
@@ -211,7 +211,7 @@ def test_every_command_works(checkout: Path) -> None:
 
 
 def test_the_first_steps_work_in_zsh_too(checkout: Path) -> None:
-    """The blocks of the README, because zsh parses quotes and comments differently."""
+    """The blocks of the README also run in zsh, which parses quotes and comments differently."""
     needs("zsh")
     shutil.rmtree(checkout / "live-data", ignore_errors=True)
     ports = free_ports()

@@ -23,7 +23,7 @@ BOARD = '[[board]]\nid = "{id}"\nsource = ["request"]\nclock = "event"\nties = "
 
 
 def chunks(events: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """The file in bodies."""
+    """Split the events of the file into bodies."""
     return (events[first : first + CHUNK] for first in range(0, len(events), CHUNK))
 
 

@@ -32,7 +32,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def release(checkout: Path, *words: str) -> str:
-    """Run the script: what it prints as an error."""
+    """Run the script, and return what it prints to standard error."""
     command = [sys.executable, "packages/release.py", *words]
     return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False).stderr
 

@@ -49,7 +49,7 @@ def test_without_variables_the_defaults_apply() -> None:
 
 
 def test_a_flag_takes_precedence_over_the_environment() -> None:
-    """First flags, then the environment, then the default. A flag of None was not given."""
+    """Flags come first, then the environment, then the default. A flag of None was not given."""
     environment = {"LIVE_PORT": "1234", "LIVE_HOST": "::1"}
     settings = load_settings(environment, port=4321, host=None)
     assert (settings.port, settings.host, settings.workers) == (4321, "::1", 1)
@@ -77,7 +77,7 @@ def test_a_flag_takes_precedence_over_the_environment() -> None:
     ],
 )
 def test_a_variable_has_the_type_of_its_setting(name: str, text: str, value: object) -> None:
-    """Numbers, paths, durations, lists and switches as text."""
+    """A text becomes a number, a path, a duration, a list or a switch."""
     settings = load_settings({name: text})
     assert getattr(settings, name.removeprefix("LIVE_").lower()) == value
     assert type(getattr(settings, name.removeprefix("LIVE_").lower())) is type(value)
@@ -168,7 +168,7 @@ def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
 
 
 def test_all_invalid_values_are_reported_at_once() -> None:
-    """A line for each, in the order of the table."""
+    """Each has a line, in the order of the table."""
     lines = mistakes(LIVE_WORKERS="none", LIVE_PORT="x", LIVE_MAX_BODY="0", LIVE_HOST="fine")
     assert [line.split(" ")[0] for line in lines] == ["LIVE_PORT", "LIVE_WORKERS", "LIVE_MAX_BODY"]
 

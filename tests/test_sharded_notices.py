@@ -117,7 +117,7 @@ async def listening(cluster: ClusterSet, folder: Path) -> AsyncIterator[Listener
 
 
 async def notices_move(binary: str | None, move: Move, folder: Path) -> None:
-    """The slot of a board moves to another server, and back, while nobody else tells the listener."""
+    """Move the slot of a board to another server, and back, while nobody else tells the listener."""
     async with cluster_of(binary, folder) as cluster, listening(cluster, folder) as listener:
         source = server_of(cluster, listener.settings, BOARDS[0])
         target = cluster.servers[(cluster.servers.index(source) + 1) % 3]
@@ -190,7 +190,7 @@ class Watcher(ModelViewer):
 
 
 class Site:
-    """A server with a viewer of each board, and events that come past it."""
+    """A server with a viewer of each board, and another client, which counts events."""
 
     def __init__(self, cluster: ClusterSet, folder: Path) -> None:
         self.cluster = cluster
@@ -256,7 +256,7 @@ class Site:
 
 @asynccontextmanager
 async def site_on(folder: Path) -> AsyncIterator[tuple[Site, httpx.AsyncClient]]:
-    """A site on a Cluster of its own, on which every board has an event, and a client of its server."""
+    """Start a site on its own Cluster, where every board has an event, and a client of its server."""
     async with cluster_of(VALKEY, folder / "store") as cluster:
         site = Site(cluster, folder / "data")
         async with serving(site.settings, *site.boards) as client:
@@ -279,7 +279,7 @@ async def site_on(folder: Path) -> AsyncIterator[tuple[Site, httpx.AsyncClient]]
 
 
 async def each_server_is_lost(folder: Path) -> None:
-    """Lose one server after the other, and so each part of what belongs to no board."""
+    """Lose one server after the other, and so each of the keys that belong to no board."""
     async with site_on(folder) as (site, client):
         for server in site.cluster.servers:
             await site.loses(server, client)
@@ -305,7 +305,7 @@ async def test_a_dead_server_stops_its_boards_only(tmp_path: Path) -> None:
 
 @pytest.mark.mutant
 async def test_a_gap_of_all_boards_is_detected(tmp_path: Path) -> None:
-    """The mutants: all viewers are told, or all journals wait."""
+    """One mutant tells the viewers of all boards, and one lets all journals wait."""
     lose = notices.Ears._lose
 
     def lose_all(ears: Any, _channels: Any, error: Exception) -> None:
@@ -322,7 +322,7 @@ async def test_a_gap_of_all_boards_is_detected(tmp_path: Path) -> None:
 
 
 async def one_server_is_slow(url: str, folder: Path) -> None:
-    """The store does not answer for one board. Another board, on another server, is moved to SQL all the same."""
+    """Let the store not answer for one board. Another board, on another server, is moved to SQL all the same."""
     settings = fresh_settings(url, data_dir=folder, journal="sqlite")
     client, outcomes = connect(url, settings), Store.outcomes
     ledgers = [Ledger(client, rolling_board(board=name), settings) for name in BOARDS]

@@ -86,7 +86,7 @@ def test_the_root_has_few_files() -> None:
 
 
 def test_no_folder_is_full() -> None:
-    """A folder can be surveyed."""
+    """The limit keeps each folder easy to survey."""
     assert full_folders(MODULES) == []
 
 

@@ -183,7 +183,7 @@ async def test_a_limit_holds_for_one_tenant_alone(valkey_url: str, name: str) ->
 @pytest.mark.mutant
 @pytest.mark.parametrize("name", CHECKS)
 async def test_a_missing_limit_is_caught(valkey_url: str, name: str) -> None:
-    """A tenant would go on."""
+    """In the mutants, a tenant goes on beyond its limit."""
     with must_be_caught(f"no limit of {name}"), replaced(*MUTANTS[name]):
         await check(valkey_url, name)
 

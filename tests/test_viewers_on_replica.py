@@ -138,13 +138,13 @@ async def check_reading(pair: Pair, folder: Path) -> None:
 
 
 async def test_a_replica_is_read_and_never_written(pair: Pair, tmp_path: Path) -> None:
-    """Over every route, for as long as a process does what it does from time to time, and when it ends."""
+    """This holds for every route, for what the process does from time to time, and for its end."""
     await check_reading(pair, tmp_path)
 
 
 @pytest.mark.mutant
 async def test_a_board_that_is_opened_as_on_a_primary_is_noticed(pair: Pair, tmp_path: Path) -> None:
-    """The mutant opens it with the script that writes."""
+    """The mutant opens the board with the script that writes."""
 
     async def writing(self: BoardState, born: str) -> list[Any]:
         request = OpenRequest(idle=86400, span=86400, born=born or None, secret=text(bytes(16)))
@@ -155,7 +155,7 @@ async def test_a_board_that_is_opened_as_on_a_primary_is_noticed(pair: Pair, tmp
 
 
 async def check_opened(pair: Pair, folder: Path) -> None:
-    """The board can be read."""
+    """Check that a board of a replica can be opened without a write."""
     _, viewers = both_settings(pair, folder)
     client = connect(viewers.store, viewers)
     state = BoardState(client, rolling_board(), viewers)
@@ -178,7 +178,7 @@ async def check_opened(pair: Pair, folder: Path) -> None:
 @pytest.mark.fault
 @pytest.mark.sentinel
 async def test_a_replica_that_hears_nothing_is_stale_and_then_live_again(pair: Pair, tmp_path: Path) -> None:
-    """Viewers learn it, and no read shows the old state as present. Afterwards nothing is missing."""
+    """Viewers learn that it is stale, and no read shows the old state as present. Afterwards nothing is missing."""
     async with watched(pair, tmp_path) as (at, socket, model):
         with pair.primary.frozen():
             await until_stale(socket, model)

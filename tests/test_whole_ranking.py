@@ -22,7 +22,7 @@ async def test_a_walk_over_a_changing_ranking(valkey_url: str, ties: Ties) -> No
 
 @pytest.mark.slow
 async def test_a_walk_over_a_large_ranking(valkey_url: str) -> None:
-    """The same with four times as many records."""
+    """The walk also works with four times as many records."""
     await walk_over(valkey_url, 80_000, "key")
 
 
@@ -60,7 +60,7 @@ async def walk_over(store: str, count: int, ties: Ties) -> None:
 
 
 async def there_and_back(boards: Stage, size: int) -> tuple[list[BoardPage], list[BoardPage]]:
-    """Every page from the first to the last, and back to the first; the last one is in both."""
+    """Every page from the first to the last, and back to the first; both lists have the last page."""
     forth = await boards.walk("posts", size)
     back = await boards.walk_back("posts", size, forth[-1])
     return forth, back[::-1]

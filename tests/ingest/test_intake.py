@@ -44,7 +44,7 @@ def without_offsets(response: httpx.Response) -> Any:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_one_plain_like_is_answered_like_any_other_body(valkey_url: str, way: str) -> None:
-    """Accepted, duplicate, late, early, out of range, with a board or type, invalid: only the paths differ."""
+    """Both paths give the same answer to accepted, duplicate, late, early, unusual and invalid events."""
     events = [
         '{"key":"a"}', '{"key":"a","id":"%n"}', '{"key":"a","id":"%n"}', '{"key":"a","id":"%n","source":"s"}',
         f'{{"key":"a","time":"{at(days=-3)}"}}', f'{{"key":"a","time":"{at(hours=2)}","id":"x"}}',
