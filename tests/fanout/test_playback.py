@@ -28,6 +28,7 @@ from tests.fanout.test_rank_lookups import Sink
 from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import DEADLINE
+from tests.harness.watching import until
 
 Answer = Played | tuple[int, int] | Exception | asyncio.Event | None
 
@@ -160,6 +161,20 @@ async def test_a_replay_tells_everything_in_its_order_and_time(
     assert second - first >= 0.09  # a poll, because what was played lasts longer
     assert min(third - second, fourth - third) >= 0.036  # a beat
     assert at + 1000 < plays[0][1] <= first * 1000 + 1
+
+
+async def test_a_replay_that_has_reached_the_present_becomes_live_at_once(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not wait for viewers that have received everything."""
+    monkeypatch.setattr(replays, "_POLL", 3_600_000)
+    now = round(time.time() * 1000)
+    wish, sink = asking(at=now), Sink()
+    async with running_hub(valkey_url, Script((1, now))) as (hub, _):
+        viewer = hub.add_push_viewer(hub.admit("posts", wish, ""), wish, "", sink)
+        await until(lambda: viewer.channel is hub.channels["posts"])
+        assert [data[2:] for data in sink.taken[:2]] == [replay_frame(at, 1.0).payload for at in (now, None)]
+        hub.leave(viewer, "")
 
 
 async def test_viewers_of_a_delay_share_it(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

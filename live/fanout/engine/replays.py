@@ -269,6 +269,7 @@ class Playback:
                     await self._begin()
             # The replay has reached the present. It becomes live once every viewer has received everything.
             self._buffer.add(replay_frame(None, 1.0))
+            await deliver(self.due_frame, [self._buffer])
             while not self._buffer.is_played:
                 await self._pause(_POLL)
             self._on_present(self)
