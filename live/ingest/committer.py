@@ -151,6 +151,7 @@ class Committer:
         self._end_delay()
         while self._waiting:
             _reject_deleted(self._take())
+        self._wants.clear()
         self._arrived.set()  # wakes `run`
 
     async def run(self) -> None:

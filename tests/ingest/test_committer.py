@@ -348,7 +348,9 @@ async def test_a_retired_committer_refuses_its_requests(valkey_url: str) -> None
     bench = Bench(valkey_url)
     requests = bench.send(likes("a", "b"), likes("c"))
     await waiting(*requests)
+    bench.committer.submit(_AwaitedShare(likes("d")), Wants(strict=True))
     bench.committer.retire()
+    assert not bench.committer._wants
     assert [await request for request in requests] == [
         Committed(None, {0: "board_unknown", 1: "board_unknown"}), Committed(None, {0: "board_unknown"}),
     ]  # fmt: skip
