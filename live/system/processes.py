@@ -52,8 +52,9 @@ def shorten_temporary_paths() -> None:
     Raises:
         SetupError: `/tmp` can't be used, and the path of the folder is too long.
     """
-    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_FOLDER:
+    if len(os.fsencode(long := tempfile.gettempdir())) > _LONGEST_FOLDER:
         os.environ["TMPDIR"], tempfile.tempdir = "/tmp", None  # noqa: S108 - folders in it have random names
+        log.warning("temporary files go to /tmp, because sockets need a short path", instead_of=long)
     if len(os.fsencode(folder := tempfile.gettempdir())) > _LONGEST_FOLDER:
         raise SetupError(
             f"the path {folder} is too long for the sockets between processes: set TMPDIR to a folder with a path of "
