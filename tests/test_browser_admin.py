@@ -67,7 +67,7 @@ async def tab_to(page: Page, selector: str) -> None:
 
 
 async def test_all_can_be_done_by_keyboard_without_script(valkey_url: str) -> None:
-    """Sign in, make a board, freeze it, undo that, delete it, hide a member, send an event, audit, and sign out."""
+    """An administrator signs in, changes boards, members and events, audits, and signs out."""
     settings = fresh_settings(valkey_url)
     key = await add_key(settings, "chief", verbs=("admin", "post"))
     async with opened(settings, key, java_script_enabled=False) as (page, api):

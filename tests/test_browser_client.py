@@ -149,7 +149,7 @@ async def test_the_element_shows_fields_titles_and_whole_names(foreign: tuple[Pa
 
 
 async def test_the_element_shows_a_board_of_another_origin(foreign: tuple[Page, httpx.AsyncClient]) -> None:
-    """It replaces its content, follows its attributes and the language of the page, and needs no inline style."""
+    """The element replaces its content, follows its attributes and the page's language, and needs no inline style."""
     page, producer = foreign
     await page.add_init_script(
         "window.states = []; addEventListener('live-board-state', ({ detail }) => states.push(detail.name), true)"

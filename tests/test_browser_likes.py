@@ -263,7 +263,7 @@ async def test_clicks_that_are_sent_at_once_are_caught(valkey_url: str) -> None:
 @pytest.mark.parametrize("board", [BOARD, SONGS], ids=["likes", "votes"])
 @pytest.mark.parametrize("script", [True, False])
 async def test_two_tabs_without_a_cookie_are_one_visitor(valkey_url: str, board: Board, *, script: bool) -> None:
-    """Both tabs like before either one has an answer."""
+    """Both tabs send a like before either has an answer."""
     async with far_away(valkey_url, board, 0, java_script_enabled=script) as (visitor, distance, producer):
         tabs = [await visitor.new_page() for _ in range(2)]
         for tab in tabs:

@@ -232,7 +232,7 @@ async def compare_times(store: str, count: int, change: Callable[[str], str] = s
 
 @pytest.mark.timeout(300)
 async def test_the_slider_shows_what_the_page_of_a_time_and_the_api_show(valkey_url: str) -> None:
-    """They agree in each cell and in the sums, and show nothing of the present."""
+    """Slider, page and API agree in each cell and in the sums, and show nothing of the present."""
     await compare_times(valkey_url, 200)
 
 

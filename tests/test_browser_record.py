@@ -58,7 +58,7 @@ async def test_the_page_fits_the_screen(valkey_url: str, width: int) -> None:
 
 
 async def test_large_figures_are_short_and_exact_in_their_titles(valkey_url: str) -> None:
-    """The server and the script show them alike."""
+    """The server and the script show large figures alike."""
     events = [{"key": "a", "amount": 10**9}, {"key": "b", "amount": 5}]
     async with board_in_browser(valkey_url, *events, path="posts/records/a") as (page, producer):
         figures = "els => els.map(el => [el.textContent, el.title])"

@@ -170,7 +170,7 @@ async def test_the_readers_own_row_is_highlighted(valkey_url: str) -> None:
 
 
 async def test_scores_have_the_unit_of_their_board(valkey_url: str) -> None:
-    """It is live on the page of the board and of a record, in the list of boards, and in an element on another page."""
+    """Scores have it live on the pages of board and record, in the list of boards, and in an element elsewhere."""
     donors = read_board("donors", {"window": "forever", "unit": "€", "scale": 2})
     async with serving(fresh_settings(valkey_url), donors) as client, browser() as chromium:
         url, event = client.base_url, {"board": "donors", "key": "Ada"}

@@ -46,7 +46,7 @@ ties = "key"
 async def test_statistics_over_a_moving_window(valkey_url: str) -> None:
     """One event feeds windows of minutes, hours and days.
 
-    Each is the plain sum, page by page; zero scores disappear.
+    Each window shows the plain sums, page by page, without scores of zero.
     """
     chance = random.Random(1)
     windows = {"minutes": (600, 60), "hours": (86_400, 3600), "days": (7 * 86_400, 86_400)}

@@ -17,7 +17,7 @@ class Counter:
 
 
 def test_a_failed_assertion_is_a_catch() -> None:
-    """The body of the context ends with it."""
+    """The body of the context ends with the assertion."""
     with must_be_caught("one is two"):
         assert Counter().add(1, 1) == 1
 
@@ -54,7 +54,7 @@ def test_a_script_that_does_not_compile_is_an_error(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("right", ["no such piece", "local"])
 def test_a_piece_that_is_missing_or_repeated_is_an_error(right: str) -> None:
-    """The mistake would not be where the test says."""
+    """Otherwise the mistake would not be where the test says."""
     with pytest.raises(ValueError, match="times in the script, not once"), must_be_caught("it is elsewhere"):
         mutated("local a = 1\nlocal b = 2", {right: ""})
 

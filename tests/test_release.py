@@ -38,7 +38,7 @@ def release(checkout: Path, *words: str) -> str:
 
 
 def test_a_release_changes_every_file_and_closes_the_changelog(checkout: Path) -> None:
-    """Then only its own tag is right. A version in development leaves the changelog open."""
+    """After a release, only its own tag passes `--check`. A version in development leaves the changelog open."""
     log = checkout / "CHANGELOG.md"
     before = log.read_text(encoding="utf-8")
     assert "is not the version in" in release(checkout, "--check", "v7.8.9")

@@ -129,7 +129,10 @@ async def test_a_request_larger_than_a_batch_is_committed_alone(valkey_url: str)
 
 
 async def test_the_largest_batch_is_one_call(valkey_url: str) -> None:
-    """The body has as many events as settings allow, each for another member. They take a single script call."""
+    """The body has as many events as settings allow, each for another member.
+
+    The committer adds them with a single script call.
+    """
     bench = Bench(valkey_url, max_events=3000, batch_size=3000)
     async with bench.running():
         committed = await bench.committer.commit(likes(*(f"k{i}" for i in range(3000))))

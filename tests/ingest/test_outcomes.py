@@ -148,7 +148,7 @@ class Sample:
 
 
 def test_a_body_that_is_answered_leaves_no_garbage() -> None:
-    """A garbage collection would take longer than the whole request."""
+    """A request makes no reference cycles, because a garbage collection takes longer than the whole request."""
     gc.collect()
     gc.disable()
     try:
@@ -199,7 +199,7 @@ async def test_an_event_of_the_server_itself_counts(intake: Intake) -> None:
 
 
 async def test_a_plain_body_is_answered_with_the_fault_of_its_board(intake: Intake) -> None:
-    """Its event is not counted, or nobody knows whether it is."""
+    """The event of the body is not counted (`store_unavailable`), or may be (`outcome_unknown`)."""
     head = intake.read_head(ME, [], {b"content-type": b"application/json"})
     for unknown, code in ((False, "store_unavailable"), (True, "outcome_unknown")):
         reply = intake.reply_to_plain(head, b'{"key":"a"}', StoreUnavailableError("away", unknown=unknown))
@@ -207,7 +207,7 @@ async def test_a_plain_body_is_answered_with_the_fault_of_its_board(intake: Inta
 
 
 async def test_a_body_in_pieces_is_collected_up_to_the_limit(intake: Intake) -> None:
-    """One byte over the limit is refused."""
+    """A body with one byte more than the limit is refused."""
 
     async def pieces(*sizes: int) -> AsyncIterator[bytes]:
         for size in sizes:

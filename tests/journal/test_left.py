@@ -193,7 +193,7 @@ async def events_do_not_come_back(board: Sliding) -> None:
 
 
 async def test_an_event_that_left_does_not_come_back_with_a_rebuild(valkey_url: str, tmp_path: Path) -> None:
-    """The store subtracted it for good."""
+    """The store has subtracted the event for good."""
     async with sliding(valkey_url, tmp_path) as board:
         await events_do_not_come_back(board)
 

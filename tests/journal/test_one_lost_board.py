@@ -195,7 +195,7 @@ async def test_one_lost_board_stops_alone(valkey_url: str, tmp_path: Path, lose:
 @pytest.mark.mutant
 @pytest.mark.parametrize("mistake", ["for all", "in silence"])
 async def test_a_loss_of_the_wrong_extent_is_detected(valkey_url: str, tmp_path: Path, mistake: str) -> None:
-    """One mutant stops every board. Another mutant stops none."""
+    """After the loss of one board, one mutant stops every board, and another stops none."""
 
     def wrong(high_water: HighWater, reasons: Mapping[str, str]) -> None:
         if mistake == "for all" and reasons:

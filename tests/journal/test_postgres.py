@@ -110,7 +110,7 @@ def test_other_databases_are_refused(url: str, tmp_path: Path) -> None:
 
 
 async def test_a_wrong_login_is_no_outage(tmp_path: Path, postgres: Postgres) -> None:
-    """It has its own error, which does not show the password. `postgres://` is the same as `postgresql://`."""
+    """A wrong login has its own error, which does not show the password. `postgres://` is like `postgresql://`."""
     url = postgres.url.replace("postgresql", "postgres")
     database = Database(url, tmp_path, "live", writes=False)
     assert await database.run(lambda sql: sql.scalar(select(1))) == 1
@@ -155,7 +155,7 @@ async def test_a_commit_is_on_disk_before_its_entries_are_trimmed(
 async def test_a_commit_that_does_not_wait_for_the_disk_is_lost(
     valkey_url: str, tmp_path: Path, postgres: Postgres
 ) -> None:
-    """PostgreSQL would write the commit a moment later."""
+    """In the mutant, PostgreSQL writes the commit only a moment after its reply."""
     with (
         must_be_caught("synchronous_commit = off"),
         replaced(live.journal.database, "_wait_for_disk", lambda *_: None),

@@ -93,7 +93,7 @@ async def test_a_power_cut_loses_nothing_acknowledged(tmp_path: Path, chance: ra
 
 @pytest.mark.mutant
 async def test_a_database_that_syncs_later_is_detected(tmp_path: Path, chance: random.Random) -> None:
-    """The drainer would trim entries that a power cut removes from the write-ahead log."""
+    """The mutant's drainer trims entries that a power cut then removes from the write-ahead log."""
     with must_be_caught("synchronous=NORMAL"):
         await power_cuts(tmp_path, chance, 3, synchronous="NORMAL")
 

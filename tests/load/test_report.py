@@ -54,7 +54,7 @@ def test_a_test_that_reaches_its_rate_passes() -> None:
     ids=["too few", "too late", "a failure", "a viewer that fell behind", "a missed objective"],
 )
 def test_a_test_fails_for_each_reason(changes: dict[str, Any]) -> None:
-    """Less than 95 % by the end, a failed request, a viewer without the last like, an objective."""
+    """The reasons: too few likes, a late one, a failed request, a viewer that fell behind, or a missed objective."""
     assert not report(**changes).passed
 
 

@@ -65,7 +65,7 @@ async def test_limits_hold_over_all_workers(valkey_url: str, tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.mutant
 async def test_a_limit_for_each_worker_is_noticed(valkey_url: str) -> None:
-    """A server with two workers would admit twice as many."""
+    """The mutant's server with two workers admits twice as many viewers, and twice as many reads."""
     with must_be_caught("limits are not divided"), patch.object(processes, "SHARED_LIMITS", ()):
         await admit_as_many(valkey_url, max_viewers=10)
     with must_be_caught("rates are not divided"), patch.object(processes, "SHARED_LIMITS", ()):

@@ -176,7 +176,7 @@ async def starts_rarely() -> None:
 
 @pytest.mark.slow
 async def test_a_worker_that_is_never_ready_starts_rarely() -> None:
-    """Frequent starts would use all of the processor."""
+    """The supervisor waits between starts, because frequent starts would use all of the processor."""
     await starts_rarely()
 
 

@@ -229,7 +229,7 @@ async def test_after_a_gap_the_journal_begins_again(valkey_url: str, tmp_path: P
 
 
 async def test_a_missing_check_of_the_previous_entry_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The ranking in SQL would lack the trimmed entries."""
+    """In the mutant, the ranking in SQL lacks the trimmed entries."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a", "b")
         drainer = await board.drainer()
@@ -508,7 +508,7 @@ async def test_a_journal_that_cant_be_read_delays_only_itself(valkey_url: str, t
 
 
 async def test_a_sweep_trims_all_journals_at_once(valkey_url: str, tmp_path: Path) -> None:
-    """Trimming thousands of busy boards one after another would hold up the journal for seconds."""
+    """The drainer trims them at the same time, because one after another takes seconds for thousands of busy boards."""
     together, most = 0, 0
 
     async def kept(*_: Any) -> None:
@@ -595,7 +595,7 @@ async def test_failed_commits_add_the_whole_board_once(valkey_url: str, tmp_path
 async def test_whole_boards_that_are_added_again_are_detected(valkey_url: str, tmp_path: Path) -> None:
     """The mutant does not look behind the first entries, and adds the board again.
 
-    The store would fill while SQL is down.
+    The mutant's store fills while SQL is down.
     """
     right = read_entries
 

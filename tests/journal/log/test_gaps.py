@@ -74,7 +74,7 @@ async def test_the_backlog_is_bounded_under_load(valkey_url: str, tmp_path: Path
 
 @pytest.mark.mutant
 async def test_a_limit_after_a_write_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """In the mutant, an event counts although it is refused, and the producer would send it again."""
+    """In the mutant, an event counts although it is refused, and counts again when the producer sends it again."""
     check = "if waiting + #packed > request.backlog then return {'backlog', digits(waiting)} end"
     end = "return {'ok', offset, digits(widest), beaten or nil}"
     late = "if full then return {'backlog', full} end\n"

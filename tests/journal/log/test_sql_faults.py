@@ -150,7 +150,7 @@ async def test_a_full_disk_delays_entries(valkey_url: str, tmp_path: Path, chanc
 async def test_dropping_entries_while_sql_is_full_is_detected(
     valkey_url: str, tmp_path: Path, chance: random.Random
 ) -> None:
-    """The journal would end where the disk was full."""
+    """The mutant's journal ends where the disk was full."""
     async with journaled(valkey_url, tmp_path / "disk", journal_backlog=Size(400_000)) as board:
         with must_be_caught("an entry is dropped when SQL is full"), dropping():
             await survive_a_full_disk(board, tmp_path / "disk", chance, 1)

@@ -221,7 +221,7 @@ async def test_timelines_that_ended_long_ago_are_forgotten(valkey_url: str, tmp_
 
 @pytest.mark.mutant
 async def test_ended_timelines_that_stay_are_detected(valkey_url: str, tmp_path: Path) -> None:
-    """Boards that are made and deleted every day would fill the database."""
+    """In the mutant, boards that are made and deleted every day fill the database."""
     async with journaled(valkey_url, tmp_path) as board:
         with (
             replaced(live.journal.upkeep.compactor, "forget_timelines", lambda *_: None),

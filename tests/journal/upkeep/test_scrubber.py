@@ -128,7 +128,7 @@ async def refuses_to_write(
 async def test_a_file_that_is_gone_keeps_nothing(
     valkey_url: str, tmp_path: Path, spoil: Callable[[Path], None], ending: str
 ) -> None:
-    """A deleted file would take every commit and lose it. Even an idle server notices the deletion."""
+    """Even an idle server notices that its file was deleted, because such a file loses every commit."""
     await refuses_to_write(valkey_url, tmp_path, spoil, ending, DEADLINE)
 
 

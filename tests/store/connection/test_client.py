@@ -72,7 +72,7 @@ async def warnings(url: str) -> list[str]:
     ],
 )
 def test_an_invalid_url_is_refused(url: str) -> None:
-    """One clear message says so. It does not quote a part of the URL that may be a secret."""
+    """The error has one clear message, which does not quote a part of the URL that may be a secret."""
     with pytest.raises(SetupError, match=r"^the store ") as caught:
         connect(url, Settings())
     assert "s3cret" not in str(caught.value)
@@ -95,7 +95,7 @@ async def test_a_silent_store_is_unavailable(own_store: StoreProcess, own_client
 
 @pytest.mark.one_server
 async def test_calls_wait_for_a_connection_of_the_pool(valkey_url: str) -> None:
-    """There are more calls than connections. They wait for their turn, and all get a reply."""
+    """With more calls than connections, the calls wait for their turn, and all get a reply."""
     client = connect(valkey_url, fresh_settings(valkey_url, store_connections=4))
     name = fresh_settings(valkey_url).key_prefix
     assert sorted(await asyncio.gather(*(client.incr(name) for _ in range(100)))) == list(range(1, 101))

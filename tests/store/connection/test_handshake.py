@@ -144,13 +144,13 @@ async def _lost_or(client: Any, refused: Any) -> bool:
 
 
 async def test_a_replica_is_not_compared(own_store: StoreProcess, tmp_path: Path) -> None:
-    """A replica lags behind. That would look like a loss, which an operator has to accept."""
+    """A replica lags behind, which would look like a loss that an operator has to accept."""
     await keeps_the_loss_to_itself(own_store, tmp_path / "data")
 
 
 @pytest.mark.mutant
 async def test_no_check_of_the_role_is_detected(tmp_path: Path) -> None:
-    """The server would wait for ten seconds and name another reason."""
+    """The mutant's server waits for ten seconds, and then names another reason."""
 
     async def trusting(*_connection: object, url: str) -> None:
         pass
@@ -165,7 +165,7 @@ async def test_no_check_of_the_role_is_detected(tmp_path: Path) -> None:
 
 @pytest.mark.mutant
 async def test_a_comparison_before_the_check_of_the_role_is_detected(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The server would report a loss, and acknowledge nothing until an operator accepts it."""
+    """The mutant's server reports a loss, and acknowledges nothing until an operator accepts it."""
 
     async def trusting(*_connection: object, url: str) -> None:
         pass

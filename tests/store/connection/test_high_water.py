@@ -256,7 +256,7 @@ def test_concurrent_processes_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_boards_are_recorded_together(tmp_path: Path) -> None:
-    """One write records all, even if the last board fails. A known board keeps its epoch."""
+    """One write records all boards, even if the last one fails. A known board keeps its epoch."""
     one = high_water(tmp_path)
     one.remember_epoch("b0", "old")
     writes = 0

@@ -141,7 +141,7 @@ async def test_wrong_totals_are_found_and_repaired(bench: Bench, field: str) -> 
 
 
 async def test_an_unlisted_slot_is_found_and_listed_again(bench: Bench) -> None:
-    """A slot that is missing in the list of slots would count forever. After a repair it expires on time."""
+    """A slot that is missing in the list of slots counts forever. After a repair, it expires on time."""
     await bench.client.zrem(bench.keys.slots, 0)
     report = await bench.audit()
     assert (report.stray_slots, report.clean) == ([bench.keys.slot(0)], False)
@@ -285,7 +285,7 @@ async def test_every_kind_of_board_is_audited(valkey_url: str, board: Board) -> 
 
 
 async def test_an_event_missing_in_the_log_of_a_sliding_window_is_found(valkey_url: str) -> None:
-    """An event that is not in the log would count forever."""
+    """The audit reports an event that is not in the log, because it would count forever."""
     bench = Bench(valkey_url, KINDS[3])
     await bench.like("a", 5)
     await bench.like("b", 2)
@@ -350,7 +350,7 @@ async def test_drift_that_no_repair_corrects_is_still_reported(valkey_url: str) 
 
 @pytest.mark.slow
 async def test_the_command_prints_json(bench: Bench) -> None:
-    """One JSON object has the whole report, and whether everything is clean."""
+    """The command prints one JSON object with the whole report and with `clean`."""
     await bench.client.zincrby(bench.keys.ranking, 1, "a")
     status, text = await audit(bench, "--json")
     assert status == 1

@@ -109,7 +109,7 @@ async def test_a_process_that_did_not_see_the_newest_slot_reads_it(valkey_url: s
 
 
 async def test_a_clock_that_moves_before_every_plan_is_an_error(valkey_url: str) -> None:
-    """If the read succeeded, the values would belong to other slots."""
+    """The read fails, because its values would belong to other slots."""
     script = SCRIPTS.slots.changed("return {'replan', '', '0', ''}")
     async with open_ledger(valkey_url, rolling_board()) as ledger:
         ledger.state.scripts = Scripts(slots=compiled(valkey_url, script))

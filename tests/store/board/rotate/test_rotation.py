@@ -293,7 +293,7 @@ async def expires_without_its_owner(store: str, deadline: float) -> None:
 
 
 async def test_another_process_takes_over_from_a_killed_owner(any_store: str) -> None:
-    """It does so a few seconds after the slot is due."""
+    """The other process expires the slot a few seconds after it is due."""
     await expires_without_its_owner(any_store, 2 + FALLBACK + 3)
 
 
