@@ -4,6 +4,7 @@ The answers become choices of a definition. The choices that no question asks fo
 all as TOML and as a request, and a preview from the events of the last hour.
 """
 
+import math
 import re
 import time
 import tomllib
@@ -128,10 +129,10 @@ def with_more(choices: dict[str, Any], toml: str) -> dict[str, Any]:
     """Add choices in TOML to those of the answers, or replace them. Tables are united.
 
     Raises:
-        ValueError: the text is not TOML. For other texts that no JSON can express, the error is an `OverflowError` or a
-            `RecursionError`.
+        ValueError: the text is not TOML, or has a number that is not finite. For other texts that no JSON can express,
+            the error is an `OverflowError` or a `RecursionError`.
     """
-    more = msgspec.json.decode(msgspec.json.encode(tomllib.loads(toml)))
+    more = msgspec.json.decode(msgspec.json.encode(tomllib.loads(toml, parse_float=_finite)))
     if "id" in more:
         raise ValueError("the id has a field of its own; leave it out")
     united = {
@@ -140,6 +141,13 @@ def with_more(choices: dict[str, Any], toml: str) -> dict[str, Any]:
         if isinstance(value, dict) and isinstance(choices.get(name), dict)
     }
     return {**choices, **more, **united}
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):  # JSON would have null, which means that there is no such choice
+        raise ValueError(f"{text} is not a finite number")
+    return number
 
 
 def choices_of_answers(answers: Form) -> dict[str, Any]:

@@ -8,13 +8,14 @@ from typing import Any, Final
 import msgspec
 
 _LONGEST: Final = 1024 * 1024  # bytes of a boards file that are searched for a board
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # names that need no quotes
 _AT_RUN_TIME: Final = ("frozen", "idle_ttl")  # choices that a boards file does not have
 
 
 def board_toml(board: str, choices: Mapping[str, Any]) -> str:
     """Write choices as a table of a boards file. Leave out those that only a run-time board has."""
     lines = [
-        f"{name} = {_value(value)}"
+        f"{_name(name)} = {_value(value)}"
         for name, value in {"id": board, **choices}.items()
         if value is not None and name not in _AT_RUN_TIME
     ]
@@ -34,7 +35,13 @@ def line_of(path: Path, board: str) -> int | None:
 
 def _value(value: Any) -> str:  # noqa: ANN401 - any JSON
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{name} = {_value(inner)}' for name, inner in value.items() if inner is not None)} }}"
+        inner = (f"{_name(name)} = {_value(one)}" for name, one in value.items() if one is not None)
+        return f"{{ {', '.join(inner)} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
-    return msgspec.json.encode(value).decode()  # texts, numbers, true and false are the same in TOML
+    # Texts, numbers, true and false are the same in TOML, except for this character.
+    return msgspec.json.encode(value).decode().replace("\x7f", r"\u007f")
+
+
+def _name(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _value(name)

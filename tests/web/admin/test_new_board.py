@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import tomllib
 from html import unescape
 
 import msgspec
@@ -47,6 +48,8 @@ def test_other_choices_are_added_as_toml() -> None:
         "ranks": "dense", "window": week, "votes": votes,
     }  # fmt: skip
     assert list(parse_boards(board_toml("mine", choices))) == [read_board("mine", choices)]
+    odd = {'a "b"': {"c.d": [1.5, {"": "\x7f"}]}}
+    assert tomllib.loads(board_toml("mine", odd)) == {"board": [{"id": "mine", **odd}]}
 
 
 def test_the_questions_say_which_answers_are_fixed() -> None:
@@ -94,7 +97,7 @@ async def test_all_mistakes_are_beside_their_questions_and_a_right_board_is_made
         assert errors_beside(await send(browser, "create", id="No id!")).keys() == {"id"}
         for more in (
             "cap = ", "max_members = 0", "strange = 1", 'id = "other"', f"cap = {'9' * 30}", f"cap = {'9' * 5000}",
-            f"cap = {'[' * 3000}",
+            f"cap = {'[' * 3000}", "cap = nan", "cap = -inf", "votes = { per_key = 1e400 }", "types = [nan]",
         ):  # fmt: skip
             page = await send(browser, "create", id="mine", more_choices=more)
             assert "more_choices" in errors_beside(page), more[:20]
