@@ -509,9 +509,8 @@ _PATHS: Final[Mapping[str, Json]] = {
     )},
     "/boards/{board}/likes": {"post": operation(
         "likeMember", "pages", "Like a member as a visitor.",
-        "The like buttons of the pages use this. It needs the `Origin` of this server and a cookie, which the 307 "
-        "response to the first request sets. Programs post events instead. With `Accept: application/json` it returns "
-        "JSON.",
+        "Like buttons of pages use this. It needs the `Origin` of this server and a cookie, which the 307 response "
+        "to the first request sets. Programs post events instead. With `Accept: application/json` it returns JSON.",
         {**document(Liked), **done(303, "The like counts. See the board.", {"Location": TEXT}),
          **done(307, "Repeat the request with the cookie.", {"Location": TEXT, "Set-Cookie": TEXT})},
         _LIKING, _OF_BOARD, body=body_of(_LIKE_FORM, "application/x-www-form-urlencoded"), is_page=True,
