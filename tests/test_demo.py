@@ -1,4 +1,4 @@
-"""The demo: of all processes, one generates the likes."""
+"""The demo: exactly one of all processes generates the likes."""
 
 import asyncio
 import os

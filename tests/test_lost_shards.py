@@ -1,4 +1,4 @@
-"""A Cluster that loses a shard, and boards that lie on several: what happens to one board happens to no other."""
+"""A Cluster that loses a shard, and boards on several shards: what happens to one board happens to no other."""
 
 import asyncio
 from contextlib import nullcontext

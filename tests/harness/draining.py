@@ -1,4 +1,4 @@
-"""A drainer as a process of its own, which a test may kill: `python -m tests.harness.draining STORE FOLDER PREFIX`.
+"""A drainer in its own process, which a test may kill: `python -m tests.harness.draining STORE FOLDER PREFIX`.
 
 A fourth argument is the mistake to make: a value of SQLite's `synchronous` that syncs too little.
 """
@@ -19,7 +19,7 @@ _ROOT: Final = Path(__file__).parents[2]
 
 
 def drainer_process(settings: Settings, mistake: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start a drainer, and wait until it is the one that writes."""
+    """Start a drainer, and wait until it is the drainer that writes."""
     words = [settings.store, str(settings.data_dir), settings.key_prefix, mistake]
     command = [sys.executable, "-m", "tests.harness.draining", *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=_ROOT, env=environment)

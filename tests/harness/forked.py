@@ -1,7 +1,7 @@
-"""Runs the command `live` in processes that are forked from one that has already imported it.
+"""Runs the command `live` in processes that are forked from a process that has already imported it.
 
 The tests start a thousand such processes, and importing takes half a second, longer than most tests. A test that needs
-another interpreter, or a library that is loaded before it, starts `python` instead.
+another interpreter, or must load a library before `live`, starts `python` instead.
 """
 
 import os

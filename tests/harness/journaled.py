@@ -40,7 +40,7 @@ class Journaled:
         self.counted = 0
 
     async def drainer(self, folder: Path | None = None) -> Drainer:
-        """Make another drainer, as in another process, on the same database or on that of another data directory."""
+        """Make another drainer, as in another process, on this database or on the one of another data directory."""
         database = Database(self.url, folder or self.folder, self.settings.key_prefix, writes=True)
         self.databases.append(database)
         await asyncio.to_thread(database.work, database._prepare)

@@ -269,7 +269,7 @@ class LedgerMachine(StoreMachine):
 
     @rule(process=st.integers(0, 1))
     def restart_process(self, process: int) -> None:
-        """Replace a process by one that knows nothing."""
+        """Replace a process by a new one, which remembers nothing."""
         self.ledgers[process] = self.new_ledger()
 
     # This rule is the slowest one, so each run uses it once.

@@ -38,7 +38,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def run_machine(make: Callable[[], StoreMachine], *, examples: int, steps: int) -> None:
-    """Run a machine on random schedules, and shrink the one that fails."""
+    """Run a machine on random schedules, and shrink a schedule that fails."""
     _run(make, settings(_CALM, max_examples=examples, stateful_step_count=steps))
 
 

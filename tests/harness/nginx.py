@@ -74,7 +74,7 @@ def nginx(server: str, folder: Path, *changes: tuple[str, str]) -> Iterator[str]
 async def behind_nginx(
     store: str, folder: Path, *changes: tuple[str, str], **settings: Any
 ) -> AsyncIterator[tuple[str, str]]:
-    """Yield the URL of nginx, and that of the server behind it. The server trusts nginx."""
+    """Yield the URLs of nginx and of the server behind it. The server trusts nginx."""
     made = fresh_settings(store, **{"trusted_proxies": TRUSTED, "open": True, **settings})
     async with run_server(made, [rolling_board()]) as server:
         with nginx(server, folder, *changes) as url:

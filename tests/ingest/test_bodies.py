@@ -20,7 +20,7 @@ from tests.harness.boards import rolling_board
 from tests.harness.server import run_server, server
 from tests.harness.settings import fresh_settings
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
+pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all tests of this file
 
 MOST = 50_000
 EVENT = b'{"key":"a"}'

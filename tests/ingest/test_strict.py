@@ -1,4 +1,4 @@
-"""Strict requests: a board counts all events of one, or none."""
+"""Strict requests: a board counts all events of such a request, or none."""
 
 import random
 from collections import Counter

@@ -1,11 +1,11 @@
-"""Data of the version before can be opened. It loses only the tables and choices that this version does not have.
+"""Data of the previous version can be opened. It loses only the tables and choices that this version does not have.
 
 `version_before/` has what that version wrote with the key prefix `before`: a journal with hourly totals, recorded
 frames and a final period, and the `DUMP` of each store key. The boards `made`, `days` and `shown` have the choices
 `journal = "totals"`, `journal_totals` and `replay`.
 
-`erased.db.gz` is a backup of a contest with the votes of two actors, and the list of a journal in which one of them
-was erased later. The version before rewrote such a backup when it rebuilt the boards; here it had not done that yet.
+`erased.db.gz` is a backup of a contest with the votes of two actors, and the list of a journal in which one of them was
+erased later. The previous version rewrote such a backup when it rebuilt the boards. This backup was not rewritten yet.
 """
 
 import gzip

@@ -52,7 +52,7 @@ class Collected:
         return status
 
     def close(self) -> None:
-        """End the process, and the one that runs tests now."""
+        """End the process, and the process that runs tests now."""
         self._process.terminate()
         self._process.join()
         self._pipe.close()

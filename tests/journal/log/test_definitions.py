@@ -126,7 +126,7 @@ async def test_a_store_that_went_back_is_not_copied(valkey_url: str, tmp_path: P
 
 
 async def blind(log: DefinitionLog, *commands: tuple[Any, ...], **_named: Any) -> list[Any]:
-    """The mutant: it copies from any store, even from one that lost data."""
+    """The mutant: it copies from any store, even from a store that lost data."""
     found: list[Any] = await log._client.calls([(words[1], words) for words in commands])
     return found
 

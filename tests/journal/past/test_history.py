@@ -27,7 +27,7 @@ def board_of(window: str, ranks: str) -> Board:
 
 
 def batch(board: Board, chance: random.Random, now: int) -> bytes:
-    """A batch with events of now and late ones."""
+    """Make a batch of current and late events."""
     groups = []
     starts = {board.window.slot_at(now - late).start for late in (0, chance.choice([0, 3600, 7200]))}
     for group, start in enumerate(sorted(starts)):

@@ -1,7 +1,7 @@
 """What leaves the window while a Cluster moves the slot of its board key by key: no script fails after its first write.
 
 During such a move, a server refuses commands on store keys that do not exist, because they may be on the other server
-already. A script begins only if all its store keys exist. It must not ask for one that it has emptied.
+already. A script begins only if all its store keys exist. It must not ask for a store key that it has emptied.
 """
 
 import time

@@ -107,7 +107,7 @@ class Paths:
             await ledger.state.open()
 
     def repeat(self, other: Self) -> None:
-        """Use the number of a batch that another one has sent, as after a lost connection."""
+        """Use the number of the last batch of another client again, as after a lost connection."""
         self.events.writer._writer = other.events.writer._writer
         self.events.writer._sequence = other.events.writer._sequence - 1
 

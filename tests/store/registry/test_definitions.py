@@ -17,7 +17,7 @@ ONE = Definition(epoch="00c0ffee", choices={"title": "One"})
 
 @asynccontextmanager
 async def definitions(store: str) -> AsyncIterator[tuple[DefinitionStore, Store]]:
-    """Definitions under a prefix of their own."""
+    """Definitions under their own key prefix."""
     settings = fresh_settings(store)
     client = connect(store, settings)
     try:

@@ -27,7 +27,7 @@ async def client(any_store: str) -> AsyncIterator[Store]:
 
 
 def answers(client: Store, **changes: Any) -> StoredResponses:
-    """Responses under a prefix of their own."""
+    """Responses under their own key prefix."""
     return StoredResponses(client, fresh_settings("", **changes))
 
 

@@ -1,4 +1,4 @@
-"""The sessions in the store: which ones end."""
+"""The sessions in the store, and what ends them."""
 
 import pytest
 
