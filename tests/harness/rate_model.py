@@ -57,7 +57,7 @@ class Simulation:
         self.settings = fresh_settings(store)
         self.client = connect(store, self.settings)
         self.now = 0.0
-        self.skew = 0.0  # the store's clock minus that of the processes
+        self.skew = 0.0  # the store's clock minus the clock of the processes
         self._time_key = f"{self.settings.key_prefix}:time"
         credit = CreditStore(self.client, self.settings.key_prefix, compiled(store, self._script(mutant)))
         self.processes = [RateLimiter(self.client, self.settings, credit, lambda: self.now) for _ in range(processes)]

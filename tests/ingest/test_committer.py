@@ -96,7 +96,7 @@ async def test_only_large_batches_wait_for_company(valkey_url: str) -> None:
         for _ in range(2):
             await bench.committer.commit(likes("a"))
         early = bench.send(likes("a"))
-        await waiting(*early * 3)  # the store has the first one
+        await waiting(*early * 3)  # the store has the request of `early`
         late = bench.send(*[likes("a", "b")] * 3)
         assert [(await request).offset for request in (*early, *late)] == [3, 4, 5, 6]
         assert bench.committer._wanted == 1

@@ -31,7 +31,7 @@ async def test_the_past_is_exact_at_every_hour(valkey_url: str, tmp_path: Path, 
 
 
 async def late_event(line: RecordedBoard) -> None:
-    """Two hours after an event, another one with the same time arrives."""
+    """Count an event, and two hours later another event with the time of the first."""
     drainer = await line.drainer()
     first = line.now
     await line.count(("a", 1, None))
