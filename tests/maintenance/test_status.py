@@ -30,7 +30,7 @@ async def test_the_status_says_what_is_lost_at_most(valkey_url: str, tmp_path: P
         assert (await found(None))[STORE] == "what SQL lacks"
         assert (await found(journal_ack=True))[STORE] == "nothing: LIVE_JOURNAL_ACK is set"
         assert (await found(store=""))[REPLICA] == "there is none"
-        assert (await found(wait_replicas=0))[REPLICA].startswith("what SQL lacks, now 2 changes of 1 board. What SQL")
+        assert (await found(wait_replicas=0))[REPLICA].startswith("what SQL lacks, now 2 changes of 1 board. Events")
         assert (await found(wait_replicas=2))[
             REPLICA
         ] == "nothing, if it is one of those for which LIVE_WAIT_REPLICAS=2 waits"
