@@ -91,7 +91,7 @@ async def revoke_key(client: Store, prefix: str, who: str, producer: str, finger
 
 
 def key_view(record: StoredProducer, uses: Mapping[str, int] = _NO_USES) -> dict[str, Any]:
-    """Return the public parts of an API key, without its secrets and their digests. `uses` are those of `last_uses`."""
+    """Return the public parts of an API key, without its secrets and their digests. `last_uses` gives `uses`."""
     return {
         "id": record.id,
         "boards": record.boards,

@@ -64,9 +64,9 @@ class _Read(NamedTuple):
 
 
 class _Uses:
-    """What has happened to API keys since the last note, of which a process on a replica makes none.
+    """The uses of API keys that are not recorded in the store yet. A process on a replica records none.
 
-    These are the digests of the secrets that were used, and how many requests of each id were refused by a rate.
+    `digests` are those of the secrets that were used. `refused` has for each id how many requests a rate has refused.
     """
 
     def __init__(self, *, is_kept: bool) -> None:

@@ -35,7 +35,7 @@ _SCHEMES: Final = {"http": "http", "https": "https", "ws": "http", "wss": "https
 
 
 class CookieAttributes(TypedDict):
-    """The attributes of a cookie. To delete it takes the same ones."""
+    """The attributes of a cookie. Deleting the cookie takes the same attributes."""
 
     path: str
     secure: bool

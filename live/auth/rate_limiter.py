@@ -30,7 +30,7 @@ from live.store.registry.rate_credit import CreditStore, Loan
 
 _BORROWED: Final = 0.1  # seconds of a producer's rate that a process borrows
 _MOST_ACCOUNTS: Final = 10_000
-_ROUNDING: Final = 1e-6  # of an event
+_ROUNDING: Final = 1e-6  # the part of an event that rounding may lose
 _RETRY_PAUSE: Final = 0.05
 _KEY: Final = "key "  # before the id of an API key that pays for reads
 _ALONE: Final = 1.0  # seconds until the store is asked again
@@ -62,7 +62,7 @@ class _Account:
         return self.task is None and now >= self.refused_until and spent
 
     def lend(self, rated: Rated, debt: int, need: int, now: float) -> Loan:
-        """Lend credit without the store, by the same rule."""
+        """Lend credit without the store, by the rule of `gcra.lua`."""
         gap = 1 / rated.rate
         self.alone_due = max(self.alone_due, now) + debt * gap
         left = math.floor(rated.burst - (self.alone_due - now) / gap + _ROUNDING)

@@ -77,7 +77,7 @@ class SignedIn:
     async def find(self, header: str, client: Client) -> Reader:
         """Find the reader of a `Cookie` field, in the store if this process does not know its session.
 
-        A session has one reader at a time. A reader that is not sure is of one request only.
+        A session has one reader at a time. A reader whose `is_sure` is false serves only one request.
         """
         cookie = session_cookie(header, client, self._settings)
         if not cookie or page_fault(client, self._settings):

@@ -30,7 +30,7 @@ def sign_token(
     likes: tuple[str, ...] = (),
     voter: str | None = None,
 ) -> tuple[str, int]:
-    """Sign a token. Return it and when it ends, in seconds since 1970. `voter` may vote on the boards `likes`.
+    """Sign a token. Return it and the time of its end, in seconds since 1970. `voter` may vote on the boards `likes`.
 
     Raises:
         SetupError: there is no secret, no board is named, or the token is too long.

@@ -52,7 +52,7 @@ class SharedSecret:
 class KeySet:
     """The public keys in a file or at an `https` address. If reading fails, the last keys stay.
 
-    A key is named by a digest of all its parts, so another key under the same `kid` is another key.
+    A key is named by a digest of all its parts, so a new key under the same `kid` has another name.
     """
 
     def __init__(self, place: str) -> None:

@@ -16,7 +16,7 @@ from live.store.connection.client import Store
 _SECRET: Final = 32  # bytes
 _SIGNATURE: Final = 16  # bytes
 _COOKIE: Final = re.compile(r"[A-Za-z0-9_-]{22}\.[0-9a-f]{32}")  # 128 bits and the signature
-_FRESH: Final = 1.0  # seconds without asking the store again: `live rebuild` restores the secret beside a server
+_FRESH: Final = 1.0  # seconds until the secret is read again; `live rebuild` may restore it while a server runs
 
 
 class Visitors:
@@ -59,7 +59,7 @@ class Visitors:
         """Return the secret as it was in the store at most a second ago. It is empty if there is none."""
         now = time.monotonic()
         if now >= self._until:
-            self._known = bytes(await self._client.write(self._key, "GET", self._key) or b"")  # a cookie lasts
+            self._known = bytes(await self._client.write(self._key, "GET", self._key) or b"")  # cookies must last
             self._until = now + _FRESH
         return self._known
 

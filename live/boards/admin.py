@@ -283,7 +283,7 @@ class BoardAdmin:
     def _require_members(self, found: Definitions, made: Board) -> None:
         """Check that the `max_members` of all boards with this prefix are not too many together.
 
-        They include the new board, and add up to no more than the prefix allows.
+        Their sum, with the new board, must not exceed what the prefix allows.
 
         Raises:
             ProblemError: `too_many_members`.
@@ -315,7 +315,7 @@ class BoardAdmin:
         return lambda board: (board.visibility or default) != "public" and board.id not in maker.opens
 
     def _require_hidden_unions(self, found: Definitions, board: str, held: Definition, new: Board) -> None:
-        """Check that the visibility of a board still fits to that of its unions and its parts.
+        """Check that the visibility of a board still fits that of its unions and its parts.
 
         Raises:
             ProblemError: `board_invalid`.

@@ -55,7 +55,7 @@ class _Examination:
 
     @contextmanager
     def checking(self, check: str) -> Iterator[None]:
-        """Note an expected error in the `with` block as a fault, one for each line of its message."""
+        """Note an expected error in the `with` block as faults, one for each line of its message."""
         try:
             yield
         except (SetupError, StoreUnavailableError, OSError) as error:

@@ -194,7 +194,7 @@ def _expiry(length: str | None) -> int | UnsetType | None:
     """Return when an API key that is valid for this long ends, in seconds since 1970.
 
     Raises:
-        SetupError: this is no length of time.
+        SetupError: the text is not a length of time.
     """
     try:
         return UNSET if length is None else end_of(length)
@@ -203,7 +203,7 @@ def _expiry(length: str | None) -> int | UnsetType | None:
 
 
 def table_of(records: list[StoredProducer], settings: Settings, uses: Mapping[str, int] = _NO_USES) -> Table:
-    """Show producers as a table. `uses` are by fingerprint. Columns that would be empty are left out."""
+    """Show producers as a table, without columns that would be empty. `uses` has the last uses by fingerprint."""
     has_uses, has_ends = bool(uses), any(record.expires is not None for record in records)
     headings = ["id", "boards", "verbs", "rate", "fingerprints", "created", "revoked"]
     table = make_table(*headings, *["expires"] * has_ends, *["last used"] * has_uses, wraps=["id", "boards", "verbs"])

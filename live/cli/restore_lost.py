@@ -1,4 +1,4 @@
-"""`live restore-lost`: sends the entries of a board that the store has lost again, from the journal."""
+"""`live restore-lost`: writes the entries of a board that the store has lost back to the store, from the journal."""
 
 import asyncio
 from typing import Annotated

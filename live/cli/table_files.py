@@ -60,7 +60,7 @@ class _Terminal(io.RawIOBase):
 
 
 def table(form: Format, file: BinaryIO, columns: Sequence[Column]) -> AbstractContextManager[Write]:
-    """Write a table to a file. The `with` block gets a function. Call this function with rows.
+    """Write a table to a file. The `with` block gets a function that writes rows.
 
     Raises:
         SetupError: the format needs a library that is not installed.

@@ -1,4 +1,4 @@
-"""`live trail`: print the audit log."""
+"""`live trail`: prints the audit log."""
 
 import asyncio
 from functools import partial

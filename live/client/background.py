@@ -33,7 +33,7 @@ class Background:
         self._thread.join()
 
     def begin(self, work: Coroutine[Any, Any, _T]) -> "Future[_T]":
-        """Start a coroutine. Its result is ready later.
+        """Start a coroutine, and return the future of its result.
 
         Raises:
             RuntimeError: the thread does not run.
@@ -58,7 +58,7 @@ class Background:
         return result_of(self.begin(work))
 
     def check_caller(self) -> None:
-        """Refuse the thread itself, which would wait for its own work.
+        """Refuse a call from the thread itself, which would wait for its own work.
 
         Raises:
             RuntimeError: the thread is the caller.
@@ -80,7 +80,7 @@ class Background:
 
 
 def result_of(future: "Future[_T]") -> _T:
-    """Wait for a result. An interrupt of the program cancels what is waited for.
+    """Wait for a result. An interrupt of the program cancels the work.
 
     Raises:
         RuntimeError: the client was closed before the result was there.

@@ -160,10 +160,10 @@ class LiveBoard:
         until: datetime | None = None,
         step: str | None = None,
     ) -> Sequence[RecordHistory]:
-        """Return how the records of up to 20 members moved. Without members, how the first 10 did in the last hour.
+        """Return how the records of up to 20 members moved. Without members, the first 10 are used, over the last hour.
 
-        The default is the last day, in steps of an hour. `since` and `until` are aware datetimes, and `step` is a
-        length such as `5m`. The server needs a journal.
+        With members, the default is the last day, in steps of an hour. `since` and `until` are aware datetimes, and
+        `step` is a length such as `5m`. The server needs a journal.
         """
         query = {"key": members, "from": since, "to": until, "step": step}
         return (await self._read(HistoryList, _path("boards", board, "history"), **query)).records
@@ -187,7 +187,7 @@ class LiveBoard:
     async def entrants(self, board: str, *, limit: int | None = None, cursor: str | None = None) -> EntrantList:
         """Return registered members of a contest, in no order.
 
-        `limit` is about how many. `cursor` is the `next_cursor` of the page before.
+        `limit` is the approximate number of members. `cursor` is the `next_cursor` of the page before.
         """
         return await self._read(EntrantList, _path("boards", board, "entrants"), limit=limit, cursor=cursor)
 

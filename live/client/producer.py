@@ -102,7 +102,7 @@ class _Waiting:
 
 
 class Producer:
-    """Send events in batches of up to 1,000, in the given order. Use it as an asynchronous context manager.
+    """Sends events in batches of up to 1,000, in the given order. Use it as an asynchronous context manager.
 
     An event without an id gets a new id. So each event counts once, even if a response is lost and the batch is sent
     again. A batch is sent when it is full, when its first event is `linger` seconds old, or on `flush`. Meanwhile the

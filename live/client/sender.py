@@ -255,8 +255,7 @@ class Sender:
             return FailedAttempt(str(error))
         except (aiohttp.ClientError, TimeoutError) as error:
             # Do not use the `repr` of the error. Some errors show the request's headers there, and these contain the
-            # API key.
-            # A server that does not speak HTTP causes this error.
+            # API key. A server that does not speak HTTP causes a ClientResponseError.
             if not isinstance(error, aiohttp.ClientResponseError):
                 self._patience.has_answer = True  # the server accepted the connection
             return FailedAttempt(f"{type(error).__name__} {error}".strip(), lost=True)

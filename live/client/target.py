@@ -15,7 +15,7 @@ _FIRST_PATIENCE: Final = 5.0  # the same, for a server that has never answered
 class Patience:
     """How many seconds a server may be unavailable. The parts of a client share it.
 
-    If the program does not say it, that is short until the server has answered: the address may be wrong.
+    By default, it is short until the server has answered, because the address may be wrong.
     """
 
     def __init__(self, seconds: float | None = None) -> None:

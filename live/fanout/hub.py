@@ -170,7 +170,7 @@ class Hub:
             )
 
     def admit(self, board: str, subscription: Subscription, address: str) -> Channel:
-        """Find the channel of a board, and check that one more viewer from an address may watch. '' is unknown.
+        """Find the channel of a board, and check that one more viewer may watch. An empty `address` is unknown.
 
         Raises:
             ProblemError: `too_many_viewers`, `stopping`, or `board_not_found`.
@@ -290,7 +290,7 @@ class Hub:
         found: list[_Found] = []
         for channel, tick in ticks:
             page = next(pages) if tick.size else None
-            if isinstance(page, EpochLostError):  # so that the other boards do not wait
+            if isinstance(page, EpochLostError):  # handle it in a task, so that the other boards do not wait
                 self._running.create_task(self._take_loss(channel, tick, page))
             else:
                 found.append((channel, tick, page))

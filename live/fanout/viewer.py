@@ -94,7 +94,7 @@ class Viewer:
         raise NotImplementedError
 
     def leave_cohort(self) -> None:
-        """Have a position of its own."""
+        """Leave the cohort, if the viewer is in one."""
 
     def move(self, channel: Source, group: Subscribers, position: ViewerPosition) -> None:
         """Watch another source. The viewer must have left the old one."""

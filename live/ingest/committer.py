@@ -21,8 +21,8 @@ from live.system.tracing import record_span
 
 log = structlog.get_logger()
 
-_LOW_RANGE: Final = 0.1  # of the range of exact scores; the server warns when less is left
-_DELAY_FROM: Final = 5  # shares in a batch, from which on the next batch is delayed
+_LOW_RANGE: Final = 0.1  # the part of the range of exact scores; the server warns when less is left
+_DELAY_FROM: Final = 5  # the next batch is delayed if a batch has at least this many shares
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class Share(Protocol):
 
     @property
     def producer(self) -> str:
-        """The id of the producer that sent them."""
+        """The id of the producer that sent the entries."""
 
     def resolve(self, committed: Committed) -> None:
         """Report that the entries are counted and fsynced, except for refused ones."""
@@ -101,7 +101,7 @@ class Committer:
         self._rotator = rotator
         self._on_missing = on_missing
         self._retired = False
-        # This is looked up once, because a deleted board must not get a new series.
+        # Look the counter up once, here: after the board is deleted, a look-up would begin a new series.
         self._accepted = EVENTS_ACCEPTED.labels(self.state.board.id)
         self._settings = settings
         self._waiting: deque[Share] = deque()

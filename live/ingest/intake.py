@@ -177,7 +177,7 @@ class Intake:
         only_board = None
         if b"prefer" in named and any(name == b"prefer" and _STRICT.search(value) for name, value in headers):
             wants = msgspec.structs.replace(wants, strict=True)
-        # The same object for the usual case, because committers compare by identity.
+        # Use the same object in the usual case, because committers compare by identity.
         wants = PLAIN if wants == PLAIN else wants
         if decode is decode_json and not gzip and idempotency_key is None and wants is PLAIN:
             targets = boards_for(self._boards, producer, UNSET, UNSET, UNSET)
@@ -233,7 +233,7 @@ class Intake:
             self.spawn(self._receive_idempotent(head, body), done)
             return
         steps = self._decode(head, body)
-        # While it is decoded, a body may take many times its size.
+        # While a body is decoded, it may take many times its size in memory.
         if head.wants.records or (self._slow and (head.gzip or len(body) > MOST_EVENT)):
             self._queue(head, steps, done)
             return
@@ -397,7 +397,7 @@ class Intake:
             reply = _encode(answer)
             if head.wants.strict and answer.rejected:
                 return _reply_of(reply, refused=True)  # the reply is not stored, because a retry may succeed
-            if all(rejection.code != "board_unavailable" for rejection in answer.rejected):  # as above
+            if all(rejection.code != "board_unavailable" for rejection in answer.rejected):  # else a retry may succeed
                 reply, size = await self._answers.finish(producer, idempotency_key, reply)
                 self._rate_limiter.charge(head.producer, 1 + size // _STORED_FOR_AN_EVENT)
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors

@@ -38,7 +38,7 @@ from live.ingest.standings import MOST_RECORDS, Counted
 from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
 from live.store.board.write.plan import Placement
 
-_BOARDS_PER_TURN: Final = 8  # each takes up to a quarter of a millisecond
+_BOARDS_PER_TURN: Final = 8  # boards in one turn of the event loop; each takes up to a quarter of a millisecond
 _MOST_SUGGESTIONS: Final = 3  # suggestions for the events of one body
 _MOST_COMPARED: Final = 100  # boards with which a name is compared, which takes some microseconds each
 _LONGEST_LIST: Final = 200  # characters of a list of names, which each event of a body can have
@@ -122,7 +122,7 @@ class Posting:
         self._implied: set[int] = set()  # indexes of the events whose identity comes from the key
         self._rejected = [*body.rejections]  # a new list, because another posting may route the body again
         self._shares: dict[str, _Share] = {}
-        self._unknown: dict[Kind, str] = {}  # with what the producer is told
+        self._unknown: dict[Kind, str] = {}  # the kinds that no board takes, each with its explanation
 
     def want(self, wants: Wants, counted: list[Counted]) -> None:
         """Set the options of the request. If it asks for records, add the counted events to `counted`."""

@@ -56,8 +56,8 @@ _PAGE_FAULTS: Final = 20  # the most faults that a check of all pages names
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, "XX001", "XX002"})
 _NO_TABLE: Final = "42P01"  # of PostgreSQL: the first server that writes makes the tables
 
-# The messages of SQLite and Python for a damaged text, such as that of the schema.
 _LOGIN: Final = ("authentication failed", "no password supplied", "FATAL:  role ")  # PostgreSQL gives no code for it
+# The messages of SQLite and Python for a damaged text, such as that of the schema.
 _NO_TEXT: Final = ("Could not decode to UTF-8", "no such table", "no such column")
 
 
@@ -96,7 +96,7 @@ class Database:
 
     @property
     def place(self) -> str:
-        """The file, or the server and the name of its database, for people."""
+        """The file, or the server and the name of its database, for messages."""
         if self.is_sqlite:
             return str(self.path)
         return f"database {self._url.database} on {self._url.host or self._url.query.get('host', 'this machine')}"

@@ -39,7 +39,7 @@ When = Callable[[str], int]
 """When a member was erased, in microseconds since 1970; -1 if it was not."""
 
 _ALWAYS: Final = 2**63
-_ROWS: Final = 100  # read at once
+_ROWS: Final = 100  # rows read at once
 _Fields = dict[str, msgspec.Raw]
 _FIELDS: Final = msgspec.msgpack.Decoder(_Fields)
 

@@ -228,7 +228,7 @@ class Merging:
 
         Raises:
             SetupError: the store has lost data.
-            StoreUnavailableError, EpochLostError: the same call continues, under another number.
+            StoreUnavailableError, EpochLostError: repeat the same call, which continues under another number.
         """
         await require_no_loss(self._client, self._prefix)
         time = await self._client.call(self._prefix, "TIME")

@@ -63,7 +63,7 @@ async def load(  # noqa: PLR0913 - where from, where to, and how
     made: bool,
     progress: Callable[[int, int], None],
 ) -> Rebuilt | None:
-    """Write a board's contents into the store under a new epoch. Return None if the store has such a board."""
+    """Write a board's contents into the store under a new epoch. Return None if the store already has the board."""
     image = image_of(board, data, dedupe_window)
     request = RestoreRequest(
         epoch=epoch,
@@ -161,7 +161,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rebuilding:
-    """Rebuild the boards of one key prefix. Call `show` with a board, the number of steps done, and of all."""
+    """Rebuild the boards of one key prefix. Call `show` with a board, the number of steps done, and of all steps."""
 
     def __init__(self, client: Store, settings: Settings, in_file: Boards, database: Database, show: Progress) -> None:
         self._client = client
@@ -333,7 +333,7 @@ class Rebuilding:
         return hashlib.blake2b(salt.encode(), digest_size=4).hexdigest()
 
     async def _load(self, timeline: Timeline, board: Board, wanted: Wanted, made: Container[str]) -> Rebuilt | None:
-        """Write a board into the store, or only report it. Return None if the store has such a board by now."""
+        """Write a board into the store, or only report it. Return None if the store has the board by now."""
         keys, epoch = Keys(self._prefix, wanted.name or board.id), self._epoch(timeline, wanted)
         if not timeline.size:
             other = False

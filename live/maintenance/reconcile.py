@@ -43,14 +43,14 @@ class LiveLog:
         self.taken: dict[str, int] = {}
         self._heap: list[tuple[int, bytes]] = []
         self._log: list[Logged] = []
-        self._read = 0  # events of the log so far
+        self._read = 0  # how many events of the log were read
         self.left = _START
 
     def move(self, data: Snapshot, left: int, gone: tuple[int, int, int] | None = None) -> None:
         """Keep only the events of a log that are later than `left` (milliseconds since 1970).
 
         `gone` is the `place` of an event. That event and all events before it have left too, even if the clock was set
-        back since. None means that no event has left in this way.
+        back since. None means that no such event is known.
         """
         gone = gone or _NONE_GONE
         if data.log is not self._log or left < self.left:  # a correction replaced the log, or the clock was set back
@@ -240,8 +240,9 @@ class Report(msgspec.Struct, kw_only=True):
         offset: the board's offset at the last piece.
         compared: how many values of each kind were compared.
         drifted: how many values differ.
-        drift: the first of them.
-        fault: why the values could not be compared; empty on success. repaired: whether the wrong side was replaced.
+        drift: the first of the values that differ.
+        fault: why the values could not be compared; empty on success.
+        repaired: whether the wrong side was replaced.
     """
 
     board: str

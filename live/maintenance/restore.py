@@ -40,7 +40,7 @@ def clear(database: Database, settings: Settings, *, force: bool) -> Path | None
     The data are the files of a journal in SQLite and of the embedded store. A journal in PostgreSQL stays.
 
     Raises:
-        SetupError: a server uses the journal, or there is something that `force` does not allow to set aside.
+        SetupError: a server uses the journal, or there is data to set aside and `force` is false.
     """
     folder = settings.data_dir
     if not database.lock_now():
@@ -138,7 +138,7 @@ async def require_empty(client: Store, prefix: str) -> None:
     """Check that the store holds nothing of a server that has served boards.
 
     Raises:
-        SetupError: it does.
+        SetupError: the store holds such data.
     """
     names = SystemKeys(prefix)
     any_store_has = {names.store, names.format, names.processes, names.pause, names.visitors}
@@ -159,7 +159,7 @@ async def restore(
     *,
     aside: Path | None = None,
 ) -> list[Rebuilt]:
-    """Restore a checked backup into an empty store. This process holds the journal's lock.
+    """Restore a checked backup into an empty store. This process must hold the journal's lock.
 
     An actor who was erased in a journal that was set aside is not restored. Journals that earlier calls set aside count
     too, because an earlier call may have been interrupted. After an interruption, `live rebuild` continues.

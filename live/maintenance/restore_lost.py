@@ -1,4 +1,4 @@
-"""Send the lost entries of a board from the journal to the store again, by hand and while no server runs."""
+"""Send the lost entries of a board from the journal to the store again, when an operator asks and no server runs."""
 
 import msgspec
 
@@ -27,7 +27,7 @@ async def restore_lost(client: Store, settings: Settings, database: Database, bo
     """Send the entries of a board again that the store lost. This ends the loss of the board.
 
     Raises:
-        SetupError: a server runs, the store does not hold the board, or lacks nothing, or an entry can't be sent again.
+        SetupError: a server runs, the store has no such board or lacks nothing, or an entry can't be sent again.
     """
     if not await database.take():
         raise SetupError("another process writes to the journal: stop the servers that use it, and try again")

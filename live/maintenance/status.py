@@ -166,7 +166,7 @@ def _time(microseconds: int) -> str:
 
 
 def verify(database: Database, prefix: str, show: Progress) -> Verification:
-    """Read every row of the journal, in the thread of the caller, also if some are damaged.
+    """Read every row of the journal, in the thread of the caller, even if some rows are damaged.
 
     Call `show` with the number of segments read so far, and the number of all segments.
     """

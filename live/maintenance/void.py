@@ -40,14 +40,14 @@ SEVERAL_WEIGHTS: Final = "it is a union with several weights, and the journal do
 _MICROSECONDS: Final = 1000  # in a millisecond
 _NO_JOURNAL: Final = "it has no journal, so nothing of it can be taken back"
 _NO_ACTORS: Final = "it does not tell actors apart: only boards with `votes` or `like_button` do"
-_MOST_CONTRIBUTIONS: Final = 256  # in one batch
-_MOST_AMOUNTS: Final = 2000
+_MOST_CONTRIBUTIONS: Final = 256  # contributions in one batch
+_MOST_AMOUNTS: Final = 2000  # amounts, votes and events in one batch
 _EXAMPLES: Final = 10  # members that a dry run names
 _ATTEMPTS: Final = 20  # a failed attempt means that somebody changed the same votes meanwhile
 
 
 class Taken(msgspec.Struct):
-    """The result: batches of contributions, changes of members' scores, the sum of amounts, and votes.
+    """The numbers of contributions, changed scores and votes that were taken back, and the sum of their amounts.
 
     `members` has the change of each member's score in the current ranking.
     """
@@ -71,8 +71,8 @@ class TakingBack:
     ) -> Taken:
         """Take back the contributions that still count, each only once, even if other processes do the same.
 
-        The newest ones go first, so that the count of votes which were cast and withdrawn never falls below zero. With
-        `dry`, nothing changes.
+        The newest contributions go first, so that the count of votes which were cast and withdrawn never falls below
+        zero. With `dry`, nothing changes.
 
         Raises:
             SetupError: the board is frozen, or refuses for another reason.
@@ -154,9 +154,10 @@ class _Batch:
         return {start: list(pairs) for start, pairs in found.items()}
 
     def refuse(self, numbers: Sequence[int]) -> None:
-        """Leave votes of the last plan out from now on, unless they have changed since they were read.
+        """Leave withdrawn votes out from now on if the board refuses to give them back.
 
-        Their numbers begin at 1.
+        `numbers` are the refused votes of the last plan, from 1. The other votes among them have changed since they
+        were read.
         """
         net = self._net()
         # Taking back a withdrawal would bring the vote back.
@@ -201,7 +202,7 @@ class _Batch:
         self.changed = _changes(board, plan)
 
     def _net(self) -> dict[tuple[int, bytes], tuple[Vote, int]]:
-        """Return a vote and the number of all votes, for each slot and each pair of an actor and a member."""
+        """Return, for each slot and (actor, member) pair, one of its votes and the sum of the changes."""
         found: dict[tuple[int, bytes], tuple[Vote, int]] = {}
         for vote in (vote for one in self.left for vote in one.votes):
             _, net = found.get((vote.start, vote.pair), (vote, 0))
@@ -225,7 +226,7 @@ def _subtract(groups: dict[int, SlotPlan], start: int, member: str, amount: int)
 
 
 def _pieces(contributions: Sequence[Contribution]) -> Iterator[list[Contribution]]:
-    """Yield contributions for one batch each, the newest first."""
+    """Divide contributions into batches, the newest first."""
     piece: list[Contribution] = []
     size = 0
     for one in reversed(contributions):
@@ -274,8 +275,8 @@ class Outcome(msgspec.Struct, kw_only=True):
         votes: how many votes were taken back.
         members: how many members have another score in the current ranking.
         examples: of a dry run, the members whose scores would change most.
-        fault: why nothing was taken back from the board; empty on success. notes: a sentence for each kind of
-            contributions that can't be taken back.
+        fault: why nothing was taken back from the board; empty on success.
+        notes: a sentence for each kind of contributions that can't be taken back.
     """
 
     board: str
@@ -292,7 +293,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 class Voiding:
     """Take back contributions from the boards of one key prefix.
 
-    Call `show` with a board, the number of steps done, and of all.
+    Call `show` with a board, the number of steps done, and of all steps.
     """
 
     def __init__(self, client: Store, settings: Settings, in_file: Boards, database: Database, show: Progress) -> None:

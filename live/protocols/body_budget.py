@@ -17,7 +17,7 @@ from live.settings import Settings
 from live.system.processes import return_memory
 
 SMALL_BODIES: Final = 16 * 1024  # bytes of one connection that do not count yet
-_LOT: Final = 16 * 1024**2  # bytes
+_LOT: Final = 16 * 1024**2  # bytes of bodies; after more, their memory is worth returning
 _QUIET: Final = 5.0  # seconds without large bodies after which their memory returns to the system
 _ONE_READ: Final = 256 * 1024  # bytes that a connection may have received before it is paused
 
@@ -55,7 +55,7 @@ class BodyBudget:
         self._counted: dict[BodySender, int] = {}
         self._held_by: dict[str, int] = {}
         self._held = 0
-        self._waiting: dict[BodySender, _Wait] = {}  # longest first
+        self._waiting: dict[BodySender, _Wait] = {}  # the longest wait first
         self._is_full = False  # whether a body waits for room that other clients hold
         self._used: float | None = None  # when bodies last took much memory; None after the memory was returned
 
@@ -135,8 +135,8 @@ class BodyBudget:
             _, more, connection, client = found
             if not self._fits(more):
                 # Slow bodies may take all the room. Then the client that holds most loses its slowest connection, if
-                # this one holds less. A client that holds more than twice as much gets no grace period, as with the
-                # limits on connections.
+                # the client of the waiting body holds less. A client that holds more than twice as much gets no grace
+                # period, as with the limits on connections.
                 self._is_full = True
                 most, held = max(self._held_by, key=lambda each: self._held_by[each]), self._held_by.get(client, 0)
                 if most != client and self._held_by[most] > held:

@@ -111,7 +111,7 @@ class ConnectionLimits:
     def closed(self, connection: Limited) -> None:
         """Forget a connection that is closed, that no longer speaks HTTP, or that a viewer uses.
 
-        `reclaim` counts the last kind again.
+        `reclaim` counts a connection again after its viewer has left.
         """
         client = network_of(connection.address)
         held = self._open.get(client)
@@ -153,7 +153,7 @@ class ConnectionLimits:
         self._receiving.setdefault(connection, time.monotonic())
 
     def idle(self, connection: Limited) -> None:
-        """Wait for the next request. While the client still has large answers to read, it is not idle."""
+        """Wait for the next request. While the client still has large answers to read, the connection is not idle."""
         if connection not in self._unread:
             self._idle[connection] = time.monotonic()
 

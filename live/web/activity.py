@@ -1,7 +1,7 @@
 """Recent figures of the processes of this server, for the admin page.
 
-They come from the same counters as `/metrics`. They are read every ten seconds, and only while somebody has the page
-open.
+The figures come from the same counters as `/metrics`. They are read every ten seconds, and only while somebody has the
+page open.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class Activity:
         self._wanted = asyncio.Event()
 
     async def samples(self) -> list[Sample]:
-        """Return the samples, the newest last, which is at most as old as the pause between two."""
+        """Return the samples, the newest last. It is at most `_EVERY` seconds old."""
         now = time.monotonic()
         self._until = now + _WANTED
         self._wanted.set()

@@ -17,7 +17,7 @@ _WINDOW: Final = -15  # a window of 32 KiB, and no header
 # A member that moves in one message is often in one of the last few messages. A longer dictionary would save little,
 # and it would take longer until new receivers can share texts with the others.
 _DEPTH: Final = 4
-_MOST_HISTORIES: Final = 8  # slow receivers have one each; beyond this number, a text is compressed alone
+_MOST_HISTORIES: Final = 8  # slow receivers have a history each; beyond this number, a text is compressed alone
 _GZIP_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # neither the time nor the operating system
 _LARGEST_STORED: Final = 0xFFFF
 _STORED: Final = struct.Struct("<BHH")

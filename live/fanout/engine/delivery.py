@@ -102,7 +102,7 @@ class Loose(Protocol):
 
     @property
     def position(self) -> ViewerPosition:
-        """Its position."""
+        """The position of the viewer."""
 
     def wake(self) -> None:
         """Check whether there is something to send."""
@@ -137,7 +137,7 @@ class Member(Protocol):
 
     @property
     def sink(self) -> Sink:
-        """Its connection."""
+        """The connection of the viewer."""
 
     def join(self, cohort: "Cohort") -> None:
         """Become a member of a cohort."""

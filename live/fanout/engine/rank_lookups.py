@@ -47,7 +47,7 @@ class RankLookup:
 
     @property
     def wanted(self) -> tuple[str, int]:
-        """The member to read, and how many records on each side: at least one, because the gap needs the one above."""
+        """The member to read, and how many records on each side: at least one, because the gap needs the next rank."""
         return self.key, max(self.around, 1)
 
     def is_read_at(self, epoch: str, offset: int) -> bool:
@@ -97,7 +97,7 @@ class RankLookups:
         # for any.
         self._due: dict[RankLookup, tuple[str, int] | None] = {}
         self._reading = False
-        self._renewed = object()  # another one after each `forget`
+        self._renewed = object()  # a new object after each `forget`, so that `look_up` notices it
 
     @property
     def are_waiting(self) -> bool:
@@ -162,7 +162,7 @@ class RankLookups:
                 while self._due and len(batch) < _BATCH:
                     lookup = next(iter(self._due))
                     position = self._due.pop(lookup)
-                    # Otherwise the lookup was read after it became due.
+                    # Skip a lookup that was read after it became due.
                     if position is None or not lookup.is_read_at(*position):
                         batch.append(lookup)
                 if not batch:

@@ -23,13 +23,13 @@ log = structlog.get_logger()
 
 _T = TypeVar("_T")
 
-_STARTED: Final = ""  # the epoch of a position in a buffer; None before the first frame
+_STARTED: Final = ""  # the epoch of a position in a buffer after the first frame; before that, it is None
 _POLL: Final = 250  # milliseconds until the end of the journal is read again
 _BEAT: Final = 1000  # milliseconds between two checks for viewers that received nothing for a while
 _AHEAD: Final = 1000  # milliseconds for which messages are made before they are due
 _PRESENT: Final = 3000  # milliseconds; a replay this close to the present becomes live
 _WHOLE: Final = 10.0  # seconds after which the buffer begins again with the whole top, and hides what is hidden now
-_MOST_BYTES: Final = 1024**2  # in the buffer, after which the buffer also begins again
+_MOST_BYTES: Final = 1024**2  # bytes in the buffer, after which it also begins again
 _NO_JOURNAL: Final = "the journal does not answer"
 _NO_MEMORY: Final = "too many replays run"
 _RETRY: Final = 5  # seconds
@@ -200,13 +200,13 @@ class Playback:
         self._viewers: set[Viewer] = set()
         self._task: asyncio.Task[None] | None = None
         self._away: str | None = None  # the reason that viewers were given for a stopped replay
-        # The messages for viewers that were told that the replay has stopped: it continues.
+        # The messages that tell viewers of a stopped replay that it continues.
         self._back: list[Frame] = []
         self._number: int | None = None  # the number of the replay in the other process
         self._now = pace.origin  # the time in the past that the other process has reached
         self._whole_at = 0.0  # when the buffer began with the whole top
 
-    # A source of viewers
+    # The methods of a `Source`
 
     def place_of(self, _subscription: Subscription) -> tuple[Subscribers, ViewerPosition]:
         """Return a position before the first frame."""
@@ -357,7 +357,7 @@ def wall_clock() -> float:
 
 
 class Replays:
-    """Finds the replay that a viewer asks for. Viewers of one board with the same delay share one."""
+    """Finds the replay that a viewer asks for. Viewers of one board with the same delay share a replay."""
 
     def __init__(self, players: Players | None, settings: Settings, go_live: Callable[[Playback], None]) -> None:
         """Play with `players` (None without a journal). `go_live` moves the viewers of a replay to the present."""

@@ -163,7 +163,8 @@ class Drainer:
                     if await self._database.take():
                         await self.claim()
                         self.writes = health.writes = True
-                        # Boards must know this before the check, which may take longer than they wait for SQL.
+                        # Publish this before the boards are checked: the check may take longer than boards wait for
+                        # SQL.
                         health.sql_away = False
                         await health.publish()
                         await self._work()
@@ -301,7 +302,8 @@ class Drainer:
                 self._stop(self._timelines[name], "")
         for name in self._health.lost.keys() - self._behind:
             del self._health.lost[name]
-        # A drainer that was killed has left entries that SQL has. Producers may wait until they learn of it.
+        # A drainer that was killed may have left entries in the store that SQL has. Producers may wait until the store
+        # records that SQL has them.
         left = [self._timelines[name] for name, stream in streams.items() if stream.entries]
         await self._trim([found for found in left if found.size and (found.board, found.epoch) not in self._behind])
         if not await self._must_keep():

@@ -294,7 +294,7 @@ def read_entries_of(row: Row[*tuple[Any, ...]]) -> Iterator[tuple[Head, bytes]]:
 
     Raises:
         JournalBrokenError: they are damaged.
-        SetupError: this version cannot read one.
+        SetupError: this version cannot read one of them.
     """
     for text, body in unpack_entries(row.crc, row.data):
         yield parse_head(text), body

@@ -50,8 +50,8 @@ def contents_of(  # noqa: PLR0913 - from where, and up to where
     Without `people`, do not search for erased digests, which saves time. Then votes and identities may be missing, or
     belong to an erased actor. Scores and ranks are still right.
 
-    With a `link`, stop after the entry that has it instead. `until` is the last segment to read. Call `progress` with
-    the number of entries read so far, and the number of all entries.
+    With a `link`, stop after the entry with this link instead. `until` is the last segment to read. Call `progress`
+    with the number of entries read so far, and the number of all entries.
 
     Raises:
         SetupError: the journal is damaged, or SQL lacks the timeline that this one continues.
@@ -104,7 +104,7 @@ def contents_at(
 
 
 class EntryReader:
-    """The contents of a board while entries are applied. `timeline` is the one that is being read.
+    """The contents of a board while entries are applied. `timeline` is the timeline that is being read.
 
     `board` and `people` are as for `contents_of`.
     """

@@ -40,7 +40,7 @@ _REFUSED: Final = ("begin", "adopt", "renew", "erase", "forget", "mend")
 
 
 class UnsentError(Exception):
-    """Why entries can't be sent again."""
+    """Entries can't be sent again. The message says why."""
 
 
 async def send_again(
@@ -143,7 +143,7 @@ def _state_of(client: Store, settings: Settings, board: Board, epoch: str, reign
 
 
 def _group_of(entry: tuple[Head, bytes]) -> tuple[str, bool]:
-    """Return the kind of an entry, and whether it has identities. Its plan depends on their buckets only then."""
+    """Return the kind of an entry, and whether it has identities. Only then, its plan depends on buckets."""
     head, body = entry
     return head.kind, head.kind == "add" and "identities" in _fields(body)
 

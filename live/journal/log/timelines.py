@@ -27,7 +27,7 @@ from live.store.board.keys import Keys
 from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 
-_MOST_NUMBERS: Final = 1000  # in one query
+_MOST_NUMBERS: Final = 1000  # row numbers in one query
 START: Final = "0"
 """The id before the first entry."""
 
@@ -201,7 +201,7 @@ def find_timeline(connection: Connection, prefix: str, board: str, epoch: str) -
 
 
 def find_parent(connection: Connection, timeline: Timeline, prefix: str, epoch: str) -> Timeline | None:
-    """Find the timeline that another timeline continues. It can be of a board that was rebuilt under this id."""
+    """Find the timeline that another timeline continues. It can belong to a board that was rebuilt under this id."""
     found = find_timeline(connection, prefix, timeline.board, epoch)
     if found is None:
         where = (LIFE.c.prefix == prefix, LIFE.c.epoch == epoch)

@@ -21,7 +21,7 @@ from live.settings import Settings
 _LEAST: Final = 10  # the smallest gain that is unusual
 _TWICE: Final = 2
 _MOST: Final = 50  # members that are named
-_SEGMENTS: Final = 4  # batches of a board that are searched for the latest events
+_SEGMENTS: Final = 4  # segments of a board that are searched for the latest events
 _MOST_LATEST: Final = 200  # the most events of all boards together
 _MOST_BATCHES: Final = 20_000  # the most batches that are read
 _SHOWN: Final = 4  # bytes of the digest of an actor
@@ -43,8 +43,8 @@ class Contributed(NamedTuple):
 class Unusual(msgspec.Struct, frozen=True, kw_only=True):
     """A member that has gained unusually in a time: its score before and after.
 
-    `reasons` are `doubled`, `actor` and `producer`. The largest contributors have a share from 0 to 1 of the gain; they
-    are empty if the journal does not say who they are.
+    `reasons` are `doubled`, `actor` and `producer`. `actor` and `producer` are the largest contributors, and empty if
+    the journal does not say who they are. A share is the part of the gain that came from one of them, from 0 to 1.
     """
 
     key: str
@@ -78,7 +78,7 @@ class UnusualList(msgspec.Struct, frozen=True):
 def parts_of(head: Head, batch: Add, group: EntryDelta, place: int, erased: Erasures) -> list[Contributed]:
     """Return the contributions to the member at an index of a group.
 
-    Of votes, the journal knows a digest of the actor.
+    For votes, the journal has a digest of the actor.
     """
     if group.votes is not None:
         return list(_votes(head, batch, group.votes, place, erased))
@@ -190,7 +190,7 @@ _Tally = dict[tuple[str, str], int]
 def _tallies(
     connection: Connection, prefix: str, board: Board, times: tuple[int, int]
 ) -> tuple[dict[str, _Tally], bool]:
-    """Add up the contributions to each member between two times. Return whether all batches were read."""
+    """Add up the contributions to each member between two times. Also return whether all batches were read."""
     since, until = (at * 1000 for at in times)
     reaches = reaches_of(connection, prefix, board)
     timeline = timeline_at(reaches, times[1])

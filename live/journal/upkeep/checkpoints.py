@@ -17,7 +17,7 @@ from live.journal.schema import CHECKPOINT, SEGMENT
 from live.journal.state.snapshot import Snapshot, pack
 
 LEAST: Final = 16 * 1024**2  # bytes of segments after which a board gets a checkpoint
-AGE: Final = 86_400  # seconds after which it gets one if the board has changed
+AGE: Final = 86_400  # seconds after which a board that has changed gets a checkpoint
 
 
 class Due(msgspec.Struct, frozen=True):

@@ -42,7 +42,7 @@ _EVENTS_A_TURN: Final = 256  # heads and pieces of bodies that one turn reads; t
 
 
 class HttpProtocol(asyncio.Protocol):
-    """One HTTP connection. The application passes its parts in the lifespan state."""
+    """One HTTP connection. The application passes the parts that all connections share in the lifespan state."""
 
     def __init__(
         self,
@@ -437,7 +437,7 @@ class HttpProtocol(asyncio.Protocol):
             self.transport.close()  # a viewer has left
 
     def reclaim_place(self) -> bool:
-        """Count the connection again after a viewer has left. Return False if a limit is reached or it ends."""
+        """Count the connection again after a viewer has left. Return False at a limit or if the connection ends."""
         self._is_viewer = False
         if self.transport.is_closing():
             return False

@@ -42,7 +42,7 @@ class Exchange(Protocol):
         """Whether reading the body must wait."""
 
     def begin(self) -> None:
-        """Answer: every earlier request is answered.
+        """Begin to answer, now that every earlier request is answered.
 
         Raises:
             ProblemError: `overloaded`, when there is no room for its body.

@@ -32,7 +32,7 @@ _BAD_TEXT: Final = 1007  # the close code for text that is not UTF-8
 _SLICE: Final = 2048  # bytes parsed in one piece; a flood must not block the event loop
 _DATA: Final = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 _PING: Final = Frame(Opcode.PING, b"").serialize(mask=False)
-_PONG: Final = b"\x8a\x80"  # the first bytes of its answer: no payload, masked
+_PONG: Final = b"\x8a\x80"  # the first bytes of the answer to a ping: no payload, masked
 _PONG_SIZE: Final = 6
 _SEND_BUFFER: Final = 16 * 1024  # bytes; the kernel doubles this number for its own bookkeeping
 _CLOSE_TIMEOUT: Final = 5.0

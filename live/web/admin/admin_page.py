@@ -1,7 +1,7 @@
 """The parts that all pages for administrators share: who is signed in, the tokens of forms, and showing a page.
 
-A page is one module: an `AdminPage` with a function that shows it, and one for each act of its forms. Forms send to the
-address of their page, with the name of the act and a token. After an act, the page is shown again.
+A page is one module with an `AdminPage`: a function that shows it, and a function for each act of its forms. Forms send
+to the address of their page, with the name of the act and a token. After an act, the page is shown again.
 """
 
 import hmac
@@ -162,7 +162,7 @@ class AdminPage(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         path: its path below `/admin/`; may have parameters.
         name: its name in the navigation, `admin_page_<name>` in the words; empty for none.
-        show: shows it; with an error and the form, after an act that failed.
+        show: the function that shows the page. After an act that failed, it gets the error and the form.
         acts: the functions of its forms, by name. Each returns a redirect, mostly `Desk.done`.
         needs_all_boards: whether only an API key for all boards may open it.
         most: the most bytes of a form.

@@ -18,15 +18,15 @@ _ON_PAGE: Final = 100
 _LONGEST_SEARCH: Final = 64
 _WIDTH: Final = 120  # width of a sparkline, in units of its SVG `viewBox`
 _HEIGHT: Final = 24
-_MINUTE: Final = 6  # samples
+_MINUTE: Final = 6  # samples in a minute
 _LONGEST_LAG: Final = 10.0  # seconds
 
 
 class BoardRow(msgspec.Struct, frozen=True, kw_only=True):
     """One board in the table. `members` and `viewers` are None while they are not known.
 
-    `counted` are the events since the server started, `line` the points of a line of the last ten minutes, and
-    `state` and `why` names in the words of the pages.
+    `counted` is the number of events since the server started, `line` has the points of a line of the last ten minutes,
+    and `state` and `why` are names in the words of the pages.
     """
 
     board: Board
@@ -53,7 +53,7 @@ class BoardRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerHealth(msgspec.Struct, frozen=True):
-    """The line above the table: a second's events, refused events, and viewers; and how far the journal is behind.
+    """The line above the table: events and refused events a second, viewers, and how far the journal is behind.
 
     An API key that is limited to some boards does not see refused events, because they may be of other boards.
     """

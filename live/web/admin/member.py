@@ -21,7 +21,7 @@ _LONGEST: Final = 1024  # characters of a name in an address
 
 
 class MemberRecord(msgspec.Struct, frozen=True):
-    """A member on one board. A hidden one has no rank, and no score here."""
+    """A member on one board. A hidden member has no rank and no score here."""
 
     board: Board
     score: int | None

@@ -1,7 +1,7 @@
 """The page for a new board: six questions in plain words, and beside them the board that their answers define.
 
 The answers become choices of a definition. The choices that no question asks for can be added as TOML. The page shows
-all as TOML and as a request, and a preview from the events of the last hour.
+all choices as TOML and as a request, and a preview from the events of the last hour.
 """
 
 import math
@@ -201,9 +201,9 @@ def _made(choices: dict[str, Any]) -> Board | None:
 
 
 def _by_question(mistakes: Sequence[str], other: str) -> dict[str, list[str]]:
-    """Put each mistake beside the questions that it names, or beside another one.
+    """Return the mistakes by the question beside which they are shown: by `other` if a mistake names none.
 
-    If a mistake begins with the name of a choice, it is about that one, and may list others.
+    A mistake that begins with the name of a choice is about this choice, even if it lists others.
     """
     found: dict[str, list[str]] = {}
     for mistake in mistakes:

@@ -19,7 +19,7 @@ _FREE: Final = threading.Lock()  # each process of the server does one of these 
 
 
 class _Failed(msgspec.Struct, frozen=True):
-    """The reason why the work failed, and whether it was the store."""
+    """The reason why the work failed, and whether the store was unavailable."""
 
     why: str
     is_store: bool

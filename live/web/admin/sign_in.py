@@ -75,7 +75,7 @@ async def show_sign_in(
 
 
 async def sign_in(request: Request) -> Response:
-    """Begin a session if the form has a valid admin API key, and lead to the page that was asked for."""
+    """Begin a session if the form has a valid admin API key, and redirect to the page that was asked for."""
     require_page(request)
     require_own_form(request)
     live, client = live_of(request), client_of(request)

@@ -156,7 +156,7 @@ WATCHED: Final = (
     query("token", STRING, "A viewer token, for browsers, which can't send header fields here."),
 )  # fmt: skip
 _TOKEN: Final = query(
-    "token", STRING, "A viewer token. A cookie keeps it, and the response leads to the address without it."
+    "token", STRING, "A viewer token. The response keeps it in a cookie, and redirects to the address without it."
 )
 _SHOWN: Final = (
     parameter("board", "path", STRING, "Ids of up to six boards, comma-separated."), _PERIOD, _AS_OF,
@@ -172,7 +172,7 @@ _LOOK: Final = (
     ),
 )
 
-# Bodies and answers that are no single struct.
+# Request bodies and responses that are not a single struct.
 _BODIES: Final = """The `Content-Type` selects the form of the body:
 
 - `application/json`: one event, or an array of them.
@@ -190,8 +190,8 @@ _EVENTS: Final = {
     "content": {
         **json_of({"anyOf": [_EVENT, {"type": "array", "items": _EVENT}]}),
         "application/x-ndjson": {"schema": {"type": "string", "description": "One event on each line."}},
-        # Of several JSON types with arrays, generators make code that can't tell them apart: so CloudEvents are one
-        # range.
+        # If several JSON types have arrays, generators make code that can't tell them apart. So CloudEvents have one
+        # range of types.
         "application/*": {"schema": {"anyOf": [_CLOUD_EVENT, {"type": "array", "items": _CLOUD_EVENT}]}},
     },
 }
@@ -392,8 +392,8 @@ _PATHS: Final[Mapping[str, Json]] = {
     )},
     "/v1/boards/{board}/history": {"get": operation(
         "listHistory", "boards", "Read how some records moved.",
-        "The same for several members. Without `key`, for the first 10 members of the board, at each minute of the "
-        "last hour, read once in 5 minutes.",
+        "What `getHistory` returns, for several members. Without `key`, for the first 10 members of the board, at each "
+        "minute of the last hour, read once in 5 minutes.",
         document(views.HistoryList), _BOARD | _PAST, _OF_BOARD, members(MOST_HISTORIES), *_SPAN,
     )},
     "/v1/boards/{board}/baseline": {"get": operation(

@@ -23,7 +23,7 @@ _LIMITED: Final = "rate_exceeded"  # every request can have this problem, except
 _READING: Final = frozenset({"boards", "records", "live", "pages"})  # tags
 
 _SECONDS: Final = {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}
-# Header fields of refusals, by the status that they come with.
+# Header fields of refusals, by status.
 _HEADERS: Final[Mapping[int, Json]] = {
     401: {"WWW-Authenticate": TEXT},
     405: {"Allow": TEXT},
@@ -48,10 +48,10 @@ def operation(  # noqa: PLR0913 - each is one part of an operation
     is_keyed: bool = False,
     is_page: bool = False,
 ) -> Json:
-    """Describe an operation with its successful responses, its problems, and those that every request can have.
+    """Describe an operation with its successful responses, its problems, and the problems that every request can have.
 
-    `is_keyed` says that it takes an API key, unless the server allows it without one. Reads take one too, for private
-    boards. A page also refuses in HTML.
+    `is_keyed` says that it needs an API key, unless the server allows it without one. Reads take an API key too, for
+    private boards. A page also has its refusals in HTML.
     """
     by_status: dict[int, dict[str, str]] = {}
     for code, problem in PROBLEMS.items():
@@ -83,7 +83,7 @@ def document(struct: type, headers: Json | None = None) -> Json:
 
 def made(struct: type) -> Json:
     """Describe a response with the created object."""
-    return {"201": {"description": "It is made.", "content": json_of(reference(struct))}}
+    return {"201": {"description": "Created.", "content": json_of(reference(struct))}}
 
 
 def tagged(struct: type) -> Json:

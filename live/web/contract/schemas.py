@@ -68,7 +68,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "window": "The time range that the board covers.",
     "Answer.accepted": "Number of events that were counted.",
     "Answer.duplicate": "Number of events that were not counted again, because their identity was known.",
-    "Answer.duplicates": "Indexes of these events, if some are duplicates and others counted. Omitted otherwise.",
+    "Answer.duplicates": "Indexes of the duplicates, if other events counted. Omitted otherwise.",
     "Answer.offsets": "New offset of each board that changed, by id.",
     "Answer.records": "Records of the members, in the order of the events. Only with `rank=true`.",
     "EventRecord.best": (
@@ -84,7 +84,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "Answer.rejected": "Refused events, by index.",
     "BaselineView.ranks": "Rank of each of the first 1,000 members, by member.",
     "BaselineView.scores": "Score of each of these members, by member.",
-    "BaselineView.rank_count": "Number of members on the board then. Null if it is not known.",
+    "BaselineView.rank_count": "Number of members on the board at that time. Null if it is not known.",
     "BaselineView.per_minute": "Amounts counted in a minute, on average in the hour before. Null if unknown.",
     "BaselineView.since": "When the ranks and scores were read, RFC 3339. Null if there is no baseline yet.",
     "BoardList.boards": "All boards, in the order of the boards file.",

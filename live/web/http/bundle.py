@@ -47,7 +47,7 @@ def bundle(name: str, read: Read, apart: Collection[str] = ()) -> str:
 def split_bundle(name: str, later: Sequence[str], read: Read) -> dict[str, str]:
     """Join a script, and each script that it loads later.
 
-    Modules that both import are in the first script only, which exports them. All are in one folder.
+    Modules that both import are in the first script only, which exports them. All scripts are in one folder.
 
     Raises:
         ValueError: the modules can't be joined.
@@ -93,7 +93,7 @@ def style(text: str) -> str:
 class _Joined:
     """The texts of modules without `import` and `export`, in the order of their imports.
 
-    `folder` is where the browser finds them as one.
+    `folder` is the folder of the joined script.
     """
 
     def __init__(self, read: Read, apart: Collection[str], folder: str) -> None:

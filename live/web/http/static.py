@@ -20,7 +20,8 @@ from live.web.http.bundle import bundle, script, split_bundle, style
 from live.web.pages.language import TAGS
 from live.web.services import assets
 
-# The scripts of pages, and those that they load once they are live, with the style sheets that these bring along.
+# The scripts of pages, and the scripts that they load once they are live, with the style sheets that the latter bring
+# along.
 SCRIPTS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "board.js": {"later.js": ("moves", "tools", "rail", "later", "podium", "liked", "print")},
     "cards.js": {},
@@ -60,7 +61,7 @@ CLIENT: Final = frozenset(
     | {"react.js", "units.js"}
 )
 _PARTS: Final = frozenset({"fallbacks.js"})  # what entry points load when they need it
-_SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "items.js", "words.js")}  # by others
+_SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "items.js", "words.js")}  # by entry points
 _WORDS: Final = "client/words/"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
 # Pages do not need these regions: they have a cookie instead of a token, and the server writes facts about boards into
@@ -73,8 +74,8 @@ _FOREVER: Final = "public, max-age=31536000, immutable"
 class PageFiles(StaticFiles):
     """The static files under a path that contains their version, so browsers never need to revalidate them.
 
-    The script of a page is in a folder for each language: one file with all that it imports, and those words only. Its
-    style sheets are one file, whose name has theirs: `board+site.css`.
+    The script of a page is in a folder for each language: one file with all that it imports, and the words of that
+    language only. Its style sheets are one file, whose name joins their names: `board+site.css`.
     """
 
     async def get_response(self, path: str, scope: Scope) -> Response:

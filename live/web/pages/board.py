@@ -100,7 +100,10 @@ class FoundMembers(NamedTuple):
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A link to another period. `name` is the value for `?period=`. It is hidden until that period exists."""
+    """A link to another period. `name` is the value for `?period=`.
+
+    With `hidden`, the link is hidden until that period exists.
+    """
 
     rel: str
     name: str
@@ -564,8 +567,8 @@ def _note(ledger: Ledger, error: Exception) -> None:
 def curl_of(boards: Mapping[str, Board], board: Board, site: str, now: str, *, needs_key: bool) -> str | None:
     """Return the command that posts a first event to a board.
 
-    None if no single event can start the board: it is frozen, or registers its members first; or the part of a union to
-    which the event goes is not among `boards`.
+    Return None if no single event can start the board: it is frozen, or registers its members first; or the part of a
+    union to which the event goes is not among `boards`.
 
     `site` is the address of the server, and `now` the time of the event on boards that use the time of events.
     """

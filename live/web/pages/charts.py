@@ -18,7 +18,7 @@ from live.store.board.ledger import Ledger
 
 _PATIENCE: Final = 0.5  # seconds; after this, the page is shown without the chart
 _KEPT: Final = 1000  # records whose ranks a process remembers until the next slot begins
-_MOST_STEPS: Final = 4  # the smallest distance between the ticks of an axis
+_MOST_STEPS: Final = 4  # the most steps between the ticks of an axis
 _TOP: Final = 10
 _LEAST_MOVE: Final = 3  # ranks, as in stories.js
 _MOST_EVENTS: Final = 6  # as in stories.js
@@ -78,7 +78,7 @@ class RankCharts:
     ) -> RankChart | None:
         """Return the chart of a record with the current rank `rank`, for the network of a client.
 
-        Return None without a journal, or if the journal has no ranks of it yet.
+        Return None without a journal, or if the journal has no ranks of the record yet.
         """
         if past is None or len(slots) < 2 or EVER in slots:  # noqa: PLR2004 - a line has two ends
             return None
@@ -126,7 +126,7 @@ def chart_of_ranks(ranks: Sequence[int | None]) -> RankChart | None:
 
 
 def round_values(low: int, high: int) -> list[int]:
-    """Return whole multiples of 1, 2, 5, 10, … from `low` on, up to one beyond `high`: few, for an axis."""
+    """Return the values of an axis: a few multiples of 1, 2, 5, 10, … from `low` on, up to one beyond `high`."""
     least = max(1, math.ceil((high - low) / _MOST_STEPS))
     unit = 10 ** (len(str(least)) - 1)
     step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= least)

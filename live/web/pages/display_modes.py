@@ -31,8 +31,8 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
     `rotate` is the number of seconds for which a wall shows one page of one board, 0 if it shows all at the same time.
     `without` has the parts that a wall or an overlay does not show.
 
-    A surface other than `page` has no header, no footer and no controls. `theme` is that of a framed surface; None is
-    that of the system.
+    A surface other than `page` has no header, no footer and no controls. `theme` is the theme of a framed surface; None
+    means the theme of the system.
     """
 
     name: Literal["page", "wall", "embed", "overlay"] = "page"
@@ -76,8 +76,8 @@ def page_of(query: Mapping[str, str]) -> Surface:
 def embed_of(query: Mapping[str, str], most: int) -> Surface:
     """Choose a frame on another page: `?rows=10&theme=light`. `most` is the maximum number of rows.
 
-    With `?bg=transparent`, the background of that page shows through. The page around the frame is light or dark, so
-    the frame follows the system of the visitor only with `theme=auto`.
+    With `?bg=transparent`, the background of the other page shows through. The page around the frame is light or dark,
+    so the frame follows the system of the visitor only with `theme=auto`.
 
     Raises:
         ProblemError: `parameter_invalid`.

@@ -14,7 +14,7 @@ Message = str | dict[str, str]  # a sentence, or its forms for `one` and for any
 
 TAGS: Final = ("en", "zh-Hans")  # the first is the default
 
-_OWN: Final = ("words", "words/admin")  # folders with the words of the server alone: of all pages, of administrators
+_OWN: Final = ("words", "words/admin")  # words that only the server uses: for all pages, for administrators
 _SHARED: Final = {"words": "{}.js", "storyTable": "story/{}.js"}  # the tables of the page's scripts
 
 

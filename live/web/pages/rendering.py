@@ -203,8 +203,8 @@ async def render(
 ) -> HTMLResponse:
     """Return a page in the language and the theme that the visitor prefers. Other work goes on while it is made.
 
-    A frame or an overlay is part of another page, so only its address decides how it looks. `likes` says whether it has
-    like buttons, and `items` has the titles and pictures of members.
+    A frame or an overlay is part of another page, so only its address decides how it looks. `likes` says whether the
+    page has like buttons, and `items` has the titles and pictures of members.
     """
     live, query, language = visit.live, visit.query, visit.language
     pieces = live.templates.get_template(template).generate(

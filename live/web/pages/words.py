@@ -208,7 +208,7 @@ def trend_scale(values: Iterable[int | None]) -> tuple[int, int]:
 def trend_points(values: Sequence[int | None], scale: tuple[int, int] | None = None) -> str:
     """Draw the points of a sparkline, 100 wide and 20 high, from the values of the slots that have ended.
 
-    None is a slot without a value. The points are empty if they have no shape.
+    None is a slot without a value. Return an empty text if fewer than two values are known, or if all are equal.
     """
     known = [value for value in values if value is not None]
     low, high = scale or trend_scale(values)
@@ -228,7 +228,7 @@ def scaled(part: int, whole: int, size: int) -> int:
 
 
 def bar_width(score: int, first: int) -> float:
-    """Return the width of a record's bar, in percent of the first record's bar: a quarter of one is about a pixel."""
+    """Return the width of a record's bar, in percent of the first record's bar, in steps of about a pixel."""
     return max(0, math.floor(400 * float(score) / first)) / 4 if first > 0 else 0
 
 

@@ -48,7 +48,7 @@ class When(NamedTuple):
 
     @property
     def is_now(self) -> bool:
-        """Whether this is the current period, or the board has none, at present."""
+        """Whether this is the present: the current period, or a board without periods."""
         return self.period == "current" and self.as_of is None
 
 
@@ -85,7 +85,7 @@ class Requester(NamedTuple):
 
 
 def requester_of(request: Request) -> Requester:
-    """Return who asks."""
+    """Return the source of a request's query."""
     return Requester(live_of(request), client_of(request).network, reader_of(request))
 
 
@@ -130,7 +130,7 @@ class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
 async def read_page(
     live: Live, ledger: Ledger, what: Selection, when: When, client: str, *, is_counted: bool = False
 ) -> PageResult:
-    """Read a page. One around a member that is not on the board has no records. Only the store counts viewers.
+    """Read a page. A page around a member that is not on the board has no records. Only the store counts viewers.
 
     Raises:
         ProblemError: the time or the period is not valid, or no source has it.
@@ -142,7 +142,7 @@ async def read_page(
     period, is_kept = await _period_of(live, ledger, when.period)
     if is_kept:
         return await live.reads.read(ledger.reader, what._replace(period=period), counted=is_counted)
-    if isinstance(when.period, int):  # the cursor is one of the store
+    if isinstance(when.period, int):  # the cursor comes from a page of the store
         raise _not_kept(ledger.state.board)
     if live.past is None:
         raise _not_kept(ledger.state.board, by=_NOR_JOURNAL)
@@ -334,7 +334,10 @@ def past_reply(body: object) -> Reply:
 
 
 def _given(what: Selection) -> tuple[object, ...]:
-    """Return the view for a reading of the past. It can't begin at a score, and then begins with the first record."""
+    """Return the arguments for a reading of the past.
+
+    It can't begin at a score. Then it begins with the first record.
+    """
     if what.mode == "around":
         return what.name, what.number
     return what.number if what.mode == "rank" else 0, what.limit

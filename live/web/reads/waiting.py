@@ -30,7 +30,7 @@ _ELSEWHERE: Final = ("cursor", "period", "score", "start")
 class Wait(msgspec.Struct, frozen=True):
     """How many seconds a client waits until the top of a board differs from `tag`.
 
-    `known` is its whole `If-None-Match`. Without a tag of this board (''), there is nothing to wait for.
+    `known` is its whole `If-None-Match`. `tag` is empty without a tag of this board: then there is nothing to wait for.
     """
 
     seconds: float
@@ -70,7 +70,7 @@ class Wait(msgspec.Struct, frozen=True):
 
     @property
     def selection(self) -> Selection:
-        """The subscription of the client."""
+        """The records that the client wants."""
         return Selection("rank", 0, "", self.subscription.size)
 
 

@@ -154,7 +154,7 @@ async def sign(request: Request) -> Response:
 
 
 async def _keeper_of(request: Request) -> Principal:
-    """Return the administrator who makes API keys. It needs an API key for all boards.
+    """Return the administrator who makes API keys. The request needs an API key for all boards.
 
     Raises:
         ProblemError: as `unlimited_admin_of`.

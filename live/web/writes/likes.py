@@ -45,7 +45,7 @@ class Liked(msgspec.Struct, frozen=True):
 
 
 async def like(request: Request) -> Response:
-    """Count the like of a visitor, and lead a form back to its page. A script receives JSON."""
+    """Count the like of a visitor, and redirect a form to its page. A script receives JSON."""
     is_script = request.headers.get("accept", "") == "application/json"
     try:
         return await _like(request, is_script=is_script)
@@ -145,7 +145,7 @@ def _cookie_prefix(request: Request) -> str:
 
 
 async def _count(request: Request, board: Board, member: str, visitor: str) -> bool:
-    """Count the like of a visitor for a member of the board; False if it was counted before.
+    """Count the like of a visitor for a member of the board. Return False if it was counted before.
 
     Raises:
         ProblemError: `record_not_found`, `likes_closed`, `votes_used`, `like_refused` or `overloaded`.
