@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -37,15 +37,14 @@ async def running_hub(
 ) -> AsyncIterator[tuple[Hub, Ledger]]:
     """A hub with one board."""
     settings = fresh_settings(store, **changes)
-    client = connect(store, settings)
-    ledger = Ledger(client, rolling_board(), settings)
-    hub = Hub(client, [ledger.reader], settings, Presence(client, settings.key_prefix), players)
-    running = asyncio.create_task(hub.run())
-    try:
-        yield hub, ledger
-    finally:
-        await stop(running)
-        await client.aclose()
+    async with aclosing(connect(store, settings)) as client:  # uvloop would wait for open connections for ever
+        ledger = Ledger(client, rolling_board(), settings)
+        hub = Hub(client, [ledger.reader], settings, Presence(client, settings.key_prefix), players)
+        running = asyncio.create_task(hub.run())
+        try:
+            yield hub, ledger
+        finally:
+            await stop(running)
 
 
 def top(size: int) -> Subscription:
