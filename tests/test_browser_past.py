@@ -153,6 +153,7 @@ async def test_the_slider_shows_the_past_and_returns_to_live(valkey_url: str) ->
 
 
 # Reads what a page shows of a board: the sums, the visible parts that belong to the present, and each row.
+# The page of a time without records has no table.
 READ = """function read(root, isShown) {
     const text = node => node?.textContent.trim() ?? '';
     const part = name => root.querySelector('#' + name);
@@ -161,7 +162,7 @@ READ = """function read(root, isShown) {
         count: text(part('rank-count')), total: text(part('total-score')), period: text(part('period')),
         present: present.filter(one => [...root.querySelectorAll(one)].some(isShown)),
         empty: isShown(part('empty')) ? [...part('empty').children].filter(isShown).map(text).join() : '',
-        rows: [...part('records').rows].map(row => [
+        rows: [...part('records')?.rows ?? []].map(row => [
             row.dataset.key, text(row.cells[0]), row.cells[0].dataset.move ?? '',
             text(row.cells[1]), text(row.cells[2]),
             row.cells[2].dataset.gap ?? '', Number(row.querySelector('.bar rect').getAttribute('width')).toFixed(2)]),
