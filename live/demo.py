@@ -76,7 +76,7 @@ _CLIMB: Final = 0.1  # probability of a climb in a round
 _HOURS: Final = 24  # of history
 _LIKES: Final = 60  # likes of a post in an hour, on average
 _VOTING: Final = timedelta(minutes=5)
-_RESULT: Final = timedelta(minutes=1)  # seconds for which the result of a contest stays
+_RESULT: Final = timedelta(minutes=1)  # how long the result of a contest stays
 _FAULTS: Final = (StoreUnavailableError, EpochLostError, ProblemError)
 # The producer has an id because producers without one can't feed private boards.
 _PRODUCER: Final = Principal(":demo", None, frozenset({"post"}), 0, 1, "demo")

@@ -107,7 +107,7 @@ RETRYABLE: Final = frozenset({"early", "board_unavailable", "not_open", "frozen"
 
 
 class Close(NamedTuple):
-    """The reasons why sockets close, and whether the client should reconnect."""
+    """The reason why a socket closes, and whether the client should reconnect."""
 
     reason: str
     reconnect: bool

@@ -36,7 +36,7 @@ def _plain_traceback(file: TextIO, info: ExcInfo) -> None:
 
 
 def configure_logs(level: str) -> None:
-    """Send our own logs and those of the libraries to standard error, in one format."""
+    """Send our own logs and the logs of the libraries to standard error, in one format."""
     shared: list[structlog.types.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

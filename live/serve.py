@@ -95,7 +95,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
         if admin_key and settings.role in settings.admin_roles:
             try:
                 _announce_key(settings, asyncio.run(provide_admin_key(settings)))
-            # The store answered before, so this can only be one of several servers.
+            # The store answered before, so only one of several servers can be away.
             except StoreUnavailableError as error:
                 log.warning("the admin API key can't be read now", reason=str(error))
         relax_collector()
@@ -119,8 +119,8 @@ def _run(settings: Settings, boards: Boards, listeners: Sequence[socket.socket],
     with SharedMetrics.new() as metrics:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics.folder)
         # The fork server puts its socket into the same folder, so no file is left even if all processes are killed.
-        # With the setting of `tempfile`, multiprocessing would make a folder inside, and could not remove it after this
-        # one.
+        # With the setting of `tempfile`, multiprocessing would make a folder inside this one, and could not remove it
+        # later.
         current_process()._config["tempdir"] = str(metrics.folder)  # type: ignore[attr-defined] # noqa: SLF001
         start_fork_server()
         asyncio.run(Supervisor(listeners, metrics, settings, manager).run())
@@ -261,7 +261,9 @@ def _check_replica(client: Store, settings: Settings) -> None:
 
 
 async def _open_boards(states: Sequence[BoardState]) -> None:
-    """Open the boards of the boards file. A board that can't be opened now is opened when it is used, or is lost.
+    """Open the boards of the boards file.
+
+    A board whose data the store lost becomes lost. Any other board that can't be opened now is opened when it is used.
 
     Raises:
         StoreUnavailableError: no board can be opened.

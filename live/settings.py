@@ -1,4 +1,4 @@
-"""All settings: name, type, default and meaning. Each one is read from the environment variable LIVE_<NAME>."""
+"""All settings: name, type, default and meaning. Each setting is read from the environment variable LIVE_<NAME>."""
 
 import os
 import re

@@ -80,8 +80,8 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     `idle_ttl` seconds is deleted. `owner` is the id of the API key that created the board, if that API key is limited
     to some boards. With `like_button`, visitors of the board's pages can add likes without an API key. `journal` says
     what the journal keeps. `visibility` says who may read the board. None means the setting of the server. With a
-    `score_format`, scores are not shown as whole numbers. `limits` are those of the prefix of the board's id, if there
-    are any.
+    `score_format`, scores are not shown as whole numbers. `limits` are the limits of the prefix of the board's id, if
+    there are any.
     """
 
     id: str
@@ -256,10 +256,10 @@ class Boards:
         index: "_Index | None" = None,
         limits: Sequence[PrefixLimits] = (),
     ) -> None:
-        """Take boards. `detached` are pairs of a union and a part that the union no longer adds up.
+        """Index boards. `detached` has pairs of a union and a part that the union no longer adds up.
 
-        With `index`, `boards` has only new or changed boards. The other boards are in the index. `limits` are those of
-        a boards file, for all boards.
+        With `index`, `boards` has only new or changed boards. The other boards are in the index. `limits` are the
+        limits in a boards file, for all boards.
         """
         self.limits = limits
         self._index = (index or _Index({}, {}, {}, frozenset())).added(boards)

@@ -467,7 +467,8 @@ def part_mistakes(
 def exposure(union: Board, part: Board) -> str | None:
     """Say why a union must not add up a part: fewer people may read the part.
 
-    Return None if it may. The answer does not depend on the default visibility of the server, because that can change.
+    Return None if the union may add it up. The answer does not depend on the default visibility of the server, because
+    that can change.
     """
     if part.visibility == "public" or union.visibility in {"private", part.visibility}:
         return None

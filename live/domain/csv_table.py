@@ -1,4 +1,4 @@
-"""Write CSV (RFC 4180) that no spreadsheet runs as formulas, and read cells of such a table."""
+"""Writes CSV (RFC 4180) whose cells no spreadsheet runs as formulas, and reads cells of such a table."""
 
 import csv
 from collections.abc import Callable, Iterable, Sequence
@@ -17,8 +17,8 @@ class _File(Protocol):
 def csv_writer(file: _File, columns: Sequence[str]) -> Callable[[Iterable[Iterable[Cell]]], None]:
     """Write a header to a file that does not translate line ends. Return a function that writes rows.
 
-    An apostrophe comes before a text that may begin a formula, also if apostrophes precede it: `plain_cell` takes one
-    away. Numbers stay numbers, and None is an empty cell.
+    A text that may begin a formula gets an apostrophe in front, even if it begins with apostrophes already.
+    `plain_cell` removes it. Numbers stay numbers, and None is an empty cell.
     """
     table = csv.writer(file)
     table.writerow([_inert(column) for column in columns])

@@ -46,7 +46,7 @@ class DecodedBody(msgspec.Struct, frozen=True):
     likes: list[str] | None = None
 
 
-# Decoding a large body runs in steps of about a millisecond. Most bodies need none.
+# Decoding a large body runs in steps of about a millisecond. Most bodies need no steps.
 Steps: TypeAlias = Generator[None, None, DecodedBody]
 
 

@@ -70,10 +70,10 @@ class Rejection(msgspec.Struct, frozen=True):
 class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The record of the member of an event on a board that has counted the event, at a position of the board.
 
-    The position is that of the event or a later one. `period` is the one in which the event counted. `score` and `rank`
-    are null if the member is not on the board: it is hidden, its sum is zero, or others are better on a board with a
-    `cap`. `best` says whether the event was a new best of its member, on boards that keep the best. `fields` make up
-    the score.
+    The position is the position of the event or a later one. `period` is the period in which the event counted. `score`
+    and `rank` are null if the member is not on the board: it is hidden, its sum is zero, or others are better on a
+    board with a `cap`. `best` says whether the event was a new best of its member, on boards that keep the best.
+    `fields` make up the score.
     """
 
     index: int
@@ -93,8 +93,8 @@ class Answer(msgspec.Struct, frozen=True):
     """The result of a request with events.
 
     It says how many events counted, which ones were refused, and the new offset of each board that changed.
-    `duplicates` are the indexes of the duplicates, if other events counted. `records` are those of the members
-    afterwards, if the request asks for them.
+    `duplicates` are the indexes of the duplicates, if other events counted. `records` are the records of the members
+    after the events, if the request asks for them.
     """
 
     accepted: int
@@ -166,7 +166,7 @@ _LIKE: Final = (1, None, None, None)  # the rest of a like's entry, after the me
 
 
 class Likes(Sequence[Entry]):
-    """Entries of which each is one like.
+    """Entries that are one like each.
 
     Only their members are stored, so adding up such a body is several times as fast.
     """

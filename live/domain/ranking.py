@@ -87,7 +87,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def first(self) -> tuple[int, bytes] | None:
-        """Return the score of the first record, and its name in the ranking."""
+        """The score of the first record, and its name in the ranking."""
         return (self.records[0].score, self.names[0]) if self.names else None
 
     @property

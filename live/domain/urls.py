@@ -40,7 +40,7 @@ def check_url(url: str, schemes: Sequence[str]) -> None:
 
 
 def servers_of(url: str, port: int) -> list[tuple[str, int]]:
-    """Return the host and the port of each server that a checked URL names. `port` is the one that may be left out.
+    """Return the host and the port of each server that a checked URL names. `port` is the default port.
 
     Raises:
         ValueError: a server has no name.

@@ -51,7 +51,7 @@ class BoardList(msgspec.Struct, frozen=True):
 
 
 class ScoreFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """How people read the whole numbers of a board, unless as they are."""
+    """How people read the whole numbers of a board, if not as plain numbers."""
 
     unit: str | UnsetType = UNSET
     scale: int | UnsetType = UNSET
@@ -59,7 +59,7 @@ class ScoreFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BoardFacts(ScoreFacts, frozen=True, kw_only=True):
-    """What a page or a `sync` says of its board, where it has it.
+    """The facts that a page or a `sync` has of its board.
 
     `period_start` and `period_end` bound the period of a calendar board, and `opens` and `closes` the voting. Scores
     are whole numbers; `unit`, `scale` and `format` say how people read them.
@@ -94,10 +94,10 @@ class BoardPage(BoardFacts, frozen=True):
     """One page of a board.
 
     `next_cursor` is null on the last page, and `prev_cursor` on the first. `period` is the name of the period of a
-    calendar board. `total_score` is null if scores are not amounts, and
-    `entrant_count` is null on boards without registration. `viewer_count` is the number of viewers in all processes;
-    the `ETag` does not depend on it. `as_of` is the time of a page of the past. `final` is true on pages of a period
-    that the board does not keep any more, from the archive; `revision` says how often the period became final.
+    calendar board. `total_score` is null if scores are not amounts, and `entrant_count` on boards without registration.
+    `viewer_count` is the number of viewers in all processes; the `ETag` does not depend on it. `as_of` is the time of a
+    page of the past. `final` is true on pages of a period that the board does not keep any more, from the archive;
+    `revision` says how often the period became final.
     """
 
     board: str
@@ -123,7 +123,7 @@ class RecordView(ScoreFacts, frozen=True):
     `gap` is the number of points behind the next rank, and null for the first record. `percentile` is the percentage of
     the other records that come after this one in the ranking. A contestant without votes has the score 0, and no rank
     or percentile. `as_of` is the time of a record of the past, and `final` and `revision` are as in `BoardPage`. Scores
-    and gaps are whole numbers; `unit`, `scale` and `format` say how people read them, where the board chooses it.
+    and gaps are whole numbers; `unit`, `scale` and `format` say how people read them, if the board chooses it.
     """
 
     board: str

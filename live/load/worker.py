@@ -73,7 +73,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """From a child: the test can't run, and why."""
+    """From a child: why the test can't run."""
 
     problem: str
 

@@ -26,7 +26,7 @@ class FairQueue:
         Raises:
             ProblemError: `overloaded`, when the queue is full.
         """
-        # In this case, only clients that have a turn already can be waiting.
+        # If a turn is free, only clients that have a turn already can be waiting.
         if self._free and client not in self._served:
             self._serve(client)
             return

@@ -29,7 +29,7 @@ class ServiceManager:
         """Take the variables out of the environment, because they are not meant for the processes that this one starts.
 
         Raises:
-            SetupError: the service manager passes on more than one socket, or one that is not of TCP.
+            SetupError: the service manager passes on more than one socket, or a socket that is not of TCP.
         """
         given = {name: environment.pop(name, "") for name in _VARIABLES}
         seconds = int(given["WATCHDOG_USEC"] or 0) / 1e6 if _is_ours(given["WATCHDOG_PID"] or str(os.getpid())) else 0.0
@@ -39,7 +39,7 @@ class ServiceManager:
         return cls(given["NOTIFY_SOCKET"], seconds, listener)
 
     async def run(self) -> None:
-        """Say that the server is ready. Then say again and again that its loop runs, until the task is canceled."""
+        """Say that the server is ready. Then say again and again that its loop runs, until the task is cancelled."""
         self._notify("READY=1")
         try:
             while True:

@@ -11,7 +11,7 @@ _BUILT: Final = Path(__file__).with_name("commit.txt")  # an image or a package 
 
 @cache
 def commit() -> str:
-    """Return the first digits of the commit. It is empty if nobody knows."""
+    """Return the first digits of the commit. Return an empty text if the commit is unknown."""
     if _BUILT.exists():
         return _BUILT.read_text(encoding="ascii").strip()
     if not (_CHECKOUT / ".git").exists():

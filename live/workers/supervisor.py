@@ -29,7 +29,7 @@ _READY_WITHIN: Final = 30.0  # seconds that a new worker has before a reload giv
 # Seconds in which only the worker of a socket accepts from it, so that connections spread evenly after a start.
 _FIRST_START: Final = 5.0
 _SERVED_WELL: Final = 10.0  # seconds; the next worker starts at once if this one has served for so long
-_SHORTEST_PAUSE: Final = 0.5  # seconds before a worker starts again; each further one is twice as long
+_SHORTEST_PAUSE: Final = 0.5  # seconds before a worker starts again; each further pause is twice as long
 _LONGEST_PAUSE: Final = 30.0
 
 
@@ -61,12 +61,12 @@ class Worker:
             socket.send_fds(self.channel, [word.encode()], descriptors)
 
     def signal(self, number: signal.Signals, cause: str) -> None:
-        """End it, for a cause that its last log line names."""
+        """End the worker. Its last log line names the cause."""
         self.cause = cause
         os.kill(self.pid, number)  # the process can't be another one, because the parent has not reaped it yet
 
     def reap(self) -> str:
-        """Return how it ended."""
+        """Return how the worker ended."""
         self._process.join()
         status = self._process.exitcode or 0
         self._process.close()
@@ -75,7 +75,7 @@ class Worker:
 
 
 class Supervisor:
-    """All workers. `_current` has the worker of each socket, or None while that waits to be started."""
+    """All workers. `_current` has the worker of each socket, or None while the next worker waits to be started."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class Supervisor:
         if worker.cause:
             log.info("worker ended", worker=place + 1, pid=worker.pid, reason=worker.cause, status=how)
         else:
-            # The log drops repeated lines. With its process id, each line is a cause of its own.
+            # The log drops repeated lines. The process id makes each of these lines different.
             text = f"worker {worker.pid} ended by itself"
             log.error(text, worker=place + 1, pid=worker.pid, status=how, served=round(served, 1))
         if self._current[place] is worker:
@@ -273,7 +273,7 @@ class Supervisor:
 def pause_after(failures: int, *, has_served: bool) -> float:
     """Return how many seconds to wait after `failures` workers in a row have ended early.
 
-    The first one that has served is replaced at once.
+    The first worker that has served is replaced at once.
     """
     steps = failures - 1 if has_served else failures
     return 0.0 if steps <= 0 else min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2 ** min(steps - 1, 10))

@@ -29,7 +29,7 @@ LEAVE: Final = "leave"  # with the number: stop accepting connections from this 
 RETIRE: Final = "retire"  # answer begun requests and one more request of each connection, with `Connection: close`
 END: Final = "end"  # disconnect the viewers, and end when no connection is left
 READY: Final = "ready"  # the worker can accept connections
-STOPPING: Final = "stopping"  # the worker ends, and accepts no more
+STOPPING: Final = "stopping"  # the worker ends, and accepts no more connections
 
 _LARGEST: Final = 64  # bytes of a packet
 _CLOSING: Final = 10.0  # seconds that viewers have to answer the close frame
@@ -41,10 +41,10 @@ def run_worker(number: int, channel: socket.socket, metrics: str, settings: Sett
     """Serve until the parent says otherwise.
 
     Args:
-        number: its name in metrics.
+        number: the name of the worker in metrics.
         channel: the connection to the parent.
         metrics: the folder in which the workers combine their metrics.
-        settings: those of the parent.
+        settings: the settings of the parent.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # only the parent acts on this signal
     # uvicorn raises the signal again after it has stopped, and the process should then exit normally.
@@ -155,7 +155,7 @@ class _WorkerServer(uvicorn.Server):
         self._accepting[place] = await loop.create_server(connect, sock=listener, backlog=self.config.backlog)
 
     def _leave(self, place: int) -> None:
-        """Stop accepting connections from a socket. Those in its queue wait for the next worker that accepts."""
+        """Stop accepting connections from a socket. The connections in its queue wait for the next worker."""
         self._accepting.pop(place).close()
 
     @property
