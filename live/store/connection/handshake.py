@@ -36,9 +36,9 @@ class StoreFormatError(StoreUnavailableError):
 
 
 def is_login(error: BaseException | None) -> bool:
-    """Tell whether the store refuses the user or the password. Then another attempt does not help."""
+    """Tell whether the store wants a login, or refuses the one it got. Then another attempt does not help."""
     while error is not None:
-        if isinstance(error, AuthenticationError):
+        if isinstance(error, AuthenticationError) or str(error).startswith("NOAUTH "):  # Redis answers HELLO like this
             return True
         error = error.__cause__ or error.__context__
     return False

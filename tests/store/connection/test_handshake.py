@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 from structlog.testing import capture_logs
 
 import live.store.connection.client
@@ -22,7 +23,7 @@ from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.connection import handshake
 from live.store.connection.client import connect
-from live.store.connection.handshake import FORMAT, MIGRATIONS, StoreFormatError, StoreRoleError
+from live.store.connection.handshake import FORMAT, MIGRATIONS, StoreFormatError, StoreRoleError, is_login
 from live.store.connection.loss import Losses, LossWatch
 from live.store.connection.pipelined import PipelinedConnection
 from tests.harness.boards import rolling_board
@@ -38,6 +39,15 @@ REASONS = {
     "cluster": "the store is a node of a Cluster: use redis+cluster://HOST:PORT",
     "sentinel": "this server is a Sentinel, which holds no data: use redis+sentinel://HOST:PORT/NAME",
 }
+
+
+def test_redis_that_wants_a_password_refuses_the_login() -> None:
+    """Redis 7 answers HELLO with this error, of which redis-py makes no `AuthenticationError`."""
+    said = ResponseError("NOAUTH HELLO must be called with the client already authenticated, otherwise …")
+    found = StoreUnavailableError(str(said))
+    found.__cause__ = said
+    assert is_login(found)
+    assert not is_login(StoreUnavailableError("LOADING the store is loading its data"))
 
 
 class Sentinel(StoreProcess):
