@@ -226,8 +226,11 @@ async def _check(client: Store, settings: Settings, boards: Boards, *, accept: b
         await _open_boards([Ledger(client, board, settings).state for board in boards.by_id.values()])
     database = open_journal(settings, writes=False)
     if database is not None:
-        for line in await unsafe_in_sql(database):
-            log.warning(line)
+        try:
+            for line in await unsafe_in_sql(database):
+                log.warning(line)
+        except JournalError as error:  # the server also starts while the database is away
+            log.warning("can't read the settings of the journal's database", reason=str(error))
         await database.aclose()
     if not settings.open:
         known = client.high_water.facts.keys_required or is_loopback(settings.host)

@@ -18,7 +18,7 @@ from live.cli.terminal import BoardsOption, DataDirOption, JsonOption, StoreOpti
 from live.domain.board_file import load_boards
 from live.domain.text import counted
 from live.domain.urls import shown
-from live.errors import SetupError, StoreUnavailableError
+from live.errors import JournalError, JournalLoginError, SetupError, StoreUnavailableError
 from live.journal.database import open_journal, unsafe_in_sql
 from live.network.hosts import is_loopback
 from live.settings import Settings, load_settings
@@ -60,7 +60,11 @@ class _Examination:
             yield
         except (SetupError, StoreUnavailableError, OSError) as error:
             advice = ""
-            if is_login(error):
+            if isinstance(error, JournalLoginError):
+                advice = " Set LIVE_JOURNAL to postgresql://USER:PASSWORD@HOST/DATABASE."
+            elif isinstance(error, JournalError):
+                advice = "" if isinstance(error, SetupError) else " Start the database, or correct LIVE_JOURNAL."
+            elif is_login(error):
                 advice = " Set LIVE_STORE to …://USER:PASSWORD@HOST."
             elif isinstance(error, StoreUnavailableError):
                 advice = " Start the store, or correct LIVE_STORE."

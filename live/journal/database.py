@@ -34,7 +34,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from live.domain.urls import check_url, scrubbed
-from live.errors import JournalBrokenError, JournalError, JournalLoginError, SetupError, StoreUnavailableError
+from live.errors import JournalBrokenError, JournalError, JournalLoginError, SetupError
 from live.journal.schema import ABOUT, CHECKPOINT, DROPPED, ERASED, METADATA, SEGMENT, VERSION
 from live.settings import Settings
 
@@ -403,11 +403,12 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 async def unsafe_in_sql(database: Database) -> list[str]:
-    """Return a sentence for each setting that may keep a commit from the disk, or damage the database."""
-    try:
-        return await database.run(_read)
-    except StoreUnavailableError as error:
-        return [f"can't read the settings of the journal's database: {error}"]
+    """Return a sentence for each setting that may keep a commit from the disk, or damage the database.
+
+    Raises:
+        JournalError: the database does not answer, or refuses.
+    """
+    return await database.run(_read)
 
 
 def _read(connection: Connection) -> list[str]:

@@ -70,10 +70,12 @@ def check_faults(folder: Path) -> None:
         ("store", "fault", "Start the store, or correct LIVE_STORE", {"LIVE_STORE": "redis://127.0.0.1:9"}),
         ("journal", "warning", "can't be rebuilt", {"LIVE_JOURNAL": "off"}),
         ("journal", "fault", "postgresql://user:password@host", {"LIVE_JOURNAL": "mysql://h/d"}),
+        ("journal", "fault", "correct LIVE_JOURNAL", {"LIVE_JOURNAL": "postgresql://u:p@127.0.0.1:9/d"}),
     ):
         status, found = examine(**{**data, **environment})
         assert any(one[0] == state and words in one[1] for one in found[check]), (check, words, found)
         assert status == (1 if state == "fault" else 0)
+        assert state != "fault" or {one[0] for one in found[check]} == {"fault"}, found
     store.kill()
 
 
