@@ -66,7 +66,8 @@ class _Read(NamedTuple):
 class _Uses:
     """The uses of API keys that are not recorded in the store yet. A process on a replica records none.
 
-    `digests` are those of the secrets that were used. `refused` has for each id how many requests a rate has refused.
+    `digests` are the digests of the secrets that were used. `refused` has for each id how many requests a rate has
+    refused.
     """
 
     def __init__(self, *, is_kept: bool) -> None:

@@ -114,7 +114,7 @@ class KeySet:
             await asyncio.sleep(pause)
 
     async def _fetch(self) -> bytes:
-        """Ask for the key set. Follow no redirect, because it could lead to another host, or to one without TLS."""
+        """Ask for the key set. Follow no redirect, which could lead to another host, or to an address without TLS."""
         timeout = aiohttp.ClientTimeout(total=_DEADLINE)
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,

@@ -315,7 +315,7 @@ class BoardAdmin:
         return lambda board: (board.visibility or default) != "public" and board.id not in maker.opens
 
     def _require_hidden_unions(self, found: Definitions, board: str, held: Definition, new: Board) -> None:
-        """Check that the visibility of a board still fits that of its unions and its parts.
+        """Check that the visibility of a board still fits the visibility of its unions and its parts.
 
         Raises:
             ProblemError: `board_invalid`.

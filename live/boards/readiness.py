@@ -47,9 +47,9 @@ class Readiness:
     async def require(self) -> Faults:
         """Check that the store accepts a write, and that it holds the boards of this process and their definitions.
 
-        If the store has several servers, one that passes is enough. The store refuses the write if its memory or disk
-        is full, or if it is a replica. A replica that this process only reads gets no write. If there are many boards,
-        each check covers some of them in turn.
+        If the store has several servers, it is enough that one of them passes. The store refuses the write if its
+        memory or disk is full, or if it is a replica. A replica that this process only reads gets no write. If there
+        are many boards, each check covers some of them in turn.
 
         Return the faults that do not make the process unready.
 

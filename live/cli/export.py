@@ -183,7 +183,7 @@ def import_scores(  # noqa: PLR0913 - one parameter per flag
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set the scores of a board to those of a table, or of a sorted set. Servers may run.
+    """Set the scores of a board to the scores in a table, or in a sorted set. Servers may run.
 
     Each change is a correction: viewers see it, and the journal says where it comes from. The same import a second time
     changes nothing, so after an interruption run it again. It exits with 1 if a line was refused.

@@ -42,8 +42,8 @@ class LiveBoard:
 
     Args:
         url: the URL of the server, such as `http://127.0.0.1:8000`.
-        api_key: an API key, `ID.SECRET`, as `live keys add` prints it. Sending events needs one, unless the server
-            accepts events from anyone. Watching a private board needs one with the verb `read`.
+        api_key: an API key, `ID.SECRET`, as `live keys add` prints it. Sending events needs an API key, unless the
+            server accepts events from anyone. Watching a private board needs an API key with the verb `read`.
         patience: how many seconds the server may be unavailable before a call fails. The default is 5 until the
             server has answered once, because the address may be wrong, and then 60. `math.inf` means no limit.
 

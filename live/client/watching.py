@@ -63,7 +63,7 @@ class GapError(Exception):
 
 
 class TokenEndedError(Exception):
-    """The viewer token of a connection has ended, or will soon. The watch continues with another one."""
+    """The viewer token of a connection has ended, or will soon. The watch continues with another token."""
 
 
 class Freshness(msgspec.Struct, frozen=True):

@@ -176,7 +176,7 @@ class Calendar:
         return day.replace(month=(day.month - 1) // months * months + 1, day=1)
 
     def _next(self, first: date) -> date:
-        """Return the first day of the period after the one that begins on a day."""
+        """Return the first day of the next period. `first` is the first day of this period."""
         longest = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}[self.unit]
         return self._first_day(first + timedelta(days=longest))
 

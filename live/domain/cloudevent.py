@@ -94,7 +94,7 @@ def decode_batch(body: bytes, max_events: int) -> Steps:
 
 
 def is_binary(headers: Sequence[tuple[bytes, bytes]]) -> bool:
-    """Tell whether the headers are those of an event in binary mode.
+    """Tell whether the headers belong to an event in binary mode.
 
     Check first whether the content type means another mode.
 

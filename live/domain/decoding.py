@@ -163,7 +163,7 @@ def _decode_part(part: bytes) -> IncomingEvent | Rejection:
 
 
 def check_parts(parts: Sequence[IncomingEvent | Rejection]) -> Steps:
-    """Separate valid events from rejections, check the members of the valid ones, and set the indexes."""
+    """Separate valid events from rejections, check the members of the valid events, and set the indexes."""
     events: list[IncomingEvent] = []
     indexes: list[int] = []
     rejections: list[Rejection] = []

@@ -17,7 +17,7 @@ _MOST_COMPARED: Final = 100  # maximum boards in which the nearest name is searc
 
 
 class BoardScope(msgspec.Struct, frozen=True):
-    """A set of board ids: those that are named, and those that begin with a prefix."""
+    """A set of board ids: the ids that are named, and all ids that begin with a prefix."""
 
     ids: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()

@@ -15,7 +15,8 @@ PATTERN: Final = (
 )
 """A regular expression for contracts, valid in all dialects: it matches texts without refused characters.
 
-Dialects have different escapes for characters beyond U+FFFF, so it accepts those. No JSON contains surrogates.
+Dialects have different escapes for characters beyond U+FFFF, so the expression accepts these characters. No JSON
+contains surrogates.
 """
 
 # A terminal obeys these characters, or they change the text around them.

@@ -19,7 +19,8 @@ from live.domain.calendar import DAY_START, FIRST, LAST, MIDNIGHT, Calendar, Uni
 from live.domain.text import nearest
 
 MOST_PERIODS: Final = 1000
-# The most slots of a window whose contents are computed from the journal; of a longer window, the newest ones.
+# The most slots of a window whose contents are computed from the journal. Of a longer window, these are the newest
+# slots.
 MOST_FOLDED: Final = 10_000
 
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}  # in milliseconds
@@ -390,4 +391,4 @@ _WINDOWS: Final[dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], Wind
 }
 
 WINDOW_KINDS: Final = tuple(_WINDOWS)
-"""The choices of a window's table, of which it has exactly one."""
+"""The kinds of windows. A window's table has exactly one of these choices."""

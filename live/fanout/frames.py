@@ -180,7 +180,10 @@ def sync_frame(board: Board, page: Page, size: int, *, recovered: bool = False) 
 
 
 def update_frame(old: Page, new: Page, size: int, *, recovered: bool = False) -> Frame:
-    """Make an update from the top `size` of an old page to that of a new one. Both begin at rank 1 of one epoch."""
+    """Make an update from the top `size` of an old page to the top `size` of a new page of the same epoch.
+
+    Both pages begin at rank 1.
+    """
     changed, removed = diff(old.records[:size], new.records[:size])
     update = Update(
         epoch=new.epoch,

@@ -335,7 +335,7 @@ class Hub:
             STORE_STALE.set(bool(self._away))
 
     async def _check_positions(self) -> None:
-        """Compare the positions of the boards with those that were read. A notice can get lost without an error."""
+        """Compare the positions of the boards with those in the store, as a notice can get lost without an error."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
             settled = [each for each in self._watched() if each.is_settled]

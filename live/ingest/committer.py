@@ -40,7 +40,7 @@ class Wants(msgspec.Struct, frozen=True):
     """The options of a request.
 
     With `records`, the response has the records of the members after the events. With `strict`, each board counts all
-    events of the request, or none if it refuses one.
+    events of the request, or no event if it refuses one.
     """
 
     records: bool = False

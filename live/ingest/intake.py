@@ -184,8 +184,8 @@ class Intake:
             if not isinstance(targets, str) and len(targets) == 1 and targets[0][0].bare:
                 only = targets[0][0].id
                 limits = targets[0][0].limits
-                # Producers that may not read a private board get another answer than those that may. Events of a board
-                # with a rate for its prefix are counted in `Posting`.
+                # Producers that may not read a private board get another answer than producers that may. Events of a
+                # board with a rate for its prefix are counted in `Posting`.
                 only_board = None if only in self._boards.private or (limits and limits.rate) else only
         return CheckedHead(
             producer, decode, gzip, wants, idempotency_key, _identities_of(producer.id), only_board, self._boards

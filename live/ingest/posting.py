@@ -463,7 +463,7 @@ def boards_for(
 ) -> Sequence[tuple[Board, int]] | str:
     """Return the boards that an event feeds, with weights. If there are none, return the refusal code.
 
-    An event that names a board feeds only that one. Any other event feeds all that take its type and category. Unions
+    An event that names a board feeds only that board. Any other event feeds all that take its type and category. Unions
     follow from their parts. For a producer whose API key does not include it, a private board does not exist.
     """
     if board is not UNSET and (board not in boards.by_id or (board in boards.private and not producer.feeds(board))):

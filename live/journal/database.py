@@ -57,7 +57,7 @@ _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, "XX00
 _NO_TABLE: Final = "42P01"  # of PostgreSQL: the first server that writes makes the tables
 
 _LOGIN: Final = ("authentication failed", "no password supplied", "FATAL:  role ")  # PostgreSQL gives no code for it
-# The messages of SQLite and Python for a damaged text, such as that of the schema.
+# The messages of SQLite and Python for a damaged text, such as the text of the schema.
 _NO_TEXT: Final = ("Could not decode to UTF-8", "no such table", "no such column")
 
 

@@ -5,7 +5,7 @@ the earlier segments, checkpoints and periods of the board, so that no instant s
 name. The past then looks as if the member had never been counted.
 
 In the entries of batches, an empty name and the amount zero replace the member, so that every other event keeps its
-number. Digests of voters stay in these entries, like those of actors (see `live.journal.erasures`).
+number. Digests of voters stay in these entries, like digests of actors (see `live.journal.erasures`).
 """
 
 from collections.abc import Callable, Sequence

@@ -120,7 +120,7 @@ def _parts(
 
 
 class Vote(msgspec.Struct, frozen=True):
-    """A vote. `actor` is the digest of its actor, and `pair` that of actor and member. `change` changes both counts."""
+    """A vote. `actor` is the digest of its actor, `pair` that of actor and member. `change` changes both counts."""
 
     start: int
     member: str

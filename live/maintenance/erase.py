@@ -65,8 +65,8 @@ _MEND: Final = msgspec.msgpack.Decoder(Mend)
 class Search:
     """Find the digests of an actor on a board, except those that were erased before.
 
-    The actor has one digest alone and one with each member. The second kind is searched only where the first is found.
-    `found` collects the digests.
+    The actor alone has a digest, and so has each pair of the actor and a member. The second kind is searched only where
+    the first is found. `found` collects the digests.
     """
 
     def __init__(self, actor: str, erased: Erasures) -> None:

@@ -197,7 +197,7 @@ async def sorted_set_parts(url: str, key: str) -> AsyncIterator[SourcePart]:
 
 
 class Importing:
-    """Sets the scores of a board to those of a source, and the titles of its members. Servers may run.
+    """Sets the scores of a board, and the titles of its members, to the values of a source. Servers may run.
 
     `source` names the source in the audit log, and in the reason of each change in the journal.
     """
@@ -244,7 +244,7 @@ class Importing:
         return imported
 
     async def _open(self) -> tuple[BoardWriter, list[tuple[BoardWriter, int]]]:
-        """Return the writer of the board, and those of its unions with their weights."""
+        """Return the writer of the board, and the writers of its unions with their weights."""
         prefix = self._settings.key_prefix
         # With this deadline, the writer sends a batch again under the same number if its reply is lost. So the batch
         # counts once, and so do the changes of unions.

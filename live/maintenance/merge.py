@@ -53,7 +53,7 @@ _ADD: Final = msgspec.msgpack.Decoder(Add)
 
 
 class Merged(msgspec.Struct, kw_only=True):
-    """The result of a merge, or of the undo of one, on a board.
+    """The result of a merge, or of its undo, on a board.
 
     Attributes:
         board: the id of the board.
@@ -103,7 +103,7 @@ def _number_in(head: Head, body: bytes) -> int | None:
 
 
 def merges_in(entries: Iterable[Found]) -> tuple[list[Merge], set[int]]:
-    """Return the merges among entries, oldest first, and the numbers of those that were undone."""
+    """Return the merges among entries, oldest first, and the numbers of the merges that were undone."""
     found, undone = list[Merge](), set[int]()
     for epoch, head, body in entries:
         if head.kind != "add" or MERGER.encode() not in body:
@@ -180,7 +180,7 @@ class Retraced:
 def newest_of(entries: Iterable[Found], members: tuple[str, str]) -> dict[int, bool | None]:
     """Return for each slot whether the amount of the first member is newer than that of the second. None means unknown.
 
-    Of events in one batch, those of the second member are newer where time does not decide ties.
+    Of events in one batch, the events of the second member are newer if time does not decide ties.
     """
     last: dict[tuple[int, str], tuple[int, int]] = {}
     saved: dict[tuple[str, int], list[tuple[int, int]]] = {}  # the values of a slot before a merge changed them
@@ -290,7 +290,7 @@ class Merging:
         return one
 
     async def _newer(self, state: BoardState, members: tuple[str, str]) -> dict[int, bool]:
-        """Return for each slot in which both members have an amount whether that of the first one is newer."""
+        """Return, for each slot in which both members have an amount, whether the first member's amount is newer."""
         held = await read_held(state, members)
         starts = [start for start, value in held[members[0]].items() if value and held[members[1]][start]]
         if not starts:

@@ -49,7 +49,7 @@ class TimelineStatus(msgspec.Struct, frozen=True, kw_only=True):
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The result of reading all entries of a board.
 
-    `faults` has a sentence for each thing that is damaged or missing, and `gaps` one for each recorded gap.
+    `faults` has a sentence for each damaged or missing thing, and `gaps` has a sentence for each recorded gap.
     """
 
     board: str

@@ -82,7 +82,7 @@ class ConnectionLimits:
     # Places
 
     def opened(self, connection: Limited) -> Admission:
-        """Admit a new connection, and close another one if that is necessary."""
+        """Admit a new connection. If necessary, close another connection."""
         settings, own = self._settings, network_of(connection.address)
         held = len(self._open.get(own, ()))
         if held >= settings.max_address_connections and not self._is_proxy(connection.address):

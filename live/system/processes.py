@@ -23,9 +23,9 @@ SHARED_LIMITS: Final = (
 )  # fmt: skip
 # File descriptors that are kept for listeners, files, pipes, refused connections and health checks.
 RESERVED: Final = 128
-# Starts the other processes of a server. A process of this context is forked from a fork server that has imported
-# everything, so it starts in milliseconds. A new interpreter would import for half a second. This process can't be
-# forked itself, because it has threads.
+# This context starts the other processes of a server. A process of this context is forked from a fork server that has
+# imported everything, so it starts in milliseconds. A new interpreter would import for half a second. This process
+# can't be forked itself, because it has threads.
 CHILDREN: Final = get_context("forkserver")
 CHILDREN.set_forkserver_preload(["live.workers.worker"])
 _LONGEST_FOLDER: Final = 60  # bytes; sockets have names of up to 40 bytes in it, and the kernel allows 107

@@ -1,6 +1,6 @@
 """Talks to a service manager, such as systemd, and takes its socket.
 
-The protocols are those of `sd_notify(3)` and `sd_listen_fds(3)`. Without a service manager, nothing happens.
+`sd_notify(3)` and `sd_listen_fds(3)` describe the protocols. Without a service manager, nothing happens.
 """
 
 import asyncio

@@ -62,7 +62,7 @@ class SharedMetrics:
         return {int(path.stem.rpartition("_")[2]) for path in self.folder.glob("*_*.db")} - {_ENDED}
 
     def fold(self, process: int) -> None:
-        """Add the counters of a process that has ended to those of all ended processes. Forget its gauges."""
+        """Add the counters of a process that has ended to the sums of all ended processes. Forget its gauges."""
         with self._lock(fcntl.LOCK_EX):
             for path in self.folder.glob(f"*_{process}.db"):
                 kind = path.name.partition("_")[0]
@@ -81,7 +81,7 @@ class SharedMetrics:
 
 
 def _add(ended: Path, sums: Path) -> None:
-    """Add all values of one file to those of another."""
+    """Add all values of one file to the values in another."""
     total = MmapedDict(str(sums))  # type: ignore[no-untyped-call]
     try:
         # A process that was killed at its start may have left an empty file.

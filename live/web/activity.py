@@ -28,7 +28,7 @@ _WANTED: Final = 900.0  # seconds for which figures are collected after a reques
 class Sample(msgspec.Struct, frozen=True):
     """The figures at a time of the monotonic clock.
 
-    `accepted` and `viewers` are by board, and `rejected` by code. `lag` is that of the journal, in seconds.
+    `accepted` and `viewers` are by board, and `rejected` by code. `lag` is the lag of the journal, in seconds.
     """
 
     at: float

@@ -121,7 +121,7 @@ class Channel:
     # Viewers
 
     def require_room(self, subscription: Subscription) -> None:
-        """Check that one more rank lookup is possible, if the subscription needs one.
+        """If the subscription needs a rank lookup, check that one more is possible.
 
         Raises:
             ProblemError: `too_many_viewers`.

@@ -30,11 +30,11 @@ _SENT: Final = {
 class ViewerPosition:
     """The last messages that a viewer, or a whole cohort, has received.
 
-    `epoch` is None before the first message. `returns` is true for a viewer that reconnects with a position, maybe one
-    from another process. That position counts as valid, unless a read that began after the reconnect shows that it is
-    not. `last_read` is the number of the last read before the reconnect. `sent_at` is when the last message was sent,
-    by the monotonic clock. A position with a `lookup` belongs to a viewer that asked for a member. That viewer never
-    joins a cohort, so copies of a position have no lookup. `deflates` is true for viewers that receive compressed
+    `epoch` is None before the first message. `returns` is true for a viewer that reconnects with a position, which may
+    come from another process. That position counts as valid, unless a read that began after the reconnect shows that it
+    is not. `last_read` is the number of the last read before the reconnect. `sent_at` is when the last message was
+    sent, by the monotonic clock. A position with a `lookup` belongs to a viewer that asked for a member. That viewer
+    never joins a cohort, so copies of a position have no lookup. `deflates` is true for viewers that receive compressed
     frames. `history` has the last frames that were compressed.
     """
 

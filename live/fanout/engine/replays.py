@@ -64,7 +64,7 @@ class Played(msgspec.Struct, frozen=True):
 
 
 class TooLittleMemoryError(StoreUnavailableError):
-    """The replays that run take too much memory for another one."""
+    """The running replays take too much memory for another replay."""
 
 
 class Players(Protocol):

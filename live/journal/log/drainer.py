@@ -257,7 +257,7 @@ class Drainer:
             await asyncio.sleep(_PAUSE)
 
     async def _retry_forever(self) -> None:
-        """Drain the delayed journals, and check those of lost boards.
+        """Drain the delayed journals, and check the journals of lost boards.
 
         A journal that takes long to fail delays no other one.
         """
@@ -478,7 +478,7 @@ class Drainer:
             await self._trim([self._timelines[name] for name in moving if name in self._timelines])
 
     async def _known_timelines(self, names: list[Name]) -> list[Timeline]:
-        """Return the timelines of journals, and begin those that are new."""
+        """Return the timelines of journals, and begin new timelines."""
         new = [name for name in names if name not in self._timelines]
         if new:
             begun = await self._database.run(lambda connection: begin_timelines(connection, self._prefix, new))

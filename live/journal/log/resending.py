@@ -2,8 +2,8 @@
 
 The store has only the first of the entries in SQL. The missing ones are sent again in order, with their old writers and
 numbers. So if a producer also retries, the later of both is a duplicate. No other process changes the board meanwhile,
-because the board is not checked yet. Then one transaction replaces the old entries in SQL with those that the store has
-now.
+because the board is not checked yet. Then one transaction replaces the old entries in SQL with the entries that the
+store has now.
 
 After an interruption, the next attempt sends everything again under the same numbers, so each entry counts once. Until
 then, the field `resending` in the board's state keeps all processes from using the incomplete board.
@@ -102,7 +102,7 @@ async def send_again(
 def _lost(links: Sequence[str], known: Sequence[tuple[Head, bytes]]) -> tuple[str, list[tuple[Head, bytes]]]:
     """Return the last link that store and SQL share, and the entries of SQL after it.
 
-    `links` are those of the store.
+    `links` are the links of the store.
     """
     places = {head.link: place for place, (head, _) in enumerate(known)}
     last = ""
@@ -167,7 +167,7 @@ async def _moderate(state: BoardState, head: Head, body: bytes) -> None:
 async def _add(state: BoardState, left: Sequence[tuple[Head, bytes]]) -> None:
     """Send batches again in one packet, by the present clock.
 
-    If the clock moves, the store refuses the remaining ones.
+    If the clock moves, the store refuses the remaining batches.
     """
     for _ in range(MOST_REPLANS):
         planned = [_planned_again(state, head, body) for head, body in left]

@@ -19,7 +19,7 @@ _Name = TypeVar("_Name", str, bytes)
 
 
 class Logged(msgspec.Struct, frozen=True, array_like=True):
-    """An event in the log of a sliding window. `offset` is that of its batch, and `number` its number in the batch."""
+    """An event in the log of a sliding window. `offset` is the offset of its batch, `number` its number in it."""
 
     time: int
     offset: int
@@ -118,7 +118,7 @@ def tag_of(board: Board, reached: Reached) -> bytes:
 
 
 def _turned(tags: str, reached: Reached) -> Reached:
-    """Turn an offset and a number into those of a tag, or back.
+    """Turn an offset and a number into the offset and the number of a tag, or back.
 
     On a board where the last member to reach a score comes first, tags fall.
     """

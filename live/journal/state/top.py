@@ -52,7 +52,7 @@ class RunningTop:
                 for group in request.groups:
                     self._changed.update(group.members)
                 if self._scores is None or not self._adds_up:
-                    return  # on other boards, the scores are those of the slot, which the entry has changed
+                    return  # on other boards, the scores come from the slot, which the entry has changed
                 if request.events is not None:
                     for event in data.log[-len(request.events.members) :] if request.events.members else ():
                         heappush(self._leaving, (event.time, event.offset, event.member, event.amount))

@@ -42,7 +42,7 @@ class _Outlet:
         return self.ended or self._transport.is_closing()
 
     def close(self) -> None:
-        """Do nothing: the connection notices a complete cycle, and `AppRequest` an incomplete one."""
+        """Do nothing: the connection notices a complete cycle, and `AppRequest` an incomplete cycle."""
 
 
 class _Cycle(RequestResponseCycle):

@@ -267,7 +267,7 @@ class HttpProtocol(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(flow.resume_reading)
 
     def release(self, size: int) -> None:
-        """Subtract bytes from those that are held for bodies. Read on if reading had to wait for this."""
+        """Subtract bytes from the bytes that are held for bodies. Read on if reading had to wait for this."""
         flow = self.flow
         flow.held -= size
         if flow.is_counted:

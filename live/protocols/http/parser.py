@@ -133,9 +133,9 @@ class RequestHead(msgspec.Struct, frozen=True):
     """The head of one request.
 
     `raw` is its bytes. `target` is path and query, or `*`. The names of `fields` are in lower case. `length` is the
-    size of the body in bytes, None for a chunked one. `has_body` is true if a body follows, even an empty chunked one.
-    With `expects_continue`, the client waits for 100 before it sends the body. `asks_for_websocket` is true if the head
-    is a request for a WebSocket that can be granted.
+    size of the body in bytes, or None for a chunked body. `has_body` is true if a body follows, even an empty chunked
+    one. With `expects_continue`, the client waits for 100 before it sends the body. `asks_for_websocket` is true if the
+    head is a request for a WebSocket that can be granted.
     """
 
     raw: bytes

@@ -102,7 +102,7 @@ class Connection(Protocol):
         """Admit a body, or let it wait. Raises `overloaded` if too many wait."""
 
     def release(self, size: int) -> None:
-        """Subtract bytes from those that are held for bodies."""
+        """Subtract bytes from the bytes that are held for bodies."""
 
     def send_replies(self) -> None:
         """Send every reply that is due, in the order of the requests."""
@@ -169,7 +169,7 @@ class Get:
         """Do nothing: there is no body."""
 
     def disconnect(self) -> None:
-        """Remove the viewer, if this request is one. End the request's own work, but not a read that others share."""
+        """If this request is a viewer, remove it. End the request's own work, but not a read that others share."""
         self.has_left = True
         if self.abandon is not None:
             self.abandon()

@@ -120,7 +120,7 @@ _LAST_END: Final = _END[:-2] + b"connection: close\r\n\r\n"
 class SharedParts(msgspec.Struct, kw_only=True):
     """The parts that the connections of a process share. The lifespan state has this struct as `parts`.
 
-    With `is_retiring`, the answer to the next request of a connection is its last one.
+    With `is_retiring`, the answer to the next request of a connection is the last answer on it.
     """
 
     settings: Settings

@@ -57,7 +57,7 @@ class Keys:
         self.gone = f"{self._base}:gone"
 
     def table(self, start: int | str | None = None) -> Table:
-        """Return the board's only ranking, or that of the slot that begins at `start`, in seconds since 1970."""
+        """Return the board's only ranking, or the ranking of the slot that begins at `start`, in seconds since 1970."""
         return self._whole if start is None else Table(self._base, f":{start}")
 
     def slot(self, start: int | str) -> str:
@@ -124,7 +124,7 @@ class SystemKeys:
         self.moved = tuple((f"{prefix}:{old}", f"{prefix}:{new}") for old, new in _MOVED)
 
     def ready(self, number: int = 0) -> str:
-        """Return a store key for test writes. Each number gives another hash slot, so that each server can have one."""
+        """Return a store key for test writes. Each number gives another hash slot: each server needs a key."""
         return f"{self.prefix}:{{:ready{number or ''}}}"
 
     @property

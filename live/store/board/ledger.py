@@ -32,7 +32,7 @@ class Ledger:
 
 
 async def open_ledger(client: Store, board: Board, settings: Settings, epoch: str, *, dry: bool) -> Ledger:
-    """Open a board for a command. `epoch` is that of a board that was created at run time."""
+    """Open a board for a command. `epoch` is the epoch of a board that was created at run time."""
     if dry:  # opening a board also begins or ends its journal, which a dry run must not do
         board = msgspec.structs.replace(board, journal=Journaling())
         settings = msgspec.structs.replace(settings, journal="off")

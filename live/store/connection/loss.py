@@ -78,7 +78,7 @@ class LossWatch:
         if self._client.is_replica:
             return Losses()
         known = bool(self._client.high_water.facts.store)
-        async with store_errors():  # the errors include those of the data directory, where a new store is remembered
+        async with store_errors():  # the errors include errors of the data directory, where a new store is remembered
             losses = await self._compare(self._client.outcomes, boards=True)
         if not known or losses.store:
             return losses
@@ -137,10 +137,10 @@ class LossWatch:
     ) -> Losses:
         """Return the losses of a store.
 
-        Remember a store that is new to the data directory. Read the known positions first, and then those in the store.
-        With `holds`, compare only the store keys that one server holds. Skip boards that can't be read: nothing can be
-        written to them either, and the next connection compares them. Skip positions of boards that are not checked
-        after a failover: see `store/board/reign.py`.
+        Remember a store that is new to the data directory. Read the known positions first, and then the positions in
+        the store. With `holds`, compare only the store keys that one server holds. Skip boards that can't be read:
+        nothing can be written to them either, and the next connection compares them. Skip positions of boards that are
+        not checked after a failover: see `store/board/reign.py`.
         """
         high_water = self._client.high_water
         known, positions = high_water.facts, high_water.board_positions if boards else {}

@@ -73,7 +73,7 @@ class Replica(Servers):
 
 
 async def _fault(connection: SharedConnection | PipelinedConnection) -> str:
-    """Say why a server may be out of date; empty for a primary, and for a replica that hears from one."""
+    """Say why a server may be out of date. The text is empty for a primary, and for a replica in contact with one."""
     state = info_fields(await connection.call("INFO", "replication"))
     if state.get("role") == "master":
         return ""

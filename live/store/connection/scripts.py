@@ -3,12 +3,13 @@
 The source is one file of `live/store/lua`, with the files that it includes. The first argument of a script is its
 request: a struct that is packed as MessagePack. The fields of the struct are read by their names. The store keys that
 the script uses are declared beside the request. A script that compares the reign has it as its second argument: each
-connection adds that of its server, because a request may be sent to another server than was meant.
+connection adds the reign of its server, because a request may be sent to another server than was meant.
 
 The first line of a script says what the store lets it do. `#!lua` alone stands in scripts that write: the store refuses
-such a script as a whole when its `maxmemory` is reached. `#!lua flags=allow-oom` stands in those that free memory, or
-that an operator needs to free some. `#!lua flags=no-writes` stands in those that only read: they also run on a replica.
-A script without such a line may write or not, and fails at its first write that needs memory when there is none.
+such a script as a whole when its `maxmemory` is reached. `#!lua flags=allow-oom` stands in scripts that free memory, or
+that an operator needs to free some. `#!lua flags=no-writes` stands in scripts that only read: they also run on a
+replica. A script without such a line may write or not, and fails at its first write that needs memory when there is
+none.
 
 A call of a script that may write returns when replicas hold its effect (`Store.write`). A script that only reads runs
 on a primary whose replicas have confirmed lately that it is one (`Store.read`). A script that acknowledges and shows
@@ -75,7 +76,7 @@ class Script(Generic[_R]):
         return type(self)(self.name, self.request, source, waits=self.waits)
 
     def under(self, reign: str) -> Self:
-        """Return the script with a given reign, instead of that of the server to which it is sent."""
+        """Return the script with a given reign, instead of the reign of the server to which it is sent."""
         return type(self)(self.name, self.request, self.source, waits=self.waits, reign=reign)
 
     async def __call__(self, store: _Store, keys: Sequence[str], request: _R) -> list[Any]:

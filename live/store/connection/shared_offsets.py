@@ -152,7 +152,7 @@ class SharedOffsets:
         return [path for path in self._folder.iterdir() if path != own and not path.name.startswith(_NEW)]
 
     def _merge_file(self, path: Path, *, adopt: bool) -> None:
-        """Merge one file into the known offsets. If the epochs of a board differ, keep the known one."""
+        """Merge one file into the known offsets. If the epochs of a board differ, keep the known epoch."""
         # This is checked before the file is read, so that nothing can be added afterwards.
         is_abandoned = adopt and _is_abandoned(path)
         content = path.read_bytes()

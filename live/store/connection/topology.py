@@ -300,7 +300,7 @@ class PrimaryPool(SentinelConnectionPool):
         secure = {"ssl": True} if self._kind is SSLConnection else {}
         self._names = Sentinel(places, sentinel_kwargs=asking | secure)  # type: ignore[no-untyped-call]
         self._url = url
-        # redis-py reorders its list of Sentinels after an answer, and two calls at a time would lose one.
+        # redis-py reorders its list of Sentinels after an answer, and two calls at a time would lose a Sentinel.
         self._asking = asyncio.Lock()
         super().__init__(name, self._names, connection_class=ours(managed), **self._options)  # type: ignore[no-untyped-call]
 

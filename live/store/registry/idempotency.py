@@ -62,7 +62,7 @@ class StoredResponses:
     async def finish(self, producer: str, key: str, answer: bytes) -> tuple[bytes, int]:
         """Store the response for a claimed `Idempotency-Key`. Return the stored response and its size in bytes.
 
-        If a concurrent request was first, its response is the stored one.
+        If a concurrent request was first, its response is stored.
 
         Raises:
             StoreUnavailableError: the store is unavailable; `unknown`, because the events have been counted.

@@ -43,7 +43,7 @@ _BOARDS_A_CALL: Final = 64  # boards in one packet, which takes the store a few 
 
 
 class Presence:
-    """Report the viewers of one process, and count those of all processes under one prefix of store keys."""
+    """Report the viewers of one process, and count the viewers of all processes under one prefix of store keys."""
 
     def __init__(
         self, client: Store, prefix: str, present: Script[PresenceRequest] = PRESENT, primary: Store | None = None

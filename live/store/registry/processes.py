@@ -77,7 +77,7 @@ class Processes:
     async def all_run(self, version: str) -> bool:
         """Report the version of the definitions that this process runs.
 
-        Return whether all other processes run it or a newer one.
+        Return whether all other processes run this version or a newer one.
 
         A process that has reported no version does not count: it runs an older version of the server, or has not begun.
         `version` is empty before the first definition, and is reported as 0.

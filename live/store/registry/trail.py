@@ -108,7 +108,7 @@ class AuditTrail:
         await NOTE(self._client, [self._key], NoteRequest(MOST_ENTRIES, text(data)))
 
     async def after(self, name: str) -> list[AuditEntry]:
-        """Return the entries after the one with this id, oldest first."""
+        """Return the entries after the entry with this id, oldest first."""
         found = await self._client.call(self._key, "XRANGE", self._key, f"({name}", "+")
         return [decode(entry, fields) for entry, fields in found]
 
@@ -154,8 +154,8 @@ async def acting(
 ) -> AsyncIterator[dict[str, Any]]:
     """Add an entry when an action of many steps begins, and another with its result.
 
-    The caller fills the fields of the second one into the yielded dictionary. An interrupted action leaves only the
-    first one.
+    The caller fills the fields of the second entry into the yielded dictionary. An interrupted action leaves only the
+    first entry.
     """
     await trail.add(entry_of(who, "begun", **fields, before=before, after={"act": what}))
     found: dict[str, Any] = {"before": before}

@@ -40,7 +40,7 @@ class VersionedHash:
         return self._client.high_water.version_of(self._kind)
 
     def _check_version(self, version: bytes, known: int) -> str:
-        """Compare a version with the one that was known before."""
+        """Compare a version with the version that was known before."""
         self._client.high_water.check_version(self._kind, version.decode(), known)
         return version.decode()
 

@@ -34,7 +34,7 @@ _MOST_PAGES: Final = 10**6
 class Desk(msgspec.Struct, frozen=True, kw_only=True):
     """The request of an administrator who is signed in.
 
-    `cookie` proves the session, and `pages` are those in the navigation.
+    `cookie` proves the session, and `pages` are the pages in the navigation.
     """
 
     request: Request
@@ -148,7 +148,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Form = Mapping[str, str]
-"""The fields of a form, without those that are empty."""
+"""The fields of a form, without empty fields."""
 
 _LARGE: Final = 10  # from here on, a figure has no digits after the point
 _UNIT: Final = 1024

@@ -1,4 +1,4 @@
-"""The page of events: the latest accepted and refused ones, and a test event."""
+"""The page of events: the latest accepted and refused events, and a test event."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -111,7 +111,7 @@ async def create(desk: Desk, form: Form) -> Response:
 
 
 def _answers_of(form: Form) -> Form:
-    """Return the answers in a form, which leaves out empty ones. Without a form, return the usual answers."""
+    """Return the answers in a form, which leaves out empty answers. Without a form, return the usual answers."""
     return {**dict.fromkeys(_USUAL, ""), **form} if form else _USUAL
 
 
@@ -126,7 +126,7 @@ async def _checked(desk: Desk, board: str, answers: Form) -> tuple[dict[str, Any
 
 
 def with_more(choices: dict[str, Any], toml: str) -> dict[str, Any]:
-    """Add choices in TOML to those of the answers, or replace them. Tables are united.
+    """Add choices in TOML to the choices of the answers, or replace these. Tables are united.
 
     Raises:
         ValueError: the text is not TOML, or has a number that is not finite. For other texts that no JSON can express,

@@ -13,7 +13,7 @@ _AT_RUN_TIME: Final = ("frozen", "idle_ttl")  # choices that a boards file does 
 
 
 def board_toml(board: str, choices: Mapping[str, Any]) -> str:
-    """Write choices as a table of a boards file. Leave out those that only a run-time board has."""
+    """Write choices as a table of a boards file. Leave out choices that only a run-time board has."""
     lines = [
         f"{_name(name)} = {_value(value)}"
         for name, value in {"id": board, **choices}.items()

@@ -261,7 +261,7 @@ def components_of(structs: Iterable[type], template: str = REFERENCE) -> Json:
 
 
 def contract_components(structs: Iterable[type]) -> Json:
-    """Make the schemas of the HTTP contract, including those of bodies that are not structs."""
+    """Make the schemas of the HTTP contract, including the schemas of bodies that are not structs."""
     components = components_of(structs)
     components["ProblemBody"]["properties"]["code"]["enum"] = list(PROBLEMS)
     refusal = components["Rejection"]["properties"]["code"]

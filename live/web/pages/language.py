@@ -25,7 +25,7 @@ class Language(msgspec.Struct, frozen=True):
     table: dict[str, Message]
 
     def translate(self, name: str, /, **values: str | int) -> str:
-        """Return a sentence as text. `n` chooses between the forms of a counted one; numbers are grouped."""
+        """Return a sentence as text. `n` chooses between the forms of a counted text; numbers are grouped."""
         return self._message(name, values).format(**{hole: _shown(value) for hole, value in values.items()})
 
     def markup(self, name: str, /, **values: str | int) -> Markup:
@@ -60,7 +60,7 @@ def languages() -> dict[str, Language]:
 
 
 def language_of(requested: str | None, accepted: str) -> Language:
-    """Choose the language in the address, or else the one that the browser prefers (`Accept-Language`)."""
+    """Choose the language in the address, or else the language that the browser prefers (`Accept-Language`)."""
     offers = [(requested, 2.0)] if requested else []
     for part in accepted.split(","):
         tag, _, parameter = part.partition(";")

@@ -45,7 +45,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """The scores in the points of the window, the oldest first. `highest` is the highest one.
+    """The scores in the points of the window, the oldest first. `highest` is the highest score.
 
     `ticks` are values on the axis of scores. `marks` are the numbers of the bars that a line of the grid precedes.
     """

@@ -23,10 +23,10 @@ class Trends(msgspec.Struct, frozen=True):
     """The trends that the rows of a board show beside their scores.
 
     `before` has the ranks in the baseline, and `since` is its time in milliseconds; both are None where ranks cannot be
-    compared. `scores` are those in the baseline, and `age` is the time since then in milliseconds. `rank_count` is the
-    number of members then, and `per_minute` what the board counted in a minute of the hour before. `has_pace` says
-    whether the board has a pace, and `lines` has the sparklines by member. `until` is when the sparklines get another
-    point, in milliseconds; 0 if that is not known.
+    compared. `scores` are the scores in the baseline, and `age` is the time since the baseline in milliseconds.
+    `rank_count` is the number of members then, and `per_minute` what the board counted in a minute of the hour before.
+    `has_pace` says whether the board has a pace, and `lines` has the sparklines by member. `until` is when the
+    sparklines get another point, in milliseconds; 0 if that is not known.
     """
 
     before: Mapping[str, int] | None = None

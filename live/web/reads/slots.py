@@ -50,7 +50,7 @@ class SlotList(msgspec.Struct, frozen=True):
 
 
 async def list_slots(request: Request) -> Response:
-    """Return the slots of several members, or those of the first records of the board."""
+    """Return the slots of several members, or of the first records of the board."""
     live = live_of(request)
     cache = live.board_cache
     ledger = await live.use(request.path_params["board"], reader_of(request))

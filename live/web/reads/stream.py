@@ -107,7 +107,7 @@ class EventStream(Response):
                     await until_left(receive)
 
     async def _send_events(self, viewer: PullViewer, send: Send) -> bool:
-        """Send events, each after the client took the last one. Returns False if that takes too long."""
+        """Send events, each after the client took the previous event. Return False if that takes too long."""
         reaper, settings = self._live.reaper, self._live.settings
         data = self._body.begin(_retry(reaper.retry_after()))  # the time is random, because all streams may end at once
         try:

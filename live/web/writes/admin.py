@@ -130,7 +130,7 @@ class AuditLog(msgspec.Struct, frozen=True):
 
 
 async def get_audit_log(request: Request) -> Response:
-    """Return the newest entries. An API key that is limited to some boards gets those of its boards."""
+    """Return the newest entries. An API key that is limited to some boards gets the entries of its boards."""
     live, producer = live_of(request), await _admin_of(request)
     limit = whole_number(request.query_params, "limit", DEFAULT_ENTRIES, 1, MAX_ENTRIES)
     body = msgspec.json.encode(AuditLog(await visible_entries(live, producer, limit)))
@@ -138,7 +138,7 @@ async def get_audit_log(request: Request) -> Response:
 
 
 async def visible_entries(live: Live, producer: Principal, limit: int) -> list[AuditEntry]:
-    """Return those of the newest entries that an administrator may see, newest first."""
+    """Return the newest entries that an administrator may see, newest first."""
     entries = [entry for entry in await live.trail.last(limit) if producer.refusal(entry.board) is None]
     return entries if producer.boards is None else [_without_parts(entry, producer.boards) for entry in entries]
 

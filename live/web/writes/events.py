@@ -38,7 +38,7 @@ async def take_events(request: Request) -> Response:
 
 
 async def options_events(request: Request) -> Response:
-    """Grant the requested origin, within the rate of a producer that has no rate of its own."""
+    """Grant the requested origin, within the default rate of producers."""
     rate = live_of(request).settings.rate
     return handshake(request.headers, rate * 60 if rate else None)
 

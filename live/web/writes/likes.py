@@ -124,7 +124,7 @@ async def _visitor_of(request: Request) -> tuple[str | None, Sequence[str]]:
     every request that has a cookie at all, and no later cookie takes its place.
     """
     prefix = _cookie_prefix(request)
-    # Anybody can send other names, and the server could not delete those.
+    # Anybody can send other names, and the server could not delete such cookies.
     own = re.compile(re.escape(prefix) + "[0-9a-f]{8}")
     names = [name for name in request.cookies if own.fullmatch(name)][:_MOST_COOKIES]
     for name in names:

@@ -102,7 +102,7 @@ class Auditor:
         await self._find_strays(repair=repair)
         await self._pass(repair=repair)
         self._report.repaired = repair and not self._report.clean
-        if self._report.repaired:  # a second pass corrects the totals; the report stays that of the first pass
+        if self._report.repaired:  # a second pass corrects the totals; the report keeps the results of the first pass
             found, self._report = self._report, AuditReport(board=self._report.board)
             await self._pass(repair=False, settle=True)
             found.totals = self._report.totals

@@ -26,8 +26,8 @@ class Cost(NamedTuple):
     each: int
 
 
-# The collections of a board, by the names of their store keys; `{base}:slot:1234` is a `slot`. The bytes are those of
-# Valkey 9, with names of 15 bytes. Redis 7 takes up to twice as many.
+# The collections of a board, by the names of their store keys; `{base}:slot:1234` is a `slot`. The bytes were measured
+# with Valkey 9 and names of 15 bytes. Redis 7 takes up to twice as many.
 COSTS: Final[Mapping[str, Cost]] = {
     "ranking": Cost("member", 93),
     "reached": Cost("member", 56),

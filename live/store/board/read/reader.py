@@ -241,7 +241,7 @@ class BoardReader:
     ) -> tuple[list[Any], ReadPlan]:
         """Run a script that reads, with a request made from a plan. Return the reply and the plan.
 
-        `keys` chooses other store keys than those of the plan.
+        `keys` chooses other store keys than the plan does.
         """
         state = self.state
         await state.open()

@@ -88,7 +88,7 @@ async def correct(writer: BoardWriter, corrections: Sequence[Correction]) -> lis
 def changes_of_union(
     corrections: Sequence[Correction], outcomes: Sequence[Corrected | str], weight: int
 ) -> list[Correction]:
-    """Return the corrections of a union that follow from those of one of its parts, which has this `weight`."""
+    """Return the corrections of a union that follow from corrections of one of its parts, which has this `weight`."""
     return [
         msgspec.structs.replace(correction, add=(outcome.score - (outcome.before or 0)) * weight, score=None)
         for correction, outcome in zip(corrections, outcomes, strict=True)

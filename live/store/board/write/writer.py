@@ -364,8 +364,8 @@ _DUPLICATE: Final = "duplicate"
 def withheld_by(strict: Sequence[range], known: Mapping[int, str], planned: Mapping[int, str]) -> frozenset[int]:
     """Return the entries that must not count because another entry of their range is refused.
 
-    `known` are the codes with which the store has refused entries, and `planned` those of the plan, by index. A
-    duplicate that the store found was counted before, so it is no refusal. A duplicate within the plan counts if the
+    `known` are the codes with which the store has refused entries, and `planned` the codes of the plan, both by index.
+    A duplicate that the store found was counted before, so it is no refusal. A duplicate within the plan counts if the
     entry that it repeats does not, so it is withheld too.
     """
     found: set[int] = set()
