@@ -189,7 +189,7 @@ class BoardAdmin:
     async def _make(
         self, found: Definitions, board: str, choices: dict[str, Any], who: str, maker: Principal | None
     ) -> bool:
-        """Create a board. Returns False if another process changed a definition meanwhile."""
+        """Create a board. Return False if another process changed a definition meanwhile."""
         self._require_place(found, board)
         made, keys = self._checked(found, board, choices, None, maker), Keys(self._prefix, board)
         _require_rights(maker, made, None)
@@ -237,7 +237,7 @@ class BoardAdmin:
         who: str,
         maker: Principal | None,
     ) -> bool:
-        """Replace the choices of a board. Returns False if another process changed a definition meanwhile."""
+        """Replace the choices of a board. Return False if another process changed a definition meanwhile."""
         self._client.high_water.require_no_loss(board)
         if choices == held.choices:
             return await self.definitions.confirm(found.version)

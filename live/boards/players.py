@@ -180,7 +180,7 @@ _DATABASES: Final[dict[str, Database]] = {}
 
 
 def _database(settings: Settings) -> Database:
-    """Open the database. The other process only reads it."""
+    """Open the journal's database for reading, or return the open database."""
     found = _DATABASES.get(settings.key_prefix)
     if found is None:
         found = open_journal(settings, writes=False)

@@ -117,7 +117,7 @@ def _check_packages(at: _Examination) -> None:
 
 
 def _check_network(at: _Examination, settings: Settings) -> None:
-    """Look for a server that others reach, and that does not know its name or its proxy."""
+    """Check whether others may reach the server although its host names or its proxies are not configured."""
     if is_loopback(settings.host) and not settings.trusted_proxies:
         at.note("network", f"only this machine reaches {settings.host}")
         return

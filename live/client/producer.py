@@ -192,7 +192,7 @@ class Producer:
         return [decode_event(line) for line in (*self._batch, *self._waiting.lines)]
 
     async def send(self, event: Event) -> None:
-        """Queue an event. Waits while the events without a response would take more than `max_bytes`.
+        """Queue an event. Wait while the events without a response would take more than `max_bytes`.
 
         Raises:
             ValueError: the event is longer than 64 KiB of JSON.

@@ -61,7 +61,7 @@ class SyncProducer:
         return self._producer.unsent()
 
     def send(self, event: Event) -> None:
-        """Queue an event. Waits while the events without a response would take more than `max_bytes`.
+        """Queue an event. Wait while the events without a response would take more than `max_bytes`.
 
         Raises:
             ValueError: the event is longer than 64 KiB of JSON.

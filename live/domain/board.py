@@ -22,8 +22,8 @@ MOST_REMEMBERED: Final = 8 * 86_400  # maximum seconds for which a board with a 
 LEAST_RETENTION: Final = 3600  # seconds
 MOST_RETENTION: Final = 36_500 * 86_400  # seconds
 _SLOTS_IN_TIME: Final = 64  # minimum number of slots that may wait to be subtracted, on boards with the server's clock
-# The same number for boards that use the time of events. There each event can open a slot, and a batch has up to 3,000
-# events.
+# The same number for boards that use the time of events. On these boards, each event can open a slot, and a batch has
+# up to 3,000 events.
 _SLOTS_IN_BATCHES: Final = 8192
 
 Operator = Literal["incr", "set", "best"]

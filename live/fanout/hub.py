@@ -67,8 +67,8 @@ class Hub:
         self._subscribed: dict[str, float] = {}
         self._away: dict[str, str] = {}  # the boards whose server of the store is unavailable, and the reason
         self.schedule: TickSchedule[Channel] = TickSchedule(self._tick)
-        # The number of viewers of each address, and of each pattern of boards with limits, such as `acme-*`. Addresses
-        # and patterns never collide.
+        # The number of viewers of each address, and of each pattern of boards with limits, such as `acme-*`. An address
+        # never equals a pattern.
         self._counts: Counter[str] = Counter()
         self._draining = False
         self._tasks: asyncio.TaskGroup | None = None

@@ -230,7 +230,7 @@ class Posting:
     def route(self) -> AbstractSet[Kind]:
         """Add each event to the shares of its boards: the one it names, or all that take its type and category.
 
-        Returns the kinds of events that no board takes, but that a new board may take.
+        Return the kinds of events that no board takes, but that a new board may take.
         """
         body = self._body
         kinds = {_PLAIN} if body.likes else {(event.board, event.type, event.category) for event in body.events}

@@ -2,7 +2,7 @@
 
 There are digests of a voter, digests of a voter and a member, and the identities of a visitor's likes. The digests of
 voters are keyed by the secret of the board. The store deletes all of them in the step that appends an `erase` entry to
-the journal (see `live.journal.erasures`). Raw entries of the journal keep them until the entries are forgotten.
+the journal (see `live.journal.erasures`). Raw entries of the journal keep the digests until the entries are forgotten.
 """
 
 import asyncio

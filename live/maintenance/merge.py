@@ -137,7 +137,7 @@ def move_back(merge: Merge, held: dict[str, dict[int, bytes]], reason: str) -> M
 
 
 class Retraced:
-    """The contents of a board with and without a merge. Both are updated with each entry from the merge on.
+    """The contents of a board with and without a merge. Each entry from the merge on updates both.
 
     Raises:
         SetupError: the journal has begun again since then.

@@ -156,8 +156,8 @@ class _Batch:
     def refuse(self, numbers: Sequence[int]) -> None:
         """Leave withdrawn votes out from now on if the board refuses to give them back.
 
-        `numbers` are the refused votes of the last plan, from 1. The other votes among them have changed since they
-        were read.
+        `numbers` are the refused votes of the last plan, from 1. Of these votes, only withdrawn votes are left out: the
+        others have changed since they were read.
         """
         net = self._net()
         # Taking back a withdrawal would bring the vote back.

@@ -91,8 +91,8 @@ class ConnectionLimits:
             has_room = True
         else:
             # Close a connection of the same client, or of a client with more connections. The client with the most
-            # loses one first. If it has more than twice as many, it gets no grace period. Clients behind a proxy are
-            # left out, because nobody knows how many connections each has.
+            # connections loses a connection first. If it has more than twice as many, it gets no grace period. Clients
+            # behind a proxy are left out, because nobody knows how many connections each has.
             held = 0 if self._is_proxy(connection.address) else held
             most = [client for client, theirs in self._open.items() if client == own or len(theirs) > held]
             most.sort(key=lambda client: len(self._open[client]), reverse=True)

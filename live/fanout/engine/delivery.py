@@ -33,7 +33,7 @@ class ViewerPosition:
     `epoch` is None before the first message. `returns` is true for a viewer that reconnects with a position, which may
     come from another process. That position counts as valid, unless a read that began after the reconnect shows that it
     is not. `last_read` is the number of the last read before the reconnect. `sent_at` is when the last message was
-    sent, by the monotonic clock. A position with a `lookup` belongs to a viewer that asked for a member. That viewer
+    sent, by the monotonic clock. A position with a `lookup` belongs to a viewer that asked for a member. Such a viewer
     never joins a cohort, so copies of a position have no lookup. `deflates` is true for viewers that receive compressed
     frames. `history` has the last frames that were compressed.
     """
@@ -123,7 +123,7 @@ class Sink(Protocol):
         """Whether data is queued."""
 
     def write(self, data: bytes | memoryview) -> bool:
-        """Send data, or queue it. Returns False if some of it is queued."""
+        """Send data, or queue it. Return False if some of it is queued."""
 
     def abort(self) -> None:
         """Close a broken connection."""

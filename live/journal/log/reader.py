@@ -322,7 +322,8 @@ class Follower:
             return
 
         def read(connection: Connection) -> tuple[int, Snapshot]:
-            # Both are read in one transaction, so an erasure that SQL receives meanwhile counts as later.
+            # The segment and the contents are read in one transaction, so an erasure that SQL receives meanwhile counts
+            # as later.
             segment = newest_segment(connection, timeline)
             return segment, contents_of(connection, self._prefix, timeline, until=segment, progress=progress)
 

@@ -164,8 +164,8 @@ class ConflictError(Exception):
 def open_timelines(connection: Connection, prefix: str, among: Collection[int] | None = None) -> list[Timeline]:
     """Return the timelines that have not ended. `among` limits them to some numbers of rows.
 
-    Leave out timelines without an entry. They never began: their process announced an epoch, but another process
-    created the board.
+    Leave out timelines without an entry. Such a timeline never began: its process announced an epoch, but another
+    process created the board.
     """
     wanted = select(LIFE).where(LIFE.c.prefix == prefix, LIFE.c.ended.is_(None), LIFE.c.size > 0).order_by(LIFE.c.id)
     if among is not None and len(among) <= _MOST_NUMBERS:

@@ -102,7 +102,8 @@ def _votes(head: Head, batch: Add, votes: EntryVotes, place: int, erased: Erasur
 def find_unusual(settings: Settings, board: Board, hidden: frozenset[str], since: int, until: int) -> UnusualList:
     """Find members that have gained unusually between two times (milliseconds since 1970).
 
-    Their score has doubled, or more than half of the gain came from one actor, or from one of several producers.
+    A gain is unusual if the score has doubled, or if more than half of the gain came from one actor, or from one of
+    several producers.
 
     Raises:
         NoPastError: the journal does not reach back so far.

@@ -105,7 +105,7 @@ class Sums:
 
 
 class RunningScores:
-    """The scores of a board at ascending times. They follow the entries that are applied to the contents."""
+    """The scores of a board at ascending times. The scores follow the entries that are applied to the contents."""
 
     def __init__(self, board: Board) -> None:
         self._board = board

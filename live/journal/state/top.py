@@ -23,10 +23,10 @@ _TAGS: Final = msgspec.msgpack.Decoder(Tags)
 
 
 class RunningTop:
-    """The first `size` records of a board at ascending times. They follow the entries that are applied to the contents.
+    """The first `size` records of a board at ascending times, after each entry that is applied to the contents.
 
     It keeps more records than requested. A record moves only when its member changes, so a step looks only at the
-    members that have changed. Only when too many of the kept records have fallen behind, it looks at all members.
+    members that have changed. It looks at all members only when too many of the kept records have fallen behind.
     """
 
     def __init__(self, board: Board, hidden: Collection[str], size: int) -> None:

@@ -45,7 +45,8 @@ class _SharedDeflateFactory(ServerPerMessageDeflateFactory):
         The library makes a compressor for each client, which would stay in memory until the next garbage collection.
 
         Raises:
-            NegotiationError: the client does not keep the whole window. Its next offer, or none, is used.
+            NegotiationError: the client does not keep the whole window. The next offer of the client is used, or no
+                compression.
         """
         answer, extension = super().process_request_params(params, accepted_extensions)
         if extension.local_no_context_takeover or extension.local_max_window_bits != WINDOW_BITS:

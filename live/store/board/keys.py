@@ -6,7 +6,7 @@ own store keys have tags that begin with a colon, which no board id and no produ
 
 from typing import Final
 
-# The names that earlier versions gave to the system's store keys. Their tags can be ids of boards.
+# The names that earlier versions gave to the system's store keys. The tags in these names can be ids of boards.
 _MOVED: Final = (
     ("{boards}:definitions", "{:boards}:definitions"),
     ("{boards}:trail", "{:boards}:trail"),

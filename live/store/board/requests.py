@@ -93,7 +93,7 @@ class BatchVotes(msgspec.Struct, omit_defaults=True):
     """For each vote, the digest of its actor, the digest of actor and member, and the change to their counts.
 
     `members` has the index of the voted member in the group. `producers` has the number of the vote's producer, in a
-    batch of several producers. Both are for the journal: the script does not need them.
+    batch of several producers. `members` and `producers` are for the journal: the script does not need them.
     """
 
     actors: list[Text]

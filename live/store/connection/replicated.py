@@ -21,9 +21,9 @@ _DOUBT: Final = 1.5  # seconds for which replicas may be silent after that
 _SLOTS: Final = 16_384
 _FENCES: Final = 3  # attempts to find a store key that no other server takes over at this moment
 
-# This write leaves nothing behind, and works if the memory of the store is full. A script may find that its change has
-# been made already, and write nothing. Valkey waits only for the last write of a connection, so without the fence such
-# a script would return before replicas have the change.
+# A write that leaves nothing behind, and works if the memory of the store is full. A script may find that its change
+# has been made already, and write nothing. Valkey waits only for the last write of a connection, so without this write,
+# such a script would return before replicas have the change.
 _FENCE: Final = "#!lua flags=allow-oom\nredis.call('SET', KEYS[1], '')\nreturn redis.call('DEL', KEYS[1])"
 
 _CLOSED: Final = "the connection to the store was closed"

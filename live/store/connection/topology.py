@@ -137,7 +137,7 @@ class Servers:
 
 
 class _Discovered(Servers):
-    """Servers that other servers name. Refused commands, which did not run, are sent again until the deadline."""
+    """Servers whose addresses other servers name. Refused commands, which did not run, are sent again until the deadline."""
 
     promotes = True
 

@@ -44,7 +44,7 @@ PAGES: Final[tuple[AdminPage, ...]] = (
     health.PAGE,
     log.PAGE, _SIGN_OUT,
 )  # fmt: skip
-"""All pages for administrators. Those with a name are in the navigation, in this order."""
+"""All pages for administrators. Pages with a name are in the navigation, in this order."""
 
 
 def admin_routes(settings: Settings) -> list[BaseRoute]:

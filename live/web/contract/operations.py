@@ -117,7 +117,7 @@ def query(name: str, schema: Json, description: str) -> Json:
 
 
 def parameter(name: str, place: str, schema: Json, description: str) -> Json:
-    """Describe a parameter in the path, the query or the header. Those in the path are required."""
+    """Describe a parameter in the path, the query or the header. Parameters in the path are required."""
     return {"name": name, "in": place, "required": place == "path", "schema": schema, "description": description}
 
 

@@ -154,9 +154,9 @@ def _style_of(parts: Sequence[str]) -> str:
 
 
 def page_script(tag: str, name: str) -> str:
-    """Join the script of a page, or one that it loads later, with all that it imports, in one language.
+    """Join the script of a page, or a script that the page loads later, with all that it imports, in one language.
 
-    The latter brings its style sheets along, so nothing that it makes is seen without them.
+    A script that is loaded later brings its style sheets along, so nothing that it makes is seen without them.
     """
     page = next(page for page, later in SCRIPTS.items() if name in {page, *later})
     return _page_scripts(tag, page)[name]

@@ -27,7 +27,7 @@ class _Place(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 async def list_entrants(request: Request) -> Response:
-    """Return a page of the registered members. Those that are hidden are left out."""
+    """Return a page of the registered members, without hidden members."""
     live, query = live_of(request), request.query_params
     ledger = await live.use(request.path_params["board"], reader_of(request))
     limit = whole_number(query, "limit", DEFAULT_ENTRANTS, 1, MOST_ENTRANTS)

@@ -1,4 +1,4 @@
-"""Routes that make and revoke API keys, and sign viewer tokens. They need an API key for all boards."""
+"""Routes that make and revoke API keys, and sign viewer tokens. The routes need an API key for all boards."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus

@@ -215,7 +215,7 @@ class SharedPages:
 
 
 def _size_of(selection: Selection, page: Page) -> int:
-    """Estimate how many bytes a page and its selection take. Both hold names of any length."""
+    """Estimate how many bytes a page and its selection take. Both contain names of any length."""
     texts = _NAMES * (len(selection.name) + sum(map(len, page.names)))
     metadata = sum(len(bytes(record.metadata)) for record in page.records if record.metadata is not UNSET)
     return _READING + _RECORD * len(page.records) + texts + metadata

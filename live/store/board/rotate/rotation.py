@@ -201,8 +201,8 @@ class Rotation:
     def recheck(self, *, every: bool = False) -> None:
         """Check the boards that this process owns now, because they may be due sooner than this process expects.
 
-        Without `every`, check only boards with an event clock or a sliding window. There, an event that another process
-        adds can make something due at any time.
+        Without `every`, check only boards with an event clock or a sliding window. On such boards, an event that
+        another process adds can make something due at any time.
         """
         now = time.monotonic()
         for scheduled in self._scheduled.values():
