@@ -113,7 +113,7 @@ class PlaybackBuffer(Subscribers):
 
     def __init__(self) -> None:
         super().__init__()
-        # `_keys` frames of the snapshot are skipped for viewers that have everything before it.
+        # `_keys` is the number of frames of the snapshot. Viewers that have everything before it skip these frames.
         self.size = self._first = self._keys = 0
         self._frames: list[Frame] = []
 

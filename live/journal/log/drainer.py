@@ -464,7 +464,7 @@ class Drainer:
         await asyncio.gather(*map(trim_one, timelines))  # the calls share packets
 
     async def _must_keep(self) -> bool:
-        """Return whether entries stay in the store: a backup needs them, or this can't be read from the store."""
+        """Return whether entries stay in the store, because a backup needs them or may need them."""
         if "" not in self._changes.away:
             with self._going_on("trim"):
                 return await is_trimming_paused(self._client, self._prefix)

@@ -48,7 +48,7 @@ async def send_again(
 ) -> Timeline:
     """Send the entries of a timeline again that the store lacks. Return the timeline with what the store has now.
 
-    Afterwards the board is at the offset `least` at least.
+    Afterwards the board has at least the offset `least`.
 
     Raises:
         UnsentError: the store has something that SQL lacks, or an entry can't be sent again.

@@ -158,7 +158,7 @@ class Peer(NamedTuple):
 
 
 class BodyPiece(msgspec.Struct, frozen=True):
-    """A piece of a body. `last` is true if the request ends with it."""
+    """A piece of a body. `last` is true if the request ends with this piece."""
 
     data: bytes
     last: bool

@@ -32,7 +32,7 @@ _PATH: Final = re.compile(rb"/v1/boards/([^/]+)/live")
 
 
 class _SharedDeflateFactory(ServerPerMessageDeflateFactory):
-    """Accepts offers of clients that keep the whole window. Clients compress each of their messages alone."""
+    """Accepts offers of clients that keep the whole window. Clients compress each message separately."""
 
     def __init__(self) -> None:
         super().__init__(client_no_context_takeover=True, compress_settings={"memLevel": 1})

@@ -83,7 +83,7 @@ class PrimaryConnection(SharedConnection):
     async def require_replicas(self) -> float:
         """Return until when the server counts as the primary.
 
-        If this time has passed, ask its replicas. Callers at the same time share the question.
+        If this time has passed, ask its replicas. Concurrent callers share this question.
 
         Any write that replicas confirm renews the trust, so the replicas of a busy server need not be asked.
 

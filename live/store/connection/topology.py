@@ -137,7 +137,7 @@ class Servers:
 
 
 class _Discovered(Servers):
-    """Servers whose addresses other servers name. Refused commands, which did not run, are sent again until the deadline."""
+    """Servers that other servers name. Refused commands did not run: they are sent again until the deadline."""
 
     promotes = True
 
