@@ -53,7 +53,7 @@ def _keep_files_in_memory() -> None:
         tempfile.tempdir = None
 
 
-_keep_files_in_memory()  # pytest chooses its folder later
+_keep_files_in_memory()  # before pytest chooses its own folder
 # Tests make thousands of clients. Reading the certificates of all authorities takes longer than starting a server.
 default.create_ssl_context = cache(httpx.create_ssl_context)  # type: ignore[attr-defined]
 
@@ -183,7 +183,7 @@ def valkey_url(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Co
 
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[str]:
-    """Debian's Redis, or the server named by `TEST_STORE_SERVER`, as `valkey_url`."""
+    """The URL of Debian's Redis, or of the server named by `TEST_STORE_SERVER`, like `valkey_url`."""
     if REDIS_SERVER is None:
         pytest.skip("redis-server is not installed")
     yield from _running(store_of(pytestconfig.option.engine, REDIS_SERVER, tmp_path_factory.mktemp("redis")))

@@ -1,8 +1,8 @@
 """Makes the pictures of the documentation: `make pictures`.
 
 It starts a store and a server, posts likes, and takes pictures of the main states in a real browser. The clock of the
-store runs through a day in some seconds, so that boards have a past. All pages use Inter, because the fonts of a server
-are not those that people have.
+store runs through a day in some seconds, so that boards have a past. All pages use Inter, because a server's fonts
+differ from those that people have.
 """
 
 import asyncio
@@ -62,9 +62,9 @@ source = ["new"]
 """
 HOUR: Final = 3600  # seconds
 MINUTE: Final = 60
-LEAST: Final = 7 * MINUTE  # the least time for a pace, and the time that taking the pictures takes
+LEAST: Final = 7 * MINUTE  # the least time for which a pace is known, and at most the time that the pictures take
 RATE: Final = 900  # likes per minute, of all members together
-BEFORE: Final = 804  # the same, in the hour before
+BEFORE: Final = 804  # likes per minute in the hour before
 SURPRISES: Final = (("Winter swimming, day one", 6000), ("Soup for twenty", 3000))
 BEAT: Final = 0.5  # seconds between two likes while pictures are taken
 FONT: Final = """@font-face { font-family: Inter; src: url("/font-of-pictures"); font-weight: 100 900; }

@@ -119,7 +119,7 @@ async def test_a_proxy_may_sign_people_in(valkey_url: str, tmp_path: Path) -> No
 
 @pytest.mark.skipif(FAIL2BAN is None, reason="fail2ban is not installed")
 async def test_fail2ban_finds_those_who_guess(valkey_url: str, tmp_path: Path) -> None:
-    """In nginx's log, it finds each request with a wrong API key, and no line that a client has made up."""
+    """In nginx's log, fail2ban finds each request with a wrong API key, and no line that a client has made up."""
     assert FAIL2BAN is not None
     made_up = quote('x HTTP/1.1" 401 0 "y\n203.0.113.9 - - [25/Nov/2026:20:00:00 +0000] "GET / HTTP/1.1" 401 0 "')
     async with behind_nginx(valkey_url, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as client:

@@ -68,7 +68,7 @@ async def test_rows_move_with_an_animation(valkey_url: str) -> None:
 
 
 async def test_a_record_without_likes_disappears(valkey_url: str) -> None:
-    """A like taken back and an expired slot remove their rows; an empty board says so."""
+    """A like that is taken back and a slot that expires remove their rows. An empty board says that it is empty."""
     board = rolling_board("2s", "1s")
     async with board_in_browser(valkey_url, {"key": "a"}, {"key": "b"}, board=board) as (page, producer):
         await until_live(page)
@@ -139,7 +139,7 @@ async def test_the_first_message_of_a_board_with_fields_brings_only_changes(valk
 
 
 async def test_the_page_works_without_script(valkey_url: str) -> None:
-    """The records are there, and the page says that it does not update itself."""
+    """The page shows the records, and says that it does not update itself."""
     async with board_in_browser(valkey_url, {"key": "a", "amount": 3}, {"key": "b"}, java_script_enabled=False) as (
         page,
         _,

@@ -1,4 +1,4 @@
-"""No page, state, theme or language has a problem that axe-core finds, and nothing is lost in other ways of reading."""
+"""No page, state, theme or language has a problem that axe-core finds. Zoom, print and forced colours lose nothing."""
 
 import asyncio
 import re

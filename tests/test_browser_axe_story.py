@@ -138,7 +138,10 @@ async def answer_with_element(route: Route) -> None:
 
 
 async def test_nothing_is_cut_where_it_has_room(valkey_url: str) -> None:
-    """On a tablet, names and notes are whole beside sparklines, paces and like buttons. On a phone, the figures are."""
+    """On a tablet, names and notes are not cut beside sparklines, paces and like buttons.
+
+    On a phone, figures are not cut.
+    """
     async with told(valkey_url, viewport={"width": 820, "height": 900}) as (context, producer, boards):
         page = await context.new_page()
         await page.goto(f"{boards}posts?key=m01&lang=en")

@@ -70,7 +70,7 @@ async def test_fields_and_metadata_are_live(valkey_url: str) -> None:
 
 
 def page_words(html: str) -> str:
-    """The markup without what only the script adds, what a baseline adds, and space between the rows."""
+    """Return the markup without what the script or a baseline adds, and without space between the rows."""
     html = re.sub(r' data-moved?="[^"]*"', "", html)
     return "".join(html.replace(' style=""', "").replace(' style="z-index: 1;"', "").split())
 

@@ -1,4 +1,4 @@
-"""What the page does with each message and at the end of its connection; and a browser's own EventSource."""
+"""What the page does with each message and at the end of its connection, and what a browser's EventSource does."""
 
 import asyncio
 import json

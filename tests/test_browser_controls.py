@@ -51,7 +51,7 @@ async def test_a_paused_page_counts_changes(valkey_url: str) -> None:
 
 
 async def test_a_name_is_found_by_keyboard(valkey_url: str) -> None:
-    """The page marks the matching rows. The server finds members below them, who lead to their pages."""
+    """The page marks the matching rows. The server finds members below the shown rows, with links to their pages."""
     async with board_page(valkey_url) as (page, address, producer):
         await post(producer, *({"key": f"Member {number}", "amount": 100 - number} for number in range(60)))
         await page.goto(address)
@@ -115,7 +115,7 @@ async def test_a_theme_is_chosen_and_kept(valkey_url: str) -> None:
 
 
 async def test_a_new_speed_opens_another_connection(valkey_url: str) -> None:
-    """The page misses no change."""
+    """The page misses no change while it changes connections."""
     async with board_page(valkey_url) as (page, address, producer):
         asked: list[str] = []
         page.on("websocket", lambda socket: asked.append(socket.url))

@@ -34,7 +34,7 @@ CLIMB = '[[board]]\nid="climb"\nwindow="forever"\noperator="best"\nscore=[{field
 
 
 async def test_cards_are_live(valkey_url: str) -> None:
-    """The script lets records overtake each other, appear and disappear, as the server renders them."""
+    """The script lets records overtake each other, appear and disappear. The server would render the same list."""
     boards = [rolling_board(board="posts"), *parse_boards(CLIMB)]
     events = [{"key": key, "amount": amount, "board": "posts"} for key, amount in (("a", 3), ("b", 2), ("c", 1))]
     async with board_in_browser(valkey_url, *events, board=boards, path="../") as (page, producer):
@@ -57,7 +57,10 @@ async def test_cards_are_live(valkey_url: str) -> None:
 
 
 async def test_cards_tell_what_moves(valkey_url: str) -> None:
-    """Movement, rate and viewers are there without script, which keeps them live. The most active board comes first."""
+    """The server draws movement, rate and viewers, and the script keeps them live.
+
+    The most active board comes first.
+    """
     settings, boards = fresh_settings(valkey_url), [rolling_board(), rolling_board(board="other")]
     async with serving(settings, *boards) as client:
         await post(client, *({"board": "other", "key": key, "amount": amount} for key, amount in (("a", 4), ("b", 3))))
@@ -110,7 +113,10 @@ async def test_a_card_says_when_it_is_stale(own_store: StoreProcess) -> None:
 
 
 async def test_only_cards_in_sight_are_live(valkey_url: str) -> None:
-    """A card further down opens no connection until it is scrolled into view; then the first one closes its own."""
+    """A card further down opens no connection until it is scrolled into view.
+
+    Then the first card closes its connection.
+    """
     boards = [rolling_board(board=f"b{number}") for number in range(40)]
     async with board_in_browser(valkey_url, board=boards, path="../", viewport=SMALL) as (
         page,

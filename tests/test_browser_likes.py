@@ -172,7 +172,7 @@ ONE_AT_A_TIME = re.compile(
 
 
 class Distance(Proxy):
-    """A network with latency. It counts likes, and holds the answers to them back until `passing` is set."""
+    """A network with latency. It counts likes, and holds back their answers until `passing` is set."""
 
     def __init__(self, upstream: str, latency: float) -> None:
         super().__init__(upstream)
@@ -236,7 +236,10 @@ async def double_click(visitor: BrowserContext, distance: Distance, board: Board
 
 @pytest.mark.parametrize("board", [BOARD, SONGS], ids=["likes", "votes"])
 async def test_a_double_click_is_one_like(valkey_url: str, board: Board) -> None:
-    """The second click waits for the cookie that the first one brings. With one vote, a visitor can't cast another."""
+    """The second click waits for the cookie that the first one brings.
+
+    A visitor with one vote can't cast a second one.
+    """
     async with far_away(valkey_url, board, 0.15) as (visitor, distance, producer):
         await double_click(visitor, distance, board)
         assert await scores(producer, board) == {"Ada": 2, "Bo": 2 if board is BOARD else 1}

@@ -1,4 +1,4 @@
-"""What is on each surface can be read, whatever the system prefers: contrast, measured by the pixels of pictures."""
+"""The texts on each surface have contrast in light and dark systems, measured by the pixels of screenshots."""
 
 import base64
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ STYLED = """() => !document.querySelector("script[src$='/board.js'], script[src$
 
 
 async def contrasts(page: Page, reader: Page, selectors: Sequence[str]) -> dict[str, float]:
-    """The contrast of the first text of each kind, all in sight."""
+    """Return the contrast of the first text for each selector. All these texts must be in sight."""
     boxes = await page.evaluate(BOXES, selectors)
     picture = base64.b64encode(await page.screenshot()).decode()
     found: list[float] = await reader.evaluate(CONTRASTS, [picture, boxes])

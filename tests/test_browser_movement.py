@@ -83,7 +83,7 @@ async def test_a_row_that_rises_says_whom_it_passed(valkey_url: str, theme: str)
 
 
 async def test_rows_that_stay_in_order_stay_in_the_document(valkey_url: str) -> None:
-    """If one row passes others, or two change places, the browser lays out only one row again."""
+    """If one row passes others, or two rows change places, the script moves only one row in the document."""
     async with board_in_browser(valkey_url, *EVENTS) as (page, producer):
         await until_told(page)
         await page.evaluate("""() => {

@@ -104,7 +104,7 @@ async def test_steps_lead_to_times_that_the_journal_has(valkey_url: str, monkeyp
     async with page_with_past(valkey_url) as (_, address, client, then):
         time = datetime.fromisoformat(then) + timedelta(seconds=1)
         at = time.isoformat().replace("+00:00", "Z")
-        # Waits until this time has passed.
+        # Wait until this time has passed.
         await asyncio.sleep(max(0, (time - datetime.now(UTC)).total_seconds()) + 0.01)
         page = (await client.get(f"{address}?as_of={at}")).text
         assert [words for words in ("1 hour earlier", "1 minute earlier", "1 hour later") if words in page] == [
@@ -277,7 +277,7 @@ async def test_before_the_journal_there_is_nothing(valkey_url: str) -> None:
 
 
 async def test_the_tape_shows_the_race_and_is_the_slider(valkey_url: str) -> None:
-    """The page does not move when the tape appears. A drag on the tape looks back; a scroll by touch does not."""
+    """The page does not move when the tape appears. A drag on the tape looks back, but scrolling by touch does not."""
     async with page_with_past(valkey_url, viewport={"width": 390, "height": 800}, has_touch=True) as (
         page,
         address,

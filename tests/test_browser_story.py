@@ -26,7 +26,7 @@ pytestmark = IN_BROWSER
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
-OLDEST = 20 * MINUTE  # the greatest age of the baseline, which must lie in the current hour
+OLDEST = 20 * MINUTE  # the greatest age of the baseline. The start of the baseline must lie in the current hour
 LEAST = 5 * MINUTE  # the least age for which the page shows paces
 THEN = {f"m{number:02}": 1000 - 20 * number for number in range(12)}
 GAINS = {"m00": 100, "m03": 330, "m11": 300}  # the gains since `THEN`: they make m03 first and m11 third

@@ -256,7 +256,7 @@ async def test_a_frame_reports_its_height(valkey_url: str) -> None:
 
 
 async def test_a_frame_has_the_theme_of_its_url(valkey_url: str) -> None:
-    """The theme of the system may be another one."""
+    """The frame has the theme of its URL, even if the system has another theme."""
     async with board_in_browser(valkey_url, path="../embed/posts?theme=light", color_scheme="dark") as (page, _):
         await until_live(page)
         assert await page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(245, 245, 241)"

@@ -30,7 +30,7 @@ async def proxied(store: str) -> AsyncIterator[tuple[Page, FrontProxy, httpx.Asy
 
 
 async def test_a_stalled_connection_is_shown_as_stale(valkey_url: str) -> None:
-    """The page shows the time of the last message, and continues by itself when the network does."""
+    """The page shows the time of the last message, and continues by itself when the network works again."""
     async with proxied(valkey_url) as (page, proxy, producer):
         await post(producer, {"key": "a"})
         await page.goto(f"{proxy.url}/boards/posts")

@@ -1,4 +1,4 @@
-"""The built image, as `make image` runs it: without rights, and on a system that it can't write to."""
+"""The built image, as `make image` runs it: without rights, and on a read-only file system."""
 
 import json
 import os

@@ -59,7 +59,7 @@ def variables(value: object) -> set[str]:
 
 @pytest.mark.parametrize("name", COMPOSITIONS)
 def test_a_composition_sets_only_what_exists(name: str) -> None:
-    """Values are valid too, with the defaults of the variables that the reader may set."""
+    """The values are valid too, with the defaults of variables that an operator may set."""
     board = composition(name)["services"]["board"]
     assert set(board["environment"]) <= SETTINGS
     filled = {key: re.sub(r"\$\{\w+:-(.*?)\}", r"\1", str(value)) for key, value in board["environment"].items()}
@@ -101,7 +101,7 @@ def test_a_store_starts_with_the_configuration_of_a_composition(name: str, tmp_p
 
 
 def test_the_sentinels_of_the_composition_watch_its_store(tmp_path: Path) -> None:
-    """A majority of them agrees on the primary that the URL of the board names."""
+    """A majority of the Sentinels must agree on the primary that the board's store URL names."""
     made = composition("compose.sentinel.yml")
     text = made["configs"]["sentinel"]["content"].replace("/data", str(tmp_path))
     monitor = re.search(r"^sentinel monitor (\S+) (\S+) 6379 (\d)$", text, re.MULTILINE)
@@ -193,7 +193,7 @@ def test_objects_find_each_other(variant: str) -> None:
 
 
 def test_the_store_of_kubernetes_syncs_and_evicts_nothing() -> None:
-    """The guarantee for acknowledged events needs both."""
+    """The guarantee for acknowledged events needs both settings."""
     store = next(container for _, container in containers("own-store") if container["name"] == "valkey")
     options = dict(zip(store["command"][1::2], store["command"][2::2], strict=True))
     assert {f"--{name}": value for name, value in PROMISED.items()}.items() <= options.items()

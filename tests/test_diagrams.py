@@ -1,4 +1,4 @@
-"""The diagrams of the documentation: readable in light and in dark, and by those who do not see them."""
+"""The diagrams of the documentation: readable in light and dark, and with words for people who do not see them."""
 
 import re
 import xml.etree.ElementTree as ET

@@ -154,7 +154,7 @@ def test_every_internal_link_resolves() -> None:
 def wrong_names(page: str) -> set[str]:
     """Return files, folders and functions that a page names and that do not exist.
 
-    Paths are of tests, or relative to `live`.
+    Paths begin with `tests/`, or are relative to `live`.
     """
     found = {
         path
@@ -177,7 +177,7 @@ def functions() -> set[str]:
 
 
 def test_the_architecture_page_names_what_exists() -> None:
-    """A renamed file, folder or function is renamed there too."""
+    """A renamed file, folder or function must be renamed on this page too."""
     assert wrong_names(DOCS["architecture"]) == set()
 
 
@@ -224,7 +224,7 @@ def test_the_readme_explains_what_is_public() -> None:
 
 @pytest.mark.slow
 def test_pictures_are_small_and_used() -> None:
-    """`make pictures` makes them; each is in the documentation, and none is missing."""
+    """The pictures of `make pictures` are all in the documentation, and none is missing."""
     pictures = {
         path.name: path.stat().st_size for path in (ROOT / "docs").iterdir() if path.suffix in {".png", ".webp"}
     }

@@ -31,7 +31,7 @@ def test_a_code_is_a_plain_word() -> None:
 
 
 def test_a_problem_has_a_status_and_a_unique_title() -> None:
-    """The title is a sentence without a full stop; the status is that of an error."""
+    """The title is a sentence without a full stop. The status is that of an error."""
     for code, (status, title) in PROBLEMS.items():
         assert 400 <= status <= 599, code
         assert title[0].isupper(), code

@@ -79,7 +79,7 @@ def build(examples: Path) -> None:
 
 @contextmanager
 def rendering(examples: Path, port: int) -> Iterator[None]:
-    """The server that renders a page, as a process."""
+    """Run the server that renders a page, as a process."""
     process = subprocess.Popen([str(NODE), "server.js"], cwd=examples, env={**os.environ, "PORT": str(port)})
     try:
         yield
@@ -120,7 +120,10 @@ async def test_a_page_with_react(valkey_url: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 async def test_a_page_that_a_server_renders(valkey_url: str, tmp_path: Path) -> None:
-    """The page has records without script. With script, its first message has only what has changed since."""
+    """The page has records without script.
+
+    With script, its first message has only what has changed since the server rendered it.
+    """
     port = free_port()
     async with watched(valkey_url, tmp_path, f"http://127.0.0.1:{port}") as (page, producer, examples):
         with rendering(examples, port):

@@ -125,7 +125,7 @@ async def load(url: str, folder: Path, deadline: float = 30, **changes: Any) -> 
 
 
 async def ask(server: Server, *words: str | int) -> object:
-    """Ask a server while events go on."""
+    """Ask a server in a thread, so that events go on."""
     return await asyncio.to_thread(server.ask, *words)
 
 
@@ -178,7 +178,7 @@ async def test_a_router_that_ignores_where_slots_are_is_detected(tmp_path: Path)
 
 
 async def becomes_primary_again(folder: Path) -> None:
-    """A primary becomes a replica, and a primary again. Nobody used the board meanwhile."""
+    """Let a primary become a replica and a primary again, while nobody uses the board."""
     cluster = ClusterSet(VALKEY, folder)
     async with running(cluster):
         settings = fresh_settings(cluster.url, data_dir=folder / "data", write_deadline=Duration(20))
@@ -202,7 +202,7 @@ async def becomes_primary_again(folder: Path) -> None:
 
 @pytest.mark.cluster
 async def test_a_board_is_checked_on_a_server_that_is_a_primary_again(tmp_path: Path) -> None:
-    """That server may lack events, although the board was last checked under it."""
+    """The server may lack events, although the last check of the board was on this server."""
     await becomes_primary_again(tmp_path)
 
 
@@ -225,7 +225,7 @@ def certificate_of(binary: str, folder: Path) -> Certificate | None:
 @pytest.mark.cluster
 @pytest.mark.parametrize("binary", KINDS)
 async def test_a_killed_primary_of_a_cluster_loses_nothing(binary: str, tmp_path: Path, effort: int) -> None:
-    """One of its two replicas takes over. The killed server comes back as a replica."""
+    """One of the two replicas takes over. The killed server comes back as a replica."""
     cluster = ClusterSet(binary, tmp_path, replicas=2, certificate=certificate_of(binary, tmp_path))
     async with running(cluster), load(cluster.url, tmp_path) as events:
         for number in range(ceil(effort / 2)):
@@ -380,7 +380,7 @@ async def test_slots_move_under_events(binary: str, move: Move, tmp_path: Path, 
 
 @pytest.mark.mutant
 async def test_a_fence_in_a_slot_that_has_moved_is_detected(tmp_path: Path) -> None:
-    """The server that had the slot confirms nothing more."""
+    """The mutant keeps the first fence key, whose slot has moved, so the former server confirms nothing more."""
     fence_key, first = PrimaryConnection._fence_key, dict[PrimaryConnection, str]()
 
     def stubborn(connection: PrimaryConnection) -> str:

@@ -37,7 +37,7 @@ FAST_BOARD = '[[board]]\nid = "posts"\nwindow = {rolling = "2s", slot = "1s"}\n'
 
 
 class NaiveScripts:
-    """A naive rotation: read the slot, subtract members one by one, delete the slot."""
+    """Scripts with a naive rotation: it reads the slot, subtracts members one by one, and deletes the slot."""
 
     def __init__(self) -> None:
         self.rotate = self
@@ -325,7 +325,7 @@ async def count_through_lost_answers(store: StoreProcess, folder: Path, scripts:
 
 
 async def test_a_lost_answer_counts_once(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The writer retries with the same batch number."""
+    """The like counts once, because the writer retries with the same batch number."""
     assert await count_through_lost_answers(own_store, tmp_path, Scripts()) == [1, 1]
 
 
@@ -341,7 +341,10 @@ async def test_a_retry_without_a_batch_number_is_detected(own_store: StoreProces
 
 
 async def test_a_frozen_store_that_resumes_counts_no_batch_twice(own_store: StoreProcess) -> None:
-    """Abandoned attempts are executed when the store resumes. Each acknowledged batch counts once."""
+    """When the store resumes, it executes the attempts that the writer has given up.
+
+    Each acknowledged batch counts once.
+    """
     async with open_ledger(
         own_store.url, rolling_board(), store_timeout=Duration(0.1), write_deadline=Duration(5)
     ) as led:

@@ -37,7 +37,7 @@ def pinned(name: str) -> dict[str, list[str]]:
 
 
 def needed(name: str, extras: tuple[str, ...] = ()) -> Iterator[str]:
-    """An installed package and everything that it needs here, as `name==version`."""
+    """Return an installed package and everything that it needs on this machine, as `name==version`."""
     found = distribution(name)
     if name != "live-board":
         yield f"{canonicalize_name(name)}=={found.version}"

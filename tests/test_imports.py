@@ -33,7 +33,7 @@ ORDER = [
 ]
 LEVEL = {package: level for level, rooms in enumerate(ORDER) for package in rooms}
 
-# The order would allow these imports, and docs/architecture.md does not.
+# The order would allow these imports, but docs/architecture.md forbids them.
 SERVER_ONLY = {"store", "web", "fanout", "protocols", "ingest", "auth", "settings", "demo", "metrics"}
 FORBIDDEN = {
     "protocols": {"store", "journal"},

@@ -97,7 +97,10 @@ ties = "{ties}"
 
 @pytest.mark.parametrize(("operator", "order"), [("best", "desc"), ("best", "asc"), ("set", "desc")])
 async def test_top_500_by_best_value(valkey_url: str, operator: str, order: str) -> None:
-    """With 16 producers there are never 501 records, and never fewer than 500 once full; each has its own metadata."""
+    """With 16 producers, the board never has 501 records, and once full never fewer than 500.
+
+    Each has its own metadata.
+    """
     chance = random.Random(2)
     sent = [(f"k{chance.randrange(3000)}", chance.randint(-500, 2000)) for _ in range(6400)]
     bodies = [range(i, i + 40) for i in range(0, len(sent), 40)]

@@ -50,7 +50,7 @@ ties = "key"
 
 
 async def test_categories_and_unions(valkey_url: str) -> None:
-    """A union is the weighted sum of its parts, and changes live with the event that changed them."""
+    """A union is the weighted sum of its parts, and changes live with the events of its parts."""
     chance = random.Random(7)
     sold: Counter[str] = Counter()
     heat: Counter[str] = Counter()

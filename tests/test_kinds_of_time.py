@@ -150,7 +150,10 @@ async def test_calendar_days_have_23_and_25_hours(valkey_url: str) -> None:
 
 
 async def test_a_late_event_counts_in_its_period_within_the_grace(valkey_url: str) -> None:
-    """A day accepts events for two more hours, while it is no longer the current one. After that they are late."""
+    """A day accepts events for two hours after its end, when it is no longer the current day.
+
+    After that they are late.
+    """
     window = 'calendar = "day", timezone = "Europe/Berlin", grace = "2h", keep = 1'
     text = f'[[board]]\nid = "days"\nclock = "event"\nwindow = {{ {window} }}\n'
     async with stage(valkey_url, text) as boards, boards.watching("days") as viewer:

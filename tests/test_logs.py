@@ -1,4 +1,4 @@
-"""Repeated log lines are counted: the first is logged, then one line per period, and one at the end."""
+"""Repeated log lines are counted: the first line is logged, then one line per period, and one line at the end."""
 
 import asyncio
 import json
@@ -176,7 +176,7 @@ def test_commands_log_to_standard_error() -> None:
 
 @pytest.mark.slow
 async def test_a_stall_of_the_store_is_a_few_lines(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Thousands of refused requests log one line per cause, and one at the end. Another says that the store is back.
+    """Thousands of refused requests log one line per cause and one at the end, and one that the store is back.
 
     Pages whose origin is refused are one cause too. The line names the setting that lets them in.
     """

@@ -1,4 +1,4 @@
-"""Failovers to a replica that lacks something: what was merely seen, what was acknowledged, and who may go on."""
+"""Failovers to a replica that lacks events, which were only seen or were acknowledged, and which boards may go on."""
 
 import asyncio
 import secrets
@@ -154,7 +154,7 @@ async def machines(
 
 
 async def sees_what_is_lost(folder: Path, make: Make = DEFAULT) -> None:
-    """A reader has seen events that the promoted replica lacks. Nobody has told it that they are acknowledged."""
+    """A reader has seen events that the promoted replica lacks, but does not know that they were acknowledged."""
     servers = make(folder / "store")
     async with machines(servers, folder, "a") as (writer, reader):
         await writer.count("a", 3)
@@ -219,7 +219,7 @@ async def test_a_loss_concerns_the_board_that_lacks_something(make: Make, tmp_pa
 
 
 async def is_checked_before_a_write(folder: Path, make: Make = DEFAULT, scripts: Scripts = SCRIPTS) -> None:
-    """A batch of another machine reaches the new primary first. The board was checked before it counts."""
+    """Let a batch of another machine reach the new primary first. The board must be checked before the batch counts."""
     servers = make(folder / "store")
     async with machines(servers, folder, "a") as (one, other):
         await one.count("a", 1)
@@ -292,7 +292,10 @@ async def test_viewers_receive_what_is_left(make: Make, tmp_path: Path) -> None:
 
 
 async def goes_on_without_sql(folder: Path, make: Make = DEFAULT) -> None:
-    """No process moves the journals to SQL. One machine knows what was acknowledged, and one waits for SQL."""
+    """Fail over while no process moves the journals to SQL.
+
+    One machine knows the acknowledged offsets, and another waits for SQL.
+    """
     servers = make(folder / "store")
     async with machines(servers, folder, "a", "b", journal="sqlite") as (one, other):
         await one.count("a", 1)
@@ -353,7 +356,10 @@ def ahead_settings(url: str, folder: Path) -> Settings:
 
 
 async def sends_again(folder: Path, make: Make = DEFAULT) -> None:
-    """SQL has what the promoted replica lacks. Another machine knows nothing of it, and can't ask SQL."""
+    """Fail over to a replica that lacks events which SQL has.
+
+    Another machine does not know of them, and can't ask SQL.
+    """
     servers = make(folder / "store")
     await asyncio.to_thread(servers.start)
     settings = ahead_settings(servers.url, folder)
@@ -388,7 +394,7 @@ async def sends_again(folder: Path, make: Make = DEFAULT) -> None:
 
 @pytest.mark.parametrize("make", ALL)
 async def test_what_only_sql_has_is_sent_again(make: Make, tmp_path: Path) -> None:
-    """Until then nobody counts on top of it. Afterwards, a retry is a duplicate."""
+    """Until the events are sent again, the board counts no others. Afterwards, a retry is a duplicate."""
     await sends_again(tmp_path, make)
 
 
@@ -410,9 +416,9 @@ async def test_entries_under_new_numbers_are_detected(tmp_path: Path) -> None:
 
 
 async def is_sent_again_after_an_end(folder: Path, make: Make = DEFAULT, plan: Any = PLAN) -> None:
-    """The server ends while it sends again. A backup has paused trimming, so the store has every entry.
+    """End the server while it sends events again. A backup has paused trimming, so the store has every entry.
 
-    The other machine would go on without SQL.
+    The other machine, which does not wait for SQL, would go on.
     """
     servers = make(folder / "store")
     await asyncio.to_thread(servers.start)
@@ -465,7 +471,7 @@ async def is_sent_again_after_an_end(folder: Path, make: Make = DEFAULT, plan: A
 
 @pytest.mark.parametrize("make", [VALKEY_SENTINEL, REDIS_CLUSTER])
 async def test_what_was_sent_again_in_part_counts_once(make: Make, tmp_path: Path) -> None:
-    """The next process begins again, and what was counted is a duplicate."""
+    """The next process sends all events again. Those that the first process sent are duplicates."""
     await is_sent_again_after_an_end(tmp_path, make)
 
 
@@ -478,7 +484,7 @@ async def test_a_second_attempt_under_new_numbers_is_detected(tmp_path: Path) ->
 
 @pytest.mark.mutant
 async def test_a_board_that_goes_on_with_a_part_is_detected(tmp_path: Path) -> None:
-    """The mutant records nowhere that it has begun to send again."""
+    """The mutant does not record that it has begun to send again."""
     call = Store.call
 
     async def forgetful(client: Store, key: str, *words: Any) -> Any:

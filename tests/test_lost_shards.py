@@ -66,7 +66,10 @@ async def has(refused: list[str]) -> bool:
 
 
 async def test_a_lost_shard_concerns_its_boards_only(tmp_path: Path, effort: int) -> None:
-    """The shard may also hold what belongs to no board. Nothing is refused elsewhere, and later everything goes on."""
+    """The shard may also hold what belongs to no board.
+
+    Boards on other shards refuse nothing, and when the shard is back, everything goes on.
+    """
     for lost in list(SYSTEM)[:effort]:
         await loses_a_shard(tmp_path / str(lost), lost)
 
@@ -102,7 +105,10 @@ async def unites_through_failovers(folder: Path, times: int) -> None:
 
 
 async def test_a_union_of_three_servers_counts_what_its_parts_count(tmp_path: Path, effort: int) -> None:
-    """Each board counts an event at its own time. If a producer repeats the event until all have, the sum is exact."""
+    """Boards count an event at different times.
+
+    If a producer repeats it until all have counted it, the sum is exact.
+    """
     await unites_through_failovers(tmp_path, effort)
 
 
@@ -143,7 +149,7 @@ async def starts_without_a_shard(folder: Path, lost: int) -> None:
 async def test_a_server_starts_while_a_shard_is_away(tmp_path: Path, effort: int) -> None:
     """Only boards of the shard are unavailable.
 
-    If the shard holds what belongs to no board, so are events without API keys.
+    If the shard holds data that belongs to no board, events without API keys are unavailable too.
     """
     for lost in list(SYSTEM)[:effort]:
         await starts_without_a_shard(tmp_path / str(lost), lost)

@@ -1,4 +1,4 @@
-"""What `make` needs of the machine: it names what is missing, and makes nothing."""
+"""What `make` needs on the machine: it names what is missing, and then makes nothing."""
 
 import shutil
 import subprocess

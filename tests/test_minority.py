@@ -1,4 +1,4 @@
-"""A primary that has lost everybody but us: nothing is acknowledged, pages turn stale, and nobody reads it as new."""
+"""A primary that only we can reach: no event is acknowledged, pages turn stale, and no read takes it for current."""
 
 import asyncio
 import math
@@ -33,7 +33,7 @@ Kind = type[SentinelSet | ClusterSet]
 
 @contextmanager
 def left_alone(servers: SentinelSet | ClusterSet, primary: Server) -> Iterator[None]:
-    """Stop all servers but one, which then is on the small side of a partition, with us."""
+    """Freeze all servers but one. This one and we are then on the small side of a partition."""
     everybody = [*servers.servers, *(servers.sentinels if isinstance(servers, SentinelSet) else ())]
     with ExitStack() as stack:
         for server in everybody:

@@ -1,4 +1,4 @@
-"""What people do wrong, and what they are told: the table in `mistakes.txt`, which is for reading, too.
+"""The mistakes that people make, and the messages that they get, in the table `mistakes.txt`.
 
 To see the messages of a change, run `python -m tests.test_mistakes`: it writes them into the table.
 """
@@ -70,7 +70,7 @@ async def of_request(client: httpx.AsyncClient, line: str) -> list[str]:
 
 
 async def said(store: str) -> str:
-    """Make the table again with what is said today."""
+    """Return the table with the messages of the current code."""
     text = TABLE.read_text(encoding="utf-8").partition("\n# ")[0]
     boards = (
         rolling_board(),

@@ -24,7 +24,7 @@ Move = Callable[[Server, Server, int], Awaitable[None]]
 
 
 async def moves(cluster: ClusterSet, events: Traffic, move: Move, times: int) -> None:
-    """Move the slot of each board to the next server and further, and wait for events and viewers in between."""
+    """Move the slot of each board to other servers in turn, and wait for events and viewers after each move."""
     for number in range(times):
         for board in BOARDS:
             slot = key_slot(f"{{{board.id}}}".encode())

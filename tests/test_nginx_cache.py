@@ -72,7 +72,7 @@ async def poll(url: str) -> None:
 
 
 async def check_polling(at: Edge) -> None:
-    """The server answers one request a second, and one more to begin with, however many ask."""
+    """Check that the server answers one request a second, and one more at the beginning, however many pollers ask."""
     begun = time.monotonic()
     for _ in range(ROUNDS):
         await poll(at.url)
@@ -83,7 +83,7 @@ async def check_polling(at: Edge) -> None:
 async def test_a_thousand_pollers_are_a_request_a_second(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pollers see a change soon after it."""
+    """The pollers see a change soon after it happens."""
     async with edge(valkey_url, tmp_path, monkeypatch) as at, httpx.AsyncClient(base_url=at.url) as client:
         await check_polling(at)
         await post(client, {"key": "a", "amount": 7})

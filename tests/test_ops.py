@@ -67,7 +67,7 @@ def test_every_alert_is_about_a_metric_and_has_a_section() -> None:
 
 
 def test_files_for_services_name_settings_that_exist() -> None:
-    """Names in comments must exist too."""
+    """Settings that are named in comments must exist too."""
     known = {environment_name(field) for field in Settings.__struct_fields__} | {"LIVE_NAME"}
     for name in ("Caddyfile", "live-board.service", "live-board.socket"):
         text = (OPS / name).read_text(encoding="utf-8")
@@ -78,7 +78,7 @@ def test_files_for_services_name_settings_that_exist() -> None:
 
 
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
-    """Checking the units gives no warning. The service says when it is ready, and gives signs of life."""
+    """Checking the units gives no warning. The service reports when it is ready, and that it is alive."""
     units = [OPS / "live-board.service", OPS / "live-board.socket"]
     text = units[0].read_text(encoding="utf-8")
     for line in ("Type=notify", "WatchdogSec=30", "StateDirectory=live-board", "LimitNOFILE=65536"):

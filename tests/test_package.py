@@ -115,7 +115,7 @@ def test_the_wheel_contains_everything_and_nothing_else(wheels: dict[str, Path])
 
 @pytest.mark.timeout(300)
 def test_an_empty_environment_serves_the_page(installed: Path, server: ServerProcess) -> None:
-    """The server has the page and each file that it uses, and names the commit of which it was built."""
+    """The server has the page and each file that the page uses, and names the commit from which it was built."""
     assert run(str(installed / "bin" / "live"), "--version") == f"live {__version__} ({commit()})\n"
     with httpx.Client(base_url=server.url) as client:
         assert client.get("/healthz").json()["commit"] == commit()
@@ -131,7 +131,7 @@ def test_an_empty_environment_serves_the_page(installed: Path, server: ServerPro
 
 @pytest.mark.timeout(300)
 def test_the_client_alone_needs_no_server(wheels: dict[str, Path], server: ServerProcess, tmp_path: Path) -> None:
-    """The client posts and watches with three packages and what they need, in versions that suit the server too."""
+    """The client needs three packages and what these need, in versions that suit the server too."""
     manifest = tomllib.loads((ROOT / "packages" / "client" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert set(manifest["dependencies"]) <= set(PROJECT["dependencies"])
     assert manifest["requires-python"] == PROJECT["requires-python"]

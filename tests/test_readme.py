@@ -24,7 +24,7 @@ from tests.harness.settings import fresh_settings
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT: Final = Path(__file__).parent.parent
-# In the order of a reader who follows them: after `api-keys`, nobody may post without an API key.
+# The pages are in the order in which a reader follows them: after `api-keys`, nobody may post without an API key.
 PAGES: Final = ("README", "docs/quickstart", "docs/runtime-boards", "docs/api-keys", "docs/operations")
 BLOCKS: Final = [
     block
@@ -126,7 +126,7 @@ class Terminal:
         self.process.wait(DEADLINE)
 
     def end(self) -> None:
-        """End the running command, and then the shell, which ignores that signal."""
+        """End the running command with SIGTERM, and then the shell, which ignores SIGTERM."""
         assert self.process.stdin is not None
         os.killpg(self.process.pid, signal.SIGTERM)
         self.process.stdin.close()

@@ -247,7 +247,7 @@ def is_installed(framework: str) -> bool:
 
 @pytest.mark.parametrize("framework", ["fastapi", "django", "express", "go"])
 def test_a_web_framework_is_tried(framework: str) -> None:
-    """If one is not installed, the test run says which recipe was not tried."""
+    """If a framework is not installed, the test run says which recipe was not tried."""
     if not is_installed(framework):
         pytest.skip(f"{framework} is not installed, so its recipe was not tried")
 

@@ -89,7 +89,10 @@ def test_the_printed_key_creates_a_board(settings: Settings, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_the_key_is_printed_only_on_a_terminal(settings: Settings, tmp_path: Path) -> None:
-    """A secret does not belong in a log. Two flags override the default, but neither prints the key into a log."""
+    """A secret does not belong in a log, so no flag prints the key there.
+
+    `--no-admin-key` hides the key on a terminal too.
+    """
     path = settings.data_dir / "admin-key"
     for flags, terminal in (((), False), (("--no-admin-key",), True)):
         with printing(settings, tmp_path, *flags, terminal=terminal) as text:
@@ -103,7 +106,7 @@ def test_the_key_is_printed_only_on_a_terminal(settings: Settings, tmp_path: Pat
 
 
 def assert_named(text: str, path: Path) -> None:
-    """What is printed names the file of the key, and its command works without showing the key."""
+    """Check that what is printed names the file of the key, and that its command works without showing the key."""
     assert f"The admin API key of this server is in {path}." in text
     assert path.read_text().strip().partition(".")[2] not in text
     assert not KEY.findall(text)

@@ -92,7 +92,7 @@ async def test_an_api_key_identifies_its_producer(any_store: str) -> None:
 
 @pytest.mark.parametrize("changes", [{"host": "192.0.2.1"}, {"host": "example.test"}])
 async def test_a_public_server_requires_an_api_key(any_store: str, changes: dict[str, Any]) -> None:
-    """A server does not admit anybody after its store has lost the API keys."""
+    """So the server admits nobody after its store has lost the API keys."""
     async with running(any_store, **changes) as made:
         assert result(made.authenticators[0], None) == "credentials_required"
     async with running(any_store, open=True, **changes) as made:
@@ -100,7 +100,7 @@ async def test_a_public_server_requires_an_api_key(any_store: str, changes: dict
 
 
 async def test_an_open_server_checks_a_given_api_key(any_store: str) -> None:
-    """A producer is either anonymous or proven."""
+    """A request without an API key is anonymous. A request with a wrong one is refused."""
     async with running(any_store, open=True) as made:
         header = await made.key()
         await made.authenticators[0].open()
@@ -111,7 +111,7 @@ async def test_an_open_server_checks_a_given_api_key(any_store: str) -> None:
 
 @pytest.mark.slow
 async def test_a_revoked_api_key_is_refused_everywhere_within_five_seconds(any_store: str) -> None:
-    """Two processes also learn of a new key within that time. A new generation invalidates cached results."""
+    """Two processes also learn of a new API key within five seconds. A new generation invalidates cached results."""
     async with running(any_store, authenticators=2) as made:
         header = await made.key()
 
@@ -153,7 +153,7 @@ async def test_both_secrets_work_while_a_producer_rotates_its_key(any_store: str
 
 
 async def test_after_the_first_api_key_one_is_always_required(any_store: str) -> None:
-    """An API key stays required after the last one is revoked, after a restart, and after the store has lost them."""
+    """An API key stays required after the last one is revoked, after a restart, and after the store lost them all."""
     async with running(any_store) as made:
         await made.key()
         await made.producers.revoke("shop")
@@ -275,7 +275,7 @@ async def test_the_last_use_of_a_secret_is_noted(any_store: str, monkeypatch: py
 
 
 async def test_uses_that_can_not_be_noted_are_noted_later(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store refuses one of them, and the log says what can't be done. The others are noted once."""
+    """The store refuses to note one use, and the log says what can't be done. The other uses are noted once."""
     monkeypatch.setattr("live.auth.authenticator._NOTING", 0.0)
     monkeypatch.setattr("live.auth.authenticator._PAUSE", 0.01)
     with capture_logs() as logs:

@@ -1,4 +1,4 @@
-"""Who sends a request: through trusted proxies, through others, and to which host."""
+"""Which client sends a request, through trusted or other proxies, and to which host."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def resolve(made: Settings, *fields: tuple[str, str], peer: str = PEER, **given:
 
 
 def code(made: Settings, *fields: tuple[str, str], **given: Any) -> str:
-    """The code that a request is refused with, or `ok`."""
+    """Return the code with which a request is refused, or `ok`."""
     try:
         resolve(made, *fields, **given)
     except ProblemError as problem:

@@ -86,7 +86,7 @@ async def test_events_of_a_prefix_exceed_the_rate_by_a_body_at_most(valkey_url: 
 
 
 async def test_a_prefix_has_its_rate_while_its_shard_is_away() -> None:
-    """A process then keeps the rate by itself, and delays events after a debt as usual."""
+    """While the shard is away, a process keeps the rate by itself, and delays events after a debt as usual."""
     account, limits, now = module._Account(), PrefixLimits(prefix="acme-", rate=10), 100.0
     assert account.lend(limits, 15, 0, now).wait == 0
     assert account.lend(limits, 10, 0, now).wait == pytest.approx(0.6)
@@ -156,7 +156,7 @@ async def test_producers_do_not_share_a_rate(valkey_url: str) -> None:
 
 
 async def test_a_cancelled_request_does_not_block_others(valkey_url: str) -> None:
-    """The place of the cancelled request goes to the next one."""
+    """The place of the cancelled request goes to the next request."""
     async with process(valkey_url) as rate_limiter:
         producer = sender(0.1, 2)
         waiting = [asyncio.create_task(rate_limiter.admit(producer)) for _ in range(4)]
@@ -262,7 +262,10 @@ async def test_closing_fails_waiting_requests(own_store: StoreProcess) -> None:
 
 
 def test_a_process_that_lends_alone_keeps_the_rate() -> None:
-    """Like the store, it admits a burst first, and then one event per gap. A debt is paid back before."""
+    """Like the store, the process admits a burst first, and then one event per gap.
+
+    After a debt, it admits none until that is paid back.
+    """
     account, producer = module._Account(), sender(10, 5)
     loan = account.lend(producer, 0, 20, 100.0)
     assert (loan.lent, loan.wait) == (5, 0.1)

@@ -25,7 +25,7 @@ MUTANTS = {
 
 
 class Step(NamedTuple):
-    """A request to a process after a pause; `pause` counts in events that the rate permits."""
+    """A request to a process after a pause. A `pause` of 1 is the time in which the rate permits one event."""
 
     pause: float
     process: int
@@ -33,7 +33,10 @@ class Step(NamedTuple):
 
 
 class Jump(NamedTuple):
-    """The store's clock is set ahead or back; `bursts` counts in the time that the rate needs for a whole burst."""
+    """A change of the store's clock, ahead or back.
+
+    One of `bursts` is the time in which the rate refills a whole burst.
+    """
 
     bursts: float
 
@@ -53,7 +56,7 @@ quick = settings(
 async def admits_at_most_the_rate(
     store: str, limit: tuple[float, int], run: list[Step], mutant: Mutant | None = None
 ) -> None:
-    """In any interval, two processes together admit at most the burst and what the rate adds."""
+    """Check that in any interval, two processes together admit at most the burst and what the rate adds."""
     model = Model(*limit)
     async with Simulation(store, 2, mutant) as simulation:
         for step in run:
@@ -187,7 +190,7 @@ def test_a_wrong_script_is_caught(valkey_url: str, name: str) -> None:
 async def test_a_producer_below_its_rate_is_never_refused(
     valkey_url: str, rate: float, burst: int, share: float
 ) -> None:
-    """A thousand events at 95 % of the rate, spread over two processes in several ways."""
+    """The producer sends a thousand events at 95 % of its rate, spread over two processes in several ways."""
     async with Simulation(valkey_url, 2) as simulation:
         for number in range(1000):
             await simulation.go_on(1 / rate / 0.95)

@@ -1,4 +1,4 @@
-"""The readers who are signed in to the admin page: one for each session, found anywhere, and at a price."""
+"""The readers who are signed in to the admin page: each session has one, and looking for one counts as a read."""
 
 import asyncio
 import weakref
@@ -31,7 +31,7 @@ COOKIE = "a" * 22
 async def test_a_session_has_one_reader_and_an_unsure_one_is_forgotten(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests at the same time share the reader, who ends with the session. Nobody keeps one of an outage."""
+    """Requests at the same time share the reader, who ends with the session. A reader of an outage is forgotten."""
     monkeypatch.setattr("live.auth.signed_in._EVERY", 0.01)
     settings = fresh_settings(valkey_url)
     store = connect(valkey_url, settings)
@@ -66,7 +66,10 @@ async def test_a_session_has_one_reader_and_an_unsure_one_is_forgotten(
 
 
 async def test_a_process_finds_a_session_for_a_socket_and_for_no_more_than_a_read(valkey_url: str) -> None:
-    """The handshake may be the first request of the process. A made-up cookie costs a read, and nothing for health."""
+    """The handshake may be the first request of the process.
+
+    A made-up cookie counts as a read, except for requests about health.
+    """
     settings = fresh_settings(valkey_url, read_rate=1, read_burst=10)
     key, looks = await add_key(settings, "chief"), 0
 

@@ -1,4 +1,4 @@
-"""Viewer tokens: what they open, and what is refused, also by libraries that have made mistakes before."""
+"""Viewer tokens: what they open, and which are refused, such as those that libraries once accepted by mistake."""
 
 import asyncio
 import base64
@@ -229,7 +229,7 @@ async def test_good_tokens_open_their_boards(tmp_path: Path) -> None:
     )
 )
 def test_no_bytes_are_an_error(token: bytes) -> None:
-    """Any bytes are either refused, or are a token and open what it says."""
+    """Any bytes are either refused, or are a token that opens the boards that it names."""
 
     async def ask() -> None:
         tokens_of().reader(token)

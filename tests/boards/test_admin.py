@@ -135,7 +135,7 @@ async def test_of_concurrent_puts_one_creates_the_board(any_store: str) -> None:
 
 @pytest.mark.slow
 async def test_concurrent_puts_and_deletes_leave_a_complete_board_or_none(any_store: str) -> None:
-    """Whatever the order is, the store finally holds a definition with its data, or nothing."""
+    """In whatever order they run, the store finally holds a definition with its data, or nothing."""
     async with bench(any_store) as made:
         for _ in range(10):
 
@@ -198,7 +198,7 @@ async def test_an_abandoned_deletion_is_finished(any_store: str) -> None:
 
 
 async def test_a_board_of_a_file_is_not_changed(any_store: str) -> None:
-    """Boards of this server's boards file can't be changed, nor can data of another server's boards."""
+    """A board of this server's file can't be changed, and neither can one that only another server's file has."""
     async with bench(any_store) as made:
         for work in (
             made.board_admin.put("posts", KISS, "ann"),
@@ -283,7 +283,7 @@ async def test_a_union_stays_as_private_as_its_parts(valkey_url: str) -> None:
 
 
 async def test_a_limited_admin_learns_of_no_private_board(valkey_url: str) -> None:
-    """A private board of others looks like an unknown one in the refusal of a union, and no message suggests its id."""
+    """A refused union does not tell a private board of others from an unknown one, and no message suggests its id."""
     async with bench(valkey_url) as at:
         admin = at.board_admin
         await admin.put("secret-1", {**KISS, "visibility": "private"}, "me")

@@ -1,4 +1,4 @@
-"""A board whose server is gone waits alone: the events, viewers and journals of the others go on."""
+"""A board whose store server is gone waits alone: events, viewers and journals of other boards go on."""
 
 import asyncio
 from contextlib import suppress

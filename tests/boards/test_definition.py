@@ -70,7 +70,7 @@ def test_a_patch_merges() -> None:
 
 @pytest.mark.parametrize("name", EVERY_KIND)
 def test_the_choices_of_a_board_define_it_again(name: str) -> None:
-    """The choices that are written back are those that were made. Defaults are left out."""
+    """`choices_of` returns the choices that a board was made from. Defaults are left out."""
     choices = EVERY_KIND[name]
     board = read_board("b", choices)
     assert choices_of(board) == choices
@@ -114,7 +114,7 @@ DAY = {"window": {"calendar": "day"}}
     ],
 )
 def test_changes_that_are_allowed(old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Changes that keep the meaning of stored data."""
+    """A change is allowed if it keeps the meaning of stored data."""
     assert list(forbidden(read_board("b", old), read_board("b", new))) == []
 
 

@@ -1,4 +1,4 @@
-"""A board that one process creates is there at once in the others: they hear of it, and ask before they refuse."""
+"""A board that one process creates is at once known to the others: they get a notice, and ask before they refuse."""
 
 import asyncio
 import secrets
@@ -42,7 +42,10 @@ async def at_once(_registry: BoardRegistry) -> None:
 async def two_processes(
     store: str, *, plain: bool = False, hears: bool = False
 ) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
-    """Yield clients of two processes of one server. Unless `hears`, neither is notified of the other's new boards."""
+    """Yield clients of two processes of one server.
+
+    Without `hears`, neither process gets a notice of the other's new boards.
+    """
     settings = fresh_settings(store, anonymous_admin=True)
     with ExitStack() as changes:
         if not hears:
@@ -65,7 +68,7 @@ async def counts(client: httpx.AsyncClient, event: dict[str, Any], **headers: st
 
 
 async def names_board(client: httpx.AsyncClient, board: str) -> bool:
-    """An event names the board."""
+    """Post an event that names the board."""
     return await counts(client, {"key": "a", "board": board})
 
 

@@ -121,7 +121,7 @@ async def test_a_lost_board_is_not_a_deleted_one(any_store: str) -> None:
 
 
 async def test_a_recreated_board_keeps_its_viewers(any_store: str) -> None:
-    """The board was deleted and created again between two checks. Its channel continues at the start."""
+    """The board is deleted and created again between two checks. Its channel continues with the new board."""
     settings = fresh_settings(any_store, conflation_interval=Duration(0.01))
     async with process(settings) as made:
         other = BoardAdmin(made.client, settings, Boards([rolling_board()]))
@@ -199,7 +199,10 @@ async def test_a_board_of_the_file_has_precedence(any_store: str) -> None:
 
 
 async def test_an_unfinished_change_is_finished(any_store: str) -> None:
-    """A process froze a board and died before the store knew. The next process that reads the definition finishes."""
+    """A process wrote that a board is frozen, and died before it told the store.
+
+    The next process that reads this does it.
+    """
     async with process(fresh_settings(any_store)) as made:
         await made.board_admin.put("b", KISS, "ann")
         found = await made.board_admin.definitions.load()

@@ -15,7 +15,7 @@ from tests.harness.store import valkey
 
 
 def examine(*words: str, **environment: str) -> tuple[int, dict[str, list[tuple[str, str]]]]:
-    """The exit status, and the state and detail of what each check found."""
+    """Return the exit status, and the state and detail of each finding, by check."""
     ended = run_command("doctor", "--json", *words, **environment)
     found: dict[str, Any] = json.loads(ended.stdout)
     assert found["sound"] is (ended.returncode == 0)
@@ -85,7 +85,7 @@ def test_each_fault_is_found(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_differs_is_noticed() -> None:
-    """The clocks may differ by a second in either direction. The time that the question takes does not count."""
+    """The clocks may differ by a second in either direction. The time that the store takes to answer does not count."""
     for apart, state in ((0.0, "ok"), (-0.5, "ok"), (30.0, "warning"), (-30.0, "warning")):
         at = doctor._Examination()
         now = time.time()

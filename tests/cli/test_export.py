@@ -50,7 +50,7 @@ DANGEROUS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\uff1d1")
 
 
 class Exports:
-    """A board with a journal, and the exports of it."""
+    """A board with a journal, and its exports."""
 
     def __init__(self, board: Journaled, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.board = board
@@ -181,7 +181,7 @@ async def test_events_of_a_sliding_window_have_their_own_times(
 async def test_a_period_that_the_board_has_dropped(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows come from the journal, even on a board with an event clock."""
+    """The rows of a dropped period come from the journal, even on a board with an event clock."""
     async with exports(valkey_url, tmp_path, "past") as board:
         found = Exports(board, tmp_path, monkeypatch)
         for day in range(4):

@@ -137,7 +137,7 @@ def test_secrets_and_digests_are_not_listed(commands: Commands) -> None:
 
 
 def test_a_producer_changes_its_api_key(commands: Commands) -> None:
-    """Two secrets may be valid at once, not three. The first one is revoked by its fingerprint."""
+    """Two secrets may be valid at once, but not three. The first secret is revoked by its fingerprint."""
     old, new = commands.json("add", "shop"), commands.json("add", "shop")
     assert commands.identified(old["key"]) == commands.identified(new["key"]) == "shop"
     assert "has 2 valid secrets" in commands.refused("add", "shop")
@@ -202,7 +202,7 @@ def test_an_empty_list_says_so(commands: Commands) -> None:
 
 @pytest.mark.parametrize("command", ["add", "list", "revoke"])
 def test_help_has_a_description_and_an_example(commands: Commands, command: str) -> None:
-    """Every command has both."""
+    """Every command has a description and an example."""
     assert f"Example: live keys {command}" in commands.output_of(command, "--help")
 
 
@@ -230,7 +230,7 @@ def test_the_embedded_store_is_used_whether_it_runs_or_not(folder: Path) -> None
 
 
 def test_a_public_server_needs_an_api_key(folder: Path) -> None:
-    """Without an API key, it does not start, and says what to do. With a key, or with LIVE_OPEN, it starts."""
+    """Without an API key, the server does not start, and says what to do. With a key or LIVE_OPEN, it starts."""
     commands = Commands(fresh_settings("", data_dir=folder / "data", host="0.0.0.0"))  # noqa: S104 - a public address
     commands.environment["LIVE_DATA_DIR"] = str(folder / "data")
     server = ServerProcess(commands.settings, folder)

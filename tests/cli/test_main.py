@@ -107,7 +107,7 @@ def test_help_has_a_description_an_example_and_all_flags(command: str) -> None:
 
 
 def test_help_is_broken_where_the_terminal_ends() -> None:
-    """The lines of a paragraph in the code are not those of the terminal, also in a group of commands."""
+    """Help does not keep the line breaks of the code, also in groups of commands."""
     for words in (("rebuild",), ("load",), ("journal", "status"), ("keys", "add")):
         lines = run_command(*words, "--help", COLUMNS="80").stdout.partition("Options")[0].splitlines()
         for line, following in pairwise(line.strip() for line in lines):
@@ -349,7 +349,10 @@ def test_a_server_stops_under_load(folder: Path) -> None:
 
 
 def test_workers_share_a_board(folder: Path) -> None:
-    """A like counts once, whichever process it reaches. The metrics are those of all workers, and all end together."""
+    """A like counts once, whichever process it reaches.
+
+    The metrics include all workers, and all workers end together.
+    """
     with serving(own_store(folder, workers=2), folder) as server:
 
         def post(number: int) -> int:

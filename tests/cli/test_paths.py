@@ -97,7 +97,7 @@ async def test_a_path_of_the_store_that_is_not_quoted_is_detected(name: str) -> 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_a_server_and_its_commands_work_anywhere() -> None:
-    """A server counts, and shows the past; commands work beside it, and while it is stopped."""
+    """A server counts events and shows the past. Commands work while it runs and while it is stopped."""
     with TemporaryDirectory(prefix="l-") as parent:
         folder = Path(parent) / "50%25 #1? [b]"
         folder.mkdir()

@@ -67,7 +67,7 @@ class Machine:
 
 @pytest.mark.slow
 def test_a_producer_is_voided_while_the_server_runs(tmp_path: Path) -> None:
-    """Boards that can take events back do so. The command names the other boards, also in its exit status."""
+    """Boards that can take events back do so. The command names the other boards, and its exit status tells of them."""
     machine = Machine(tmp_path)
     try:
         for producer, votes in (("ann", ("v1", "v2")), ("bob", ("v3",))):

@@ -50,7 +50,7 @@ def test_a_unit_cost_follows_from_the_benchmarks(cost: UnitCost) -> None:
 
 
 def test_the_documentation_shows_what_the_command_prints() -> None:
-    """The example, word for word. Only the width of lines may differ."""
+    """The example has the same words. Only the width of lines may differ."""
     example = re.search(r"```text\nlive (plan .*)\n\n((?:.*\n)*?)```", PAGE)
     assert example is not None
     assert run_command(*shlex.split(example[1])).stdout.split() == example[2].split()

@@ -26,7 +26,7 @@ PRINTS: Final = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("example", "prints"), list(zip(EXAMPLES, PRINTS, strict=True)))
 async def test_an_example_runs(valkey_url: str, example: str, prints: str) -> None:
-    """Against a real server, in its own process, with warnings as errors."""
+    """The example runs against a real server, in its own process, with warnings as errors."""
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:
         if "watch" in example or "record(" in example:
             async with client.LiveBoard(url) as live:
@@ -42,6 +42,6 @@ async def test_an_example_runs(valkey_url: str, example: str, prints: str) -> No
 
 
 def test_every_error_is_listed() -> None:
-    """The page has its name."""
+    """The page has the name of every error."""
     errors = {name for name in client.__all__ if name.endswith("Error")} - {"LiveBoardError"}
     assert set(re.findall(r"^\| `(\w+Error)` \|", PAGE, re.MULTILINE)) == errors

@@ -28,7 +28,7 @@ from tests.harness.store import StoreProcess
 
 
 async def test_an_answer_has_the_result_of_each_event(valkey_url: str) -> None:
-    """An event is counted, a duplicate by its id, or rejected with its index and a code. All fields arrive."""
+    """An event is counted, is a duplicate by its id, or is rejected with its index and a code. All fields arrive."""
     boards = [rolling_board(), make_board(BoardChoice(id="best", source=("game",), operator="best", window="forever"))]
     async with run_server(fresh_settings(valkey_url), boards) as url, LiveBoard(f"{url}/") as live:
         answer = await live.post(Event("a"), Event("a", 4, id="1", source="shop"), Event(""))
@@ -123,7 +123,7 @@ async def test_a_refusal_is_raised(valkey_url: str) -> None:
 
 
 async def test_an_answer_of_another_server_is_an_error() -> None:
-    """The client does not treat such an answer as a lost one."""
+    """The client does not treat such an answer as a lost answer."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -74,7 +74,7 @@ async def test_events_are_sent_in_batches_and_in_order(valkey_url: str) -> None:
 
 @pytest.mark.mutant
 async def test_a_producer_without_a_bound_is_noticed(valkey_url: str) -> None:
-    """The test above sees that events without a response take too many bytes."""
+    """The test above notices that events without a response take too many bytes."""
     with must_be_caught("no bound"), replaced(Producer, "least_settled", lambda *_: 0):
         await test_events_are_sent_in_batches_and_in_order(valkey_url)
 
@@ -205,7 +205,7 @@ async def test_rejected_events_are_reported(url: str, caplog: pytest.LogCaptureF
 
 
 async def test_an_error_of_the_callback_is_raised(url: str) -> None:
-    """The user of the producer receives it."""
+    """The code that uses the producer receives the error."""
 
     def fail(event: Event, _rejection: Rejection) -> None:
         raise LookupError(event.member)
@@ -225,7 +225,10 @@ async def send_all(producer: Producer, events: list[Event]) -> None:
 
 @pytest.mark.slow
 async def test_a_failed_producer_returns_unsent_events(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another producer sends them with the same ids. They count once, even if the first producer already sent them."""
+    """Another producer sends the unsent events with the same ids.
+
+    They count once, even if the first one already sent them.
+    """
     monkeypatch.setattr(sender, "_TIMEOUT", 0.5)
     events = many(2500)
     async with lossy(url) as proxy:

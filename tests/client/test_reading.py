@@ -94,7 +94,7 @@ async def test_the_client_reads_boards_and_sets_titles(valkey_url: str) -> None:
 
 
 async def test_threads_use_the_same_client(valkey_url: str) -> None:
-    """`SyncLiveBoard` has each method of `LiveBoard`. It watches, and tells what became of single events."""
+    """`SyncLiveBoard` has each method of `LiveBoard`. It can watch, and returns the result of each event."""
     settings = fresh_settings(valkey_url, conflation_interval=0.01)
     calls = {name for name, value in vars(LiveBoard).items() if not name.startswith("_") and callable(value)}
     assert {name for name in vars(SyncLiveBoard) if not name.startswith("_")} - {"live", "background"} == calls

@@ -15,7 +15,7 @@ def test_a_url_has_no_slash_at_its_end(url: str) -> None:
     "url", ["", "h", "h:80", "ftp://h", "http://", "http://:80", "http://h:0", "http://h:99999", "http://h:x"]
 )
 def test_a_malformed_url_is_refused(url: str) -> None:
-    """The message shows a correct one."""
+    """The message shows a correct URL."""
     with pytest.raises(ValueError, match=r"is not a URL such as http://127\.0\.0\.1:8000"):
         parse_url(url)
 

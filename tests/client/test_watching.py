@@ -105,7 +105,10 @@ async def test_a_watcher_yields_the_ordered_top(valkey_url: str, ranks: str) -> 
 
 @pytest.mark.fault
 async def test_a_watcher_survives_a_hundred_disconnects(valkey_url: str) -> None:
-    """While events arrive, it continues from its position, and reports in between that its top is stale."""
+    """While events arrive, the watcher continues from its position each time.
+
+    In between, it reports that its top is stale.
+    """
     chance = random.Random(9)
     settings = fresh_settings(valkey_url, conflation_interval=Duration(0.005), rate=0)
     async with (
@@ -167,7 +170,7 @@ async def test_a_watcher_survives_a_restart_of_the_server(valkey_url: str, tmp_p
 
 
 async def test_the_requested_pause_is_obeyed(valkey_url: str) -> None:
-    """The server announces it before the close; a refusal may also ask for one."""
+    """The server announces the pause before it closes the connection. A refusal may also ask for a pause."""
     follower = watching.Watcher("http://127.0.0.1:9", "posts", patience=Patience(60))
     follower._last_contact = asyncio.get_running_loop().time()
     status = follower._state.receive(b'{"type":"status","stale":true,"reason":"x","retry_after":7.5}')

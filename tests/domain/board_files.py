@@ -37,7 +37,7 @@ LAST = "`last` makes one ranking of several periods; `keep` and `grace` need a r
 
 
 def mistakes(text: str) -> list[str]:
-    """The lines with which a boards file is refused."""
+    """Return the lines of the message that refuses a boards file."""
     with pytest.raises(SetupError) as caught:
         parse_boards(text)
     return str(caught.value).split("\n")

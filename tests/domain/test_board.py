@@ -25,7 +25,7 @@ def make(name: str = "b", **choices: Any) -> Board:
     ],
 )  # fmt: skip
 def test_best_depends_on_the_sort_order(operator: str, order: str, operation: str) -> None:
-    """The highest score with `desc`, the lowest with `asc`; other operators ignore the order."""
+    """`best` keeps the highest score with `desc` and the lowest with `asc`. Other operators ignore the order."""
     assert make(operator=operator, sort_order=order).operation == operation
 
 
@@ -116,7 +116,7 @@ def test_a_shape_has_no_day_start_of_midnight() -> None:
 def test_boards_with_the_same_data_have_the_same_shape(choices: dict[str, Any]) -> None:
     """Choices that only decide what is accepted, kept or shown may change at any start.
 
-    The last case: `last` with `asc` uses the same tags as `first` with `desc`.
+    In the last case, `last` with `asc` uses the same tags as `first` with `desc`.
     """
     assert msgspec.structs.replace(make(), **choices).shape == make().shape
 
@@ -128,7 +128,7 @@ def test_the_number_of_kept_periods_may_change() -> None:
 
 
 def test_the_default_board() -> None:
-    """A day of likes; the first member to reach a score is ahead."""
+    """The default board counts the likes of a day. The first member to reach a score is ahead."""
     assert (DEFAULT_BOARD.id, DEFAULT_BOARD.title) == ("posts", "Most liked")
     assert (DEFAULT_BOARD.window, DEFAULT_BOARD.ties) == (Rolling(86_400, 3600), "first")
     assert BOARD_ID.fullmatch(DEFAULT_BOARD.id)

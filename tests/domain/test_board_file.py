@@ -63,7 +63,7 @@ def test_every_choice_is_read() -> None:
 
 
 def test_a_packed_score_is_read() -> None:
-    """Most levels, then fewest seconds. The minimum and the order of a field have defaults."""
+    """More levels are better, and then fewer seconds. The minimum and the order of a field have defaults."""
     text = """
     [[board]]
     id = "runs"
@@ -106,7 +106,10 @@ def test_a_union_is_read_with_its_weights() -> None:
 
 
 def test_every_window_is_read() -> None:
-    """Rolling, sliding, calendar in each unit, and all time. A rolling window has hourly slots by default."""
+    """Windows are rolling, sliding, by calendar in each unit, or all time.
+
+    A rolling window has hourly slots by default.
+    """
     for line, window in [
         ('{ rolling = "48h" }', Rolling(172_800, 3600)),
         ('{ rolling = "90s", slot = "30s" }', Rolling(90, 30)),

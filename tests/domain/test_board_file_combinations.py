@@ -19,7 +19,7 @@ LIKES = "like_button = true"
 
 
 def test_contradictory_choices_are_refused() -> None:
-    """The message names them, the reason, and what to choose instead."""
+    """The message names the contradictory choices, the reason, and what to choose instead."""
     for lines, message in [
         *(
             ([window, f'operator = "{operator}"'], f"`operator = {operator}` {LEAVES}")

@@ -165,7 +165,7 @@ def test_a_conflation_interval_out_of_range_is_refused(text: str) -> None:
     ],
 )
 def test_what_a_journal_can_not_keep_is_refused(line: str, message: str) -> None:
-    """Where an earlier version knew a choice, the message says what replaces it."""
+    """For a choice of an earlier version, the message says what replaces it."""
     (mistake,) = mistakes(f'[[board]]\nid = "b"\n{line}')
     assert message in mistake
 

@@ -50,7 +50,7 @@ calendars = st.builds(Calendar, st.sampled_from(UNITS), zones.map(ZoneInfo), st.
 
 
 def again(calendar: Calendar) -> Calendar:
-    """The same calendar, which has no memory of earlier calls."""
+    """Return an equal calendar that has cached nothing."""
     minutes = calendar.day_start.seconds // 60
     return Calendar(calendar.unit, calendar.zone, calendar.week_start, f"{minutes // 60:02}:{minutes % 60:02}")
 
@@ -88,7 +88,7 @@ def moments(draw: st.DrawFn, zone: ZoneInfo) -> int:
 
 @given(calendars, st.data())
 def test_periods_are_contiguous(calendar: Calendar, data: st.DataObject) -> None:
-    """Nothing lies between two periods or in both, and the result does not depend on earlier calls."""
+    """No time lies between two periods or in both, and the result does not depend on earlier calls."""
     seconds = data.draw(moments(calendar.zone))
     period = calendar.at(seconds)
     assert period.start <= seconds < period.end
@@ -101,7 +101,7 @@ def test_periods_are_contiguous(calendar: Calendar, data: st.DataObject) -> None
 
 @given(calendars, st.data())
 def test_a_period_is_found_by_its_name(calendar: Calendar, data: st.DataObject) -> None:
-    """The name finds neither the period before nor the one after."""
+    """The names of a period and of its two neighbours are different, and each finds its own period."""
     period = calendar.at(data.draw(moments(calendar.zone)))
     for neighbour in (calendar.before(period), period, calendar.at(period.end)):
         assert again(calendar).parse(neighbour.name) == neighbour
@@ -137,13 +137,16 @@ def test_periods_match_dates(unit: Unit, name: str, day_start: str, data: st.Dat
 
 @pytest.mark.parametrize(("zone", "day_start", "day", "start", "hours"), DAYS)
 def test_days_begin_at_their_hour(zone: str, day_start: str, day: str, start: str, hours: float) -> None:
-    """A day begins when the clocks first show its hour, or something later if that is skipped."""
+    """A day begins when the clocks first show its hour or, if that hour is skipped, the first time after it."""
     period = Calendar("day", ZoneInfo(zone), day_start=day_start).parse(day)
     assert period == Period(moment(start), moment(start) + int(hours * HOUR), day)
 
 
 def start_of(calendar: Calendar, day: date, fold: int = 0) -> int:
-    """When `datetime` says that a day starts: the first or the second time. It makes a time up that is skipped."""
+    """Return when a day starts by `datetime`, for a repeated time the first or second.
+
+    For a skipped time it returns another.
+    """
     start = datetime(day.year, day.month, day.day, tzinfo=calendar.zone) + calendar.day_start
     return int(start.replace(fold=fold).timestamp())
 

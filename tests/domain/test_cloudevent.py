@@ -69,7 +69,7 @@ def as_json(changes: Attributes) -> bytes:
 
 
 def as_headers(changes: Attributes) -> Headers:
-    """The same in binary mode, with values as in their headers."""
+    """Return the headers of an event in binary mode with some attributes changed; `...` removes an attribute."""
     fields = {name: value for name, value in {**EVENT, **changes}.items() if value is not ...}
     return scope_headers({f"ce-{name}": str(value) for name, value in fields.items()})
 
@@ -110,7 +110,7 @@ def test_required_attributes_must_be_present(name: str) -> None:
 
 
 def test_an_event_carries_all_that_a_plain_one_does() -> None:
-    """In JSON and in headers, it has a category, an amount of any size and sign, and fields and metadata as text."""
+    """In JSON and in headers, a CloudEvent can have a category, any amount, and fields and metadata as text."""
     more = {"category": "art", "fields": '{"levels": 5, "time": -2}', "metadata": ' {"path": "/a"} '}
     for amount in (-3, 2**53, -(2**53), "-9007199254740992", "7"):
         for body in (
@@ -183,7 +183,7 @@ def test_an_invalid_attribute_refuses_its_event(name: str) -> None:
 
 
 def test_invalid_json_in_one_event_refuses_that_event() -> None:
-    """Values of the wrong type, invalid names, repeated names. The detail can be encoded."""
+    """The event has values of the wrong type, invalid names or repeated names. The detail can be encoded."""
     for event, code, detail in [
         (b"5", INVALID, "expected an object, got a whole number"),
         (b"[]", INVALID, "expected an object, got a list"),
@@ -248,7 +248,7 @@ def test_data_is_ignored() -> None:
 
 @pytest.mark.parametrize("rate", [1, "1", 30, "30", MAX_SAMPLED_RATE, str(MAX_SAMPLED_RATE)])
 def test_a_sample_rate_may_be_text(rate: int | str) -> None:
-    """An event that passed through headers may have it as text in JSON."""
+    """An event that passed through headers may have its sample rate as text in JSON."""
     for body in (decode_structured(as_json({"sampledrate": rate})), decode_binary(as_headers({"sampledrate": rate}))):
         assert [event.amount for event in body.events] == [int(rate)]
 
@@ -316,7 +316,7 @@ def test_other_headers_are_ignored() -> None:
     ],
 )
 def test_invalid_json_refuses_the_body(body: bytes, detail: str) -> None:
-    """In invalid JSON, nobody knows where the events are."""
+    """The whole body is refused, because the ends of events in invalid JSON are unknown."""
     for decode in (decode_structured, lambda body: decode_batch(body, 10)):
         with pytest.raises(ProblemError) as caught:
             decode(body)
@@ -331,7 +331,7 @@ def test_a_batch_must_be_an_array(body: bytes) -> None:
 
 
 def test_the_number_of_events_is_limited() -> None:
-    """Valid and invalid events count; one too many refuses the body."""
+    """Valid and invalid events count. A body with one event too many is refused."""
     body = b"[" + b",".join([as_json({}), b"1"] * 3) + b"]"
     assert len(decode_batch(body, 6).events) == 3
     with pytest.raises(ProblemError, match="more than 5 events in one body; the setting max_events allows 5"):

@@ -128,7 +128,7 @@ def test_a_repeated_field_is_refused(data: st.DataObject, fields: Fields) -> Non
     ],
 )
 def test_no_spelling_hides_a_repeated_field(text: str) -> None:
-    """Colons in values, offsets without a colon, and escapes in names do not hide it."""
+    """Colons in values, offsets without a colon, and escapes in names do not hide a repeated field."""
     (rejection,) = decode_json(text.encode(), 1).rejections
     assert rejection.code == "field_duplicate"
 
@@ -148,7 +148,7 @@ def test_any_bytes_give_a_body_or_a_problem(data: bytes) -> None:
 @pytest.mark.slow
 @given(st.lists(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists), max_size=6))
 def test_an_array_is_decoded_if_and_only_if_it_is_json(values: list[Any]) -> None:
-    """If the standard library accepts it in strict mode, its elements are refused one by one, otherwise the body."""
+    """If the standard library accepts the array, its elements are refused one by one, otherwise the whole body."""
 
     def no_constant(name: str) -> None:
         raise ValueError(name)
@@ -165,7 +165,7 @@ def test_an_array_is_decoded_if_and_only_if_it_is_json(values: list[Any]) -> Non
 
 @pytest.mark.parametrize("line", [b'{"key":"a"}', b'{"key":1}', b'{"key":"a","key":"b"}'])
 def test_the_number_of_events_is_limited(line: bytes) -> None:
-    """Valid and invalid events count; one too many refuses the body."""
+    """Valid and invalid events count. A body with one event too many is refused."""
     array, lines = b"[" + b",".join([line] * 6) + b"]", b"\n".join([line] * 6)
     for body in (decode_json(array, 6), decode_ndjson(lines, 6)):
         assert len(body.events) + len(body.rejections) == 6

@@ -65,7 +65,7 @@ def test_secrets_are_long_and_unique() -> None:
     ],
 )
 def test_parsing_an_authorization_header(header: bytes, parsed: tuple[str, bytes] | None) -> None:
-    """The scheme in any case, an id, a dot and a secret; anything else is invalid."""
+    """A header has the scheme in any case, an id, a dot and a secret. Anything else is invalid."""
     assert parse_bearer(header) == parsed
 
 
@@ -99,7 +99,7 @@ class Watched(list[bytes]):
 @pytest.mark.parametrize("digests", [(OLD, NEW), NO_DIGESTS, record().digests])
 @pytest.mark.parametrize("secret", [b"old", b"new", b"other", b""])
 def test_every_digest_is_compared(digests: tuple[bytes, ...], secret: bytes) -> None:
-    """A match in the first place takes as many comparisons as no match, or as an unknown producer."""
+    """A match at the first digest takes as many comparisons as no match, and as an unknown producer."""
     watched = Watched(digests)
     matches(watched, secret)
     assert watched.looked == producers.MOST_SECRETS
@@ -127,7 +127,7 @@ def test_the_time_does_not_reveal_whether_a_producer_exists() -> None:
 
 
 def test_a_producer_has_at_most_two_secrets() -> None:
-    """The second is for changing the API key. A third is refused, with advice."""
+    """The second secret is for changing the API key. A third secret is refused, with advice."""
     both = with_secret(record(), "shop", Scope(), NEW, 200)
     assert [secret.digest for secret in both.secrets] == [OLD, NEW] == list(both.digests)
     assert [secret.created for secret in both.secrets] == [100, 200]
@@ -193,7 +193,7 @@ def test_a_record_can_be_stored() -> None:
      ({"rate": 0.0}, 0.0, 7), ({"rate": 10.0, "burst": 1}, 10.0, 1)],
 )  # fmt: skip
 def test_a_producers_own_rate_sets_a_burst_of_two_seconds(scope: dict[str, Any], rate: float, burst: int) -> None:
-    """A burst of its own has precedence. Without a rate and a burst, the defaults apply."""
+    """If the producer also has its own burst, that is used. Without a rate and a burst, the defaults apply."""
     producer = record(**scope).producer(100.0, 7)
     assert (producer.id, producer.rate, producer.burst, producer.rate_key) == ("shop", rate, burst, "shop")
 

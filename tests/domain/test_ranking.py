@@ -50,7 +50,7 @@ def test_any_order_of_equal_scores_can_become_any_other(
 
 @given(st.permutations("abcdef"), st.permutations("abcdef"))
 def test_the_fewest_records_are_sent(old: list[str], new: list[str]) -> None:
-    """The longest order that both tops have in common is not sent. Every subset is checked."""
+    """The longest common subsequence of both tops is not sent. The test finds it by trying every subset."""
     before, after = (in_order([(key, 1, UNSET) for key in keys], "ordinal") for keys in (old, new))
     changed, removed = diff(before, after)
     longest = max(
@@ -147,13 +147,13 @@ RANKED = [
 def test_equal_scores_share_ranks_by_the_kind_of_the_board(
     ranks: Ranks, values: list[int], expected: list[int]
 ) -> None:
-    """1 2 3 4, 1 2 2 3 or 1 2 2 4, in either sort order."""
+    """Ranks are 1 2 3 4, 1 2 2 3 or 1 2 2 4, in either sort order."""
     assert ranks_of(values, 1, 0, ranks) == expected
 
 
 @given(st.lists(st.integers(0, 4), max_size=12), kinds, st.data())
 def test_the_ranks_of_a_page_match_those_of_the_board(values: list[int], ranks: Ranks, data: st.DataObject) -> None:
-    """The page may begin anywhere, also between equal scores, given the rank of its first record."""
+    """The page may begin anywhere, also between equal scores, if the rank of its first record is given."""
     values.sort(reverse=True)
     whole = ranks_of(values, 1, 0, ranks)
     start = data.draw(st.integers(0, len(values)))

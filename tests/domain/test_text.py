@@ -1,4 +1,4 @@
-"""Text that people read: what is refused, what a terminal shows of what is older, and counts in messages."""
+"""Text that people read: which characters are refused, how a terminal shows such older text, and counts in messages."""
 
 import json
 import re
@@ -52,7 +52,10 @@ CHECKS: Final[dict[str, Callable[[str], str | None]]] = {
 
 
 def test_the_pattern_of_contracts_accepts_what_the_check_accepts() -> None:
-    """Every character that JSON can contain, up to U+FFFF; the pattern says nothing of those beyond."""
+    """They agree about every character that JSON can contain, up to U+FFFF.
+
+    The pattern does not concern characters beyond.
+    """
     for number in range(0x10000):
         if not 0xD800 <= number < 0xE000:
             accepted = re.fullmatch(PATTERN, chr(number)) is not None

@@ -16,7 +16,10 @@ READERS_DISAGREE: Final = ["#", "@", "/", "?"]
 @pytest.mark.parametrize("character", READERS_DISAGREE)
 @pytest.mark.parametrize("url", ["redis://:{}@h:1/0", "rediss://me:{}@h", "postgresql://me:{}@h:5432/db"])
 def test_a_password_with_a_character_of_urls_is_refused(url: str, character: str) -> None:
-    """The message says to percent-encode it. No part of the password is in it, or in what messages show of the URL."""
+    """The message says to percent-encode the password.
+
+    It has no part of the password, and neither has the shown URL.
+    """
     text = url.format(PASSWORD.format(character))
     with pytest.raises(ValueError, match=r"percent-encode the characters @ / [?] # % and :") as caught:
         check_url(text, SCHEMES)
@@ -77,7 +80,7 @@ def test_messages_show_no_user_information(url: str, expected: str) -> None:
     ],
 )
 def test_errors_of_drivers_are_scrubbed(text: str, expected: str) -> None:
-    """No error has the name or the password, percent-encoded or not."""
+    """No error has the user name or the password, percent-encoded or not."""
     assert scrubbed(text, "postgresql://alice:s3c%23ret@h/db") == expected
 
 

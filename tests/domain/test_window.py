@@ -109,7 +109,7 @@ def test_a_window_must_be_a_multiple_of_its_slot(rolling: str, slot: str, messag
     ("seconds", "start"), [(0, 0), (3599, 0), (3600, 3600), (-1, -3600), (-3600, -3600), (-3601, -7200)]
 )
 def test_a_slot_is_identified_by_its_start(seconds: int, start: int) -> None:
-    """Slots before 1970 have one too."""
+    """Slots before 1970 have a start too."""
     assert Rolling(86_400, 3600).slot_at(seconds) == Slot(start, start + 3600)
 
 
@@ -174,7 +174,7 @@ def test_periods_follow_the_calendar() -> None:
 
 @pytest.mark.parametrize("unit", ["hour", "day", "week", "month", "quarter", "year"])
 def test_the_oldest_period_is_counted_in_periods(unit: str) -> None:
-    """Lengths do not matter: `keep` counts those before the current one, and `last` includes it."""
+    """The lengths of periods do not matter. `keep` does not count the current period, and `last` does."""
     kept = Periods(unit=unit, keep=5)  # type: ignore[arg-type]
     summed = Periods(unit=unit, last=6)  # type: ignore[arg-type]
     newest = kept.slot_at(NEW_YEAR).start
@@ -187,7 +187,7 @@ def test_the_oldest_period_is_counted_in_periods(unit: str) -> None:
 
 @given(st.integers(-(10**13), 10**13))
 def test_every_time_has_a_period(seconds: int) -> None:
-    """Times before and after all calendars have one too."""
+    """Times before and after all calendars have a period too."""
     window = Periods(unit="year", keep=1000)
     slot = window.slot_at(seconds)
     assert slot.start <= min(max(seconds, FIRST), LAST - 1) < slot.end

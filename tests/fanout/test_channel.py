@@ -75,7 +75,10 @@ def full(offset: int, epoch: str = "one") -> Page:
 
 
 async def test_viewers_follow_what_is_read() -> None:
-    """A read that finds nothing new sends nothing. After a new epoch, or when the store went back, all begin anew."""
+    """A read that finds nothing new sends nothing.
+
+    After a new epoch, or when the store went back, all viewers get a sync.
+    """
     steps = Steps()
     for found, received in (
         (full(5), ["sync"]), (full(6), ["update"]), (full(6), []), (full(9), ["update"]), (full(3), ["sync"]),
@@ -87,7 +90,7 @@ async def test_viewers_follow_what_is_read() -> None:
 
 
 async def test_viewers_that_return_receive_what_they_missed() -> None:
-    """Metrics count how they recovered. What the store has lost since can't be recovered."""
+    """Metrics count how viewers recovered. A viewer can't recover changes that the store has lost since."""
 
     def recoveries() -> list[float]:
         return [
@@ -130,7 +133,7 @@ async def test_a_failed_read_is_told_and_repeated(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_board_that_is_redefined_during_a_read_is_read_again() -> None:
-    """The records that were read have another meaning."""
+    """The records that were read belong to the old definition."""
     steps = Steps()
     await steps.read(full(1))
     steps.channel.changed()
@@ -176,7 +179,7 @@ async def test_a_viewer_that_has_left_is_gone_everywhere() -> None:
 
 
 async def test_changes_are_counted_until_viewers_receive_them() -> None:
-    """Those that share a frame, and how late it is. Without viewers, nothing is late."""
+    """The metrics count changes that share a frame, and how late frames are. Without viewers, nothing is late."""
 
     def figures() -> list[float]:
         names = ("live_conflated_total", "live_send_lag_seconds_count")
@@ -217,7 +220,7 @@ async def test_a_status_that_comes_while_frames_are_sent_is_sent_after_them(monk
 
 
 async def test_a_new_status_is_sent_soon() -> None:
-    """The same one again is no news, and without viewers nothing is."""
+    """The same status again causes no tick, and without viewers no status does."""
     steps = Steps()
     await steps.read(full(1))
     for tell, news in (
@@ -233,7 +236,7 @@ async def test_a_new_status_is_sent_soon() -> None:
 
 
 def test_a_status_comes_before_the_number_of_viewers() -> None:
-    """A viewer without records needs no number. Each is sent once, and a stale board is told at every tick."""
+    """A viewer without records needs no number of viewers. Each message is sent once for each change."""
     status, position = BoardStatus(), ViewerPosition()
 
     def received() -> list[str | None]:

@@ -111,7 +111,7 @@ async def test_a_board_can_have_its_own_interval(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_change_arrives_within_an_interval(valkey_url: str) -> None:
-    """A single change, and one among many, also need the time to send them."""
+    """The median delay of single and frequent changes is below two intervals, because sending takes time too."""
     async with (
         server(valkey_url, rolling_board(), conflation_interval=Duration(0.1)) as (url, client),
         watching(url, "") as (viewer,),
@@ -164,7 +164,7 @@ async def test_a_quiet_board_is_not_read(valkey_url: str) -> None:
 
 
 async def test_sent_frames_are_counted(valkey_url: str) -> None:
-    """Frames by type, bytes, changes that shared a frame, ticks, and their duration."""
+    """The metrics count frames by type, bytes, changes that shared a frame, and ticks with their duration."""
 
     def sample(name: str, **labels: str) -> float:
         return REGISTRY.get_sample_value(name, labels) or 0

@@ -129,7 +129,7 @@ async def like(client: httpx.AsyncClient, chance: random.Random) -> None:
 @pytest.mark.one_server
 @pytest.mark.parametrize("seed", range(3))
 async def test_viewers_converge_through_random_faults(valkey_url: str, tmp_path: Path, seed: int) -> None:
-    """Random likes on a rotating board, two processes, cut, dropped and delayed notices, slow viewers, reconnects."""
+    """The faults are notices that are cut off, dropped or delayed, slow viewers and reconnects, on a rotating board."""
     chance = random.Random(seed)
     async with (
         store_proxy(valkey_url, tmp_path) as proxy,
@@ -170,7 +170,7 @@ def act(chance: random.Random, proxy: StoreProxy, follower: Follower) -> None:
 
 
 async def expect_recovery(valkey_url: str, folder: Path) -> None:
-    """A notice is lost, and no other follows: the viewer still receives the change in time."""
+    """Lose a notice, and send no other: the viewer must still receive the change in time."""
     async with (
         store_proxy(valkey_url, folder) as proxy,
         servers_on(proxy.url, valkey_url) as servers,

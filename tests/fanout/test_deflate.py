@@ -76,7 +76,7 @@ class Client:
 
 
 class Pair:
-    """Two viewers to which the same happens: one takes compressed frames, the other does not."""
+    """Two viewers that are treated alike: one takes compressed frames, and the other plain frames."""
 
     def __init__(self, channel: Channel, subscription: Subscription) -> None:
         self.subscription = subscription
@@ -130,7 +130,7 @@ class StreamReader(PullViewer):
 
 
 class StreamPair:
-    """Two readers of streams to which the same happens: one takes gzip, the other does not."""
+    """Two readers of streams that are treated alike: one takes gzip, and the other plain events."""
 
     def __init__(self, channel: Channel, subscription: Subscription) -> None:
         self.subscription = subscription
@@ -195,7 +195,7 @@ class Run:
                 pair.set_waiting(waiting=False)
 
     def look_up(self) -> None:
-        """A rank that somebody asked for has changed."""
+        """Change the rank of a member that a viewer asked for."""
         for pair in self.here:
             if pair.subscription.key is not None and self.chance.random() < 0.5:
                 around = Around(
@@ -258,7 +258,7 @@ def compare(seed: int, store: str, pair: type[Pair | StreamPair] = Pair) -> int:
 
 @pytest.fixture(autouse=True)
 def small_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small cohorts, so that there are several in one state."""
+    """Make cohorts small, so that several have the same state."""
     monkeypatch.setattr(delivery, "MOST", 6)
 
 
@@ -283,7 +283,7 @@ def _plain_is_history(self: ViewerPosition, frame: Frame) -> bytes:
 def test_history_that_a_member_did_not_receive_is_noticed(
     valkey_url: str, name: str, mutant: Callable[..., object]
 ) -> None:
-    """Viewers with different histories in one cohort, or a plain frame taken for history."""
+    """The mutants put viewers with different histories into one cohort, or take a plain frame for history."""
     with replaced(ViewerPosition, name, mutant), must_be_caught(name):
         for seed in range(RUNS):
             compare(seed, valkey_url)
@@ -320,7 +320,7 @@ def test_history_that_a_stream_did_not_send_last_is_noticed(
 
 
 def test_a_text_is_compressed_for_a_bounded_number_of_histories() -> None:
-    """Slow viewers have one each; more of them cost no more work."""
+    """Each slow viewer has another history. For further histories, the text is sent plain, which costs no work."""
     text, made = SharedText(b"0123456789" * 50), []
     histories = [SharedText(b"%d" % number * 50) for number in range(100)]
     for history in histories:

@@ -56,7 +56,7 @@ class End:
         pass
 
     def read(self) -> bytes:
-        """Everything that the viewer receives."""
+        """Return everything that the viewer receives."""
         found = b""
         while True:
             try:
@@ -207,7 +207,7 @@ class KeepsTheGone(Cohort):
 
 
 def received_by(kind: type[Cohort]) -> bytes:
-    """The bytes that a viewer receives of a large frame and a small one, with room for part of the large one."""
+    """Return what a viewer receives if its buffer has room for a part of a large frame, and a small one follows."""
     end = End()
     cohort = cohort_of([end], kind)
     cohort.send(LARGE.wire)
@@ -243,7 +243,7 @@ def test_errors_with_file_descriptors_are_detected() -> None:
 
 
 def test_cohorts_in_the_same_state_are_joined_as_long_as_they_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cohort that is full stays, and those that follow fill the one with more room. Empty ones go."""
+    """A full cohort stays, and the next cohorts fill the one that has more room. Empty cohorts are removed."""
     monkeypatch.setattr(delivery, "MOST", 4)
     for sizes, expected in (
         ([2, 2], [4]), ([2, 3], [2, 3]), ([1, 0], [1]), ([0], []), ([3], [3]), ([3, 2, 2], [3, 4]), ([2, 3, 2], [4, 3]),

@@ -150,7 +150,7 @@ def test_a_websocket_frame_says_its_size_in_few_bytes() -> None:
 
 
 def test_only_long_messages_are_compressed() -> None:
-    """A short one would hardly become shorter."""
+    """A short message would hardly become shorter."""
     for size, is_compressed in ((127, False), (128, True)):
         frame = Frame("sync", b"x" * size)
         assert (frame.message.after(()) is not frame.wire) is is_compressed

@@ -9,7 +9,7 @@ from live.fanout.engine.variant import PageHistory
 
 
 def page(offset: int, epoch: str = "e", size: int = 3, count: int = 5) -> Page:
-    """A page of `size` records, on a board of `count`."""
+    """Return a page of at most `size` records, of a board with `count` records."""
     records = tuple(Record(f"k{rank}", 10 - rank, rank) for rank in range(1, min(size, count) + 1))
     return Page(epoch=epoch, offset=offset, rank_count=count, total_score=0, start=0, records=records)
 

@@ -129,7 +129,7 @@ async def test_viewers_of_different_sizes_share_a_read(valkey_url: str) -> None:
 
 
 async def test_viewers_are_counted_and_limited(valkey_url: str) -> None:
-    """One more than max_viewers is refused; a viewer that leaves makes room."""
+    """With `max_viewers` viewers, another one is refused. A viewer that leaves makes room."""
     async with running_hub(valkey_url, max_viewers=2) as (hub, _):
         with hub.watch("posts", top(5)), hub.watch("posts", top(6)):
             assert hub.channels["posts"].viewers == 2
@@ -238,7 +238,7 @@ async def test_notices_lost_with_their_connection_are_recovered(
 
 
 async def test_a_notice_that_nobody_received_is_recovered(valkey_url: str) -> None:
-    """The hub compares positions from time to time, because a notice can get lost without an error."""
+    """The hub compares positions with the store from time to time, because a notice can get lost without an error."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         model = ModelViewer()
         with hub.watch("posts", top(5)) as viewer:
@@ -315,7 +315,10 @@ async def test_boards_can_be_added_and_removed(valkey_url: str) -> None:
 
 
 async def test_a_board_that_turns_out_to_be_deleted_ends_its_viewers(valkey_url: str) -> None:
-    """Viewers of a board that the store lost stay, and learn of the loss."""
+    """Viewers of a deleted board are disconnected.
+
+    Viewers of a board that the store lost stay, and learn of the loss.
+    """
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         other = Ledger(ledger.state.client, rolling_board(board="other"), ledger.state.settings)
         hub.add(other.reader)
@@ -355,7 +358,7 @@ async def test_a_redefined_board_sends_a_sync(valkey_url: str) -> None:
 
 
 async def test_a_board_with_a_new_interval_keeps_its_viewers(valkey_url: str) -> None:
-    """Old and new viewers share frames; one that asked for a slower interval stays slower."""
+    """Old and new viewers share frames. A viewer that asked for a slower interval keeps one that is slower."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         with hub.watch("posts", top(5)) as early, hub.watch("posts", Subscription(size=5, interval=40)) as slower:
             ledger.state.board = msgspec.structs.replace(ledger.state.board, conflation=20)
@@ -458,7 +461,7 @@ async def test_notices_are_received_while_somebody_watches(valkey_url: str, monk
 
 
 async def test_a_change_before_the_subscription_is_not_missed(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store confirms the subscription only after the first read. What changed in between is read then."""
+    """The store confirms the subscription only after the first read. It then reads what changed in between."""
     # Without this check, only the read after the subscription can find the change.
     monkeypatch.setattr("live.fanout.hub._CHECK_INTERVAL", 3600)
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):

@@ -46,7 +46,7 @@ def test_the_next_tick_is_a_multiple(now: int, interval: int) -> None:
 
 
 async def test_nothing_is_called_before_the_start() -> None:
-    """Entries that were added before are called at the start."""
+    """Entries that were added before the start are called at the start."""
     called = Called()
     called.schedule.add(called.schedule.now() - 5, "early")
     await asyncio.sleep(0.02)

@@ -65,7 +65,7 @@ class Script:
         return await asyncio.Event().wait()  # for ever
 
     def named(self, name: str) -> list[tuple[Any, ...]]:
-        """The calls with a name, without it."""
+        """Return the arguments of the calls of one method."""
         return [call[1:] for call in self.calls if call[0] == name]
 
 
@@ -91,7 +91,7 @@ def rest(buffer: PlaybackBuffer, position: ViewerPosition) -> list[bytes]:
 
 
 def test_the_buffer_gives_each_viewer_what_it_lacks() -> None:
-    """A snapshot is for those who lack something before it, or for everybody after a cut."""
+    """A snapshot is for viewers who lack a message before it, or for all viewers after a cut."""
     buffer, quick, slow = PlaybackBuffer(), ViewerPosition("one", 7), ViewerPosition()
     buffer.loose = {PullViewer(cast("Any", None), buffer, position) for position in (quick, slow)}
     quick.reset()
@@ -178,7 +178,7 @@ async def test_a_replay_that_has_reached_the_present_becomes_live_at_once(
 
 
 async def test_viewers_of_a_delay_share_it(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that comes later begins with the last snapshot, and none waits for a message that is not due yet."""
+    """A viewer that comes later begins with the last snapshot, and receives no message before it is due."""
     monkeypatch.setattr(replays, "_WHOLE", 0)
     monkeypatch.setattr(replays, "SILENCE", 3600)
     monkeypatch.setattr(replays, "_BEAT", 10)
@@ -271,7 +271,7 @@ async def test_each_limit_of_replays_allows_what_it_says(valkey_url: str) -> Non
 
 @pytest.mark.parametrize(("own", "kept"), [(None, 7200), (3600, 3600)])
 async def test_a_replay_begins_in_what_the_journal_keeps(valkey_url: str, own: int | None, kept: int) -> None:
-    """The board says how much that is, or else the setting."""
+    """The board's definition says how much the journal keeps, or else the setting `journal_events`."""
     board = msgspec.structs.replace(rolling_board(), journal=Journaling(events=own))
     hub = hub_of(valkey_url, board, Script(), journal_events=7200)
     hub.admit("posts", asking(delay=kept), "")
@@ -284,7 +284,7 @@ async def test_a_replay_begins_in_what_the_journal_keeps(valkey_url: str, own: i
 
 
 async def test_viewers_that_may_no_longer_read_their_board_are_ended(valkey_url: str) -> None:
-    """Those of the present and of the past, of one board or of all. The others stay, and public boards keep all.
+    """A check ends viewers of the present and of replays. Others stay, and public boards keep all viewers.
 
     A board that is defined again is checked too.
     """

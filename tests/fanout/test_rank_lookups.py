@@ -99,7 +99,7 @@ class Board:
 
 
 def test_a_frame_changes_only_with_its_content() -> None:
-    """The member, its neighbours, the number of records and the epoch count; the offset does not."""
+    """The content is the member, its neighbours, the number of records and the epoch, but not the offset."""
     lookup, board = RankLookup("b", 1), Board()
     assert lookup.frame is None
     steps: Sequence[tuple[bool, int, list[tuple[str, int]], str]] = [
@@ -133,7 +133,7 @@ def test_the_gap_is_known_without_neighbours() -> None:
 
 
 def test_a_redefined_board_is_compared_again() -> None:
-    """Under new choices, the same rows may or may not have another meaning."""
+    """After a redefinition, the same rows may mean something else, so they are compared again."""
     lookup, board = RankLookup("a", 0), Board()
     assert board.take(lookup, 1, ("a", 1))
     frame = lookup.frame
@@ -154,7 +154,10 @@ def test_records_come_before_lookups() -> None:
 
 
 async def test_viewers_of_a_member_share_frames(valkey_url: str) -> None:
-    """Viewers of one member, with as many neighbours, share a frame. One read serves all members. Unused lookups go."""
+    """Viewers of one member that want equally many neighbours share a frame.
+
+    One read serves all members. Unused lookups go.
+    """
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry(key, amount) for key, amount in zip("abcd", (9, 7, 5, 3), strict=True)])
         channel = hub.channels["posts"]
@@ -207,7 +210,7 @@ class Reads:
 
 
 async def test_lookups_are_read_when_they_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few lookups are read at a time. None is read again for a position that its last read has reached."""
+    """A few lookups are read at a time. A lookup is not read again for a position that its last read has reached."""
     monkeypatch.setattr(rank_lookups, "_BATCH", 2)
     lookups, reads = RankLookups(), Reads()
     viewers = []

@@ -99,7 +99,7 @@ def test_a_page_of_fewer_records_does_not_recover_a_larger_top() -> None:
 
 
 def test_a_viewer_that_is_ahead_waits_for_a_newer_read() -> None:
-    """The viewer comes from a process that has read more. Older reads are not news for it."""
+    """The viewer comes from a process that has read a newer state, so older reads are no news for it."""
     variant, position = running(many(5, 1), size=30), ViewerPosition("one", 7, last_read=2)
     assert variant.next_frame(position) is None
     variant.advance(many(6, 2), 2)  # this read began before the viewer arrived

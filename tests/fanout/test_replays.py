@@ -1,4 +1,4 @@
-"""Replays and delays: what a live viewer saw, some time later, from the journal."""
+"""Replays and delays: the journal shows viewers what a live viewer saw some time before."""
 
 import asyncio
 import os
@@ -272,7 +272,7 @@ async def test_a_process_for_each_visit_is_detected(valkey_url: str) -> None:
 
 
 async def addresses_take_turns(store: str) -> None:
-    """Let one address ask for many replays, and then another one for one."""
+    """Let one address ask for many replays, and then another address for one replay."""
     async with journaling(store) as server:
         own = server.live.players
         assert own is not None

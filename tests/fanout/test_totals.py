@@ -1,4 +1,4 @@
-"""Totals alone: when nothing in the top of a viewer changed, new totals are sent at most once per interval."""
+"""When nothing in the top of a viewer changed, it receives new totals at most once per interval."""
 
 import asyncio
 import random
@@ -23,7 +23,7 @@ TICK = 100
 
 
 def test_totals_are_held_until_they_may_be_sent() -> None:
-    """Not a page that the viewers have already, and not one of another epoch."""
+    """A page that the viewers have already is not held, and neither is a page of another epoch."""
     variant, now = Variant(BOARD, SIZE, TICK, PageHistory(0), totals_interval=TOTALS), 10 * TOTALS + 1
 
     def is_held(offset: int, at: int, epoch: str = "e") -> bool:
@@ -59,7 +59,7 @@ class Simulation:
         self.sent_alone: list[int] = []  # the times at which the first viewer received totals without records
 
     def run(self, ticks: int) -> None:
-        """Random ticks, and then quiet ones until totals are due."""
+        """Run random ticks, and then ticks without changes until totals are due."""
         self._read()
         self._join(ViewerPosition())
         for _ in range(ticks):
@@ -166,7 +166,7 @@ def test_a_wrong_hold_is_caught(mistake: str) -> None:
 
 @pytest.mark.slow
 async def test_a_viewer_of_a_busy_board_receives_few_frames(valkey_url: str) -> None:
-    """Likes below the top change the totals many times; its offset is right in the end."""
+    """Likes below the top change the totals many times. In the end the viewer's totals are right."""
     changes = {"conflation_interval": Duration(0.02), "totals_interval": Duration(0.5)}
     async with running_hub(valkey_url, **changes) as (hub, ledger):
         await ledger.writer.add([make_entry("first", 1000, None)])

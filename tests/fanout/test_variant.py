@@ -69,7 +69,7 @@ def test_all_viewers_share_a_frame() -> None:
 
 
 def test_a_slow_viewer_skips_to_the_latest() -> None:
-    """One page behind, the viewer receives the update; two pages behind, the whole top. There is no backlog."""
+    """A viewer that is one page behind receives the update, and one that is further behind the whole top."""
     variant, quick, slow = variant_of(5), ViewerPosition(), ViewerPosition()
     variant.advance(page(1, a=1))
     variant.next_frame(quick), variant.next_frame(slow)
@@ -90,7 +90,7 @@ def test_a_new_viewer_receives_a_sync_while_others_receive_updates() -> None:
 
 
 def test_a_page_that_is_not_newer_is_ignored() -> None:
-    """A read that began earlier may end later."""
+    """The page of an earlier read may arrive after the page of a later read."""
     variant, position, behind = variant_of(5), ViewerPosition(), ViewerPosition()
     variant.advance(page(2, a=2))
     variant.next_frame(behind)
@@ -186,7 +186,10 @@ def test_a_redefined_board_sends_the_whole_top_to_every_viewer() -> None:
 
 
 def test_viewers_with_the_same_wish_share_a_variant() -> None:
-    """Each variant is due by itself. When the board gets another interval, theirs keep the proportion."""
+    """Each variant has its own due time.
+
+    When the interval of the board changes, those of its variants change in proportion.
+    """
     variants = Variants(BOARD, 0.25, 50, 1.5)
     slow, quick = Subscription(size=5, interval=900), Subscription(size=5)
     one, other = variants.find_or_add(slow), variants.find_or_add(quick)

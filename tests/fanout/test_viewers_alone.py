@@ -1,4 +1,4 @@
-"""Viewers in no cohort, and the turns that sending to many leaves to other tasks. Frames come from a real variant."""
+"""Viewers in no cohort, and the turns that other tasks get while the hub sends to many viewers."""
 
 import asyncio
 from typing import Any, cast
@@ -127,7 +127,10 @@ def sent(kind: str = "sync") -> tuple[float, float]:
 
 
 def test_a_viewer_that_takes_a_whole_frame_joins_a_cohort() -> None:
-    """A viewer whose queue has data stays alone, and gets nothing until it is empty. Metrics count each frame."""
+    """A viewer whose queue has data stays alone, and gets nothing until the queue is empty.
+
+    Metrics count each frame.
+    """
     variant, before = at_first_page(), sent()
     quick, slow = (PushViewer(cast("Any", Plain()), variant, ViewerPosition(), Sink(room)) for room in (1, 0))
     for viewer in (quick, slow):
@@ -147,7 +150,7 @@ def test_a_viewer_that_takes_a_whole_frame_joins_a_cohort() -> None:
 
 
 def test_a_viewer_that_can_not_take_a_frame_leaves_its_cohort() -> None:
-    """It keeps a position of its own, at the frame that is queued."""
+    """The viewer then has its own position, which includes the queued frame."""
     variant = at_first_page()
     slow = PushViewer(cast("Any", Plain()), variant, ViewerPosition(), Sink(0))
     slow.join(cohort := variant.cohort_at(ViewerPosition("one", 1)))
@@ -184,7 +187,7 @@ async def turns_during(work: Any) -> int:
 
 @pytest.mark.parametrize(("viewers", "turns"), [(255, 0), (256, 1), (511, 1), (512, 2)])
 async def test_others_have_a_turn_after_some_hundred_frames(viewers: int, turns: int) -> None:
-    """Frames for single viewers and for cohorts leave turns.
+    """Other tasks get turns between frames, for single viewers and for cohorts.
 
     The outbox is written first: no viewer may join in between.
     """

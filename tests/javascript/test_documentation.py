@@ -53,7 +53,7 @@ def here(example: str, url: str) -> str:
 
 
 async def run(example: str, folder: Path, key: str, *, ends: bool = True) -> str:
-    """Run an example in Node.js; returns the first line that it prints. If it `ends`, it does so by itself."""
+    """Run an example in Node.js; returns the first line that it prints. With `ends`, the example must end by itself."""
     (folder / "example.mjs").write_text(example, encoding="utf-8")
     node = await asyncio.create_subprocess_exec(
         str(NODE), "example.mjs",
@@ -71,7 +71,7 @@ async def run(example: str, folder: Path, key: str, *, ends: bool = True) -> str
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 async def test_each_example_for_node_runs(valkey_url: str, tmp_path: Path) -> None:
-    """The events count, and a line is what its example says."""
+    """The events count, and each example prints the line that the documentation shows."""
     install(tmp_path)
     settings = fresh_settings(valkey_url)
     key = await make_key(settings, "shop")
@@ -85,7 +85,7 @@ async def test_each_example_for_node_runs(valkey_url: str, tmp_path: Path) -> No
 
 
 class Site(NamedTuple):
-    """The page of a browser, a folder that sites on two origins serve, and the addresses of these and of the server."""
+    """The page of a browser, a folder that sites on two origins serve, and their addresses and the server's."""
 
     page: Page
     folder: Path
@@ -131,7 +131,7 @@ async def sites(store: str, folder: Path) -> AsyncIterator[Site]:
 
 @in_browser
 async def test_each_example_for_pages_runs(valkey_url: str, tmp_path: Path) -> None:
-    """Each example shows the board. The style reaches the element."""
+    """Each example shows the board. The example's style applies to the element."""
     shown = {
         "top.html": (TOP, "#top li", "Ada: 5"),
         "element.html": (f"{ELEMENT}<style>{STYLE}</style>", "live-board [part~=row]", "Ada"),
@@ -168,7 +168,10 @@ def sign(folder: Path, token: str) -> None:
 
 @in_browser
 async def test_a_page_votes_only_if_its_origin_is_allowed(valkey_url: str, tmp_path: Path) -> None:
-    """A browser asks the server before it sends a vote, and sends none otherwise. Then the page learns the setting."""
+    """A browser asks the server before it sends a vote.
+
+    If the origin is not allowed, it sends none, and the page learns the setting.
+    """
     async with sites(valkey_url, tmp_path) as there:
         sent: list[str] = []
         there.page.on("response", lambda answer: sent.append(f"{answer.request.method} {answer.status} {answer.url}"))

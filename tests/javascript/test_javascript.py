@@ -89,7 +89,7 @@ MISTAKES: Final = {
 
 @pytest.mark.skipif(not TSC.exists(), reason="TypeScript is not installed")
 def test_a_wrong_type_is_detected(tmp_path: Path) -> None:
-    """The check of `make check` covers each script, and is strict. It finds nothing else."""
+    """The type check of `make check` covers each script, is strict, and finds only the wrong type."""
     (tmp_path / "tests" / "tools").mkdir(parents=True)
     shutil.copy(ROOT / "tests" / "tools" / "tsconfig.json", tmp_path / "tests" / "tools")
     shutil.copytree(ROOT / "static", tmp_path / "static")
@@ -127,7 +127,10 @@ def test_the_pages_import_only_the_entry_points() -> None:
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_detected(mistake: str, tmp_path: Path) -> None:
-    """A client with a mistake ends with another state than the server in a schedule. A producer fails in its tests."""
+    """A client with a mistake ends a schedule with another state than the server.
+
+    A producer with a mistake fails its tests.
+    """
     test, name, right, wrong = MISTAKES[mistake]
     tests = copied(tmp_path)
     script = tmp_path / "static" / "client" / name
@@ -167,7 +170,7 @@ async def test_the_client_agrees_with_a_real_server(valkey_url: str, tmp_path: P
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 async def test_a_watch_goes_on_with_the_next_token(valkey_url: str, tmp_path: Path) -> None:
-    """By each transport: no change is lost or shown twice, and the board is live all the time. A token votes too."""
+    """With each transport, no change is lost or shown twice, and the board is always live. The token can also vote."""
     copied(tmp_path)
     shutil.copy(Path(__file__).parent / "tokens.mjs", tmp_path)
     settings = fresh_settings(valkey_url, token_secret=SECRET)
@@ -184,7 +187,7 @@ async def test_a_watch_goes_on_with_the_next_token(valkey_url: str, tmp_path: Pa
 
 
 def copied(folder: Path) -> Path:
-    """The scripts and their tests in a folder that Node treats as modules; returns the folder of the tests."""
+    """Copy the scripts and their tests to a folder that Node treats as modules; returns the folder of the tests."""
     tests = folder / "tests" / "javascript"
     shutil.copytree(ROOT / "static", folder / "static")
     shutil.copytree(Path(__file__).parent, tests, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
@@ -193,7 +196,7 @@ def copied(folder: Path) -> Path:
 
 
 def walk(seed: int) -> dict[str, Any]:
-    """A sync and updates of a board with ties, by one of the rules for ranks, and the records after each message."""
+    """Return a sync and updates of a board with ties and one kind of ranks, and the records after each message."""
     chance = random.Random(seed)
     ranks = get_args(Ranks)[seed % 3]
     tops = [top(chance, ranks) for _ in range(12)]

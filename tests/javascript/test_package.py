@@ -134,7 +134,7 @@ def test_the_package_contains_its_exports(project: Path) -> None:
 
 
 def test_the_types_are_exact(said: list[str]) -> None:
-    """A strict project can use them, the types of the element too, and a wrong option is an error."""
+    """A strict project can use the types, and a wrong option is an error."""
     assert [line.partition(",")[0] for line in said if "tsx" not in line] == ["bad.ts(10"]
 
 

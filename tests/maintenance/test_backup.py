@@ -60,7 +60,7 @@ async def _awaited(work: Callable[[], Awaitable[object]]) -> None:
 
 
 async def back_up_while_drained(board: Journaled, folder: Path) -> None:
-    """Count likes that are in SQL, that wait, and that reach SQL after the copy."""
+    """Back up while some likes are in SQL, some wait in the store, and some reach SQL after the copy."""
     drainer = await board.drainer()
     await board.like("a", "b")
     await drainer.sweep()
@@ -92,7 +92,7 @@ async def test_entries_that_are_drained_after_the_copy_are_in_the_backup(valkey_
 
 @asynccontextmanager
 async def no_pause(*_: Any) -> AsyncIterator[Any]:
-    """The mutant: a backup that pauses nothing."""
+    """Replace the pause of a backup: this mutant pauses nothing."""
 
     async def require() -> None:
         pass
@@ -101,7 +101,7 @@ async def no_pause(*_: Any) -> AsyncIterator[Any]:
 
 
 async def never(*_: Any) -> bool:
-    """The mutant: a drainer that ignores pauses."""
+    """Make the drainer ignore pauses, as a mutant."""
     return False
 
 
@@ -118,7 +118,7 @@ async def test_a_missing_pause_is_detected(valkey_url: str, tmp_path: Path) -> N
 
 
 async def test_a_drainer_that_commits_as_the_pause_begins_leaves_no_hole(valkey_url: str, tmp_path: Path) -> None:
-    """The drainer checks for a pause after its commit, so every later copy has what the drainer may still trim."""
+    """The drainer checks for a pause after its commit, so a later copy has all entries that the drainer trims."""
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         await drainer.sweep()
@@ -314,7 +314,7 @@ async def test_the_copy_is_of_one_instant_while_another_process_writes(
 
 
 async def keeps_what_stopped(board: Journaled) -> None:
-    """A backup has paused trimming, and the drainer stopped at the board before it is over."""
+    """Let the drainer stop at a board while a backup has paused trimming, and check that the entries stay."""
     drainer = await board.drainer()
     async with paused_trimming(board.client, board.settings.key_prefix):
         await board.like("a")

@@ -79,7 +79,7 @@ async def backed_up(board: Journaled, folder: Path) -> None:
 
 
 async def back_up_while_drained(board: Journaled, folder: Path) -> None:
-    """Count likes that are in SQL, that reach SQL after the rows of each table are copied, and that wait."""
+    """Back up while likes are in SQL, reach SQL after the rows of each table are copied, and wait in the store."""
     drainer, loop = await board.drainer(), asyncio.get_running_loop()
     await board.like("a", "b")
     await drainer.sweep()

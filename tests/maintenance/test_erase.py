@@ -141,7 +141,7 @@ def pieces_of(data: bytes) -> list[bytes]:
 
 
 async def places_of(board: Journaled, actor: str) -> set[str]:
-    """The places of any digest of an actor, or of the actor itself, in the data directory or the journal."""
+    """Return the places in the data directory and the journal that have an actor or one of its digests."""
     wanted, found = {*digests_of(board, actor), actor.encode()}, set()
     escaped = {"".join(f"\\x{byte:02x}" for byte in digest).encode() for digest in digests_of(board, actor)}
     for path in board.folder.rglob("*"):
@@ -247,7 +247,7 @@ async def test_a_dry_run_changes_nothing(folder: Path) -> None:
 
 
 async def test_a_dry_run_ends_no_journal(folder: Path) -> None:
-    """The definition turns the journal off, but running servers have not read that yet."""
+    """The journal stays, although the new definition turns it off, because running servers may not know that yet."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         keys, epoch = board.ledger.state.keys, board.ledger.state.epoch or ""
@@ -259,7 +259,7 @@ async def test_a_dry_run_ends_no_journal(folder: Path) -> None:
 
 @pytest.mark.mutant
 async def test_a_fold_that_ignores_the_entry_is_detected(folder: Path) -> None:
-    """The mutant erases only from the store."""
+    """The mutant ignores the journal's entry about the erasure, so only the store forgets the actor."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         with must_be_caught("the fold ignores the entry"), replaced(fold, "take_out", lambda *_: None):
@@ -268,7 +268,7 @@ async def test_a_fold_that_ignores_the_entry_is_detected(folder: Path) -> None:
 
 @pytest.mark.mutant
 async def test_an_earlier_instant_that_shows_the_actor_is_detected(folder: Path) -> None:
-    """The mutant folds without the list."""
+    """The mutant folds the journal without the list of erasures."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         with must_be_caught("the past shows the actor"), replaced(Erasures, "clean", lambda *_: None):
@@ -394,7 +394,10 @@ async def test_an_interrupted_restore_erases_again(folder: Path, tmp_path: Path)
 
 
 def test_a_list_with_another_key_replaces_none_that_an_earlier_call_set_aside(tmp_path: Path) -> None:
-    """That list may be of other boards. The list that this call sets aside replaces the one in the backup."""
+    """The list that an earlier call set aside may be of other boards.
+
+    The list that this call sets aside replaces the one in the backup.
+    """
     with Database("sqlite", tmp_path, "live", writes=True) as database:
         assert database.take_now()
         key = database.work(key_of) or b""
@@ -443,7 +446,7 @@ async def test_a_union_with_several_weights_keeps_its_points(folder: Path) -> No
 
 
 async def test_a_ranking_of_the_past_compares_no_digests(folder: Path) -> None:
-    """Comparing a million takes a second for each erasure, and a reading may take ten."""
+    """Comparing a million digests takes a second for each erasure, and a reading may take only ten seconds."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         await erase(board, EVE)
@@ -455,7 +458,7 @@ async def test_a_ranking_of_the_past_compares_no_digests(folder: Path) -> None:
 
 
 async def rebuilt_as(board: Journaled, name: str) -> Ledger:
-    """The board once more under another id, with a vote of `eve` that only it has."""
+    """Rebuild the board under another id, with a vote of `eve` that only the new board has."""
     await board.databases[0].take()
     other = msgspec.structs.replace(board.board, id=name)
     in_file = Boards([board.board, other])
@@ -562,7 +565,7 @@ async def erased_again(board: Journaled, folder: Path, target: Path) -> None:
 
 
 async def test_an_older_backup_is_erased_again(folder: Path, tmp_path: Path) -> None:
-    """The journal remembers digests of digests."""
+    """The list of erasures, which has digests of digests, erases the actor from a restored older backup."""
     async with machine(folder, CONTEST) as board:
         await erased_again(board, folder, tmp_path / "restored")
 
@@ -597,7 +600,7 @@ async def test_later_votes_of_an_erased_actor_stay(folder: Path, tmp_path: Path)
 
 @pytest.mark.mutant
 async def test_a_list_that_erases_what_came_after_is_detected(folder: Path, tmp_path: Path) -> None:
-    """The mutant does not compare times."""
+    """The mutant does not compare the times of votes and erasures."""
 
     def any_time(self: Erasures, fields: Any, _: int) -> set[bytes]:
         return {field for field in fields if self._when(field) >= 0}
@@ -640,7 +643,7 @@ def test_a_correction_of_votes_is_searched() -> None:
 
 
 async def test_an_unknown_or_frozen_board_and_a_drainer_that_is_behind_are_refused(folder: Path) -> None:
-    """No digest is erased by then."""
+    """The command refuses before it erases any digest."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         work = Erasing(board.client, board.settings, Boards([board.board]), board.databases[0])

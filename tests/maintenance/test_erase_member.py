@@ -55,7 +55,7 @@ KINDS = ("posts", "seconds", "days", "best", "last", "contest", "all", "unjourna
 
 
 async def fill(client: httpx.AsyncClient, store: Store, names: SystemKeys) -> None:
-    """Let two members do everything that a member can."""
+    """Create everything that the store and the journal can hold about a member, for two members."""
     # The server keeps samples of refused events only while an administrator wants them.
     await store.call(names.refusals_wanted, "SET", names.refusals_wanted, 1)
     await client.post("/v1/events", json={"key": NAME, "type": "nothing"})
@@ -170,7 +170,7 @@ async def erased(valkey_url: str, tmp_path: Path) -> Settings:
 
 
 async def test_nothing_is_left_of_a_member(valkey_url: str, tmp_path: Path) -> None:
-    """On boards of every kind, other members stay as they are, also in the past. The member can come back."""
+    """On boards of every kind, other members stay as they are, also in the past. The erased member can come back."""
     settings = await erased(valkey_url, tmp_path)
     async with connected(valkey_url, settings) as store:
         assert "segment" in await places_of(store, settings, SIP)
@@ -180,6 +180,6 @@ async def test_nothing_is_left_of_a_member(valkey_url: str, tmp_path: Path) -> N
 
 @pytest.mark.mutant
 async def test_a_past_that_is_not_rewritten_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant erases from the store, and appends the entry."""
+    """The mutant erases the member from the store and appends the entry, but does not rewrite SQL."""
     with must_be_caught("SQL keeps the name"), replaced(live.journal.log.timelines, "forget_by", lambda *_: None):
         await erased(valkey_url, tmp_path)

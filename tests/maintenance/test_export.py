@@ -60,7 +60,7 @@ def holds_one_part(board: Journaled) -> None:
 
 
 async def test_an_export_holds_the_rows_and_titles_of_one_part(valkey_url: str, tmp_path: Path) -> None:
-    """However many members and titles there are."""
+    """The memory of an export does not grow with the number of members and titles."""
     async with journaled(valkey_url, tmp_path) as board:
         await with_titles(board)
         await asyncio.to_thread(holds_one_part, board)

@@ -97,7 +97,7 @@ class Place:
         return await self.command(board, "--csv", str(path), status=status)
 
     async def command(self, *words: str, status: int = 0) -> dict[str, Any]:
-        """The result of `live import`, or its message if it prints none."""
+        """Return the result of `live import`, or its message if it prints no result."""
         ended = await asyncio.to_thread(run_command, "import", "--json", *words, **self._environment)
         assert ended.returncode == status, (words, ended.stdout, ended.stderr)
         return json.loads(ended.stdout) if ended.stdout else {"message": ended.stderr}
@@ -109,7 +109,7 @@ class Place:
         return ended.stdout
 
     async def is_exported(self, board: str, rows: int) -> bool:
-        """Whether the journal has this number of records, which are then in a file."""
+        """Return whether an export has this number of records. The export is in `out.csv`."""
         words = ("export", board, "--output", str(self._folder / "out.csv"), "--json")
         ended = await asyncio.to_thread(run_command, *words, **self._environment)
         return not ended.returncode and json.loads(ended.stdout)["rows"] == rows
@@ -134,7 +134,7 @@ class Place:
 
 
 async def check_import(store: str, folder: Path) -> None:
-    """Import into boards that hold something, and again."""
+    """Import twice into boards that already have records, and check the scores, the journal and the unions."""
     settings = fresh_settings(store, anonymous_admin=True, journal="sqlite")
     async with serving(settings, *parse_boards(BOARDS)) as client:
         place = Place(settings, folder, client)
@@ -169,19 +169,22 @@ async def check_import(store: str, folder: Path) -> None:
 
 
 async def test_an_import_twice_is_the_same_as_once(valkey_url: str, tmp_path: Path) -> None:
-    """This is checked on boards of every kind, with hidden members. The journal says why, and agrees with the store."""
+    """This holds on boards of every kind, with hidden members.
+
+    The journal has the reason, and agrees with the store.
+    """
     await check_import(valkey_url, tmp_path)
 
 
 @pytest.mark.mutant
 async def test_unions_that_do_not_follow_are_noticed(valkey_url: str, tmp_path: Path) -> None:
-    """A mutant that forgets them."""
+    """The mutant makes no changes for unions."""
     with replaced(import_scores, "changes_of_union", lambda *_: []), must_be_caught("unions do not follow"):
         await check_import(valkey_url, tmp_path)
 
 
 async def test_refused_lines_are_named(valkey_url: str, tmp_path: Path) -> None:
-    """The report has their numbers. Other lines count, and lines of any length take little memory."""
+    """The report has the numbers of refused lines. Other lines count, and lines of any length take little memory."""
     settings = fresh_settings(valkey_url, journal="sqlite")
     async with serving(settings, *parse_boards(BOARDS)) as client:
         place = Place(settings, tmp_path, client)
@@ -301,7 +304,7 @@ async def test_a_union_follows_when_the_store_is_back(
 
 
 async def test_a_busy_board_is_imported(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A producer changes one of many members whenever the command has read them. No event of it is lost."""
+    """A producer changes one of many members each time the command has read them. No event of the producer is lost."""
     settings, loop = fresh_settings(valkey_url, journal="sqlite"), asyncio.get_running_loop()
     async with serving(settings, *parse_boards(BOARDS)) as client:
 

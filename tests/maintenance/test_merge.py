@@ -1,4 +1,4 @@
-"""`live merge` gives the events of one member to another on boards of every kind, and undoes that.
+"""`live merge` gives the events of one member to another on boards of every kind, and can undo a merge.
 
 The journal is in PostgreSQL where that is installed, and in SQLite with the mutant.
 """
@@ -79,7 +79,7 @@ def journal() -> Iterator[str]:
 
 @asynccontextmanager
 async def machine(valkey_url: str, tmp_path: Path, journal: str = "sqlite") -> AsyncIterator[Machine]:
-    """The machine, with three members. One of them also has a vote."""
+    """Yield the machine, with three members. One of the members also has a vote."""
     settings = fresh_settings(valkey_url, journal=journal, anonymous_admin=True)
     file = tmp_path / "boards.toml"
     file.write_text(BOARDS.replace("cap = 2", "cap = 9"))
@@ -146,7 +146,10 @@ async def test_a_merge_and_its_undo(valkey_url: str, tmp_path: Path, journal: st
 
 
 async def test_a_rebuild_has_what_a_merge_and_an_erasure_left(valkey_url: str, tmp_path: Path, journal: str) -> None:
-    """The store loses everything afterwards. Nothing of the erased member comes back."""
+    """After a merge and an erasure, the store loses everything.
+
+    The rebuild brings back nothing of the erased member.
+    """
     async with machine(valkey_url, tmp_path, journal) as made:
         await made.merge(OLD, NEW)
         await command(made.settings, "erase", "--member", OTHER, "--yes", *made.boards)
@@ -166,7 +169,7 @@ async def test_a_rebuild_has_what_a_merge_and_an_erasure_left(valkey_url: str, t
 
 @pytest.mark.mutant
 async def test_an_undo_that_forgets_later_events_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant puts back what both had before the merge."""
+    """The mutant's undo gives both members what they had before the merge."""
     right = live.maintenance.merge.Retraced.__init__
 
     def only_the_merge(own: Any, before: Any, merge: Any, entries: Any) -> None:

@@ -118,7 +118,7 @@ async def test_without_a_journal_nothing_waits_in_the_store(tmp_path: Path) -> N
 
 
 async def _like(machine: Machine) -> int:
-    """Return the offset of the board after it."""
+    """Post a like; returns the offset of the board after the like."""
     async with httpx.AsyncClient(base_url=machine.server.url, timeout=30) as client:
         assert (await client.post("/v1/events", json={"type": "like", "key": "a"})).status_code == 200
         return int((await client.get("/v1/boards/posts")).json()["offset"])

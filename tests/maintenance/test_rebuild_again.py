@@ -28,7 +28,7 @@ async def lose(board: Journaled) -> None:
 
 
 def rebuilding(board: Journaled, *, in_file: bool = True) -> Rebuilding:
-    """The command, with or without the board in the boards file."""
+    """Return a rebuild, with or without the board in the boards file."""
     boards = Boards([board.board] if in_file else [])
     return Rebuilding(board.client, board.settings, boards, board.databases[0], lambda *_: None)
 
@@ -60,7 +60,7 @@ async def test_a_store_that_is_lost_again_is_rebuilt_again(valkey_url: str, tmp_
 
 @pytest.mark.mutant
 async def test_an_old_timeline_that_ends_too_early_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The new timeline would be in the store only."""
+    """In the mutant, the old timeline ends before SQL has the new one, which is then in the store only."""
 
     async def nothing(_: Drainer, boards: Iterable[str]) -> None:
         assert list(boards)
@@ -75,7 +75,7 @@ async def test_an_old_timeline_that_ends_too_early_is_detected(valkey_url: str, 
 
 
 async def test_a_loss_that_the_journal_cannot_mend_stays(valkey_url: str, tmp_path: Path) -> None:
-    """The command does not accept it."""
+    """The command does not accept the loss."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.drainer()
         assert await rebuilding(board).rebuild(Wanted()) == []
@@ -93,7 +93,7 @@ def row(board: Journaled, epoch: str, *, deleted: bool = False, **choices: Any) 
 
 
 async def make(board: Journaled, drainer: Drainer, epoch: str) -> None:
-    """Create the board in an epoch. SQL has its timeline; no sweep has ended an earlier one."""
+    """Create the board in an epoch. SQL gets its timeline, and no sweep ends an earlier timeline."""
     keys = Keys(board.settings.key_prefix, "made")
     await create(board.client, keys, MADE, epoch, journal=True)
     drainer._timelines.clear()  # a notice of a new board also does this
@@ -137,7 +137,7 @@ async def test_a_deleted_board_does_not_stop_a_rebuild(valkey_url: str, tmp_path
 
 @pytest.mark.mutant
 async def test_a_deleted_board_that_is_not_left_out_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant misses the definition of the deleted board."""
+    """The mutant does not see that the definition of the board was deleted."""
     async with journaled(valkey_url, tmp_path) as board:
         with (
             must_be_caught("nobody knows that it was deleted"),

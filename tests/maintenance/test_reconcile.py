@@ -131,7 +131,7 @@ PLANTED: Final = [
 
 
 async def planted(board: Compared, plants: tuple[Plant, ...]) -> None:
-    """Plant drift. Afterwards the rankings match the slots, so that only the comparison can find it."""
+    """Plant drift, and make rankings match the slots, so that only the comparison with the journal finds it."""
     for plant in plants:
         await plant(board)
     await board.settle_ranking()
@@ -169,7 +169,7 @@ async def test_a_report_names_the_differences(valkey_url: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("name", [name for name in BOARDS if name != "vote"])
 async def test_drift_in_the_journal_is_found(valkey_url: str, tmp_path: Path, name: str) -> None:
-    """SQL has events of another member."""
+    """The test renames a member in SQL, so SQL lacks events of one member and has events of another."""
     async with compared(valkey_url, tmp_path, BOARDS[name]) as board:
         await fill(board)
         await board.is_drained()

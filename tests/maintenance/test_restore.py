@@ -66,7 +66,7 @@ def started(folder: Path) -> Machine:
 
 
 def empty(folder: Path, key: str) -> Machine:
-    """A machine without data, for which an API key will be valid."""
+    """Return a machine without data, and give it an API key that a restore will make valid."""
     folder.mkdir()
     machine = Machine(folder)
     machine.key = key
@@ -130,7 +130,7 @@ async def _above(load: Load, count: int) -> bool:
 
 
 def kill_in_the_middle(machine: Machine, folder: Path) -> None:
-    """Start a backup, and kill it when it has begun to write. Repeat if it was complete by then."""
+    """Start a backup, and kill it when it has begun to write. Try again if the backup was already complete."""
     printed = machine.data.parent / "killed"
     process = ForkedProcess(["backup", str(folder)], machine.server.environment, folder.parent, printed, printed)
     while process.poll() is None and not (folder.exists() and list(folder.iterdir())):
@@ -194,7 +194,7 @@ async def test_a_refused_restore_and_rebuild_leave_no_entry(valkey_url: str, tmp
 
 
 def refusal(machine: Machine, folder: Path) -> str:
-    """Why a backup is not restored."""
+    """Return the message with which a restore is refused."""
     done = machine.run("restore", str(folder))
     assert done.returncode == 2, done.stdout
     return done.stderr

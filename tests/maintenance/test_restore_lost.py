@@ -1,4 +1,4 @@
-"""`live restore-lost` sends again what a store lost that was put back to an older copy."""
+"""A store was put back to an older copy: `live restore-lost` sends again what it lost."""
 
 import asyncio
 from pathlib import Path

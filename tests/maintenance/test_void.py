@@ -79,7 +79,7 @@ async def count(ledger: Ledger, kind: str, batch: Sequence[Sent]) -> None:
 
 
 async def void(board: Journaled, **criteria: Any) -> Outcome:
-    """Void from the beginning, unless `since` is given."""
+    """Void all events that match the criteria; with `since`, only later ones."""
     dry = criteria.pop("dry", False)
     work = Voiding(board.client, board.settings, Boards([board.board]), board.databases[0], lambda *_: None)
     (outcome,) = await work.void(Criteria(**{"since": 0, **criteria}), None, dry=dry)
@@ -132,7 +132,7 @@ KINDS = ["rolling", "sliding", "day", "days", "forever", "contest"]
 async def test_voiding_a_producer_equals_a_count_without_it(
     valkey_url: str, tmp_path: Path, kind: str, seed: int
 ) -> None:
-    """Repeating the command changes nothing, even if the store has forgotten identities."""
+    """Repeating the command changes nothing, even if the store has forgotten which batches were voided."""
     async with counted(valkey_url, tmp_path, kind, seed) as (board, without):
         dry = await void(board, producer="ann", dry=True)
         outcome = await void(board, producer="ann")
@@ -178,7 +178,7 @@ async def repeat(board: Journaled) -> None:
 
 
 async def test_a_void_that_forgets_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The journal remembers what was voided."""
+    """The mutant does not read in the journal what was voided before."""
     async with counted(valkey_url, tmp_path, "rolling", 0) as (board, _):
         await void(board, producer="ann")
         with must_be_caught("void twice counts twice"), replaced(Voided, "read", lambda *_: None):
@@ -211,7 +211,10 @@ async def test_an_interrupted_void_continues(
 
 
 async def test_the_time_limits_what_is_voided(valkey_url: str, tmp_path: Path) -> None:
-    """The time is that of counting. Two voids of overlapping periods take nothing back twice."""
+    """`since` and `until` are compared with the time at which events counted.
+
+    Voids of overlapping periods take nothing back twice.
+    """
     async with journaled(valkey_url, tmp_path, board_of("forever")) as board:
         await board.drainer()
         times = []
@@ -282,7 +285,7 @@ async def test_voiding_a_visitor_takes_back_its_likes(valkey_url: str, tmp_path:
 
 
 async def test_contributions_that_cannot_be_voided_are_reported(valkey_url: str, tmp_path: Path) -> None:
-    """A board that keeps one amount, one without actors, a frozen one, and old entries."""
+    """They are those of a board that keeps one amount, without actors or frozen, and those in old entries."""
     best = make_board(BoardChoice(id="posts", operator="best", window="forever"))
     async with journaled(valkey_url, tmp_path, best) as board:
         await board.drainer()

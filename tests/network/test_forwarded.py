@@ -13,7 +13,10 @@ def hops(*fields: tuple[str, str]) -> list[tuple[str | None, str | None, str | N
 
 
 def test_each_proxy_adds_its_client() -> None:
-    """One field or several list the clients. A protocol or host that only one proxy sets holds for all behind it."""
+    """One field or several list the clients.
+
+    A protocol or host that only one proxy sets holds for all hops behind this proxy.
+    """
     assert hops(("x-forwarded-for", "a, b"), ("x-forwarded-for", "c")) == [
         ("c", None, None), ("b", None, None), ("a", None, None),
     ]  # fmt: skip
@@ -25,7 +28,7 @@ def test_each_proxy_adds_its_client() -> None:
 
 
 def test_the_standard_field() -> None:
-    """The examples of RFC 7239, sections 4 and 7.4."""
+    """The examples are those of RFC 7239, sections 4 and 7.4."""
     assert hops(("forwarded", 'For="[2001:db8:cafe::17]:4711"')) == [("[2001:db8:cafe::17]:4711", None, None)]
     assert hops(("forwarded", "for=192.0.2.60;proto=http;by=203.0.113.43")) == [("192.0.2.60", "http", None)]
     assert hops(("forwarded", "for=192.0.2.43, for=198.51.100.17")) == [
@@ -51,7 +54,10 @@ def test_two_kinds_of_fields_are_refused() -> None:
 
 
 def test_a_long_list_takes_little_work() -> None:
-    """Only the end is surely not the client's. If the end can't be parsed without the rest, the field is refused."""
+    """Only the end of a list was surely not written by the client.
+
+    If it can't be parsed without the rest, the field is refused.
+    """
     found = hops(("x-forwarded-for", "a," * 30_000 + "b,c"))
     assert [node for node, _, _ in found[:2]] == ["c", "b"]
     assert len(found) <= 32

@@ -1,4 +1,4 @@
-"""Hosts: their syntax, those of this machine, and the names that a server answers for."""
+"""Hosts: their syntax, which mean this machine, and the names that a server answers for."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_hosts_are_normalized(text: str, name: str) -> None:
 
 
 def test_an_invalid_host_is_refused() -> None:
-    """User information, several ports, invalid characters, incomplete addresses."""
+    """The host has user information, several ports, invalid characters or an incomplete address."""
     for text in [
         "",
         ".",
@@ -102,7 +102,7 @@ def test_names_below_localhost_mean_this_machine() -> None:
 
 
 def test_allowed_names_of_a_server() -> None:
-    """Exact names, or names below a wildcard; ports do not matter."""
+    """A name is allowed exactly, or below a wildcard. Ports do not matter."""
     names = HostNames(["a.example:8000", "*.b.example", "[::1]:80", "::2", "192.0.2.1"])
     for name in ("a.example", "x.b.example", "x.y.b.example", "::1", "::2", "192.0.2.1"):
         assert name in names
@@ -130,7 +130,7 @@ def test_a_root_path_is_removed_once(path: str, root: str, below: str) -> None:
     "path", ["live", "/", "//", "/a//b", "/a b", "/v1", "/static/a", "/../a", "/é", "/a?b", "/%41"]
 )
 def test_an_invalid_root_path_is_refused(path: str) -> None:
-    """A path that equals one of the server is also refused."""
+    """A root path that is also a path of the server is refused too."""
     assert check_root_path("/live/") == "/live"
     with pytest.raises(ValueError, match="is not a path such as /live"):
         check_root_path(path)

@@ -26,5 +26,5 @@ def test_an_invalid_number_is_refused(text: str) -> None:
     ("text", "whole"), [("0", True), ("9" * 16, True), ("9" * 17, False), ("", False), ("-0", False), ("٣", False)]
 )
 def test_a_whole_number_has_few_ascii_digits(text: str, whole: object) -> None:
-    """`int` can parse it quickly."""
+    """`int` can parse such a number quickly."""
     assert is_whole(text) is whole

@@ -40,7 +40,7 @@ def server(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(params=["uvloop", "asyncio"])
 async def url(request: pytest.FixtureRequest, server: ServerProcess, valkey_url: str) -> AsyncIterator[str]:
-    """A server on each event loop; the two read different amounts at once."""
+    """Yield the URL of a server, once on each event loop. The loops read different amounts at once."""
     if request.param == "uvloop":
         yield server.url
     else:
@@ -127,7 +127,7 @@ async def test_a_head_below_the_limit_is_accepted(url: str) -> None:
 
 
 async def test_small_chunks_of_a_large_body_are_accepted(url: str) -> None:
-    """The chunk lines have many times the maximum size of a head, but do not count as one."""
+    """All chunk lines together are many times longer than a head may be, but each is limited alone."""
     body = ONE + b" " * 100_000
     async with connected(url) as wire:
         await wire.send(*pieces(post(chunks(*[bytes([byte]) for byte in body]), CHUNKED), 50_000))
@@ -165,7 +165,7 @@ async def test_a_huge_message_does_not_fill_the_memory(server: ServerProcess) ->
 
 @pytest.mark.slow
 async def test_empty_fragments_do_not_fill_the_memory(server: ServerProcess) -> None:
-    """A million of them close the socket, like any flood of frames."""
+    """A million empty fragments close the socket, like any flood of frames."""
     before = memory(server)
     async with watch(server.url) as socket:
         with suppress(ConnectionError):
@@ -216,7 +216,7 @@ async def worst_of(wire: Wire, count: int) -> float:
 
 @pytest.mark.slow
 async def test_idle_connections_do_not_slow_down_a_producer(server: ServerProcess) -> None:
-    """Five hundred connections: some sent nothing, some a complete request, some half a request."""
+    """Of five hundred connections, some sent nothing, some a complete request, and some half a request."""
     async with connected(server.url) as producer:
         await worst_of(producer, 50)
         alone, among = [], []

@@ -88,7 +88,7 @@ AHEAD = [post(ONE), post(ONE, target="/v1/%65vents"), post(ONE) + HEALTH]
 
 
 async def test_a_complete_request_before_an_incomplete_one_is_answered(valkey_url: str) -> None:
-    """The complete request gets its answer first, then the incomplete one gets its own."""
+    """The complete request gets its answer first, and then the incomplete request gets 408."""
 
     async def behind(whole: bytes, half: bytes) -> None:
         async with connected(url) as wire:
@@ -172,7 +172,10 @@ async def test_a_steady_stream_of_requests_does_not_time_out(valkey_url: str) ->
 
 
 async def test_an_idle_connection_is_closed(valkey_url: str) -> None:
-    """Every path closes it after `idle_timeout`. A connection that sends in between stays open."""
+    """After a request on any path, a connection is closed after `idle_timeout`.
+
+    One that sends in between stays open.
+    """
     settings = fresh_settings(valkey_url, idle_timeout=Duration(0.8))
     clock = asyncio.get_running_loop().time
     async with run_server(settings, [rolling_board()]) as url, connected(url) as kept:
@@ -247,7 +250,7 @@ async def test_a_new_connection_is_refused_when_all_others_are_busy(own_store: S
 async def test_a_connection_beyond_all_limits_is_refused_at_once(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No request on it would be answered, so the server does not wait for one."""
+    """No request on this connection would be answered, so the server does not wait for a request."""
     monkeypatch.setattr(connection_limits, "HEALTH_PLACES", 0)
     settings = fresh_settings(valkey_url, max_connections=1)
     async with run_server(settings, [rolling_board()]) as url, connected(url) as busy, connected(url) as wire:

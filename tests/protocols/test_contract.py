@@ -34,11 +34,11 @@ class Both(NamedTuple):
     plain: str
 
     async def ask(self, *pieces: bytes, answers: int = 1) -> tuple[list[bytes], list[bytes]]:
-        """The answers of both."""
+        """Return the answers of each server."""
         return await ask(self.ours, *pieces, answers=answers), await ask(self.plain, *pieces, answers=answers)
 
     async def same(self, *pieces: bytes, answers: int = 1) -> list[bytes]:
-        """The common answer of both."""
+        """Return the answers, and check that both servers give the same."""
         ours, plain = await self.ask(*pieces, answers=answers)
         assert ours == plain
         return ours
@@ -46,7 +46,7 @@ class Both(NamedTuple):
 
 @asynccontextmanager
 async def both_servers(store: str, *boards: Board, **changes: Any) -> AsyncIterator[Both]:
-    """A server of each kind with its own boards, on one store."""
+    """Run a server with our protocol and one with the plain ASGI route, each with its own boards, on one store."""
     boards = boards or (rolling_board(),)
     async with (
         run_server(fresh_settings(store, **changes), boards) as ours,
@@ -57,7 +57,7 @@ async def both_servers(store: str, *boards: Board, **changes: Any) -> AsyncItera
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def both(valkey_url: str) -> AsyncIterator[Both]:
-    """A server of each kind."""
+    """Yield a server with our protocol and one with the plain ASGI route."""
     async with both_servers(valkey_url, max_body=MAX_BODY, max_events=10) as servers:
         yield servers
 
@@ -66,7 +66,7 @@ async def both(valkey_url: str) -> AsyncIterator[Both]:
 async def test_both_protocols_answer_a_request_alike(both: Both, name: str) -> None:
     """The requests have every form of a body and every mistake.
 
-    Afterwards the connection is open, or closed, on both.
+    Afterwards the connection is open on both servers, or closed on both.
     """
     case = CASES[name]
     found, plain = await both.ask(*case.sent, answers=len(case.statuses))
@@ -121,7 +121,7 @@ async def test_pipelined_requests_are_answered_in_order(both: Both, count: int, 
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_answers_do_not_depend_on_how_requests_are_split(both: Both, seed: int) -> None:
-    """The same requests in pieces of various sizes."""
+    """The requests are sent in pieces of various sizes."""
     sent, expected = mixed(30, seed)
     chosen, pieces = random.Random(seed), []
     while sent:
@@ -190,7 +190,7 @@ def counts() -> dict[tuple[str, str], float]:
 
 @pytest.mark.slow
 async def test_both_protocols_check_api_keys_alike(valkey_url: str) -> None:
-    """No API key, invalid ones, one without the scope and one without the board; checked before the body."""
+    """API keys are missing, invalid, or without the verb or the board. They are checked before the body."""
     expected = []
     for plain in (False, True):
         async with with_keys(valkey_url, plain=plain) as (url, _, keys):

@@ -1,4 +1,4 @@
-"""permessage-deflate of viewers (RFC 7692): what is agreed on, and what real clients read."""
+"""permessage-deflate of viewers (RFC 7692): what server and client agree on, and what real clients read."""
 
 import asyncio
 import gc
@@ -79,7 +79,7 @@ def test_a_handshake_leaves_no_compressor_behind() -> None:
 
 
 async def compare(server: Served, path: str) -> None:
-    """Watch with the `websockets` library, with and without compression."""
+    """Watch with the `websockets` library, with and without compression, and compare the records."""
     async with AsyncExitStack() as stack:
         models = []
         for extensions in ([ClientPerMessageDeflateFactory()], None):

@@ -1,4 +1,4 @@
-"""Connections used by a viewer free their producer place for that time."""
+"""While a connection is used by a viewer, its place for producers is free."""
 
 from contextlib import AsyncExitStack
 
@@ -30,7 +30,7 @@ async def test_a_stream_takes_no_producer_place(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_connection_takes_a_place_after_its_stream(valkey_url: str) -> None:
-    """The idle timeout applies to it again."""
+    """After the stream, the idle timeout applies to the connection again."""
     async with server(valkey_url, max_connections=1, idle_timeout=Duration(0.5)) as client:
         url = str(client.base_url)
         async with connected(url) as viewer:

@@ -41,7 +41,7 @@ def read_all(*pieces: bytes) -> tuple[list[RequestHead], list[bytes], RequestRea
 
 
 def test_a_stream_is_read_alike_however_it_is_split() -> None:
-    """Whole, byte by byte, and in two pieces at every place."""
+    """The stream arrives as a whole, byte by byte, and in two pieces at every place."""
     splits = [(STREAM,), tuple(bytes([byte]) for byte in STREAM)]
     splits += [(STREAM[:place], STREAM[place:]) for place in range(1, len(STREAM))]
     for pieces in splits:
@@ -78,7 +78,7 @@ LIMITS = {  # a stream with a place for a filler, the bytes before the part that
 
 @pytest.mark.parametrize("name", LIMITS)
 def test_lines_are_read_up_to_their_limit(name: str) -> None:
-    """One byte over the limit is refused, in a complete line or not. An incomplete line is refused no earlier."""
+    """A line with one byte over the limit is refused, complete or not. A line within the limit is not refused."""
     form, before, most = LIMITS[name]
     longest = form % (b"x" * (most + before - len(form) + 2))
     assert len(longest) == most + before
@@ -121,7 +121,7 @@ def test_what_two_parsers_could_read_differently_is_refused() -> None:
         (lengths, lengths),
         (lengths, chunked),
         (chunked, chunked),
-    ):  # the function refuses these without the help of llhttp, which refuses some before
+    ):  # `_length_of` itself refuses these, although llhttp refuses some of them before
         with pytest.raises(ProblemError):
             _length_of(fields, "1.1")
 

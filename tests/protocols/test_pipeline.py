@@ -136,7 +136,7 @@ def test_a_client_is_late_only_while_no_complete_request_waits() -> None:
 
 
 def test_a_request_that_is_cut_off_gets_no_answer() -> None:
-    """Earlier requests still get theirs."""
+    """Earlier requests still get their answers."""
     pipeline, (first,) = filled(1)
     exchange = Exchange()
     pipeline.add(exchange, has_body=True)

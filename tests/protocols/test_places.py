@@ -1,4 +1,4 @@
-"""Which connections get a place, wait, and lose it, and which bodies are read, by a clock that the test sets."""
+"""Which connections get a place, wait for one or lose it, and which bodies are read. The test sets the clock."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -102,7 +102,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 def test_a_place_is_free_again_once_its_connection_is_closed(place: Place) -> None:
-    """Closing twice frees it once."""
+    """Closing a connection twice frees its place only once."""
     peers = [place.open(address) for address in "aaab"]
     place.open("c", Admission.HEALTH)
     for _ in range(2):
@@ -179,7 +179,7 @@ def test_a_request_has_its_deadline_from_its_first_byte(place: Place) -> None:
 
 
 def test_an_idle_connection_has_its_deadline(place: Place) -> None:
-    """A request ends it. One whose client still reads is not idle."""
+    """A request ends the deadline. A connection whose client still reads an answer is not idle."""
     idle, again, reading = (place.open("a") for _ in range(3))
     reading.unsent = 10
     place.limits.unread(reading)
@@ -202,7 +202,7 @@ def test_an_idle_connection_has_its_deadline(place: Place) -> None:
 
 
 def test_a_connection_lingers_until_its_client_has_read(place: Place) -> None:
-    """The client has ten seconds for that."""
+    """The client has ten seconds to read the answer."""
     done, reading = place.open("a", busy=False), place.open("b", busy=False)
     reading.unsent = 5
     assert place.limits.start_lingering(done)
@@ -234,7 +234,7 @@ def test_a_few_connections_without_a_place_may_linger(place: Place) -> None:
 
 
 def test_unread_answers_share_a_budget(place: Place) -> None:
-    """Who has waited longest without progress loses the connection."""
+    """Beyond the budget, the client that has read nothing for longest loses its connection."""
     first, second, third = (place.open(address) for address in "abc")
     for peer, size in ((first, 400), (second, 400), (third, 200)):
         peer.unsent = size
@@ -275,7 +275,7 @@ def test_a_client_that_does_not_read_is_dropped(place: Place) -> None:
 
 
 def test_a_new_connection_replaces_the_longest_idle_one_of_the_largest_client(place: Place) -> None:
-    """Never one of a client with fewer connections."""
+    """A connection of a client with fewer connections than the new one's client is never closed."""
     peers = [place.open("a") for _ in range(3)]
     lone = place.open("b")
     for peer in (lone, peers[1], peers[0]):
@@ -289,7 +289,7 @@ def test_a_new_connection_replaces_the_longest_idle_one_of_the_largest_client(pl
 
 
 def test_a_client_at_its_own_limit_replaces_its_own(place: Place) -> None:
-    """There is room for other clients, and their connections stay."""
+    """A client at its own limit closes its own idle connection, although there is room for other clients."""
     own = [place.open("a") for _ in range(3)]
     other = place.open("b")
     place.limits.idle(other)
@@ -334,7 +334,10 @@ def test_a_client_with_more_than_twice_as_many_gets_no_grace(monkeypatch: pytest
 
 
 def test_bodies_fit_into_a_budget(place: Place) -> None:
-    """A client has half. The next one waits until something is answered; there is always room for one."""
+    """A client may hold half of the budget.
+
+    The next body waits until a body is answered. There is always room for one body.
+    """
     lone = place.send("a", 1000)
     assert not place.end(lone)
     first, second = place.send("a", 50), place.send("b", 50)
@@ -349,7 +352,7 @@ def test_bodies_fit_into_a_budget(place: Place) -> None:
 
 
 def test_a_client_holds_half_of_the_budget(place: Place) -> None:
-    """A proxy may hold all."""
+    """A proxy may hold the whole budget."""
     place.send("a", 40)
     place.send("a", 11, admitted=False)
     place.send("a", 10)
@@ -359,7 +362,7 @@ def test_a_client_holds_half_of_the_budget(place: Place) -> None:
 
 
 def test_a_connection_counts_its_bodies_together(place: Place) -> None:
-    """Small ones count once they are large together."""
+    """Small bodies of a connection count once they are large together."""
     peer = Peer("a")
     place.begin(peer, 1)
     assert place.budget._held == 0
@@ -407,7 +410,7 @@ def test_a_body_that_waits_for_too_long_is_refused(place: Place) -> None:
 
 
 def test_as_many_bodies_wait_as_the_budget_has_reads(place: Place) -> None:
-    """A client has half of them."""
+    """Only half of the reads that fit into the budget may belong to one client."""
     place.send("x", 50)
     place.send("y", 50)
     for _ in range(4):  # the budget is 100 bodies of 16 KiB: 6.25 reads of 256 KiB; reads of one client count twice
@@ -440,7 +443,7 @@ def test_a_slow_body_loses_its_connection_to_one_that_waits(place: Place) -> Non
 
 
 def test_the_memory_of_a_lot_of_bodies_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five seconds after the last of them, once."""
+    """The memory is returned once, five seconds after the last body is answered."""
     place = Place(monkeypatch, max_unanswered=Size(64 * 1024**2))
     lot = place.send("a", 1024)
     place.after(1)

@@ -1,4 +1,4 @@
-"""The reaper of viewers: whom it checks and pings when, and whom it disconnects, by a clock that the test sets."""
+"""The reaper of viewers: when it checks, pings and disconnects viewers. The test sets the clock."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -113,7 +113,7 @@ def test_a_viewer_without_progress_is_disconnected(monkeypatch: pytest.MonkeyPat
 
 
 def test_reconnects_are_spread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five hundred come back in a second, and nobody waits for more than half a minute."""
+    """At most about five hundred viewers come back in each second, and no viewer waits for more than half a minute."""
     hub = Viewers()
     reaper, _ = reaper_of(hub)
     uniform = Mock(side_effect=lambda _, longest: longest)

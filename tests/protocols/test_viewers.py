@@ -102,7 +102,7 @@ ENDS = {
 @pytest.mark.parametrize("name", ENDS)
 @on_uvloop
 async def test_each_end_of_a_socket_has_its_code(server: Served, name: str) -> None:
-    """A message, a close, and each violation of the protocol."""
+    """A message, a close frame and each violation of the protocol ends a socket with its close code."""
     sent, code = ENDS[name]
     async with watch(server.url) as socket:
         await socket.receive()
@@ -115,7 +115,7 @@ async def test_each_end_of_a_socket_has_its_code(server: Served, name: str) -> N
 @pytest.mark.parametrize("name", ENDS)
 @on_uvloop
 async def test_the_close_code_does_not_depend_on_how_bytes_are_split(server: Served, name: str) -> None:
-    """Byte by byte, and with more bytes after it, which must not destroy the close frame."""
+    """The bytes arrive one by one or with more bytes behind them, which must not destroy the close frame."""
     sent, code = ENDS[name]
     async with watch(server.url) as socket:
         await socket.receive()
@@ -185,7 +185,10 @@ async def test_frames_sent_with_the_handshake_are_read(server: Served) -> None:
 
 @on_uvloop
 async def test_viewers_that_answer_no_pings_are_disconnected(server: Served) -> None:
-    """A viewer that answers, in one piece or several, stays. One that has not answered by the next ping is dropped."""
+    """A viewer that answers, in one piece or several, stays.
+
+    A viewer that has not answered by the next ping is dropped.
+    """
     pong = frame(Opcode.PONG, b"")
     async with watch(server.url) as whole, watch(server.url) as piecemeal, watch(server.url) as silent:
         await pinged(server.live.reaper, whole, piecemeal, silent)

@@ -89,7 +89,7 @@ async def test_frames_larger_than_the_buffers_arrive_complete(valkey_url: str) -
 
 
 async def expect_converged_small(server: Served, socket: RawSocket, model: ModelViewer) -> None:
-    """The same for a viewer of the first three records."""
+    """Do the same as `expect_converged` for a viewer of the first three records."""
     await follow(socket, model, await server.post({"key": long(0), "amount": 1}))
     assert msgspec.to_builtins(model.records) == (await top(server))[:3]
 
@@ -99,7 +99,7 @@ async def expect_converged_small(server: Served, socket: RawSocket, model: Model
 async def test_a_viewer_that_does_not_read_has_a_bounded_cost(valkey_url: str) -> None:
     """The board may change any number of times.
 
-    When the viewer reads again, it gets a frame's rest and the latest state.
+    When the viewer reads again, it gets the rest of the current frame, and then the latest state.
     """
     async with served(valkey_url) as server:
         await server.fill()
@@ -173,7 +173,10 @@ async def test_a_viewer_with_some_progress_stays_connected(valkey_url: str) -> N
 
 @on_uvloop
 async def test_the_answer_to_a_ping_waits_for_an_incomplete_frame(valkey_url: str) -> None:
-    """No pong, ping or close comes in the middle of a frame; a viewer that does not read is not read from."""
+    """No pong, ping or close comes in the middle of a frame.
+
+    The server does not read from a viewer that does not read.
+    """
     async with served(valkey_url) as server:
         await server.fill()
         async with watch(server.url, "?limit=100", WINDOW) as socket:

@@ -74,7 +74,7 @@ async def test_viewers_over_tls_reach_the_top(valkey_url: str, certificate: Path
 
 @on_uvloop
 async def test_a_slow_viewer_over_tls_skips_changes(valkey_url: str, certificate: Path) -> None:
-    """A bounded amount waits for it, without a backlog: when it reads again, it soon reaches the board's offset."""
+    """A bounded number of bytes waits for the viewer. When it reads again, it soon reaches the board's offset."""
     async with served(valkey_url, certificate=certificate) as server:
         await server.fill()
         async with watching(server, certificate, "?limit=100") as socket:
@@ -94,7 +94,7 @@ async def test_a_slow_viewer_over_tls_skips_changes(valkey_url: str, certificate
 
 @on_uvloop
 async def test_a_viewer_over_tls_without_progress_is_disconnected(valkey_url: str, certificate: Path) -> None:
-    """The server disconnects it as it does over TCP."""
+    """The server disconnects the viewer as it does over TCP."""
     async with served(valkey_url, certificate=certificate, slow_timeout=Duration(0.5)) as server:
         await server.fill()
         async with watching(server, certificate, "?limit=100") as socket:

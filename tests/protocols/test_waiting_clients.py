@@ -1,4 +1,4 @@
-"""Clients that wait for a change: their place among the viewers, and the requests behind theirs."""
+"""Clients that wait for a change: they count as viewers, and further requests follow on their connections."""
 
 import asyncio
 import sys
@@ -57,7 +57,7 @@ async def ignored(here: Served, wire: Wire) -> None:
 
 
 async def test_requests_behind_a_waiting_one_are_answered_after_it(valkey_url: str) -> None:
-    """The requests come with the waiting one or later, in any pieces."""
+    """The requests come together with the waiting request or later, in any pieces."""
     async with served(valkey_url) as here, connected(here.url) as wire:
         await wire.send(await wait(here) + HEALTH + request("GET", f"{BOARD}?limit=1"))
         await until(lambda: here.watching == 1)
@@ -101,7 +101,7 @@ async def test_many_requests_that_need_not_wait_are_answered_in_one_go(valkey_ur
 
 
 async def test_a_body_behind_a_waiting_request_is_never_a_request(valkey_url: str) -> None:
-    """Bytes that arrive meanwhile are parsed as what they are."""
+    """Bytes that arrive during the wait are parsed as the rest of the body."""
     async with served(valkey_url) as here, connected(here.url) as wire:
         smuggled = request("GET", f"{BOARD}?wait=x")
         await wire.send(await wait(here) + post(smuggled)[: -len(smuggled)])
@@ -114,7 +114,10 @@ async def test_a_body_behind_a_waiting_request_is_never_a_request(valkey_url: st
 
 
 async def test_an_incomplete_body_that_came_before_the_wait_is_dropped(valkey_url: str) -> None:
-    """The request ahead may wait for any time, and the server holds no memory for it. The connection ends after it."""
+    """The request ahead may wait for any time, and the server holds no memory for the body behind it.
+
+    The connection ends after it.
+    """
     async with served(valkey_url) as here, connected(here.url) as wire:
         await wire.send(HEALTH + await wait(here) + post(ONE)[: -len(ONE)])
         await until(lambda: here.watching == 1)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.security
 PART: Final = post(BODY)[: -len(BODY) // 2]
 STREAM: Final = "/v1/boards/posts/stream"
 READ: Final = request("GET", "/v1/boards/posts")
-APP: Final = "/v1/%65vents"  # for this spelling, the application answers and not the fast path
+APP: Final = "/v1/%65vents"  # with this spelling, the application answers, and not the fast path
 CONNECTIONS: Final = 6
 patience = DEADLINE  # seconds within which the server must release a body
 KINDS: Final = ["stream", "wait", "own", "stream app", "wait app", "stream complete app"]
@@ -48,7 +48,7 @@ def sent_by(kind: str, wait: bytes) -> bytes:
 
 @contextmanager
 def counting_viewers() -> Iterator[list[HttpProtocol]]:
-    """The connections that became viewers."""
+    """Yield a list of the connections that became viewers."""
     viewers: list[HttpProtocol] = []
     release = HttpProtocol.release_place
 
@@ -64,7 +64,7 @@ def counting_viewers() -> Iterator[list[HttpProtocol]]:
 async def test_viewers_hold_no_bodies(valkey_url: str, kind: str) -> None:
     """The body comes with the viewer's request in one segment, or behind it.
 
-    Another client of the address sends one too.
+    Another client of the same address sends a body too.
     """
     with watching() as watch, counting_viewers() as viewers:
         async with serving(valkey_url) as url, AsyncExitStack() as stack:
@@ -88,7 +88,7 @@ async def test_viewers_hold_no_bodies(valkey_url: str, kind: str) -> None:
 
 
 async def test_a_request_behind_a_wait_is_answered(valkey_url: str) -> None:
-    """The application reads its body in its turn."""
+    """The server reads the body of the request behind the wait when its turn comes."""
     async with serving(valkey_url) as url, connected(url) as wire:
         await wire.send(post(b'{"key":"a"}') + READ)
         wait = wait_with((await wire.answers(2))[1])
@@ -123,7 +123,7 @@ async def test_a_body_behind_a_slow_request_has_a_deadline(valkey_url: str) -> N
 
 
 async def test_an_answer_that_ends_the_connection_frees_the_body_behind_it(valkey_url: str) -> None:
-    """Only this answer shows that no other answer follows."""
+    """Only the answer that closes the connection shows that the body behind it gets no answer."""
     send = _Cycle.send
 
     async def last(cycle: _Cycle, message: Any) -> None:
@@ -182,7 +182,7 @@ def forgetting(protocol: HttpProtocol) -> None:
 
 @pytest.mark.mutant
 async def test_bodies_that_stay_are_caught(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Viewers keep bodies, slow requests protect them, and last answers forget them."""
+    """In the mutants, viewers keep bodies, slow requests protect them, or last answers do not free them."""
     monkeypatch.setattr(sys.modules[__name__], "patience", 3.0)  # a mutant would take all of the usual deadline
     for kind in ("stream", "wait", "own"):
         with must_be_caught("viewers keep bodies"), replaced(HttpProtocol, "release_place", keeping):

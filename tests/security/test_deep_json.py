@@ -22,7 +22,7 @@ votes = { per_key = 1, registered = true }
 id = "posts"
 """
 LEVELS = 32
-# Each parser gives up at its own depth, somewhere below a thousand levels.
+# Each parser gives up at another depth, somewhere below a thousand levels.
 DEPTHS = [*range(LEVELS - 1, LEVELS + 3), *range(850, 1010), 2000, 10_000]
 CHANGES = [
     ("PUT", "/v1/boards/fresh"),
@@ -70,7 +70,7 @@ async def test_a_deeply_nested_change_is_refused(valkey_url: str, method: str, p
 
 @pytest.mark.parametrize("kind", EVENTS)
 async def test_deeply_nested_events_are_refused(valkey_url: str, kind: str) -> None:
-    """The body is refused with 400, or the event by its index."""
+    """The whole body is refused with 400, or only the event, by its index."""
     media_type, body = EVENTS[kind]
     async with contest(valkey_url) as client:
         for depth in DEPTHS:

@@ -1,4 +1,4 @@
-"""Clients that leave in the middle of a request: that is no failure of the server, and its log says nothing of it."""
+"""Clients that leave in the middle of a request: the server does not take this for a failure, and logs nothing."""
 
 from unittest.mock import patch
 
@@ -46,7 +46,7 @@ async def leave(store: str, *, plain: bool) -> list[str]:
                 for is_reset in (False, True):
                     async with connected(url) as wire:
                         head = request(method, target, *fields, *LEFT)
-                        # Requests without an API key may administrate only under this name.
+                        # Only under the host name `localhost` may requests without an API key change boards.
                         await wire.send(head.replace(b"Host: x", b"Host: localhost"))
                         assert b" 100 " in await wire.answer(), "the route does not read the body"
                         await wire.send(b"{")

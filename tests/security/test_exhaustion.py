@@ -1,4 +1,4 @@
-"""One client takes everything it can get: file descriptors, places, memory. Others are still served."""
+"""One client takes all that it can get of file descriptors, places and memory. Other clients are still served."""
 
 import asyncio
 import socket as sockets
@@ -198,7 +198,7 @@ async def has_at_least(server: ServerProcess, least: int) -> bool:
 
 
 async def has_at_most(server: ServerProcess, most: int) -> bool:
-    """Whether the stranger holds no more connections than there are places."""
+    """Return whether the stranger holds at most this many connections."""
     return held_by_stranger(server) <= most
 
 

@@ -1,4 +1,4 @@
-"""One client asks for everything that takes long: pages, and the past. Others wait for little of it."""
+"""One client asks for pages and the past, which take long. Other clients wait for few of these requests."""
 
 import asyncio
 import time

@@ -28,7 +28,7 @@ window = { rolling = "4s", slot = "1s" }
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_a_full_store_recovers(tmp_path: Path) -> None:
-    """Slots expire and boards can be deleted although no event can be counted. Then events count again."""
+    """Although the store counts no event, slots expire and boards can be deleted. After that, events count again."""
     (tmp_path / "boards.toml").write_text(BOARDS)
     settings = fresh_settings(
         "", data_dir=tmp_path / "d", boards=tmp_path / "boards.toml", store_memory=Size(16 * 1024**2), rate=0,

@@ -1,4 +1,4 @@
-"""Backups and data directories that somebody has prepared: nothing is written elsewhere, or half restored."""
+"""Backups and data directories that an attacker has prepared: nothing is written elsewhere, or only half restored."""
 
 import asyncio
 import secrets
@@ -55,7 +55,7 @@ def change(backup: Path, edit: Callable[[dict[str, Any]], object]) -> None:
 
 
 def refusal(backup: Path) -> str:
-    """Why a backup is refused."""
+    """Return the message with which a backup is refused."""
     with pytest.raises(SetupError) as caught:
         check_files(backup, read_manifest(backup), lambda *_: None)
     return str(caught.value)
@@ -72,7 +72,7 @@ def test_a_backup_without_its_journal_is_refused(backup: Path) -> None:
     "name", ["../other", "/etc/passwd", "", ".", "a\0b", "\x1b[2Jmanifest.json", "manifest.json", "journal-other.db"]
 )
 def test_a_name_that_no_backup_has_is_refused(backup: Path, name: str) -> None:
-    """The message shows it without acting on a terminal."""
+    """The message shows the name without control characters that a terminal would obey."""
     change(backup, lambda manifest: manifest["files"].append({"name": name, "size": 0, "sha256": ""}))
     said = refusal(backup)
     assert "no backup contains" in said
@@ -100,7 +100,7 @@ def restore_into(backup: Path, data: Path) -> None:
 
 
 def test_a_journal_is_not_restored_through_a_link(backup: Path, tmp_path: Path) -> None:
-    """A link with the name of the new file stays what it is."""
+    """A link with the name of the new file is not followed."""
     restore_into(backup, tmp_path / "new")
 
 
@@ -116,7 +116,7 @@ def remember_in(data: Path) -> None:
 
 
 def test_facts_are_not_written_through_a_link(tmp_path: Path) -> None:
-    """Nor is the lock opened through one."""
+    """The lock is not opened through a link either."""
     remember_in(tmp_path / "data")
     (tmp_path / "data" / "witness-other.lock").symlink_to(tmp_path / "data" / "victim")
     other = HighWater(tmp_path / "data", "other")
@@ -126,7 +126,7 @@ def test_facts_are_not_written_through_a_link(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_completed_leaves_nothing(tmp_path: Path) -> None:
-    """The old one stays, and the new one is gone."""
+    """The old file stays, and the new file is removed."""
     path = tmp_path / "file"
     path.write_bytes(VICTIM)
     with pytest.raises(ZeroDivisionError), replacing(path) as file:

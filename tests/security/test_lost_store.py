@@ -1,4 +1,4 @@
-"""A store that lost data: no process acknowledges anything on what was lost until an operator accepts the loss."""
+"""A store that lost data: no process acknowledges anything on the lost boards until an operator accepts the loss."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.security, pytest.mark.fault]
 async def test_an_emptied_store_is_not_taken_for_a_new_one(
     tmp_path: Path, workers: int, effort: int, *, keyed: bool
 ) -> None:
-    """The running process, a new worker, and a server that starts later all notice."""
+    """The running process, a new worker, and a server that starts later notice that the store was emptied."""
     with servers(tmp_path, workers, keyed=keyed) as made:
         await made.begin()
         await made.flush()
@@ -71,7 +71,7 @@ async def expect_empty(made: Servers) -> None:
 
 
 async def test_a_server_that_forgets_the_store_is_caught(tmp_path: Path) -> None:
-    """The test above fails for servers without their record of the store."""
+    """The test above fails if the servers lose their file of facts about the store."""
     with servers(tmp_path, 1, keyed=True) as made:
         await made.begin()
         await made.flush()

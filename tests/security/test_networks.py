@@ -89,7 +89,7 @@ async def one_network_is_one_client(store: str, door: Door, changes: dict[str, A
 
 @pytest.mark.parametrize("name", DOORS)
 async def test_addresses_of_one_ipv6_network_share_a_limit(valkey_url: str, name: str) -> None:
-    """Viewers and rates count them as one client."""
+    """The limits of viewers and the rates count addresses of one /64 network as one client."""
     await one_network_is_one_client(valkey_url, *DOORS[name])
 
 

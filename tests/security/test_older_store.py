@@ -65,7 +65,7 @@ async def gone_back(settings: Settings, store: StoreProcess, folder: Path) -> As
 
 
 async def test_viewers_see_the_restored_state(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Connected, new and returning viewers see it, and no event is counted."""
+    """Connected, new and returning viewers see the restored state, and no event is counted."""
     settings = fresh_settings(own_store.url)
     with capture_logs() as logs:
         async with gone_back(settings, own_store, tmp_path) as (url, (socket, viewer), before):
@@ -87,7 +87,7 @@ async def test_viewers_see_the_restored_state(own_store: StoreProcess, tmp_path:
 async def test_missing_checks_of_offsets_are_caught(
     own_store: StoreProcess, tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test above fails without either of the two parts."""
+    """The test above fails if one of the two checks is missing: in the channel, or in the facts about the store."""
     if part == "channel":
         monkeypatch.setattr(Channel, "_forget", lambda _channel: None)
     else:

@@ -62,7 +62,7 @@ class Jar:
         return answer
 
     def store(self, answer: httpx.Response) -> None:
-        """The answer arrives. A new value does not make a cookie younger."""
+        """Store the cookies of an answer that arrives. A new value does not make a cookie younger."""
         for line in answer.headers.get_list("set-cookie"):
             name, _, value = line.partition(";")[0].partition("=")
             if "Max-Age=0" in line:
@@ -107,7 +107,10 @@ async def likes_before_the_cookie(url: str, order: Sequence[int], *boards: str) 
 async def test_likes_before_the_cookie_are_of_one_visitor(
     valkey_url: str, board: str, chance: random.Random, effort: int
 ) -> None:
-    """A double click with latency, or a form sent from two tabs. All orders of two, and some of more."""
+    """A visitor double-clicks, or sends a form from two tabs.
+
+    All orders of two answers are tried, and some of more answers.
+    """
     drawn = [tuple(chance.sample([*range(5)] * 2, 10)) for _ in range(5 * effort)]
     async with likeable(valkey_url) as client:
         for order in (*orders(2), *drawn):
@@ -119,7 +122,7 @@ async def test_likes_before_the_cookie_are_of_one_visitor(
 @pytest.mark.mutant
 @pytest.mark.parametrize("mistake", ["youngest", "one name"])
 async def test_a_visitor_of_each_request_is_caught(valkey_url: str, mistake: str) -> None:
-    """The mistakes: the youngest cookie counts, or a cookie replaces another one."""
+    """In the mutants, the youngest cookie counts, or a cookie replaces another one."""
     right = likes._visitor_of
 
     async def youngest(request: Request) -> tuple[str | None, Sequence[str]]:

@@ -75,7 +75,7 @@ class Site(NamedTuple):
 
     @property
     def owner(self) -> tuple[str, str]:
-        """The API key of the owner."""
+        """Return the header field with the API key of the owner."""
         return self.owners[0]
 
 
@@ -217,14 +217,14 @@ async def differing(at: Site, asked: Sequence[tuple[Asked, str]]) -> list[tuple[
 
 
 async def check_every_route(store: str, ending: str = "") -> None:
-    """Ask everything that is documented, as each stranger."""
+    """Send every request of `every_request` as each stranger."""
     async with site(store) as at:
         every = [one for one in every_request() if one.target.endswith(ending)]
         assert await differing(at, [(one, who) for one in every for who in at.strangers]) == []
 
 
 async def check_random_requests(store: str, count: int, seed: int) -> None:
-    """Ask at random, as a random stranger."""
+    """Send random requests as random strangers."""
     chance, known = random.Random(seed), list(routes())
     async with site(store) as at:
         names = sorted(at.strangers)
@@ -297,7 +297,7 @@ async def test_a_private_board_costs_as_many_store_calls_as_an_unknown_one(valke
 
 @pytest.mark.mutant
 async def test_a_gate_behind_the_store_is_caught(valkey_url: str) -> None:
-    """The board is looked up before the reader is."""
+    """The mutant looks up the board before the rights of the reader."""
 
     async def wrong(live: Live, board: str, reader: Reader) -> Any:
         if live.registry.ledgers.find(board, SERVER) is not None:
@@ -393,7 +393,7 @@ async def test_a_session_that_opens_all_boards_is_caught(valkey_url: str) -> Non
 
 @pytest.mark.mutant
 async def test_a_fast_path_without_the_gate_is_caught(valkey_url: str) -> None:
-    """The fast path has ledgers of its own that are open to all."""
+    """The mutant gives the fast path its own ledgers, which are open to all."""
 
     class Open(Gated[Any]):
         def __init__(self, ledgers: Gated[Any]) -> None:
@@ -414,7 +414,7 @@ async def test_a_fast_path_without_the_gate_is_caught(valkey_url: str) -> None:
 
 @pytest.mark.mutant
 async def test_sockets_without_the_gate_are_caught(valkey_url: str) -> None:
-    """The hub lets everybody in."""
+    """In the mutant, the hub lets everybody in."""
     right = Hub.admit
 
     def wrong(hub: Hub, board: str, subscription: Any, address: str) -> Any:
@@ -425,7 +425,10 @@ async def test_sockets_without_the_gate_are_caught(valkey_url: str) -> None:
 
 
 async def test_a_post_names_only_boards_that_its_key_may_read(valkey_url: str) -> None:
-    """An API key that only posts feeds a private board, and learns nothing of it. One that also reads learns all."""
+    """An API key that only posts feeds a private board, and learns nothing of it.
+
+    An API key that also reads learns all.
+    """
     settings = fresh_settings(valkey_url)
     boards = [
         rolling_board(),
@@ -455,7 +458,7 @@ async def test_a_post_names_only_boards_that_its_key_may_read(valkey_url: str) -
 
 
 async def test_only_keys_read_the_metrics_of_a_server_with_private_boards(valkey_url: str) -> None:
-    """`LIVE_METRICS` decides otherwise. An API key sees the boards that it may read."""
+    """`LIVE_METRICS` can change this. An API key sees the boards that it may read."""
     private = Board(id=PRIVATE, title="Secret", visibility="private")
     for metrics, boards, statuses in (
         ("auto", [rolling_board()], (200, 200, 200)),

@@ -104,7 +104,7 @@ async def add_api_key(settings: Settings, store: EmbeddedStore) -> None:
 
 
 async def test_other_users_can_read_nothing(folder: Path) -> None:
-    """The umask of the server's process does not matter, nor whether the directory was open before."""
+    """Neither the umask of the server's process nor an earlier open directory changes this."""
     data = folder / "d"
     settings = fresh_settings("", data_dir=data)
     before = os.umask(0)
@@ -164,7 +164,7 @@ def test_a_server_of_an_earlier_version_keeps_its_lock(folder: Path) -> None:
 
 
 def test_a_lock_file_of_another_user_is_replaced(folder: Path) -> None:
-    """The directory was writable by everybody."""
+    """A server replaces a lock file that another user made when everybody could write to the directory."""
     data = folder / "d"
     data.mkdir()
     (data / "lock").touch()

@@ -49,7 +49,10 @@ async def exhaust(client: httpx.AsyncClient, **headers: str) -> None:
 
 
 async def is_known(client: httpx.AsyncClient, **headers: str) -> bool:
-    """Return whether a request with these fields shares its client's rate, which grows meanwhile on a slow machine."""
+    """Return whether a request with these fields shares the client's rate.
+
+    On a slow machine, the client regains some of its rate meanwhile.
+    """
     for _ in range(SLOW["burst"] - 2):  # a client with its own rate could send more
         await exhaust(client)
         if (await client.post("/v1/events", json=EVENT, headers=headers)).status_code == 429:
@@ -123,7 +126,7 @@ async def test_viewers_are_counted_by_client(valkey_url: str, tmp_path: Path) ->
 async def test_nobody_is_an_anonymous_admin_through_a_proxy(
     valkey_url: str, tmp_path: Path, changes: tuple[tuple[str, str], ...], trusted: tuple[str, ...]
 ) -> None:
-    """This is the default, even behind a proxy that says nothing about its clients."""
+    """By default nobody is one, even behind a proxy that says nothing about its clients."""
     async with (
         behind_nginx(valkey_url, tmp_path, *changes, trusted_proxies=trusted) as (url, _),
         httpx.AsyncClient(base_url=url) as client,
@@ -198,7 +201,7 @@ async def test_programs_on_this_machine_need_no_api_key(valkey_url: str, *, plai
 
 @pytest.mark.mutant
 async def test_taking_events_of_strangers_is_caught(valkey_url: str, tmp_path: Path) -> None:
-    """The mistake: whoever reaches the server may post until a producer has an API key."""
+    """In the mutant, whoever reaches the server may post."""
     async with behind_nginx(valkey_url, tmp_path, allowed_hosts=("board.test",), open=False) as (url, _):
         with (
             must_be_caught("a stranger behind the proxy needs no API key"),

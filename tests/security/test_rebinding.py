@@ -1,4 +1,4 @@
-"""DNS rebinding in a real Chromium: a page whose host name starts to resolve to this machine."""
+"""DNS rebinding in a real Chromium: the host name of the attacker's page begins to resolve to this machine."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

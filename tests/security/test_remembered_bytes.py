@@ -1,4 +1,4 @@
-"""What a process remembers of the bytes of strangers: no name, header field or query of theirs fills its memory."""
+"""What a process remembers of what strangers send: no name, header field or query fills its memory."""
 
 import gc
 import json
@@ -40,7 +40,7 @@ def name(number: int, size: int = LONG) -> str:
 
 
 def path(number: int) -> str:
-    """The same in a path."""
+    """Return such a name, percent-encoded for a path."""
     return quote(name(number))
 
 

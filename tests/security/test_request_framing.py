@@ -14,7 +14,7 @@ from tests.harness.wire import chunks
 
 pytestmark = [pytest.mark.slow, pytest.mark.security]
 
-STREAMS: Final = 16_000  # the number for `make test`, over all parts
+STREAMS: Final = 16_000  # the number of all parts together in `make test`
 PARTS: Final = 4
 Request = tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...], bytes]  # method, target, fields, body
 
@@ -151,7 +151,7 @@ def ours(pieces: Sequence[bytes]) -> tuple[list[Request], bool]:
 
 
 def theirs(stream: bytes) -> tuple[list[Request], bool]:
-    """The same for h11, which takes the stream as a whole."""
+    """Return the requests that h11 finds in the whole stream, and whether it refused the rest."""
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
     found: list[Request] = []
     request: h11.Request | None = None
@@ -182,8 +182,8 @@ def theirs(stream: bytes) -> tuple[list[Request], bool]:
 def difference(pieces: Sequence[bytes]) -> str | None:
     """The first unsafe difference between our parser and h11; None if there is none.
 
-    Our parser may refuse what h11 accepts: that ends the connection. It must never find a request that h11 does not, or
-    another body.
+    Our parser may refuse what h11 accepts, because that only ends the connection. It must never find a request or a
+    body that h11 does not find.
     """
     mine, refused = ours(pieces)
     reference, reference_refused = theirs(b"".join(pieces))
@@ -212,7 +212,7 @@ def normal(request: Request) -> Request:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_our_parser_finds_the_requests_that_h11_finds(part: int, effort: int) -> None:
-    """The same requests with the same bodies, or an error, wherever the stream is split."""
+    """Our parser finds the same requests with the same bodies, or refuses, wherever the stream is split."""
     found: dict[int, int] = {}
     for seed in range(part, STREAMS * effort, PARTS):
         chosen = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Each resource has one path: below the root path, and what a proxy blocks there has no second name."""
+"""Each resource has one path: it is below the root path, so what a proxy blocks there has no second path."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -46,7 +46,7 @@ async def below_a_path(store: str, *, plain: bool) -> AsyncIterator[httpx.AsyncC
 
 
 async def one_path_for_each_resource(client: httpx.AsyncClient) -> None:
-    """Ask for everything below the path, without it and with it twice."""
+    """Ask for everything below the root path, without the root path, and with it twice or more."""
     for path in PATHS:
         assert await status_of(client, "GET", f"{ROOT}{path}") == 200, path
         for other in (path, f"{ROOT}{ROOT}{path}", f"{ROOT}{ROOT}{ROOT}{path}", f"{ROOT}y{path}"):
@@ -69,7 +69,7 @@ async def opens(url: str) -> bool:
 
 
 async def test_a_socket_has_one_path(valkey_url: str) -> None:
-    """A viewer opens it below the root path."""
+    """A viewer can open the socket only below the root path."""
     async with below_a_path(valkey_url, plain=False) as client:
         sockets = str(client.base_url).replace("http", "ws").rstrip("/")
         for prefix, is_served in ((ROOT, True), ("", False), (f"{ROOT}{ROOT}", False)):
@@ -119,14 +119,14 @@ async def test_a_proxy_that_removes_the_path_serves_nothing(valkey_url: str, tmp
 
 
 def removed_again(path: Any, root: Any) -> Any:
-    """The mistake: the root path is removed as often as it is there, or was removed before."""
+    """Make the mistake of removing the root path as often as a path begins with it."""
     return removed_again(below_root(path, root), root) if below_root(path, root) else path
 
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("module", [connection, middleware])
 async def test_a_root_path_that_is_removed_again_is_caught(valkey_url: str, module: ModuleType) -> None:
-    """The mutants remove it twice, on the fast path or in the application."""
+    """The mutants remove the root path repeatedly, on the fast path or in the application."""
     async with below_a_path(valkey_url, plain=False) as client:
         with must_be_caught("the root path is removed twice"), replaced(module, "below_root", removed_again):
             await one_path_for_each_resource(client)

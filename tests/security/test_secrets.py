@@ -58,7 +58,7 @@ def test_commands_refuse_a_password_that_is_not_encoded(tmp_path: Path, characte
 def test_a_journal_with_a_password_that_is_not_encoded_is_refused(
     tmp_path: Path, character: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server does not start, so `/readyz` shows nothing of it."""
+    """The command refuses the URL, and its message shows no piece of the password."""
     monkeypatch.setenv("LIVE_JOURNAL", f"postgresql://{USER}:Zx4{character}Q9y@127.0.0.1:1/board")
     printed = run_command("journal", "status", folder=tmp_path)
     assert "percent-encode" in printed
@@ -94,7 +94,7 @@ async def refusals(url: str, folder: Path) -> str:
 async def test_a_refusal_of_the_store_does_not_name_its_user(
     own_store: StoreProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The store's own message does. Everyone may read `/readyz`."""
+    """The store's own message names the user. Everyone may read `/readyz`."""
     with limited(own_store) as url:
         assert_hidden(await refusals(url, tmp_path))
     assert_hidden(caplog.text)
@@ -139,7 +139,7 @@ def password_postgres() -> Iterator[tuple[Postgres, str]]:
 async def test_a_refusal_of_postgres_does_not_name_its_user(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`/readyz`, the log, `live serve` and `live backup` say that the login failed, and not whose."""
+    """`/readyz`, the log, `live serve` and `live backup` say that the login failed, but do not name the user."""
     with password_postgres() as (postgres, journal):
         settings: Settings = fresh_settings(valkey_url, journal=journal, data_dir=tmp_path / "data")
         process = ServerProcess(settings, tmp_path)
@@ -184,7 +184,7 @@ def test_a_store_of_several_servers_shows_no_user(tmp_path: Path, scheme: str, p
 
 
 async def test_the_client_of_a_store_shows_no_password() -> None:
-    """Nor do its parts, if something prints them."""
+    """The `repr` of the client and of its connection shows no password."""
     store = connect(f"redis://{USER}:{PASSWORD}@127.0.0.1:1", Settings())
     assert PASSWORD not in f"{store!r} {store.servers.shared!r}"
     await store.aclose()

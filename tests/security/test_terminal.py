@@ -1,4 +1,4 @@
-"""What a terminal obeys: no text of a user reaches the operator's terminal as it is."""
+"""No text of a user reaches the operator's terminal with control characters that the terminal would obey."""
 
 import asyncio
 import json
@@ -79,7 +79,7 @@ def test_the_title_of_an_older_board_is_shown_with_escapes(valkey_url: str, tmp_
 
 
 def test_an_error_that_quotes_its_input_is_shown_with_escapes(valkey_url: str, tmp_path: Path) -> None:
-    """Scripts pass on names that others have chosen."""
+    """The error may quote a name that somebody else chose, because scripts pass on such names."""
     settings = fresh_settings(valkey_url, data_dir=tmp_path / "data")
     name = HOSTILE.replace("\n", "")  # without line breaks, because a message may have several lines
     for words in (("audit", "--board", name), ("send", f"/none/{name}")):
@@ -88,7 +88,7 @@ def test_an_error_that_quotes_its_input_is_shown_with_escapes(valkey_url: str, t
 
 @pytest.mark.parametrize("form", ["csv", "ndjson"])
 def test_an_export_to_a_terminal_is_shown_with_escapes(form: str) -> None:
-    """A file gets the text as it is."""
+    """A file gets the text without escapes."""
     script = (
         "from live.cli.table_files import output_file, table\n"
         "from live.maintenance.export import Column\n"
@@ -139,7 +139,7 @@ def test_a_traceback_on_a_terminal_is_shown_with_escapes() -> None:
 
 @pytest.mark.mutant
 def test_a_terminal_that_shows_texts_as_they_are_is_noticed() -> None:
-    """The console of the commands."""
+    """In the mutant, the console of the commands prints texts as they are."""
     file = StringIO()
     console = terminal.Terminal(file=file, width=200)
     with must_be_caught("texts as they are"), replaced(terminal, "visible", lambda text: text):

@@ -1,4 +1,4 @@
-"""A board that becomes private ends the connections of those who may not stay, in every process, and sends no more."""
+"""When a board becomes private, each process ends the connections of viewers who may not read it."""
 
 import asyncio
 import time
@@ -142,13 +142,13 @@ async def test_strangers_are_disconnected(valkey_url: str, pytestconfig: pytest.
 
 @pytest.mark.mutant
 async def test_a_hub_that_tells_nobody_is_caught(valkey_url: str) -> None:
-    """Viewers would stay in their cohort."""
+    """In the mutant, viewers stay in their cohort."""
     with must_be_caught("the cohort is not told"), replaced(Hub, "recheck", lambda *_: None):
         await check_the_end(valkey_url, 1, 3)
 
 
 async def test_strangers_who_watch_the_past_are_disconnected(valkey_url: str) -> None:
-    """A delayed board ends for them too."""
+    """Viewers who watch the board with a delay are disconnected too."""
     async with town(valkey_url) as at, viewer(at.urls[0], query="?delay=5s") as stranger:
         await at.change(visibility="private")
         async with asyncio.timeout(_PATIENCE):
@@ -196,7 +196,7 @@ async def test_a_session_that_ends_ends_its_viewers(valkey_url: str) -> None:
 
 
 async def test_boards_share_no_compression_history(valkey_url: str) -> None:
-    """No compression dictionary has messages of another board, so the size of a frame tells nothing about one."""
+    """A compression dictionary has messages of one board, so the size of a frame tells nothing about other boards."""
     used: list[tuple[bytes, bytes]] = []
     right = deflate.deflate
 

@@ -29,7 +29,7 @@ STRANGER, OTHER, THIRD = "127.0.0.9", "127.0.0.8", "127.0.0.7"  # addresses of t
 
 
 class Watch:
-    """The budget of a server, and the most that it ever held in total, for one address and for one connection."""
+    """The budget of a server, and the most bytes that it held: in total, per address and per connection."""
 
     def __init__(self) -> None:
         self.budget: Any = None
@@ -74,7 +74,7 @@ async def serving(store: str, **changes: Any) -> AsyncIterator[str]:
 
 
 async def begin(stack: AsyncExitStack, url: str, address: str, count: int, body: bytes = BODY) -> list[Wire]:
-    """Connections that have sent half of a body, or wait to."""
+    """Return connections that have sent half of a body, or wait to send it."""
     wires = [await stack.enter_async_context(connected(url, source=address)) for _ in range(count)]
     for wire in wires:
         await wire.send(post(body)[: -len(body) // 2])
@@ -82,7 +82,10 @@ async def begin(stack: AsyncExitStack, url: str, address: str, count: int, body:
 
 
 async def test_one_address_holds_half_and_others_are_served(valkey_url: str) -> None:
-    """Eight bodies do not end, and the server reads two. It serves another client, and the eight once they go on."""
+    """Of eight unfinished bodies, the server reads two.
+
+    It serves another client, and then the eight when they go on.
+    """
     with watching() as watch:
         async with serving(valkey_url) as url, AsyncExitStack() as stack:
             wires = await begin(stack, url, STRANGER, 8)
@@ -153,7 +156,10 @@ async def test_a_body_that_waits_too_long_is_refused(valkey_url: str) -> None:
 
 
 async def test_slow_bodies_make_room_for_others(valkey_url: str) -> None:
-    """Two addresses hold everything and send nothing. The slowest of them is closed for a third client."""
+    """Two addresses hold everything and send nothing.
+
+    The slowest of their connections is closed to serve a third client.
+    """
     with watching() as watch:
         async with serving(valkey_url) as url, AsyncExitStack() as stack:
             await begin(stack, url, STRANGER, 3)
@@ -175,7 +181,7 @@ async def test_too_many_waiting_connections_are_refused(valkey_url: str) -> None
 
 @pytest.mark.parametrize("most", [65_536, 1_500_000, 3_000_000])
 async def test_a_small_budget_never_blocks(valkey_url: str, most: int) -> None:
-    """A budget for one body, or even for none, always admits one."""
+    """A budget with room for one body, or for less than one, always admits one body."""
     with patch("live.protocols.body_budget._ONE_READ", 1):
         async with serving(valkey_url, max_unanswered=most) as url, AsyncExitStack() as stack:
             wires = [await stack.enter_async_context(connected(url)) for _ in range(5)]
@@ -229,7 +235,7 @@ def memory(server: ServerProcess) -> int:
 
 
 async def has_at_most(server: ServerProcess, most: int) -> bool:
-    """Whether the memory was returned."""
+    """Return whether the server uses at most this much memory."""
     return memory(server) <= most
 
 
@@ -240,7 +246,7 @@ def forgetful(protocol: HttpProtocol, size: int) -> None:
 
 @pytest.mark.mutant
 async def test_budgets_that_do_not_hold_are_caught(valkey_url: str) -> None:
-    """No limit for the process, no share for an address, and bodies that are never returned."""
+    """The mutants have no limit for the process, no share for an address, or keep the bodies of clients that left."""
     with must_be_caught("there is no limit"), replaced(BodyBudget, "_fits", lambda *_: True):
         await test_slow_bodies_make_room_for_others(valkey_url)
     with (

@@ -68,7 +68,10 @@ async def asking(url: str, target: str, *fields: tuple[str, str]) -> AsyncIterat
 
 
 async def test_tokens_open_boards_by_header_address_and_cookie(valkey_url: str) -> None:
-    """A page leads to the address without the token. Whoever has none, or a bad one, finds no board."""
+    """A page with a token in its address redirects to the address without it.
+
+    Without a valid token, the board is not found.
+    """
     async with site(valkey_url) as at, httpx.AsyncClient(base_url=at.url, timeout=_PATIENCE) as client:
         good, other, old = make_token("st*"), make_token("other"), make_token("staff", ends=-1)
         for path in ("/v1/boards/staff", "/v1/boards/staff/records/ann", "/boards/staff"):
@@ -123,7 +126,7 @@ async def test_a_cookie_over_tls_belongs_to_one_host(valkey_url: str, tmp_path: 
 
 
 async def test_a_member_of_a_token_is_marked(valkey_url: str) -> None:
-    """The page shows its place, also if another visitor has just seen the page. `around` needs no `key`."""
+    """The page shows the member's place, also if another visitor has just seen the page. `around` needs no `key`."""
     async with site(valkey_url) as at, httpx.AsyncClient(base_url=at.url, timeout=_PATIENCE) as client:
         plain, ann = (dict([token_field(make_token("staff", key=key))]) for key in (None, "ann"))
         for _ in range(2):
@@ -146,7 +149,7 @@ async def close_of(socket: RawSocket) -> bytes:
 
 
 async def check_the_end(store: str, patience: float = _PATIENCE) -> None:
-    """Let a token expire while a socket, a stream and a waiting request watch, and another one goes on."""
+    """Let a token expire while a socket, a stream and a waiting request use it. A socket with another token goes on."""
     async with site(store) as at, httpx.AsyncClient(base_url=at.url, timeout=_PATIENCE) as client:
         tag = (await client.get("/v1/boards/staff", headers=at.owner)).headers["etag"]
         ends = int(time.time()) + 2

@@ -13,7 +13,7 @@ from tests.harness.settings import fresh_settings
 
 @pytest.fixture(autouse=True)
 def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the runs of a test keep their progress, outside of your home directory."""
+    """The folder in which the runs of a test keep their progress, outside of the home directory."""
     folder = tmp_path / "state"
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     return folder
@@ -21,13 +21,13 @@ def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """You may have an API key in your environment."""
+    """Remove the API key that a developer may have in the environment."""
     monkeypatch.delenv("LIVE_KEY", raising=False)
 
 
 @pytest.fixture
 async def url(valkey_url: str) -> AsyncIterator[str]:
-    """The address of a server with two boards, one of which takes its time from the events."""
+    """The address of a server with two boards, one of which has `clock = "event"`."""
     boards = [rolling_board(), make_board(BoardChoice(id="log", source=("line",), clock="event"))]
     async with run_server(fresh_settings(valkey_url), boards) as address:
         yield address

@@ -91,6 +91,6 @@ async def test_retry_after_is_obeyed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("value", "seconds"), [("7", 7), ("9" * 400, 86400), ("", None), ("soon", None), ("-1", None)])
 def test_retry_after_is_parsed(value: str, seconds: float | None) -> None:
-    """A number of seconds or a date; a date in the past is 0. Anything else is ignored."""
+    """The field has a number of seconds or a date. A date in the past is 0. Anything else is ignored."""
     assert parse_retry_after(value) == seconds
     assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0

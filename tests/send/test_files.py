@@ -13,7 +13,10 @@ from tests.send.support import Event, many, scores, send, sums, write
 
 @pytest.mark.parametrize("name", ["e.ndjson", "e.ndjson.gz", "e.csv", "e.csv.gz", "e.CSV", "e.log"])
 async def test_a_file_of_every_format_is_sent(tmp_path: Path, url: str, name: str) -> None:
-    """NDJSON or CSV by its name, compressed or not, in several batches, with commas, quotes and any script."""
+    """The name decides whether a file is NDJSON or CSV, and compressed.
+
+    Members may have commas, quotes and any script.
+    """
     events = [*many(2500), {"key": 'a,"b"', "amount": 5}, {"key": "你好", "amount": -2, "type": "like"}]
     outcome = await send(write(tmp_path / name, events), url)
     assert outcome == SendOutcome(sent=2502, accepted=2502)
@@ -21,7 +24,7 @@ async def test_a_file_of_every_format_is_sent(tmp_path: Path, url: str, name: st
 
 
 async def test_empty_lines_and_files_are_skipped(tmp_path: Path, url: str) -> None:
-    """Blank lines, line ends of Windows, and whole files."""
+    """The files have blank lines and line ends of Windows, or are empty."""
     path = tmp_path / "e.ndjson"
     path.write_bytes(b'\n{"key":"a"}\r\n   \r\n\r\n{"key":"b"}')
     assert await send(path, url) == SendOutcome(sent=2, accepted=2)
@@ -40,7 +43,7 @@ async def test_every_event_can_be_sent_to_one_board(tmp_path: Path, url: str) ->
 
 
 async def test_rejected_events_are_summarized(tmp_path: Path, url: str) -> None:
-    """The summary has their number by code, and the position of the first of them in the file, counted from 0."""
+    """The summary has the number of rejected events by code, and the positions of the first ones in the file."""
     events: list[Event] = many(1005)
     events[3] = {"key": ""}
     events[1001] = {"key": "a", "type": "nothing"}
@@ -87,7 +90,7 @@ async def test_a_line_that_is_not_an_event_is_rejected(tmp_path: Path, url: str,
 
 @pytest.mark.slow
 async def test_an_unreadable_file_is_reported(tmp_path: Path, url: str) -> None:
-    """A missing file, a folder, invalid or truncated gzip, invalid UTF-8."""
+    """The file is missing, a folder, invalid or truncated gzip, or invalid UTF-8."""
     packed = gzip.compress(os.urandom(5000).hex().encode())
     files = {"no.gz": b"text", "cut.gz": packed[:-20], "broken.gz": packed[:99] + b"\0" * 99 + packed[198:]}
     for name, data in {**files, "latin.csv": b"key\ncaf\xe9\n"}.items():

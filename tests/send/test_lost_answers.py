@@ -57,7 +57,10 @@ async def test_a_file_counts_once_over_a_lossy_connection(tmp_path: Path, url: s
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_a_file_counts_once_if_the_command_is_killed_repeatedly(valkey_url: str, tmp_path: Path) -> None:
-    """`kill -9` after a batch was counted and before its answer, or anywhere else. The audit agrees."""
+    """`kill -9` comes between the counting of a batch and its answer, or at any other time.
+
+    The audit finds no drift.
+    """
     path = write(tmp_path / "e.csv.gz", many(40_000))
     settings = fresh_settings(valkey_url, port=free_port())
     server = ServerProcess(settings, tmp_path)
@@ -84,7 +87,7 @@ async def test_a_file_counts_once_if_the_command_is_killed_repeatedly(valkey_url
 
 
 async def first_batch_of(proxy: LossyProxy, chance: random.Random) -> None:
-    """Let a few batches through, then hold back the answer to the next."""
+    """Let a few batches through, and then hold back the answer to the next batch."""
     proxy.silent = False
     wanted = proxy.answers + chance.randrange(1, 6)
 
@@ -99,7 +102,7 @@ async def first_batch_of(proxy: LossyProxy, chance: random.Random) -> None:
 
 @pytest.mark.slow
 async def test_events_in_doubt_count_once_in_other_batches(valkey_url: str, tmp_path: Path) -> None:
-    """A batch in doubt is sent again in smaller ones: an id belongs to an event, not to a batch."""
+    """A batch in doubt is sent again as smaller batches, because an id belongs to an event and not to a batch."""
     events: list[Event] = [
         {"key": f"k{i % 3}", "time": f"2015-05-17T10:{i // 60:02}:{i % 60:02}Z"} for i in range(1500)
     ]
@@ -145,7 +148,7 @@ async def test_an_answer_that_never_arrives_is_lost(tmp_path: Path, url: str, mo
 
 @pytest.mark.slow
 async def test_a_store_that_freezes_counts_the_current_batch_once(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The server does not know whether it counted; the batch is sent again until it does."""
+    """The server does not know whether the batch counted. The batch is sent again until the server knows."""
     path = write(tmp_path / "e.ndjson", many(2500))
     settings = fresh_settings(own_store.url, write_deadline=Duration(0.3), store_timeout=Duration(0.2), rate=0)
     async with run_server(settings, [rolling_board()]) as url:
@@ -179,7 +182,7 @@ async def test_without_ids_the_store_keeps_none(url: str, tmp_path: Path) -> Non
 
 
 async def test_another_producer_does_not_continue_in_doubt(url: str, tmp_path: Path) -> None:
-    """Ids belong to a producer, so the events would count twice."""
+    """Ids belong to a producer, so events of another producer would count twice."""
     path = write(tmp_path / "e.ndjson", many(1500))
     async with lossy(url) as proxy:
         options = SendOptions(path=path, url=proxy.url)

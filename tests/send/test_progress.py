@@ -1,4 +1,4 @@
-"""`live send` reports its progress, saves it from run to run, and waits for a server that is away."""
+"""`live send` reports its progress, saves it for the next run, and waits for a server that is away."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ async def test_a_refused_batch_stops_the_run(tmp_path: Path, url: str) -> None:
 
 
 async def test_progress_is_reported(tmp_path: Path, url: str) -> None:
-    """Bytes and events, which never decrease, and all bytes at the end."""
+    """Each report has bytes and events, which never decrease. The last one has all bytes."""
     path = write(tmp_path / "e.ndjson.gz", many(3500))
     reports: list[tuple[int, int, int]] = []
     await send_file(SendOptions(path=path, url=url), lambda *numbers: reports.append(numbers))
@@ -52,7 +52,10 @@ async def test_progress_is_reported(tmp_path: Path, url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_run_keeps_the_pace_of_its_events(tmp_path: Path, url: str) -> None:
-    """At twice the pace, a gap of half a second takes a quarter. At `max`, even a gap of hours takes no time."""
+    """At twice the pace, a gap of half a second takes a quarter of a second.
+
+    At `max`, even a gap of hours takes no time.
+    """
 
     def with_gap(milliseconds: int) -> Path:
         first = [{"key": "a", "time": f"2015-05-17T10:00:00.{i:03}Z"} for i in range(1000)]
@@ -66,7 +69,7 @@ async def test_a_run_keeps_the_pace_of_its_events(tmp_path: Path, url: str) -> N
 
 
 async def test_a_complete_run_leaves_nothing(tmp_path: Path, url: str, state_folder: Path) -> None:
-    """The next run starts at its beginning."""
+    """The next run starts at the beginning of the file."""
     path = write(tmp_path / "e.ndjson", many(1500))
     for times in (1, 2):
         outcome = await send(path, url)

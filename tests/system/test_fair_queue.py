@@ -41,7 +41,10 @@ async def cancelled(tasks: list[asyncio.Task[None]]) -> None:
 
 
 async def a_modest_client_comes_second() -> None:
-    """Fifty requests of one client wait. The first request of another client comes after the current one."""
+    """Let fifty requests of one client wait.
+
+    The first request of another client must come after the current request.
+    """
     queue, served = FairQueue(1, 100), list[str]()
     tasks = await crowd(queue, GREEDY, 50, served)
     tasks += await crowd(queue, MODEST, 1, served)
@@ -102,7 +105,7 @@ async def test_the_greediest_client_loses_a_request_when_the_queue_is_full() -> 
 
 
 async def test_a_request_that_leaves_the_queue_takes_no_turn() -> None:
-    """The next request is served, whether the cancelled one waited or had just got its turn."""
+    """The next request is served, whether the cancelled request waited or had just got its turn."""
     queue, served = FairQueue(1, 100), list[str]()
     tasks = await crowd(queue, GREEDY, 1, served)
     gone = await crowd(queue, "gone", 2, served)

@@ -51,7 +51,7 @@ child.join()
 
 @pytest.mark.parametrize("threads", ["one", "two"])
 def test_a_signal_during_garbage_collection_is_not_lost(threads: str) -> None:
-    """An exception that its handler raises inside a destructor would be dropped, and the process would stay.
+    """An exception that the signal's handler raises inside a destructor would be dropped, and the process would stay.
 
     The system gives the signal to any thread that does not block it.
     """
@@ -100,7 +100,7 @@ def test_a_fitted_setting_changes_nothing_else() -> None:
 
 
 def test_limits_are_divided_by_the_number_of_workers() -> None:
-    """Each share is rounded up, and never falls below what the setting allows. Other settings stay."""
+    """Each share is rounded up, and is at least the smallest value that the setting allows. Other settings stay."""
     asked = Settings(workers=4, max_viewers=10, max_replays=0, max_unread=100_000, max_boards=100)
     shared = share(asked)
     assert (shared.max_viewers, shared.max_replays, shared.max_unread) == (3, 0, 65536)
@@ -113,13 +113,13 @@ def test_limits_are_divided_by_the_number_of_workers() -> None:
 
 
 def test_the_documentation_names_the_limits_that_are_divided() -> None:
-    """The page names all of them before the table."""
+    """The page names all limits that are divided before its table."""
     text = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8").partition("| variable")[0]
     assert {environment_name(name) for name in SHARED_LIMITS} <= set(re.findall(r"LIVE_\w+", text))
 
 
 def test_a_process_may_open_as_many_files_as_the_system_allows() -> None:
-    """The soft limit is raised to the hard one."""
+    """The soft limit is raised to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard) - 1, hard))
     try:

@@ -1,4 +1,4 @@
-"""A server under a service manager, with real sockets: what it is told, and what it takes over."""
+"""A server under a service manager, with real sockets: what it reports, and the socket that it takes over."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ def started(
 
 
 def wait_for(word: str, notices: socket.socket) -> list[str]:
-    """Receive notices up to one, and return all of them."""
+    """Receive notices until `word` comes, and return all of them."""
     found = []
     while word not in found:
         found.append(notices.recv(256).decode())
@@ -99,7 +99,7 @@ def test_a_stopped_loop_gives_no_sign(valkey_url: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_socket_that_does_not_fit_ends_the_start(valkey_url: str, tmp_path: Path) -> None:
-    """A public one needs an API key, whatever LIVE_HOST says. Two sockets, and one of another kind, are refused."""
+    """A public socket needs an API key, whatever LIVE_HOST says. Two sockets or one of another kind are refused."""
     unix = socket.socket(socket.AF_UNIX)
     unix.bind(str(tmp_path / "socket"))
     for listener, environment, words in (

@@ -18,7 +18,7 @@ pytest.importorskip("opentelemetry.sdk", reason="the SDK of OpenTelemetry is not
 async def test_commits_ticks_and_drains_have_spans(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each span is a trace of its own, as long as the work took. None names a member or an actor."""
+    """Each span has its own trace, and lasts as long as the work took. No span names a member or an actor."""
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - it may be missing
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: PLC0415
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Compressed responses: their content equals the plain responses, and kept ones count as memory."""
+"""Compressed responses: their content equals that of plain responses, and kept responses count as memory."""
 
 import gzip
 import re
@@ -52,7 +52,7 @@ async def test_small_responses_and_refusals_are_plain(valkey_url: str) -> None:
 
 
 async def test_a_kept_response_is_compressed_once(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any number of clients may ask for it."""
+    """Any number of clients may ask for the kept response."""
     made = []
     compress = gzip.compress
 

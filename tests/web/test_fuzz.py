@@ -64,8 +64,9 @@ def api(server: ServerProcess) -> Any:
     return schemathesis.openapi.from_url(f"{server.url}/openapi.json", config=SchemathesisConfig())
 
 
-# An invalid request has an invalid parameter or body. So an operation has none if it takes neither, or only a path that
-# accepts any text. Streams are left out because they have no end, and the live route refuses the same requests.
+# An invalid request has an invalid parameter or body. So an operation has no invalid request if it takes no parameter
+# and no body, or only a path that accepts any text. Streams are left out because they have no end, and the live route
+# refuses the same requests.
 ASKED = [
     (path, method, mode)
     for path, methods in openapi_document()["paths"].items()
@@ -94,7 +95,7 @@ CONFORMANCE = [
 def test_every_answer_is_as_the_contract_says(
     server: ServerProcess, api: Any, effort: int, path: str, method: str, mode: GenerationMode
 ) -> None:
-    """Status, content type, header fields and document, for valid and invalid requests."""
+    """The contract allows the status, content type, header fields and document, for valid and invalid requests."""
     item = {"title": "A"}
     for made, body in ((f"/v1/boards/{MADE}", CONTEST), (f"/v1/boards/{MADE}/records/a", {}), ("/v1/items/a", item)):
         httpx.put(f"{server.url}{made}", json=body).raise_for_status()
@@ -324,7 +325,10 @@ class Tally:
 
 
 def test_thousands_of_bodies_of_any_kind(server: ServerProcess, effort: int) -> None:
-    """Several at a time over kept connections. Each answer is a count with refusals, or a client error."""
+    """Several bodies are sent at a time, over kept connections.
+
+    Each answer is a count with refusals, or a client error.
+    """
     bodies = min(1000 * effort, 10_000)
     tally = Tally()
     lines = [Line(server.url) for _ in range(AT_ONCE)]

@@ -234,7 +234,7 @@ KINDS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("board", KINDS.values(), ids=KINDS)
 async def test_viewers_of_every_kind_of_board_hold_its_top(valkey_url: str, board: Board) -> None:
-    """Scores that become equal in any order, records that leave, a new period, metadata: all by messages alone."""
+    """Messages alone tell viewers of scores that become equal, records that leave, a new period, and metadata."""
     chance = random.Random(4)
     async with server(valkey_url, board, conflation_interval=Duration(0.005)) as client:
         watchers = [await watch(client, size) for size in (2, 5, 20)]
@@ -260,7 +260,7 @@ async def test_viewers_of_every_kind_of_board_hold_its_top(valkey_url: str, boar
 
 @pytest.mark.parametrize(("message", "code"), [("hello", 3501), (b"hello", 3501), ("x" * 1025, 1009)])
 async def test_a_viewer_that_sends_messages_is_closed(valkey_url: str, message: str | bytes, code: int) -> None:
-    """A small message closes with 3501, one over a kilobyte with 1009."""
+    """The close code is 3501 for a small message, and 1009 for a message over a kilobyte."""
     async with server(valkey_url) as client, connect(live_url(client)) as socket:
         await socket.recv()
         await socket.send(message)

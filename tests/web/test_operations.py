@@ -66,7 +66,10 @@ async def test_a_lost_board_is_not_ready(own_store: StoreProcess) -> None:
 
 
 async def test_metrics_count_requests_by_route_and_status(valkey_url: str) -> None:
-    """Both paths name the template of the route, never the path that a client chose. Viewers have no duration."""
+    """The fast path and the routes name the template of the route, never the path that a client chose.
+
+    Viewers have no duration.
+    """
     board, other = rolling_board(board="counted"), ("GET", "/healthz")
     asked = [
         ("POST", "/v1/events"), ("GET", "/v1/boards/counted"), ("GET", "/v1/boards/counted?limit=1&period=x"),
@@ -107,7 +110,7 @@ async def test_metrics_count_requests_by_route_and_status(valkey_url: str) -> No
 
 
 async def test_metrics_count_events(valkey_url: str) -> None:
-    """Accepted and refused events, by board and code, and the size of script calls."""
+    """The metrics count accepted and refused events by board and code, and the events of each commit."""
     board = rolling_board(board="measured")
     async with run_server(fresh_settings(valkey_url), [board]) as url, httpx.AsyncClient(base_url=url) as client:
         before = (await client.get("/metrics")).text
@@ -170,7 +173,7 @@ async def test_a_replica_is_not_ready(own_store: StoreProcess) -> None:
 
 
 def noting(calls: Callable[..., Awaitable[Any]], sent: list[int]) -> Callable[..., Awaitable[Any]]:
-    """The calls of a connection, which note how many commands are in a packet with the write of a readiness check."""
+    """Wrap the calls of a connection: note how many commands are in a packet that begins with `SET`."""
 
     async def noted(connection: SharedConnection, commands: Sequence[tuple[Any, ...]]) -> Any:
         if commands[0][0] == "SET":
@@ -181,7 +184,10 @@ def noting(calls: Callable[..., Awaitable[Any]], sent: list[int]) -> Callable[..
 
 
 async def test_readiness_is_cheap(own_store: StoreProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With many boards, a check makes few calls. Concurrent checks share one, and every board has its turn."""
+    """With many boards, a check makes few calls.
+
+    Requests at the same time share one check, and every board has its turn.
+    """
     boards = [rolling_board(board=f"b{number}") for number in range(100)]
     settings = fresh_settings(own_store.url, rotation_interval=Duration(60))
     store: Any = connect(own_store.url, settings)

@@ -37,7 +37,7 @@ MUTANTS: Final[dict[str, tuple[object, str, Callable[..., object]]]] = {
 
 @asynccontextmanager
 async def limited(store: str) -> AsyncIterator[tuple[httpx.AsyncClient, dict[str, str]]]:
-    """A client of a server where each client may read once per second, and twice at once. With API keys."""
+    """Yield a client and API keys of a server where each client may read once per second, and twice at once."""
     async with (
         with_keys(store, plain=False, trusted_proxies=TRUSTED, read_rate=1, read_burst=2) as (url, _, keys),
         httpx.AsyncClient(base_url=url, timeout=30) as client,
@@ -58,7 +58,7 @@ async def status(client: httpx.AsyncClient, target: str, fields: dict[str, str],
 
 
 async def exhaust(client: httpx.AsyncClient, target: str, fields: dict[str, str], method: str = "GET") -> bool:
-    """Read until a request is refused; whether one was."""
+    """Read until a request is refused; returns whether one was refused."""
     for _ in range(MOST):
         if await status(client, target, fields, method) == 429:
             return True
@@ -77,7 +77,7 @@ async def every_read_counts(store: str, targets: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("door", DOORS)
 async def test_every_way_to_read_counts(valkey_url: str, door: str) -> None:
-    """Boards, records, pages, documents, files, paths that lead nowhere, and the handshakes of sockets."""
+    """Reads of boards, records, pages, documents, files and wrong paths count, and handshakes of sockets."""
     await every_read_counts(valkey_url, DOORS[door])
 
 
@@ -90,7 +90,7 @@ async def test_a_door_without_a_limit_is_caught(valkey_url: str, door: str) -> N
 
 
 async def test_one_client_does_not_slow_down_another(valkey_url: str) -> None:
-    """An API key has a rate of its own, from any address. Made-up ones have none. Health has none."""
+    """An API key has a rate of its own, from any address. A made-up API key has none, and health has no limit."""
     async with limited(valkey_url) as (client, keys):
         here, there = {"X-Forwarded-For": "192.0.2.1"}, {"X-Forwarded-For": "192.0.2.2"}
         for path in ("/v1/boards/posts", "/v1/boards"):

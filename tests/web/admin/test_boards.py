@@ -157,9 +157,9 @@ async def test_the_log_undoes_what_can_be_undone(valkey_url: str) -> None:
 
 
 async def test_a_limited_key_sees_and_does_only_what_it_may(valkey_url: str) -> None:
-    """This covers boards, figures and entries.
+    """The key sees only its own boards, with their figures and their entries of the audit log.
 
-    Boards of others are refused in the same way, whether public or private.
+    Every other board is refused with 403, whether it is public, private or missing.
     """
     settings = fresh_settings(valkey_url)
     chief, two = await add_key(settings, "chief"), await add_key(settings, "two", "mine", "my-*", sources=("a",))
@@ -188,7 +188,7 @@ async def test_a_limited_key_sees_and_does_only_what_it_may(valkey_url: str) -> 
 
 
 async def test_a_red_part_leads_to_its_page(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A journal that is behind leads to its state."""
+    """On the first page, a journal that is behind is red and links to `/admin/health`."""
     monkeypatch.setattr("live.web.admin.boards._LONGEST_LAG", -1.0)
     settings = fresh_settings(valkey_url, journal="sqlite")
     async with administrator(settings, key=await add_key(settings, "chief")) as browser:

@@ -1,4 +1,4 @@
-"""The page of events: refused and accepted ones, and an event to try."""
+"""The page of events: refused events, accepted events, and a form that sends a test event."""
 
 from pathlib import Path
 
@@ -21,7 +21,10 @@ def test_each_refusal_has_a_fix_in_each_language() -> None:
 
 
 async def test_refused_and_accepted_events_are_shown_to_those_who_may_see_them(valkey_url: str, tmp_path: Path) -> None:
-    """Refused ones only while somebody looks. A test event is answered with what became of it."""
+    """The server notes refused events only while somebody looks at the page.
+
+    The page says what became of a test event.
+    """
     settings = fresh_settings(valkey_url, data_dir=tmp_path, journal="sqlite")
     chief, some = await add_key(settings, "chief", verbs=("admin", "post")), await add_key(settings, "some", "vote")
     async with administrator(settings, *parse_boards(BOARDS), key=chief) as browser:

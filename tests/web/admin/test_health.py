@@ -1,4 +1,4 @@
-"""The page of the journal and of health: what is safe and what it takes, and the checks."""
+"""The page of health: how much of the journal is in SQL, which processes are ready, and checks of boards."""
 
 import time
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.web.admin.test_members import BOARDS, text_of
 
 
 async def test_the_page_says_what_is_safe_and_checks_boards(valkey_url: str, tmp_path: Path) -> None:
-    """A check finds a score that is wrong, and changes nothing. A limited administrator learns of its boards only."""
+    """A check finds a wrong score and changes nothing. An API key that is limited to some boards sees only those."""
     settings = fresh_settings(valkey_url, data_dir=tmp_path, journal="sqlite")
     chief, some = await add_key(settings, "chief", verbs=("admin", "post")), await add_key(settings, "some", "vote")
     store = connect(valkey_url, settings)

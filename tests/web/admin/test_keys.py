@@ -34,7 +34,7 @@ async def run_command(command: str, key: str) -> Any:
 
 
 def same(entry: Any) -> Any:
-    """An entry without its time, who, where, and what is random."""
+    """Return an entry without its times, its author, its address and its fingerprint."""
     text = re.sub(r'"(fingerprint|created|expires)":"[^"]*"', r'"\1":""', msgspec.json.encode(entry).decode())
     return msgspec.json.decode(text) | {"at": 0, "who": "", "address": ""}
 
@@ -47,7 +47,10 @@ async def post_as(browser: Administrator, key: str, board: str) -> int:
 
 
 async def test_a_key_is_made_shown_once_and_revoked(valkey_url: str) -> None:
-    """The entries equal those of the request that the page shows. A wrong form lists all mistakes and makes nothing."""
+    """The form logs the same entries as the command that the page shows.
+
+    A wrong form lists all mistakes and makes nothing.
+    """
     settings = fresh_settings(valkey_url)
     key = await add_key(settings, "chief")
     async with administrator(settings, key=key) as browser:
@@ -102,7 +105,7 @@ async def test_a_key_is_made_shown_once_and_revoked(valkey_url: str) -> None:
 
 
 async def test_a_viewer_token_opens_its_boards(valkey_url: str) -> None:
-    """The token's link opens them, also from its QR code. The entry does not have the token."""
+    """The link with the token opens the boards, also from its QR code. The audit log does not contain the token."""
     settings = fresh_settings(valkey_url, token_secret=TokenSecret("s" * 32))
     key = await add_key(settings, "chief")
     async with administrator(settings, key=key) as browser:
@@ -133,7 +136,7 @@ async def test_a_viewer_token_opens_its_boards(valkey_url: str) -> None:
 
 
 async def test_requests_beyond_the_rate_of_a_key_are_counted(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events and reads, on the fast paths. The API has the number too."""
+    """The page and `GET /v1/keys` show how many events and reads of an API key were refused."""
     monkeypatch.setattr("live.auth.authenticator._NOTING", 0.0)
     settings = fresh_settings(valkey_url, read_rate=0.001, read_burst=20)
     chief, slow = (

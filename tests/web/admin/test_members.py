@@ -134,7 +134,7 @@ async def test_members_are_found_changed_and_taken_back_by_forms(valkey_url: str
 
 
 async def test_two_people_moderate_a_member_at_once(valkey_url: str, tmp_path: Path) -> None:
-    """No correction is lost, and each entry of the audit log has what it found."""
+    """No correction is lost, and each entry of the audit log begins with the score that the entry before it left."""
     settings = fresh_settings(valkey_url, data_dir=tmp_path, journal="sqlite")
     chief = await add_key(settings, "chief", verbs=("admin", "post"))
     async with (

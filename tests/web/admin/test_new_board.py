@@ -1,4 +1,4 @@
-"""The page for a new board: what its questions become, what is wrong with answers, and what it would show."""
+"""The page for a new board: the definition that the answers give, mistakes in answers, and the preview."""
 
 import itertools
 import re
@@ -38,7 +38,7 @@ def test_each_answer_is_a_definition_that_says_the_same_as_toml() -> None:
 
 
 def test_other_choices_are_added_as_toml() -> None:
-    """Tables are united with those of the answers. A boards file gives the same definition."""
+    """A table such as `window` keeps the choices of the answers. A boards file gives the same definition."""
     answers = {**ANSWERS, "window": "week", "day_start": "09:00", "votes": "once"}
     more = 'ranks = "dense"\nwindow = { keep = 3 }\nvotes = { closes = 2026-12-01T12:00:00Z }'
     choices = with_more(choices_of_answers(answers), more)
@@ -64,7 +64,7 @@ def test_the_questions_say_which_answers_are_fixed() -> None:
 
 
 async def send(browser: Administrator, act: str, **answers: str) -> str:
-    """Send answers; returns the page, without what was not filled in."""
+    """Send the form without its empty answers; returns the page."""
     page = (await browser.get("new")).text
     tokens = {f"token_{one}": token for one, token in re.findall(r'name="token_(\w+)" value="(\w+)"', page)}
     filled = {name: text for name, text in {**ANSWERS, **answers}.items() if text}
@@ -118,7 +118,10 @@ async def test_all_mistakes_are_beside_their_questions_and_a_right_board_is_made
 
 
 async def test_the_preview_shows_what_the_board_would_show(valkey_url: str) -> None:
-    """It uses the last hour in the journals of boards that the API key includes: sums, last and best amounts."""
+    """The preview shows what the last hour would give: sums, last amounts or best amounts.
+
+    It reads the journals of the boards that the API key includes.
+    """
     settings = fresh_settings(valkey_url, journal="sqlite")
     key, limited = await add_key(settings, "chief", verbs=("admin", "post")), await add_key(settings, "two", "none")
     async with administrator(settings, key=key) as browser:

@@ -32,7 +32,7 @@ async def has_session(browser: Administrator) -> bool:
 async def test_a_session_is_a_cookie_of_which_the_store_has_only_a_digest(valkey_url: str) -> None:
     """The pages of a session are for one reader, never compressed, and never in a frame.
 
-    A form sends the API key, and the log says so.
+    A form sends the API key, and the audit log notes that somebody signed in.
     """
     settings = fresh_settings(valkey_url)
     key, poster = await add_key(settings, "chief"), await add_key(settings, "shop", verbs=("post",))
@@ -187,7 +187,7 @@ async def test_a_session_ends_with_its_key_its_time_and_everywhere(valkey_url: s
 
 
 async def test_an_address_has_five_wrong_keys_a_minute(valkey_url: str) -> None:
-    """Then even the right key is refused, or an attacker could go on guessing."""
+    """After five wrong keys even the right one is refused, so that an attacker can't go on guessing."""
     settings = fresh_settings(valkey_url)
     key = await add_key(settings, "chief")
     async with administrator(settings) as browser:

@@ -167,7 +167,7 @@ def test_openapi_describes_everything_it_names() -> None:
 
 @pytest.mark.slow
 async def test_an_unknown_parameter_is_refused(valkey_url: str) -> None:
-    """Every route of the contract refuses it, with any method."""
+    """Every route of the contract refuses the parameter `limt`, with any method."""
     async with (
         run_server(fresh_settings(valkey_url), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,

@@ -1,4 +1,4 @@
-"""/openapi.json and /asyncapi.json as other tools read them: valid for all, and the source of working clients."""
+"""Other tools find /openapi.json and /asyncapi.json valid, and generate working clients from /openapi.json."""
 
 import json
 import os

@@ -187,7 +187,10 @@ async def test_an_invalid_event_does_not_affect_others(server: Server, name: str
 
 @pytest.mark.parametrize("name", NO_JSON)
 async def test_invalid_json_refuses_the_body_or_its_line(server: Server, name: str) -> None:
-    """The end of invalid JSON is unknown, so an array is refused as a whole, and of lines only that one."""
+    """The end of invalid JSON is unknown, so an array is refused as a whole.
+
+    Of lines, only the invalid line is refused.
+    """
     event, fault, at, line_fault = NO_JSON[name]
 
     def detail_at(start: int) -> str:
@@ -206,7 +209,7 @@ async def test_invalid_json_refuses_the_body_or_its_line(server: Server, name: s
 async def test_deep_nesting_is_refused(server: Server, name: str) -> None:
     """Twenty thousand levels neither crash nor stall the server."""
     event, line_detail = DEEP_EVENTS[name]
-    if sys.version_info < (3, 14):  # later ones parse it, because they go as deep as the stack allows
+    if sys.version_info < (3, 14):  # later versions parse the body, because they go as deep as the stack allows
         await server.refuses_whole(event, JSON, "JSON is nested too deeply")
         await server.refuses_whole(b"[" + BEFORE + b"," + event + b"]", JSON, "JSON is nested too deeply")
     await server.refuses_second(BEFORE + b"\n" + event + b"\n" + AFTER, LINES, "event_invalid", line_detail)
@@ -221,7 +224,7 @@ async def test_deep_nesting_is_refused(server: Server, name: str) -> None:
     ],
 )
 async def test_a_lone_surrogate_is_refused(server: Server, key: bytes, fault: str) -> None:
-    """JSON can express it, but UTF-8 can't."""
+    """JSON can express a lone surrogate, but UTF-8 can't."""
     event, detail = b'{"key":"' + key + b'"}', f"the event's JSON can't be parsed: {fault}"
     await server.refuses_second(b"[" + BEFORE + b"," + event + b"," + AFTER + b"]", JSON, "event_invalid", detail)
     await server.refuses_second(BEFORE + b"\n" + event + b"\n" + AFTER, LINES, "event_invalid", detail)
@@ -231,7 +234,7 @@ async def test_a_lone_surrogate_is_refused(server: Server, key: bytes, fault: st
 
 @pytest.mark.parametrize("headers", [JSON, LINES], ids=["json", "ndjson"])
 async def test_a_body_without_text_is_refused(server: Server, headers: dict[str, str]) -> None:
-    """An empty body, only whitespace, or bytes that are not UTF-8, at any position."""
+    """The body is empty, is only whitespace, or has bytes that are not UTF-8, at any position."""
     for body in (b"", b" ", b"\n\r\t \n"):
         await server.refuses_whole(body, headers, "the body is empty")
     for event in (b'{"key":"\xff"}', b'{"key":"\xed\xa0\x80"}', b'{"key":"\xc0\xaf"}', b'{"key":"\xf8"}'):

@@ -1,4 +1,4 @@
-"""Pages, tables, pictures and metrics are drawn in turns of the clients, and shared for a second."""
+"""Clients take turns with drawings: pages, tables, pictures and metrics. A drawing is shared for a second."""
 
 import asyncio
 import time
@@ -45,7 +45,7 @@ async def many_requests_share_a_drawing(store: str, path: str) -> None:
 
 @pytest.mark.parametrize("path", SHARED)
 async def test_a_reply_is_drawn_once_a_second(valkey_url: str, path: str) -> None:
-    """The list of boards, the metrics, a QR code and a table."""
+    """The replies are the list of boards, the metrics, a QR code and a table."""
     await many_requests_share_a_drawing(valkey_url, path)
 
 
@@ -81,7 +81,7 @@ async def metrics_wait_for_no_page(store: str) -> None:
 
 
 async def test_metrics_wait_for_no_page(valkey_url: str) -> None:
-    """Operators are not behind strangers."""
+    """An operator gets the metrics although the page of somebody else is not drawn yet."""
     await metrics_wait_for_no_page(valkey_url)
 
 
@@ -112,13 +112,13 @@ async def drawing_leaves_half_of_the_time() -> None:
 
 
 async def test_drawing_leaves_half_of_the_time_to_others() -> None:
-    """Events and viewers are served meanwhile."""
+    """After a drawing, events and viewers have as much time as the drawing took."""
     await drawing_leaves_half_of_the_time()
 
 
 @pytest.mark.mutant
 async def test_drawing_without_a_rest_is_caught() -> None:
-    """The next turn begins at once."""
+    """In the mutant, the next drawing begins at once."""
     loop = asyncio.get_running_loop()
     call_later = loop.call_later
 

@@ -1,4 +1,4 @@
-"""What every answer contains, and what none reveals."""
+"""The security headers that every answer has, and what no answer reveals."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -82,7 +82,7 @@ async def test_every_answer_has_the_security_headers_once(
 ) -> None:
     """Successes and errors have them, for people and programs.
 
-    None names the server, sets a cookie or allows other origins.
+    No answer names the server, sets a cookie or allows other origins.
     """
     response = await client.request(method, path, headers={"Origin": "https://evil.example"})
     assert response.status_code == status
@@ -94,7 +94,7 @@ async def test_every_answer_has_the_security_headers_once(
 
 
 async def test_an_answer_without_a_body_has_the_security_headers(client: httpx.AsyncClient) -> None:
-    """A 304 of a page and of a record."""
+    """The answers are a 304 of a board and a 304 of a record."""
     for path in ("/v1/boards/posts", "/v1/boards/posts/records/a"):
         tag = (await client.get(path)).headers["etag"]
         response = await client.get(path, headers={"If-None-Match": tag})
@@ -119,7 +119,7 @@ async def test_an_answer_without_a_body_has_the_security_headers(client: httpx.A
 async def test_a_405_lists_the_allowed_methods(
     client: httpx.AsyncClient, method: str, path: str, allowed: set[str]
 ) -> None:
-    """`Allow` has them. The body is a problem document under `/v1/`, and a page elsewhere."""
+    """The header `Allow` lists the methods. The body is a problem document under `/v1/`, and a page elsewhere."""
     response = await client.request(method, path)
     assert response.status_code == 405
     assert set(response.headers["allow"].split(", ")) == allowed
@@ -143,7 +143,7 @@ async def test_there_are_no_redirects(client: httpx.AsyncClient, path: str) -> N
 
 @pytest.mark.parametrize("way", ["..", "%2e%2e", "..%2f", "%2e%2e%2f..", "....//", "..%5c", "%00", "board.css/..%2f.."])
 async def test_only_static_files_are_served(client: httpx.AsyncClient, way: str) -> None:
-    """No path leads out of their folder."""
+    """No path leads out of the folder of the static files."""
     home = (await client.get("/")).text
     folder = home.split('href="/static/')[1].split("/")[0]
     for file in ("live/settings.py", "templates/base.html", "pyproject.toml", ""):
@@ -219,7 +219,7 @@ async def test_a_client_without_an_origin_passes() -> None:
 
 @pytest.mark.slow
 async def test_only_live_routes_accept_websockets(client: httpx.AsyncClient) -> None:
-    """Elsewhere, the request is answered as if it did not ask for one."""
+    """Other routes answer a request for a WebSocket as if it asked for none."""
     base = str(client.base_url).replace("http", "ws").rstrip("/") + "/"
     for path in ("v1/events", "v1/boards", "v1/boards/posts", "", "metrics"):
         with pytest.raises(InvalidStatus) as refused:

@@ -61,7 +61,7 @@ async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_no_script_of_a_page_imports_others(client: httpx.AsyncClient) -> None:
-    """Each page has one script with all that it imports. Only what it loads later is apart."""
+    """Each page has one script with all that it imports, except what it loads later."""
     for path in ("/", "/boards/posts", "/overlay/posts"):
         scripts = re.findall(r'src="(/static/[^"]+)"', (await client.get(path)).text)
         assert len(scripts) == (2 if "overlay" in path else 1), scripts
@@ -88,7 +88,7 @@ async def test_files_are_compressed_for_clients_that_accept_it(client: httpx.Asy
 
 @pytest.mark.parametrize("name", ["../pyproject.toml", "%2e%2e/pyproject.toml", "client", "client/", "none.js", "x"])
 async def test_nothing_else_is_served(client: httpx.AsyncClient, name: str) -> None:
-    """Folders, outside files and missing files are not."""
+    """Folders, missing files and files outside of the folder are not found."""
     html = (await client.get("/")).text
     (style_sheet,) = re.findall(r'href="(/static/[^"]+)board\+site\+story\+index\+print.css"', html)
     assert (await client.get(style_sheet + name)).status_code == 404
@@ -122,7 +122,7 @@ def test_the_scripts_of_the_pages_are_valid(entry: str, tmp_path: Path) -> None:
 
 
 def test_what_is_loaded_later_and_the_core_of_the_client_are_small() -> None:
-    """The former shares the words and the view of the first script."""
+    """The script that is loaded later uses the words of the first script."""
     later = page_script("en", "later.js")
     assert len(gzip.compress(later.encode())) <= MOST_LATER
     assert "Reconnecting" not in later

@@ -1,4 +1,4 @@
-"""What only contests show, and the pages of records."""
+"""What only contests show, and the links between the pages of a ranking."""
 
 import html
 import re
@@ -56,7 +56,7 @@ async def register(client: httpx.AsyncClient, *members: str, board: str = "pets"
 
 
 def members(page: str) -> list[str]:
-    """Everyone in the table of a page."""
+    """Return the members in the table of a page."""
     return [html.unescape(key) for key in re.findall(r'<tr data-key="([^"]*)"', page)]
 
 
@@ -80,7 +80,7 @@ async def ballots(client: httpx.AsyncClient, most: int = 20) -> list[list[str]]:
 
 
 async def all_are_listed_once(client: httpx.AsyncClient) -> None:
-    """Contestants follow the ranked rows, a page at a time, although some get votes meanwhile."""
+    """Check that the pages list each contestant once after the ranked rows, although some get votes meanwhile."""
     every = [f"m{number:03}" for number in range(120)]
     await register(client, *every)
     await post(client, {"board": "pets", "key": "m007", "actor": "a"}, {"board": "pets", "key": "m077", "actor": "a"})
@@ -101,7 +101,7 @@ async def test_contestants_without_votes_are_listed_once(client: httpx.AsyncClie
 
 @pytest.mark.mutant
 async def test_a_place_that_counts_contestants_is_noticed(client: httpx.AsyncClient) -> None:
-    """The place is the last member. The start of the piece would repeat members."""
+    """A place is the last listed member. The mutant's place is the start of a piece, and so repeats members."""
     real = contestants.list_contestants
 
     async def forgets(*given: object) -> contestants.Contestants:
@@ -118,7 +118,7 @@ async def test_a_place_that_counts_contestants_is_noticed(client: httpx.AsyncCli
 
 async def test_large_contests_are_read_in_pieces(client: httpx.AsyncClient) -> None:
     """A page looks at a limited number of contestants. Links lead past those with votes."""
-    # So many that the store keeps them in a hash table, without an order.
+    # The store keeps so many members in a hash table, without an order.
     every = [f"m{number:03}" for number in range(700)]
     await register(client, *every)
     with patch.object(contestants, "_PIECE", 100), patch.object(contestants, "_MOST_PIECES", 2):
@@ -149,21 +149,21 @@ async def test_contestants_follow_the_last_ranked_row(client: httpx.AsyncClient)
 
 
 async def test_each_period_begins_from_zero(client: httpx.AsyncClient) -> None:
-    """A contest of periods lists its contestants in the current one."""
+    """A contest of periods lists its contestants in the current period."""
     await register(client, "Ada", "Bo", board="days")
     await post(client, {"board": "days", "key": "Bo", "actor": "a"})
     assert members((await client.get("/boards/days")).text) == ["Bo", "Ada"]
 
 
 async def test_a_wrong_place_is_refused(client: httpx.AsyncClient) -> None:
-    """The message says where places come from."""
+    """The message names the parameter `contestants`."""
     for text in ("x", "WyJhIiwiYiJd", "WyIxIiwiYiIsMV0", "%%"):
         answer = await client.get("/boards/pets", params={"contestants": text})
         assert (answer.status_code, "contestants" in answer.text) == (400, True)
 
 
 async def test_pages_lead_to_every_record(client: httpx.AsyncClient) -> None:
-    """Forward and back by links, with the parameters of the page; a page beyond the last leads back."""
+    """Links lead forward and back and keep the parameters of the page. A page beyond the last one links back."""
     await post(client, *({"board": "posts", "key": f"m{number:03}", "amount": 500 - number} for number in range(120)))
     path, found = "/boards/posts?lang=en", []
     for words in ("51 to 100", "101 to 150", None):

@@ -123,18 +123,21 @@ async def test_fields_are_columns(valkey_url: str) -> None:
     ],
 )  # fmt: skip
 def test_metadata_is_shown_as_text(metadata: str, words: list[str]) -> None:
-    """Strings, and numbers as ECMAScript formats them; long values are cut."""
+    """The page shows texts, and numbers as ECMAScript formats them. Long values are cut."""
     assert metadata_words(Raw(metadata.encode())) == words
 
 
 def test_invalid_metadata_is_not_shown() -> None:
-    """Missing metadata, text that is not an object, and an object nested too deeply."""
+    """The metadata is missing, is not an object, or is nested too deeply."""
     deep = '{"a":' + "[" * 2000 + "]" * 2000 + "}"
     assert [metadata_words(one) for one in (UNSET, Raw(b"[1]"), Raw(b"x"), Raw(deep.encode()))] == [[]] * 4
 
 
 async def test_a_page_shows_the_current_period(valkey_url: str) -> None:
-    """The page has its name, time zone, and a link to the previous period. Before the first event it has no period."""
+    """The page names the period and its time zone, and links to the previous period.
+
+    Before the first event it has no period.
+    """
     async with server(valkey_url, WEEK) as client:
         html = (await client.get("/boards/week")).text
         assert "by week in Asia/Shanghai" in html
@@ -189,7 +192,7 @@ async def test_a_link_to_a_repeated_hour_works(valkey_url: str) -> None:
     ],
 )  # fmt: skip
 async def test_unknown_periods_and_boards_are_refused_with_a_page(valkey_url: str, path: str, status: int) -> None:
-    """Invalid or dropped periods; unknown, repeated or too many boards."""
+    """The period is invalid or dropped, or boards are unknown, repeated or too many."""
     async with server(valkey_url, WEEK + CLIMB, *({"board": "week", **event} for event in WEEKS)) as client:
         response = await client.get(path)
         assert (response.status_code, response.headers["content-type"]) == (status, "text/html; charset=utf-8")
@@ -197,7 +200,7 @@ async def test_unknown_periods_and_boards_are_refused_with_a_page(valkey_url: st
 
 @pytest.mark.slow
 async def test_a_contest_has_its_own_words(valkey_url: str) -> None:
-    """Contestants and votes, and when voting opens and closes."""
+    """The page speaks of contestants and votes, and says when voting opens and closes."""
     votes = ({"board": "cakes", "key": key, "actor": actor} for key, actor in ("ax", "ay", "bx"))
     async with server(valkey_url, CONTEST, *votes) as client:
         html = (await client.get("/boards/cakes")).text
@@ -285,7 +288,7 @@ async def test_a_union_of_too_many_boards_is_not_linked(valkey_url: str) -> None
 
 @pytest.mark.slow
 async def test_pages_are_served_while_the_store_is_unavailable(own_store: StoreProcess) -> None:
-    """Marked as stale, with Retry-After."""
+    """The pages are marked as stale, and have Retry-After."""
     async with server(own_store.url, WEEK + CONTEST, {"board": "week", **WEEKS[0]}) as client:
         own_store.kill()
         for path in ("/boards/week", "/boards/week?period=previous", "/boards/week,cakes"):

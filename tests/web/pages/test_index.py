@@ -43,7 +43,7 @@ async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def get(client: httpx.AsyncClient, **query: Any) -> str:
-    """The list, which must be answered."""
+    """Return the HTML of the list, and check that its status is 200."""
     answer = await client.get("/", params=query)
     assert answer.status_code == 200, answer.text
     return answer.text
@@ -121,7 +121,7 @@ async def test_a_search_may_find_nothing(client: httpx.AsyncClient) -> None:
     ],
 )  # fmt: skip
 async def test_other_values_are_refused(client: httpx.AsyncClient, query: dict[str, Any]) -> None:
-    """Other pages refuse them too."""
+    """An unknown parameter or a wrong value is answered with 400 and a page that says so."""
     answer = await client.get("/", params=query)
     assert answer.status_code == 400
     assert "The address of this page has a mistake" in answer.text

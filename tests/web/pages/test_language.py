@@ -119,7 +119,7 @@ def test_the_url_takes_precedence_over_the_browser(requested: str | None, accept
 
 @pytest.mark.slow
 async def test_pages_say_their_language(client: httpx.AsyncClient) -> None:
-    """Browsers, screen readers and caches learn it. Links keep a language that the URL names."""
+    """Browsers, screen readers and caches learn the language. Links keep a language that the URL names."""
     response = await client.get("/boards/posts", headers={"Accept-Language": "zh"})
     assert '<html lang="zh-Hans">' in response.text
     assert response.headers["content-language"] == "zh-Hans"

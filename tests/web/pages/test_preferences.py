@@ -81,7 +81,7 @@ async def test_no_form_leads_to_another_site(client: httpx.AsyncClient, back: st
 
 
 async def test_another_site_chooses_nothing(client: httpx.AsyncClient) -> None:
-    """Nor does a value that there is not."""
+    """A form of another site, with an unknown value or with too many bytes is refused and sets no cookie."""
     form = {"theme": "dark", "back": "/live/"}
     foreign = await client.post("/preferences", data=form, headers={"Sec-Fetch-Site": "cross-site"})
     wrong = await client.post("/preferences", data={**form, "theme": "red"})

@@ -122,7 +122,7 @@ def test_a_chart_has_room_for_scores_below_zero() -> None:
 
 
 def test_a_chart_says_how_many_slots_it_shows_if_not_all() -> None:
-    """Periods have names instead of times, and no score where there was no event."""
+    """Bars of periods have names instead of times, and no score where there was no event."""
     board = Board(id="b", title="b", window=Periods(unit="hour", keep=900), operator="best")
     chart = chart_of(ENGLISH, board, values_of(board, *[None] * (MOST_SLOTS - 1), 5))
     assert chart is not None

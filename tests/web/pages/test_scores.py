@@ -158,7 +158,7 @@ async def test_pages_show_scores_with_their_unit_and_json_states_it(valkey_url: 
 
 
 def test_gaps_have_the_unit_too() -> None:
-    """A long one is shortened."""
+    """A long gap is shortened."""
     euro, record = ScoreFormat("€", 2), Record("b", 100_000, 2)
     gaps = [gap_words(ENGLISH, record, Record("a", above, 1), None, euro) for above in (100_250, 10**12)]
     assert gaps == [f"{MINUS}2.50\u00a0€ to 1", f"{MINUS}9.99 B\u00a0€ to 1"]

@@ -102,7 +102,7 @@ async def test_a_board_that_no_event_can_start_shows_no_command(valkey_url: str)
 
 
 async def test_the_command_has_an_api_key_if_one_is_needed(valkey_url: str) -> None:
-    """You fill it in."""
+    """The command has a placeholder that the user replaces by an API key."""
     async with with_keys(valkey_url, plain=True) as (url, _, _), httpx.AsyncClient(base_url=url) as client:
         assert "Authorization: Bearer &lt;id&gt;.&lt;secret&gt;" in (await client.get("/boards/posts")).text
 
@@ -129,7 +129,7 @@ async def test_records_are_downloaded_as_csv(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_board_can_be_shared(valkey_url: str) -> None:
-    """The page has its address, a frame whose title is escaped twice, and working links.
+    """The page shows its own address, the HTML of a frame with a title that is escaped twice, and working links.
 
     Phones can't use a local address.
     """
@@ -168,7 +168,7 @@ OUTER = {**INNER, "X-Forwarded-Proto": "https", "X-Forwarded-Host": "Board.test:
 
 @asynccontextmanager
 async def behind_a_proxy(store: str, trusted: str = "127.0.0.1") -> AsyncIterator[httpx.AsyncClient]:
-    """Return what a proxy sends to a server that trusts one address."""
+    """Yield a client that sends what a proxy would send, to a server that trusts one address."""
     settings = fresh_settings(store, trusted_proxies=(trusted,), allowed_hosts=("board.test",), root_path="/live")
     async with (
         run_server(settings, parse_boards(BOARDS)) as url,
@@ -178,7 +178,7 @@ async def behind_a_proxy(store: str, trusted: str = "127.0.0.1") -> AsyncIterato
 
 
 async def shares(client: httpx.AsyncClient, site: str, headers: dict[str, str]) -> None:
-    """The link, the snippet, the first command, the printed page and the QR code have an address."""
+    """Check that the link, the snippet, the first command, the printed page and the QR code have the address `site`."""
     html = unescape((await client.get("/boards/posts", headers=headers)).text)
     for text in (
         f'value="{site}/boards/posts"', f'<iframe src="{site}/embed/posts?theme=light"', f"curl {site}/v1/events",
@@ -197,14 +197,14 @@ async def test_a_board_is_shared_under_its_public_address(valkey_url: str) -> No
         for _ in range(2):
             await shares(client, "https://board.test:8443/live", OUTER)
             await shares(client, "http://localhost:81/live", INNER)
-    async with behind_a_proxy(valkey_url, "192.0.2.1") as client:  # the proxy has another address than this one
+    async with behind_a_proxy(valkey_url, "192.0.2.1") as client:  # the server does not trust the proxy's address
         await shares(client, "http://localhost:81/live", OUTER)
 
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("module", [pages, sharing])
 async def test_sharing_the_inner_address_is_caught(valkey_url: str, module: ModuleType) -> None:
-    """The mutant shares it on the page and in the QR code."""
+    """The mutant shares the inner address on the page or in the QR code."""
 
     def inner(visit: Visit) -> str:
         return f"http://127.0.0.1:{visit.live.settings.port}/live"

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 async def baseline_of(client: httpx.AsyncClient) -> dict[str, Any]:
-    """The baseline once the server has kept one."""
+    """Wait until the server has kept a baseline; returns the baseline."""
 
     async def kept() -> dict[str, Any] | None:
         response = await client.get("/v1/boards/posts/baseline")
@@ -58,7 +58,7 @@ async def test_the_period_is_named(valkey_url: str) -> None:
 
 
 async def test_bad_requests_are_refused(valkey_url: str) -> None:
-    """An unknown board, and a parameter that does not exist."""
+    """The board or the parameter does not exist."""
     async with server(valkey_url, store_timeout=Duration(0.3)) as client:
         assert (await client.get("/v1/boards/none/baseline")).json()["code"] == "board_not_found"
         assert (await client.get("/v1/boards/posts/baseline?limit=3")).json()["code"] == "parameter_invalid"

@@ -62,7 +62,7 @@ async def test_the_list_of_boards(valkey_url: str) -> None:
 
 
 async def test_the_list_of_boards_says_what_they_take(valkey_url: str) -> None:
-    """The limits and times of votes, categories, the fields of the score, and how many records are kept."""
+    """The list has the rules of votes, categories, fields of the score, and how many records are kept."""
     contest = Board(id="contest", title="c", votes=Votes(per_key=1, closes=1_767_225_600_000), window=Forever())
     best = Board(
         id="best", title="b", operator="best", cap=5, categories=frozenset({"b", "a"}), window=Forever(),
@@ -170,7 +170,7 @@ async def test_a_page_from_any_position(valkey_url: str) -> None:
     [(100, "abc"), (5, "abc"), (4, "abc"), (3, "bcd"), (2, "cde"), (1, "cde"), (0, "de"), (-1, "de"), (-9, "e")],
 )
 async def test_a_page_around_a_score(valkey_url: str, score: int, keys: str) -> None:
-    """Half of its records come before the position of the score."""
+    """Half of the records of the page come before the position of the score."""
     events = [{"key": key, "amount": amount} for key, amount in zip("abcde", (5, 4, 3, 1, -2), strict=True)]
     async with server(valkey_url, *events) as client:
         page = (await client.get(f"/v1/boards/posts?limit=3&score={score}")).json()
@@ -213,7 +213,7 @@ def at(hour: int, key: str, amount: int = 1) -> dict[str, Any]:
 
 
 async def test_each_period_has_its_own_ranking(valkey_url: str) -> None:
-    """The current, the previous or a named period. A walk stays in the period where it began."""
+    """A request names the current, the previous or another period. A walk stays in the period where it began."""
     events = [at(5, "a", 3), at(5, "b", 2), at(6, "b", 9), at(7, "c"), at(5, "c")]
     async with server(valkey_url, *events[:4], boards=[hours()]) as client:
         answer = await post(client, events[4])
@@ -320,7 +320,7 @@ async def test_keys_in_paths_are_percent_encoded(valkey_url: str, key: str) -> N
 
 
 async def test_a_member_that_is_not_on_the_board_is_404(valkey_url: str) -> None:
-    """Never liked, or with a score of zero."""
+    """The member was never liked, or has a score of zero."""
     async with server(valkey_url, {"key": "a"}) as client:
         await post(client, {"key": "a", "amount": -1})
         for key in ("a", "b"):
@@ -330,7 +330,7 @@ async def test_a_member_that_is_not_on_the_board_is_404(valkey_url: str) -> None
 
 @pytest.mark.parametrize("path", ["/v1/boards/none", "/v1/boards/none/records/a", "/v1/boards/none/live"])
 async def test_an_unknown_board_is_404(valkey_url: str, path: str) -> None:
-    """Each route answers so."""
+    """Each route of a board answers `board_not_found`."""
     async with server(valkey_url) as client:
         response = await client.get(path)
         assert (response.status_code, response.json()["code"]) == (404, "board_not_found")

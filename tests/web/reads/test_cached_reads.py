@@ -1,4 +1,4 @@
-"""Reads of boards that caches may answer (`LIVE_CACHE`): which they are, and that both paths agree."""
+"""`LIVE_CACHE`: which reads of boards caches may answer, and that the fast path and the routes agree about this."""
 
 import re
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ UNCACHED = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cached(valkey_url: str) -> AsyncIterator[Both]:
-    """Yield both servers with the setting."""
+    """Yield both servers with `LIVE_CACHE`."""
     async with both_servers(valkey_url, cache=CacheTime(1), allowed_origins=(FRIEND,)) as both:
         yield both
 
@@ -49,7 +49,7 @@ def fields_of(answer: bytes, name: str) -> list[str]:
 
 @pytest.mark.parametrize("target", EVERYBODY)
 async def test_what_everybody_may_see_is_cacheable(cached: Both, target: str) -> None:
-    """Answers vary by what changes them."""
+    """`Vary` names the header fields that change an answer."""
     for fields in ((), (("Accept-Encoding", "gzip"),), (("Origin", FRIEND),), (("Authorization", "Bearer x.y"),)):
         answer = await cached.same(read(target, *fields))
         assert answer.startswith(b"HTTP/1.1 200 ")
@@ -74,7 +74,7 @@ async def test_a_304_renews_what_a_cache_has(cached: Both, target: str) -> None:
 
 
 async def test_a_wait_and_a_read_share_a_page_but_no_header_field(cached: Both) -> None:
-    """Whichever comes first. Both show the same page, or answer 304."""
+    """The order of the two requests does not matter. Both get the same page, or 304."""
     plain, waiting = "/v1/boards/posts?limit=5", "/v1/boards/posts?limit=5&wait=1ms"
     known = ("If-None-Match", tag_in(await cached.same(read(plain))))
     for fields in ((), (known,)):
@@ -85,7 +85,7 @@ async def test_a_wait_and_a_read_share_a_page_but_no_header_field(cached: Both) 
 
 @pytest.mark.parametrize(("target", "cache"), UNCACHED.items())
 async def test_everything_else_is_not_kept(cached: Both, target: str, cache: str) -> None:
-    """Waits, errors, pages for people, titles, and what administrators see."""
+    """Caches keep no waits, errors, pages for people, titles, and nothing that only administrators see."""
     for answer in await cached.answers(read(target)):
         assert fields_of(answer, "cache-control") == [cache]
 

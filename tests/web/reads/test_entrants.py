@@ -68,7 +68,7 @@ async def test_a_walk_lists_every_member_that_stays(valkey_url: str) -> None:
 
 
 async def test_what_is_no_list_of_entrants_is_refused(valkey_url: str) -> None:
-    """The board has no votes or is unknown, or the cursor is of another board, of other data or of nothing."""
+    """The board has no votes or is unknown, or a parameter is wrong, such as a cursor that the list did not make."""
     async with server(valkey_url, *parse_boards(CONTEST), anonymous_admin=True) as client:
         for path, code in (
             ("/v1/boards/posts/entrants", "board_open_to_all"),

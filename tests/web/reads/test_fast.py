@@ -64,7 +64,7 @@ async def test_both_paths_show_the_same_pages(both: Both, query: str) -> None:
 
 @pytest.mark.parametrize("fields", FIELDS)
 async def test_both_paths_answer_all_header_fields_alike(both: Both, fields: tuple[tuple[str, str], ...]) -> None:
-    """Conditional requests, origins, proxies, and hosts that are not ours."""
+    """The fields are those of conditional requests, origins and proxies. `Host` is right or wrong."""
     for target in (
         "v1/boards/posts", "v1/boards/large", "v1/boards/large/records/book-1?around=50", "v1/boards/none",
         "v1/boards/weeks?period=previous", "boards/posts", "boards/x",
@@ -119,7 +119,7 @@ async def test_both_paths_compress_alike(both: Both, target: str) -> None:
 
 
 async def test_each_form_of_a_page_has_a_tag_that_names_both(both: Both) -> None:
-    """A weak one for the compressed form. A 304 repeats the tag in the form that the client has."""
+    """The compressed form has a weak tag. A 304 repeats the tag in the form that the client has."""
     target, gzipped = "/v1/boards/large", ("Accept-Encoding", "gzip")
     tags = []
     for fields in ((), (gzipped,)):
@@ -164,7 +164,7 @@ async def test_refused_reads_are_counted_once(both: Both) -> None:
 
 @pytest.mark.slow
 async def test_both_paths_answer_without_a_store_alike(own_store: StoreProcess) -> None:
-    """503, and pages again once it is back."""
+    """Both answer 503 without the store, and 200 once it is back."""
     async with both_servers(own_store.url) as both:
         own_store.kill()
         for target in ("/boards/posts", "/boards/weeks?period=previous", "/v1/boards/none"):
@@ -201,7 +201,7 @@ async def test_the_fast_path_is_taken(both: Both) -> None:
 
 
 async def test_both_paths_find_the_tag_of_a_remembered_head(both: Both) -> None:
-    """The head comes with other tags, in any spelling, more than once, and in the place of another field."""
+    """`If-None-Match` has other tags or another spelling, occurs more than once, or is at another place."""
     for target in ("/v1/boards/large", "/v1/boards/large?wait=5ms", "/v1/boards/large/records/book-1"):
         tag = tag_in(await both.same(read(target)))
         named, other = f"If-None-Match: {tag}\r\n", 'If-None-Match: "x"\r\n'
@@ -216,7 +216,7 @@ async def test_both_paths_find_the_tag_of_a_remembered_head(both: Both) -> None:
 
 
 async def test_a_head_with_another_tag_is_known(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that asks again and again is parsed once, although its tag changes."""
+    """Requests that differ only in their tag are parsed once."""
     parsed = 0
     parse = FastReads._parse
 

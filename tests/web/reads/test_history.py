@@ -1,4 +1,4 @@
-"""The past of boards over HTTP: equal to a plain count after any batch, for as long as the journal has it."""
+"""The past of boards over HTTP: after any batch, it equals a plain count of the likes so far."""
 
 import asyncio
 import os
@@ -48,7 +48,7 @@ def text_of(time: datetime) -> str:
 
 
 async def now() -> str:
-    """A time after everything that was counted, and before anything later."""
+    """Return a time after everything that was counted so far, and before everything that is counted later."""
     await asyncio.sleep(0.005)
     time = text_of(datetime.now(UTC))
     await asyncio.sleep(0.005)
@@ -76,7 +76,7 @@ def ranked(counts: Counter[str]) -> list[tuple[str, int, int]]:
 
 
 async def test_a_board_is_read_as_of_any_batch(valkey_url: str) -> None:
-    """Page by page, with the total and the offset of that time."""
+    """Every page is read, and has the total of that time. The first page has the offset too."""
     async with journaling(valkey_url) as client:
         counts: Counter[str] = Counter()
         moments: list[tuple[str, Counter[str], int]] = []
@@ -198,7 +198,7 @@ async def test_questions_that_the_journal_can_not_answer_are_refused(valkey_url:
 
 
 async def test_without_a_journal_there_is_no_past(valkey_url: str) -> None:
-    """The answer says how to get one."""
+    """The answer names the setting `LIVE_JOURNAL`."""
     async with server(valkey_url) as client:
         for path in ("/v1/boards/posts?as_of=2026-01-01T00:00:00Z", "/v1/boards/posts/records/a/history"):
             problem = (await client.get(path)).json()
@@ -206,7 +206,7 @@ async def test_without_a_journal_there_is_no_past(valkey_url: str) -> None:
 
 
 async def test_a_board_with_an_event_clock_is_read_by_that_clock(valkey_url: str) -> None:
-    """The answer has everything that was counted before its clock reached a time, whenever that was."""
+    """The answer has everything that was counted before the board's clock reached the requested time."""
     board = rolling_board(clock="event", board="old")
     async with server(valkey_url, board, journal="sqlite") as client:
         for hour, key in enumerate("abc"):
@@ -246,7 +246,10 @@ def test_a_line_breaks_where_the_record_was_not_on_the_board() -> None:
 
 
 def test_what_happened_to_a_record_follows_from_its_ranks() -> None:
-    """The newest first. Small steps are no events, and rank 1 and the top ten come before the size of a step."""
+    """The newest event comes first.
+
+    Small steps are no events, and rank 1 and the top ten come before the size of a step.
+    """
     ranks = [14, None, 12, 11, 9, 5, 1, 1, 4, 7, 12, 11]
     chart = chart_of_ranks(ranks)
     assert chart is not None
@@ -258,7 +261,7 @@ def test_what_happened_to_a_record_follows_from_its_ranks() -> None:
 
 
 def test_axes_have_few_and_round_values() -> None:
-    """The last one is beyond the highest value, so there are always two."""
+    """The last value of an axis is beyond the highest given value, so an axis has at least two."""
     for low, high, values in (
         (0, 0, [0, 1]), (0, 283, [0, 100, 200, 300]), (-10, 30, [-10, 0, 10, 20, 30, 40]), (1, 14, [5, 10, 15]),
         (7, 9, [7, 8, 9, 10]), (0, 9_999, [0, 5000, 10_000]), (1, 10**15, [5 * 10**14, 10**15, 15 * 10**14]),
@@ -267,7 +270,7 @@ def test_axes_have_few_and_round_values() -> None:
 
 
 async def test_questions_beyond_a_limit_are_refused_immediately(valkey_url: str) -> None:
-    """Anybody may ask, and each answer takes time."""
+    """The limit exists because anybody may ask, and each answer takes time."""
     async with journaling(valkey_url) as client:
         await like(client, "a")
         at = await now()
@@ -300,7 +303,7 @@ async def test_a_process_that_ended_is_replaced(tmp_path: Path) -> None:
 
 
 async def test_a_question_that_takes_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other queries get their turn."""
+    """After the refused query, other queries get their turn."""
     monkeypatch.setattr(live.journal.past.pool, "run_limited", partial(run_limited, longest=0.2))
     past = Past(Settings(data_dir=tmp_path))
     try:

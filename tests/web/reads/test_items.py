@@ -30,7 +30,7 @@ HOSTILE = (
 
 @pytest.fixture
 async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a server with one board and some members, which may set titles."""
+    """Yield a client that may set titles, of a server with one board and some members."""
     async with server(valkey_url, anonymous_admin=True, image_hosts=HOSTS, max_items=5) as client:
         await post(client, {"key": "a", "amount": 3}, {"key": "b", "amount": 2}, {"key": "c"})
         yield client
@@ -78,7 +78,7 @@ async def test_a_title_is_stored_read_and_deleted(client: httpx.AsyncClient) -> 
     ],
 )  # fmt: skip
 async def test_an_invalid_item_is_refused(client: httpx.AsyncClient, item: dict[str, Any]) -> None:
-    """If it comes with valid ones, none of them is stored."""
+    """If a request has valid items beside an invalid one, none of them is stored."""
     assert await put(client, "a", **item) == (422, "item_invalid")
     items = [{"key": "b", "title": "B"}, {"key": "a", **item}]
     assert (await client.put("/v1/items", json={"items": items})).json()["code"] == "item_invalid"
@@ -172,7 +172,10 @@ async def test_hostile_titles_are_shown_as_they_are(client: httpx.AsyncClient, t
 
 
 async def test_pictures_come_from_listed_hosts(valkey_url: str) -> None:
-    """The policy of each page allows them and nothing else; once a host is not listed any more, a letter remains."""
+    """The policy of each page allows only pictures of these hosts.
+
+    Once a host is not listed any more, pages show a letter instead of its pictures.
+    """
     settings = fresh_settings(valkey_url, anonymous_admin=True)
     before = "img-src 'self'; "
     async with serving(settings) as client:
@@ -227,7 +230,7 @@ async def test_without_items_pages_ask_the_store_once_a_second(valkey_url: str) 
 
 
 async def remembered_items_are_limited(store: str) -> None:
-    """Many items are read; the process remembers no more than its limit, and every answer is right."""
+    """Read many items, and check that the process remembers no more than its limit and that every answer is right."""
     settings = fresh_settings(store)
     client = connect(store, settings)
     items = Items(client, settings.key_prefix, 100)

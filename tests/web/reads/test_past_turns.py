@@ -63,7 +63,7 @@ async def started(folder: Path, queries: int = 1) -> None:
 
 
 async def quick(past: Past, client: str) -> None:
-    """Ask for something that takes no time. There is no journal."""
+    """Ask for something that takes no time, because there is no journal and the query fails."""
     with pytest.raises(JournalError, match="unable to open"):
         await past.run(client, identity)
 
@@ -136,7 +136,7 @@ async def test_processes_without_a_share_are_caught(tmp_path: Path, monkeypatch:
 
 
 async def a_departed_client_is_forgotten(folder: Path, monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
-    """A client leaves during a long reading. Its next one is answered before a reading that began later ends."""
+    """A client leaves during a long reading. Its next query is answered before a reading that began later ends."""
     async with reading(folder) as past:
         await asyncio.gather(quick(past, "first"), quick(past, "second"))  # this starts the processes, which takes long
         monkeypatch.setattr(live.journal.past.pool, "run_limited", run)
@@ -215,7 +215,7 @@ async def test_a_request_ends_when_its_client_disconnects(
 
 @pytest.mark.slow
 async def test_a_long_history_of_a_large_board_is_refused(valkey_url: str) -> None:
-    """The response says how many steps are allowed, and that many are answered."""
+    """The response says how many steps are allowed, and a request with this number of steps is answered."""
     async with (
         run_server(fresh_settings(valkey_url, journal="sqlite"), [FOREVER]) as url,
         httpx.AsyncClient(base_url=url, timeout=60) as client,
@@ -249,12 +249,12 @@ async def read_and_leave(folder: Path, *, waits: bool) -> None:
 
 
 def be_a_worker(folder: Path, *, waits: bool) -> None:
-    """Do it in a process that another one has started, as the workers of a server are."""
+    """Run `read_and_leave` in a process that another process has started, as a server starts its workers."""
     asyncio.run(read_and_leave(folder, waits=waits))
 
 
 def a_worker_ends(folder: Path, *, waits: bool = True) -> None:
-    """Check that such a process ends."""
+    """Check that a process that runs `be_a_worker` ends."""
     worker = CHILDREN.Process(target=be_a_worker, args=(folder,), kwargs={"waits": waits})
     worker.start()
     worker.join(60 if waits else 3)

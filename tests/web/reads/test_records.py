@@ -31,7 +31,7 @@ def forever(name: str, **choices: Any) -> Board:
 
 @pytest.mark.parametrize("order", ["desc", "asc"])
 async def test_a_record_has_its_percentile(valkey_url: str, order: str) -> None:
-    """100 for the first and for the only record, 0 for the last. The gap is never negative."""
+    """The percentile is 100 for the first and for the only record, and 0 for the last. The gap is never negative."""
     async with server(valkey_url, forever("b", sort_order=order)) as client:
         await post(client, {"key": "a", "amount": 1})
         assert (await client.get("/v1/boards/b/records/a")).json()["percentile"] == 100
@@ -67,7 +67,7 @@ async def test_the_number_of_members_is_limited(valkey_url: str, count: int) -> 
 
 
 async def test_one_member_on_every_board(valkey_url: str) -> None:
-    """An empty list if it is on none; any member can be requested."""
+    """The list is empty if the member is on no board. Any member can be requested."""
     boards = rolling_board(), forever("all"), forever("runs", source=frozenset({"run"}))
     async with server(valkey_url, *boards) as client:
         await post(client, {"key": "a/b", "amount": 3}, {"key": "c", "amount": 5})
@@ -119,7 +119,7 @@ async def test_a_record_has_its_fields_and_metadata(valkey_url: str) -> None:
 
 
 async def test_equal_scores_share_a_rank(valkey_url: str) -> None:
-    """Pages and records show it. `position` is the place if it differs from the rank."""
+    """Pages and records show the shared rank. `position` is the place if it differs from the rank."""
     async with server(valkey_url, forever("b", ranks="dense"), forever("c", ranks="competition")) as client:
         await post(
             client, *({"key": key, "amount": amount} for key, amount in (("a", 5), ("b", 3), ("c", 3), ("d", 1)))

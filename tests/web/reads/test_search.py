@@ -51,7 +51,7 @@ NAMES = ["Anna", "anton", "ANNIKA", "\u00c9mile", "Bert", "An"]
 
 
 async def names(client: httpx.AsyncClient, board: str, **query: Any) -> list[str]:
-    """The members that a search finds on a board, of which it looks at all names."""
+    """Return the members that a search finds on a board, and check that it looked at all names."""
     answer = (await client.get(f"/v1/boards/{board}/records", params=query)).json()
     assert answer["next_cursor"] is None
     return [record["key"] for record in answer["records"]]
@@ -110,7 +110,7 @@ async def test_a_search_is_bounded_and_goes_on(valkey_url: str, monkeypatch: pyt
 
 
 async def test_a_mistake_in_a_search_is_named(valkey_url: str) -> None:
-    """Parameters that do not go together, and a cursor from elsewhere."""
+    """The parameters do not go together, or the cursor comes from elsewhere."""
     async with server(valkey_url, *BOARDS) as client:
         for query, code in (
             ("prefix=", "parameter_invalid"),

@@ -221,7 +221,7 @@ def large(number: int) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 async def test_a_client_without_progress_is_disconnected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server does it after `slow_timeout`. The kernel would do the same, but waits longer here."""
+    """The server disconnects the client after `slow_timeout`. The kernel would do the same, but waits longer here."""
     patient = partial(msgspec.structs.replace, slow_timeout=Duration(15))
     monkeypatch.setattr("tests.harness.server.bound_socket", lambda settings: bound_socket(patient(settings)))
     before = SLOW_VIEWERS._value.get()

@@ -66,7 +66,7 @@ async def like(client: httpx.AsyncClient, number: int) -> int:
 async def test_a_stream_has_the_encoding_that_the_client_accepts(
     valkey_url: str, accepted: str, encoding: str | None
 ) -> None:
-    """The answer to HEAD has it too. Header fields tell caches of both forms."""
+    """The answer to HEAD has the encoding too. `Vary` tells caches that there are two forms."""
     async with server(valkey_url, **QUICK) as client:
         async with streaming(client, Accept_Encoding=accepted) as stream:
             await stream.until("sync")
@@ -77,7 +77,7 @@ async def test_a_stream_has_the_encoding_that_the_client_accepts(
 
 
 async def test_a_stream_is_one_gzip_member_of_shared_blocks(valkey_url: str) -> None:
-    """Each event can be read at once. It is small, because it refers to the one before. The checksum is right."""
+    """Each event can be read at once, and is small, because it refers to the event before it. The checksum is right."""
     async with served(valkey_url) as here:
         await fill(here.client)
         raw, text, reader = b"", b"", zlib.decompressobj(31)

@@ -44,7 +44,7 @@ def _no_viewers_of_other_tests() -> None:
 
 
 def watched(count: int, board: str = "posts") -> Callable[[], Any]:
-    """Whether a board has `count` viewers."""
+    """Return a function that tells whether a board has `count` viewers."""
 
     async def are_there() -> bool:
         return bool(VIEWERS.labels(board)._value.get() == count)
@@ -112,7 +112,7 @@ async def test_an_invalid_wait_is_refused(valkey_url: str, query: str) -> None:
 
 @pytest.mark.slow
 async def test_waiting_clients_share_reads(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any number of clients causes reads when they arrive, and one when the board changes."""
+    """Clients cause reads when they arrive, and together only one read when the board changes."""
     reads = 0
     read = BoardReader.read
 
@@ -134,7 +134,7 @@ async def test_waiting_clients_share_reads(valkey_url: str, monkeypatch: pytest.
 
 
 async def test_each_client_gets_its_own_limit(valkey_url: str) -> None:
-    """The page may have been read for a larger one. A walk continues from there."""
+    """The page may have been read for a larger limit. A walk continues after the records of the client's own limit."""
     board = rolling_board(ties="first")
     events = [{"key": f"k{number}", "amount": 1 + number // 3} for number in range(9)]
     async with server(valkey_url, *events, boards=[board], **QUICK) as client, streaming(client, "?limit=50") as other:
@@ -202,7 +202,7 @@ async def test_a_waiting_client_is_a_viewer(valkey_url: str, limit: str, *, plai
 
 @pytest.mark.slow
 async def test_a_waiting_client_takes_no_producer_place(valkey_url: str) -> None:
-    """With its answer, its connection takes a place again, and the idle timeout applies."""
+    """Once the client has its answer, its connection takes a place again, and the idle timeout applies."""
     async with server(valkey_url, max_connections=2, idle_timeout=Duration(1), **QUICK) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         url = str(client.base_url)
@@ -321,7 +321,7 @@ async def test_an_unavailable_store_ends_waits(own_store: StoreProcess, *, plain
 @pytest.mark.slow
 @WAYS
 async def test_a_page_that_is_known_to_be_stale_is_not_an_answer(own_store: StoreProcess, *, plain: bool) -> None:
-    """Another viewer keeps the page in this process."""
+    """The process still has the page, because another viewer watches the board."""
     async with (
         server(own_store.url, {"key": "a"}, plain=plain, store_timeout=Duration(0.3), **QUICK) as client,
         streaming(client) as other,

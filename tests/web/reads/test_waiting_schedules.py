@@ -40,7 +40,10 @@ class Schedule:
         self.owed: list[Wire] = []
 
     async def run(self, *, all_leave: bool = False) -> None:
-        """Do everything. At the end both boards change, so that everybody has an answer, or everybody leaves."""
+        """Do `STEPS` random things.
+
+        At the end all clients leave, or both boards change, so that every client is answered.
+        """
         await self.create()
         actions: list[Callable[[], Coroutine[Any, Any, None]]] = [
             self.come, self.come, self.come, self.leave, self.half_close, self.change, self.delete,
@@ -133,7 +136,7 @@ async def test_nobody_is_counted_after_a_random_schedule(valkey_url: str, seed: 
 async def test_a_drain_ends_a_random_schedule(valkey_url: str) -> None:
     """The server stops while clients wait: each has an answer, and nobody is counted.
 
-    Its patience is longer than the second for which it lets clients read their last answers.
+    `shutdown_timeout` is longer than the second for which the server lets clients read their last answers.
     """
     async with AsyncExitStack() as stack:
         async with served(valkey_url, anonymous_admin=True, shutdown_timeout=10) as here:

@@ -84,7 +84,7 @@ def code(response: httpx.Response) -> tuple[int, str]:
 
 
 async def test_a_board_is_created_changed_and_deleted(any_store: str) -> None:
-    """Immediately in the process that was asked, within two seconds in another, and in one that starts later."""
+    """The process that was asked knows at once, another one within two seconds. So does one that starts later."""
     async with servers(any_store) as (settings, (one, two)):
         made = await one.put(PATH, json=KISS)
         assert (made.status_code, made.headers["location"]) == (201, PATH)
@@ -152,7 +152,10 @@ async def test_a_forbidden_change_is_named(valkey_url: str) -> None:
 
 
 async def test_a_frozen_board_refuses_events_and_can_be_read(any_store: str) -> None:
-    """The store refuses, so it takes effect in all processes at once. A thawed board accepts events again."""
+    """The store refuses the events, so freezing takes effect in all processes at once.
+
+    A thawed board accepts events again.
+    """
     async with servers(any_store) as (_, (one, two)):
         await one.put(PATH, json=KISS)
         await wait_until_known(two)
@@ -220,7 +223,7 @@ async def test_viewers_follow_a_change_and_a_recreated_board(valkey_url: str) ->
 
 
 async def test_posts_in_flight_never_revive_a_board(any_store: str) -> None:
-    """Each event counts before the deletion, or gets `board_unknown`, even if its process does not know yet."""
+    """Each event counts before the deletion or gets `board_unknown`, even if its process does not know yet of it."""
     async with servers(any_store) as (settings, clients):
         for _ in range(3):
             await clients[0].put(PATH, json={**KISS, "source": ["kiss"]})
@@ -321,7 +324,7 @@ async def test_an_anonymous_admin_is_named_in_the_audit_log(valkey_url: str) -> 
 
 
 async def test_an_unused_board_is_deleted(any_store: str) -> None:
-    """Everything that it owns goes too. Listing and readiness do not count as use. Boards in use stay."""
+    """Everything that the board owns is deleted too. Listing and readiness do not count as use. Boards in use stay."""
     async with servers(any_store) as (settings, (one, two)):
         await one.put(PATH, json={**KISS, "idle_ttl": "2s"})
         await one.put("/v1/boards/read", json={**KISS, "idle_ttl": "2s"})

@@ -67,7 +67,10 @@ async def test_an_empty_array_is_valid(valkey_url: str) -> None:
 
 
 async def test_an_event_feeds_every_board_of_its_type(valkey_url: str) -> None:
-    """A type feeds every board whose source includes it, a name one board. The answer has the offset of each."""
+    """A type feeds every board whose source includes it, and `board` names one board.
+
+    The answer has the offset of each.
+    """
     boards = [board("likes", "like", "love"), board("love", "love"), board("views", "view")]
     async with server(valkey_url, *boards) as client:
         answer = await post(
@@ -100,7 +103,7 @@ async def test_one_boards_refusal_does_not_stop_the_others(valkey_url: str) -> N
 
 @pytest.mark.slow
 async def test_an_event_with_a_time_is_added_to_its_slot(valkey_url: str) -> None:
-    """A like of three seconds ago leaves a four-second board before a current one."""
+    """On a board of the last four seconds, a like of three seconds ago expires before a like of now."""
     async with server(valkey_url, rolling_board("4s", "1s")) as client:
         ago = (datetime.now(UTC) - timedelta(seconds=3)).isoformat()
         assert (await post(client, {"key": "old", "time": ago}, {"key": "new"}))["accepted"] == 2
@@ -189,7 +192,7 @@ async def test_too_many_waiting_events_are_overload(own_store: StoreProcess) -> 
 
 @pytest.mark.slow
 async def test_an_unavailable_store_rejects_all_waiting_requests(own_store: StoreProcess) -> None:
-    """Requests behind a failed batch are answered with it, not a deadline later each."""
+    """Requests that wait behind a failed batch fail together with it, and not one deadline after another."""
     body = [{"key": f"k{number}"} for number in range(1000)]
     changes: dict[str, Any] = {"rate": 0, "store_timeout": Duration(0.3), "write_deadline": Duration(1)}
     async with server(own_store.url, **changes) as client:  # with a rate, the server would need the frozen store

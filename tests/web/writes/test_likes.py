@@ -39,7 +39,7 @@ SCRIPT = {"Accept": "application/json"}
 
 
 class Visitor:
-    """A browser with the page of a board."""
+    """A browser that has loaded the page of a board."""
 
     def __init__(self, url: str, address: str = "", host: str = "") -> None:
         self.url = url
@@ -108,7 +108,7 @@ async def test_a_visitor_likes_each_member_once(url: str) -> None:
 
 
 async def test_a_cookie_with_an_invalid_name_is_ignored(url: str) -> None:
-    """Another page of the host may set one whose name begins like this server's. The like still counts."""
+    """Another page of the host may set a cookie whose name begins like those of this server. The like still counts."""
     visitor = Visitor(url)
     await visitor.like("Bo")
     ((name, value),) = visitor.cookies.items()
@@ -128,7 +128,7 @@ async def test_a_like_can_be_a_vote(url: str) -> None:
 
 
 async def test_likes_at_the_same_time_count_once(url: str) -> None:
-    """Twenty clicks, and twenty replays of the same request."""
+    """Twenty likes of one visitor at the same time count once."""
     visitor = Visitor(url)
     await visitor.like("Bo")
     answers = await asyncio.gather(*(visitor.like("Ada") for _ in range(20)))
@@ -156,7 +156,7 @@ async def test_servers_on_two_ports_have_their_own_cookies(url: str, valkey_url:
 
 @pytest.mark.mutant
 async def test_a_cookie_for_all_ports_is_caught(url: str, valkey_url: str) -> None:
-    """The mistake: the name of the cookie does not say whose it is."""
+    """In the mutant, the name of the cookie does not say which server it belongs to."""
     async with server(valkey_url, *BOARDS) as client:
         await post(client, {"key": "Ada", "board": "liked"})
         with (
@@ -257,7 +257,7 @@ async def test_other_bodies_are_refused(url: str, content: bytes, media_type: st
 
 
 async def test_boards_without_a_like_button_take_no_likes(url: str) -> None:
-    """By default, no board does. Its page has no button, and its answer no cookie."""
+    """By default, a board has no like button. Its page shows none, and a like is refused without a cookie."""
     answer = await Visitor(url).like("Ada", "plain")
     assert code(answer) == (403, "likes_not_allowed")
     assert "set-cookie" not in answer.headers
@@ -288,7 +288,7 @@ async def test_a_flood_is_limited_by_address(valkey_url: str) -> None:
 
 
 async def test_frozen_closed_and_hidden_take_no_likes(valkey_url: str) -> None:
-    """A like that was counted before stays counted, and is still answered so."""
+    """A like that was counted before stays counted, and sending it again gets the usual answer."""
     choices = {"window": "forever", "votes": {"per_key": 1}, "like_button": True, "source": ["vote"]}
     async with server(valkey_url, anonymous_admin=True) as client:
         url = str(client.base_url).rstrip("/")
@@ -313,7 +313,7 @@ async def test_frozen_closed_and_hidden_take_no_likes(valkey_url: str) -> None:
 
 
 async def test_a_visitor_has_as_many_votes_as_anyone(valkey_url: str) -> None:
-    """Beyond them, likes are refused."""
+    """Likes beyond the limit of votes for each actor are refused."""
     async with server(valkey_url, *parse_boards(SONGS)) as client:
         await post(client, {"key": "Ada", "actor": "x"}, {"key": "Bo", "actor": "y"})
         visitor = Visitor(str(client.base_url).rstrip("/"))
@@ -322,7 +322,10 @@ async def test_a_visitor_has_as_many_votes_as_anyone(valkey_url: str) -> None:
 
 
 async def test_every_process_knows_every_visitor(valkey_url: str) -> None:
-    """The processes of one server share the secret that signs cookies, and have one name. Another server does not."""
+    """The processes of one server share the secret that signs cookies, and use one name for cookies.
+
+    Another server has its own.
+    """
     settings = fresh_settings(valkey_url)
     async with (
         run_server(settings, BOARDS) as one,
@@ -340,7 +343,7 @@ async def test_every_process_knows_every_visitor(valkey_url: str) -> None:
 
 
 async def test_the_cookie_is_bound_to_a_secure_host(valkey_url: str) -> None:
-    """Behind a proxy with TLS, no other host of the domain can set it, and it is never sent in the clear."""
+    """Behind a proxy with TLS, no other host can set the cookie, and browsers never send it in the clear."""
     async with server(valkey_url, *BOARDS, trusted_proxies=("127.0.0.1",), root_path="/live") as client:
         url = str(client.base_url).rstrip("/")
         headers = {"Origin": url, "X-Forwarded-Proto": "https", "X-Forwarded-For": "192.0.2.1"}

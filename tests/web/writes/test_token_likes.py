@@ -75,7 +75,7 @@ async def score(client: httpx.AsyncClient, member: str, board: str = "cup") -> i
 
 
 async def check_voters(client: httpx.AsyncClient, mark: str = "") -> None:
-    """A voter has one vote for each member, and as many as the contest says, with any number of tokens."""
+    """Check that a voter has one vote for each member, and in all as many as the contest allows, with any tokens."""
     ada, bo = await score(client, "Ada"), await score(client, "Bo")
     ann = f"ann{mark}"
     assert await vote(client, "Ada", signed(ann)) is True
@@ -151,7 +151,7 @@ def per_token(right: Any) -> Any:
 
 @pytest.mark.mutant
 async def test_mistakes_of_votes_are_caught(valkey_url: str) -> None:
-    """The checks above notice each of them."""
+    """`check_voters` or `check_refusals` notices each mistake."""
     async with voting(valkey_url) as client:
         mistakes: list[tuple[str, Any, str, Any, Callable[..., Any]]] = [
             ("any board", BoardScope, "__contains__", lambda *_: True, check_refusals),

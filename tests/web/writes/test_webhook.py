@@ -50,7 +50,7 @@ async def test_a_sender_that_names_itself_may_send(client: httpx.AsyncClient, or
      ("", "120"), ("many", "120"), ("1" * 5000, "120"), ("*", "120")],
 )  # fmt: skip
 async def test_the_smaller_rate_is_granted(client: httpx.AsyncClient, requested: str, allowed: str) -> None:
-    """The requested rate, but at most the producer's; an invalid number is ignored."""
+    """The granted rate is the requested one, but at most the producer's. An invalid number is ignored."""
     response = await ask(client, ("WebHook-Request-Origin", SENDER), ("WebHook-Request-Rate", requested))
     assert response.headers["webhook-allowed-rate"] == allowed
 
@@ -79,7 +79,7 @@ async def test_a_client_that_does_not_ask_is_granted_nothing(client: httpx.Async
      "example.com:123456", "a" * 64, ".".join(["a" * 60] * 5), "\u00e9xample.com", "example.com\t;x=1"],
 )  # fmt: skip
 async def test_an_invalid_sender_is_not_echoed(client: httpx.AsyncClient, origin: str) -> None:
-    """The answer grants nothing and contains no part of it."""
+    """The answer grants nothing and contains no part of the sender's name."""
     response = await client.request(
         "OPTIONS", "/v1/events", headers=[(b"WebHook-Request-Origin", origin.encode("latin-1"))]
     )
@@ -88,7 +88,7 @@ async def test_an_invalid_sender_is_not_echoed(client: httpx.AsyncClient, origin
 
 
 async def test_two_senders_are_granted_nothing(client: httpx.AsyncClient) -> None:
-    """Nobody knows which of them asks."""
+    """The server can't know which of the two senders asks."""
     names = [("WebHook-Request-Origin", SENDER), ("WebHook-Request-Origin", "other.example")]
     assert not GRANTED & set((await ask(client, *names)).headers)
 
