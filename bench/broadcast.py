@@ -1,6 +1,6 @@
 """A peer for `fan-out`: `websockets.broadcast` on uvloop sends one payload to every client per tick.
 
-`python -m bench.broadcast PAYLOAD_BYTES TICK_SECONDS` serves it and prints its address.
+`python -m bench.broadcast PAYLOAD_BYTES TICK_SECONDS` serves the broadcast and prints its address.
 """
 
 import asyncio

@@ -22,7 +22,7 @@ def cluster(scale: Scale, report: Report) -> list[Row]:
     with ExitStack() as stack:
         sites = {
             "one": Site(stack, one_node(stack)),
-            "cluster": Site(stack, cluster_of(stack, _PRIMARIES), wait_replicas=0),  # there are none
+            "cluster": Site(stack, cluster_of(stack, _PRIMARIES), wait_replicas=0),  # this Cluster has no replicas
         }
         loads = {1: single_load(scale), BATCH: batch_load(scale.batch_bodies)}
         for site in sites.values():

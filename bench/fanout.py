@@ -21,7 +21,7 @@ def fan_out(scale: Scale, report: Report) -> list[Row]:
     Each server runs alone on one core, and the viewers run on the other. Our board receives 20 POSTs per second with 3
     likes each. The figure includes all CPU time of the server process: receiving the likes, reading the top, encoding a
     frame and sending it to every viewer. The row "server and store" adds the store. Peers are measured alternately.
-    They have no store and encode nothing. Each sends frames as long as ours in that round, on its own clock. Nchan
+    They have no store and encode nothing. Each sends frames as long as ours in that round, by its own timer. Nchan
     sends a frame for each of ten POSTs per second, which are in its figure. The kernel charges the work for a frame to
     its sender.
     """

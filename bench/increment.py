@@ -14,7 +14,7 @@ from bench.table import Report, Row, Scale, median_ratio, medians, of_round
 from bench.watched import PATH, fill, long_name, posted, settle, sync_size, watched_board
 
 _TOP: Final = 50
-_SCORE: Final = 1_000  # the first difference between two scores, so large that likes change no order
+_SCORE: Final = 1_000  # the difference between two scores at the start, so large that likes change no order
 _WORK: Final = "increment: one like seen by {:,} viewers"
 _Round = dict[str, float]
 

@@ -1,7 +1,8 @@
 """`python -m bench.motion`: how smoothly the page of a busy board moves in Chromium, and how far it is behind.
 
-2,000 likes per second over 300 members whose scores are close together, so that rows move all the time. With
-`--minutes`, 300 likes per second for so long: whether memory stays the same, while somebody looks back now and then.
+It sends 2,000 likes per second to 300 members whose scores are close together, so that rows move all the time. With
+`--minutes`, it sends 300 likes per second for so many minutes, looks back now and then, and shows whether memory stays
+the same.
 """
 
 import argparse
@@ -227,7 +228,7 @@ async def _like(board: Board, acknowledged: list[tuple[float, int]], likes_each:
 
 
 def _behind(shown: list[tuple[float, int]], acknowledged: list[tuple[float, int]]) -> list[float]:
-    """How many seconds the screen is behind what was acknowledged, sampled every 10 ms."""
+    """Return how many seconds the screen is behind the acknowledged likes, sampled every 10 ms."""
     totals, found = [total for _, total in acknowledged], []
     for (begins, total), (ends, _) in itertools.pairwise(shown):
         place = bisect.bisect_right(totals, total)

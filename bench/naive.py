@@ -1,7 +1,7 @@
-"""A peer: a handler as one would write it first, on the same uvicorn as the baseline.
+"""A peer: the simplest handler that a developer would write, on the same uvicorn as the baseline.
 
 It decodes JSON, and makes two calls to the store one after the other. It checks nothing. Requests share only the
-connection pool. `python -m bench.naive SOCKET` serves it on the store behind that socket.
+connection pool. `python -m bench.naive SOCKET` serves the handler on the store behind that socket.
 """
 
 import sys

@@ -27,7 +27,8 @@ def past(scale: Scale, report: Report) -> list[Row]:
     """Ask for the past rankings of a board over 24 hours, and for the history of a record over a week by hours.
 
     The board uses the time of its events, which are spread over eight days. Each question is about another time, so no
-    cache answers it. The figure is the wall time of one question at a time. A process of its own answers the questions.
+    cache answers it. The figure is the wall time of one question at a time. A separate process of the server answers
+    the questions.
     """
     with ExitStack() as stack:
         board = Board(stack, _BOARD)

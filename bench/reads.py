@@ -1,4 +1,4 @@
-"""`get-top-100`: CPU time of a page of 100 records, of a 304 and of an HTML page, against doing nothing."""
+"""`get-top-100`: CPU time of a page of 100 records, of a 304 and of an HTML page, compared with doing nothing."""
 
 import threading
 import time
@@ -23,10 +23,10 @@ _ALONE: Final = 1.0  # seconds of likes without reads
 def get_top_100(scale: Scale, report: Report) -> list[Row]:
     """Read a board of 100,000 members over 64 connections: CPU time of server and store.
 
-    The top 100 is read while likes arrive through another server on the same store. That server does not count. The
-    time that the store spends on the likes is measured before, and subtracted. The 304 and the HTML page of 50 rows are
-    read while nothing changes. The baseline is measured alternately: the same requests to an endpoint that does
-    nothing. The ratios are ratios of rates.
+    The top 100 is read while likes arrive through another server on the same store. The CPU time of that server is not
+    counted. The time that the store spends on the likes is measured before, and subtracted. The 304 and the HTML page
+    of 50 rows are read while nothing changes. The baseline is measured alternately: the same requests to an endpoint
+    that does nothing. The ratios are ratios of rates.
     """
     rounds: list[dict[str, float]] = []
     with ExitStack() as stack:

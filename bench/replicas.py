@@ -29,7 +29,7 @@ _Round = dict[str, float]
 
 
 def replicas(scale: Scale, report: Report) -> list[Row]:
-    """An event that waits for a replica, a notice on six nodes, batches that a failover lost, and a busy journal."""
+    """Measure an event that waits for a replica, a notice on six nodes, lost batches, and a busy journal."""
     return [*_waiting(scale, report), _notices(scale, report), resending(scale, report), busy_boards(scale, report)]
 
 

@@ -50,7 +50,7 @@ class TimedRotator(BoardRotator):
 def rotation(scale: Scale, report: Report) -> list[Row]:
     """Rotate a slot at the server's pace, next to a writer that adds one event at a time to another board.
 
-    The caller times a step from the call to the answer, with fsync and everything the store does in between. The
+    A step is timed from the call to the answer, with fsync and everything that the store does in between. The
     store's SLOWLOG times the script alone. The writer times its adds, first without rotation, then during it. Each
     round fills and empties a new store; the figures are medians of the rounds.
     """

@@ -16,7 +16,7 @@ _SCRIPTS: Final = ("cmdstat_eval", "cmdstat_fcall")  # prefixes of the commands 
 
 
 def reconnect_storm(scale: Scale, report: Report) -> list[Row]:
-    """Reset every connection, then open as many at once; seconds until the last viewer has its first frame.
+    """Reset every connection, open as many at once, and time until the last viewer has its first frame.
 
     Meanwhile the board receives 20 POSTs per second. Their scripts are counted too. All handshakes run at once; a
     refused viewer tries again.

@@ -20,8 +20,8 @@ _WARMUP: Final = 3  # answers to each client
 def long_poll(scale: Scale, report: Report) -> list[Row]:
     """Measure clients that wait for a change of the top 50, and then ask again with the new tag.
 
-    The likes come through another server on the same store, which does not count. The baseline is measured alternately:
-    as many requests on as many connections to an endpoint that does nothing.
+    The likes come through another server on the same store, whose CPU time is not counted. The baseline is measured
+    alternately: as many requests on as many connections to an endpoint that does nothing.
     """
     rounds: list[dict[str, float]] = []
     with ExitStack() as stack:

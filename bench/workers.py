@@ -23,7 +23,7 @@ _ASKED: Final = 16  # new connections, which the kernel spreads over the workers
 
 
 def workers(scale: Scale, report: Report) -> list[Row]:
-    """Measure a new board on four workers, and frames of four workers."""
+    """Measure how soon four workers know a new board, and the cost of their frames."""
     return [_new_boards(scale, report), *_frames(scale, report)]
 
 

@@ -1,4 +1,4 @@
-"""How a version is made and published: each file has it, and no workflow can be changed from outside."""
+"""How a version is made and published: each file has the version, and no workflow can be changed from outside."""
 
 import json
 import re
@@ -77,7 +77,7 @@ def test_a_workflow_runs_only_what_is_pinned_and_may_write_nothing(name: str) ->
 
 
 def test_only_a_tag_publishes_what_was_tested() -> None:
-    """The version is checked first, and everything else needs that job."""
+    """The build job first checks the version, and all other jobs need the build job."""
     release_workflow = WORKFLOWS["release.yml"]
     assert release_workflow[True] == {"push": {"tags": ["v[0-9]+.[0-9]+.[0-9]+*"]}}  # YAML reads the key `on` as true
     runs = [step.get("run", "") for step in release_workflow["jobs"]["build"]["steps"]]

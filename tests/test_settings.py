@@ -26,7 +26,7 @@ def meta_of(name: str) -> msgspec.Meta:
 
 
 def mistakes(**environment: str) -> list[str]:
-    """The lines with which an environment is refused."""
+    """Return the lines of the message that refuses an environment."""
     with pytest.raises(SetupError) as caught:
         load_settings(environment)
     return str(caught.value).splitlines()

@@ -1,4 +1,4 @@
-"""Notices of a Cluster: a slot that moves and a server that is gone concern their boards only."""
+"""Notices of a Cluster: a slot that moves or a server that is gone affects only its own boards."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -91,7 +91,7 @@ class Listener:
         assert self.boards(kind) == boards
 
     async def count(self, boards: set[str]) -> None:
-        """Count an event for each board, and hear of each."""
+        """Count an event for each board, and wait until the listener has a notice of each."""
         self.received.clear()
         for name in boards:
             await self.ledgers[name].writer.add([make_entry("a", 1, None)])
@@ -140,13 +140,13 @@ async def notices_move(binary: str | None, move: Move, folder: Path) -> None:
     ],
 )
 async def test_the_notices_of_a_slot_move_with_it(binary: str | None, move: Move, tmp_path: Path) -> None:
-    """The board of the slot has a gap. Other boards of both servers have none."""
+    """The board of the slot has a gap in its notices. Other boards of both servers have none."""
     await notices_move(binary, move, tmp_path)
 
 
 @pytest.mark.mutant
 async def test_an_unasked_end_of_a_subscription_that_is_ignored_is_detected(tmp_path: Path) -> None:
-    """The old server announces nothing of the board any more."""
+    """In the mutant, the listener ignores that the old server ends the subscription, and hears no more of the board."""
     received = notices._Ear.received
 
     def deaf(ear: Any, reply: Any) -> None:

@@ -81,7 +81,7 @@ def test_files_functions_and_classes_are_small() -> None:
 
 
 def test_the_root_has_few_files() -> None:
-    """Everything else belongs to a package."""
+    """All other files belong to a package."""
     assert len(list(LIVE.glob("*.py"))) <= MAX_AT_ROOT
 
 
@@ -91,7 +91,7 @@ def test_no_folder_is_full() -> None:
 
 
 def test_no_two_modules_have_a_class_of_the_same_name() -> None:
-    """A name says which class it is without its module."""
+    """A class name alone says which class it means."""
     assert shared_names(path.read_text(encoding="utf-8") for path in MODULES) == []
 
 

@@ -1,4 +1,4 @@
-"""Limits of prefixes: one server holds many tenants. One at its limit is refused, and the others are not affected."""
+"""Limits of prefixes: one server has many tenants. A tenant at its limit is refused, and others are not affected."""
 
 import asyncio
 import time
@@ -55,7 +55,7 @@ def is_refusal(response: httpx.Response, status: int, code: str, *parts: str) ->
 
 
 async def boards_hold(one: Client, two: Client) -> None:
-    """Let many requests make boards at once. A tenant gets two, and another one for each that it deletes."""
+    """Let many requests make boards at once. A tenant gets two boards, and another board for each that it deletes."""
     made = await asyncio.gather(*(make((one, two)[number % 2], f"acme-{number}") for number in range(6)))
     assert sorted(response.status_code for response in made) == [201, 201, 409, 409, 409, 409]
     refused = [response for response in made if response.status_code == 409]
@@ -70,7 +70,7 @@ async def boards_hold(one: Client, two: Client) -> None:
 
 
 async def members_hold(one: Client, two: Client) -> None:
-    """The boards of a tenant divide its members: each has its own `max_members`, and refuses more."""
+    """Check that the boards of a tenant share its members: each has its own `max_members`, and refuses more."""
     name = '`members` of [limits."acme-*"] in the boards file allows 5 in all'
     assert is_refusal(await make(one, "acme-a"), 409, "too_many_members", name, "set it to 5 or less")
     assert (await make(one, "acme-a", max_members=3)).status_code == 201
@@ -124,7 +124,7 @@ async def viewers_hold(one: Client, _: Client) -> None:
 async def rates_hold(one: Client, two: Client) -> None:
     """The rate counts over all boards, producers and servers.
 
-    If one tenant is over it, the other one's events still count.
+    If one tenant is over its rate, events of the other tenant still count.
     """
     for board in ("acme-a", "acme-b", "beta-a"):
         assert (await make(one, board)).status_code == 201
@@ -199,7 +199,10 @@ async def test_a_shared_rate_is_caught(valkey_url: str) -> None:
 
 
 async def test_limits_hold_for_boards_that_are_older(valkey_url: str) -> None:
-    """No older board takes more members than its tenant's limits allow in all. Otherwise it stays as it is."""
+    """A board that is older than the limits takes no more members than they allow in all.
+
+    Otherwise it stays as it is.
+    """
     settings = fresh_settings(valkey_url, anonymous_admin=True, open=True)
     async with serving(settings, *parse_boards('[[board]]\nid = "posts"')) as client:
         for number in range(2):

@@ -242,7 +242,7 @@ async def test_a_promoted_replica_is_shown_and_still_not_written(pair: Pair, tmp
 
 
 async def test_the_primary_counts_the_viewers_if_it_is_named(pair: Pair, tmp_path: Path) -> None:
-    """If no primary is named, nobody counts them."""
+    """Without the setting `store_primary`, nobody counts the viewers."""
     for named, expected in ((f"redis://{pair.primary.place}", 1), ("", 0)):
         folder = tmp_path / str(expected)
         ingest, viewers = both_settings(pair, folder, store_primary=named)
@@ -266,7 +266,7 @@ async def test_the_primary_counts_the_viewers_if_it_is_named(pair: Pair, tmp_pat
 
 
 async def test_a_process_finds_out_that_its_store_is_a_replica(pair: Pair, tmp_path: Path) -> None:
-    """With the role `viewers`, it never writes again. Other roles, and settings that contradict, are refused."""
+    """With the role `viewers`, the process never writes again. Other roles and contradictory settings are refused."""
     ingest, viewers = both_settings(pair, tmp_path)
     boards = Boards([rolling_board()])
     ingest = replace(ingest, open=True)

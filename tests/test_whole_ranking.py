@@ -16,7 +16,7 @@ from tests.harness.stage import Stage, stage, until
 @pytest.mark.slow
 @pytest.mark.parametrize("ties", get_args(Ties))
 async def test_a_walk_over_a_changing_ranking(valkey_url: str, ties: Ties) -> None:
-    """In both directions, the walk meets each unchanged one of 20,000 records exactly once."""
+    """In both directions, the walk over 20,000 records meets each record that does not change exactly once."""
     await walk_over(valkey_url, 20_000, ties)
 
 
