@@ -124,7 +124,7 @@ class Producer:
     ) -> None:
         self._sender = sender
         self._rank = rank
-        # The results, by the number of events that were sent before.
+        # The results, by the bytes of the events that were queued before.
         self._awaited: dict[int, asyncio.Future[EventResult]] = {}
         self._linger = linger
         self._max_bytes = max_bytes
@@ -134,8 +134,7 @@ class Producer:
         self._turn = asyncio.Lock()  # first come, first served: smaller events do not take the room of a large one
         self._batch: list[bytes] = []  # the events that are being sent
         self._totals = Totals()
-        self._settled = 0  # the number of events that have a response
-        self.settled_bytes = 0
+        self.settled_bytes = 0  # of the events that have a response
         self._progress = asyncio.Event()  # replaced after each batch
         self._failure: Exception | None = None
         self._sending: asyncio.Task[None] | None = None
@@ -168,11 +167,6 @@ class Producer:
     def totals(self) -> Totals:
         """The results of the events that have a response."""
         return msgspec.structs.replace(self._totals, lost=self._sender.lost)
-
-    @property
-    def settled(self) -> int:
-        """Number of events with a response."""
-        return self._settled
 
     @property
     def pending(self) -> int:
@@ -241,7 +235,7 @@ class Producer:
 
     def _put_awaited(self, line: bytes) -> asyncio.Future[EventResult]:
         result: asyncio.Future[EventResult] = asyncio.get_running_loop().create_future()
-        self._awaited[self._settled + self.pending] = result
+        self._awaited[self._waiting.all_bytes] = result
         self.put(line)
         return result
 
@@ -306,12 +300,11 @@ class Producer:
                     rejected=dict(codes),
                 )
                 batch, self._batch = self._batch, []
-                for index in range(len(batch)) if self._awaited else ():
-                    result = self._awaited.pop(self._settled + index, None)
+                for index, line in enumerate(batch):
+                    result = self._awaited.pop(self.settled_bytes, None)
+                    self.settled_bytes += len(line)
                     if result is not None and not result.done():
-                        result.set_result(_result_of(decode_event(batch[index]), answer, index))
-                self._settled += len(batch)
-                self.settled_bytes += sum(map(len, batch))
+                        result.set_result(_result_of(decode_event(line), answer, index))
                 for rejection in answer.rejected:
                     self._on_rejected(decode_event(batch[rejection.index]), rejection)
                 self._progress.set()

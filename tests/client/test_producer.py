@@ -63,7 +63,7 @@ async def test_events_are_sent_in_batches_and_in_order(valkey_url: str) -> None:
             for number in range(1, 5001):
                 await producer.send(Event(f"m{number % 3}", number))
                 assert producer.pending_bytes <= 175_000
-                settled.add(producer.settled)
+                settled.add(producer.totals.accepted)
             assert await producer.flush() == Totals(accepted=5000)
             assert (producer.pending, producer.pending_bytes) == (0, 0)
         async for top in LiveBoard(url).watch("last"):
@@ -142,10 +142,10 @@ async def test_each_event_counts_once_if_server_and_store_are_killed(
     async def disturb() -> None:
         nonlocal kills
         while True:
-            before = producer.settled
+            before = producer.totals.accepted
 
             async def moved(before: int = before) -> bool:
-                return producer.settled > before + 2000
+                return producer.totals.accepted > before + 2000
 
             await eventually(moved)
             if kills % 2:
