@@ -126,7 +126,7 @@ def forbidden(old: Board, new: Board) -> Iterator[str]:
             changed = [name for name in names if getattr(old, name) != getattr(new, name)] or names
             yield f"`{changed[0]}` can't change: {reason}"
     if old.union != new.union:
-        yield "`union` and `weights` can't change: the scores were added up with the old ones"
+        yield "`union` and `weights` can't change: the scores were added up with the old values"
     if (old.votes is None) != (new.votes is None):
         yield "`votes` can't be added or removed: votes are stored from the first event on; only its limits can change"
     if new.cap is not None and (old.cap is None or new.cap < old.cap):

@@ -1,4 +1,4 @@
-"""URLs of stores, databases and servers: refuses ambiguous ones, and removes secrets for messages and logs.
+"""Checks URLs of stores, databases and servers: refuses ambiguous URLs, and removes secrets for messages and logs.
 
 A URL can contain a user name and a password. If these contain characters with a meaning in URLs, parsers of URLs
 disagree about where they end. Then an error message of a parser can quote a part of the password.

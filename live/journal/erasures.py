@@ -179,8 +179,8 @@ def list_in(folder: Path, prefix: str) -> ErasedList | None:
 def import_list(connection: Connection, found: ErasedList, *, replace: bool) -> None:
     """Add `found` to the list in the journal of a backup.
 
-    If the keys of the two lists differ, they can't be joined. Then `found` replaces the other list if that list is
-    empty or `replace` is true, and is dropped otherwise.
+    If the keys of the two lists differ, they can't be joined. Then `found` replaces the known list if this is empty or
+    `replace` is true. Otherwise `found` is dropped.
     """
     columns = (ERASED.c.prefix, ERASED.c.board, ERASED.c.time, ERASED.c.digest)
     known = {tuple(row) for row in connection.execute(select(*columns))}

@@ -60,7 +60,7 @@ def _is_ours(process: str) -> bool:
 
 
 def _only_listener(number: str) -> socket.socket:
-    """Return the socket that was passed on, which programs that this one starts do not inherit."""
+    """Return the socket that was passed on. Programs that this process starts do not inherit it."""
     if number != "1":
         raise SetupError(f"the service manager passes on {number} sockets: leave one ListenStream= in the socket unit")
     listener = socket.socket(fileno=_FIRST)

@@ -147,6 +147,6 @@ def latest(connection: Connection, prefix: str, kind: str, names: Sequence[str] 
 
 
 def newest_version(connection: Connection, prefix: str, kind: str) -> int:
-    """Return the newest version that was copied. 0 means that none was copied."""
+    """Return the newest version that was copied. 0 means that no version was copied."""
     where = (DEFINITION.c.prefix == prefix, DEFINITION.c.kind == kind)
     return connection.scalar(select(func.max(DEFINITION.c.version)).where(*where)) or 0

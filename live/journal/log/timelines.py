@@ -201,7 +201,7 @@ def find_timeline(connection: Connection, prefix: str, board: str, epoch: str) -
 
 
 def find_parent(connection: Connection, timeline: Timeline, prefix: str, epoch: str) -> Timeline | None:
-    """Find the timeline that another timeline continues. It can belong to a board that was rebuilt under this id."""
+    """Find the timeline that `timeline` continues. It can belong to another board, which was rebuilt under this id."""
     found = find_timeline(connection, prefix, timeline.board, epoch)
     if found is None:
         where = (LIFE.c.prefix == prefix, LIFE.c.epoch == epoch)

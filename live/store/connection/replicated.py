@@ -44,8 +44,7 @@ NO_REPLICAS: Final = Awaited()
 class PrimaryConnection(SharedConnection):
     """The connection to a primary, with another one for calls that wait for its replicas: WAIT blocks its connection.
 
-    A packet with a WAIT is sent after the WAIT before it has ended. Four such connections were measured: they are no
-    faster.
+    A packet with a WAIT is sent after the previous WAIT has ended. By measurement, four such connections are no faster.
     """
 
     def __init__(

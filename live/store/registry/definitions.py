@@ -39,7 +39,7 @@ class DefineRequest(msgspec.Struct, kw_only=True):
 
 
 class ChangesRequest(msgspec.Struct):
-    """Read what has changed since a version that the caller has read. 0 means that it has read none."""
+    """Read what has changed since a version that the caller has read. 0 means that the caller has read no version."""
 
     version: int
 

@@ -163,13 +163,11 @@ _SHOWN: Final = (
     query("key", STRING, "A member whose rank is shown."), query("limit", _COUNT, "The number of records."), _TOKEN,
 )  # fmt: skip
 _LANG: Final = choice(
-    "lang", "The language. By default the one that the visitor chose, or else that of `Accept-Language`.", *TAGS
+    "lang", "The language. By default the visitor's choice, or else the best one in `Accept-Language`.", *TAGS
 )
 _LOOK: Final = (
     _LANG,
-    choice(
-        "theme", "The theme. By default the one that the visitor chose, or else that of the system (`auto`).", *THEMES
-    ),
+    choice("theme", "The theme. By default the visitor's choice, or else the theme of the system (`auto`).", *THEMES),
 )
 
 # Request bodies and responses that are not a single struct.

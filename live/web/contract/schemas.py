@@ -77,7 +77,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     ),
     "EventRecord.epoch": "Epoch of the board when the record was read.",
     "EventRecord.index": "Index of the event in the body, from 0.",
-    "EventRecord.offset": "Offset of the board when the record was read: that of the event, or a later one.",
+    "EventRecord.offset": "Offset of the board when the record was read: the offset of the event, or a later one.",
     "EventRecord.period": "Period in which the event counted. Null on boards without a ranking for each period.",
     "EventRecord.rank": "Place in the ranking, from 1. Null if the member is not on the board.",
     "EventRecord.score": "The score. Null if the member is not on the board.",

@@ -191,7 +191,7 @@ def _calendar_of(board: Board, period: str | int) -> Periods:
 
 
 def _start_of(window: Periods, period: str | int, newest: int) -> int:
-    """Return the start of a period, as it is called in the period that contains `newest` (seconds since 1970)."""
+    """Return the start of a period by its name, or of the period before the one of `newest` (seconds since 1970)."""
     if isinstance(period, int):
         return period
     calendar = window.calendar
