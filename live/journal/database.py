@@ -54,7 +54,7 @@ _ERRORS: Final = (SQLAlchemyError, sqlite3.Error, OSError)
 _PAGE_FAULTS: Final = 20  # the most faults that a check of all pages names
 # "malformed" and "not a database" of SQLite; "data corrupted" and "index corrupted" of PostgreSQL.
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, "XX001", "XX002"})
-_NO_TABLE: Final = "42P01"  # of PostgreSQL: the first server that writes makes the tables
+_NO_TABLE: Final = "42P01"  # an error code of PostgreSQL; the first server that writes creates the tables
 
 _LOGIN: Final = ("authentication failed", "no password supplied", "FATAL:  role ")  # PostgreSQL gives no code for it
 # The messages of SQLite and Python for a damaged text, such as the text of the schema.

@@ -37,7 +37,7 @@ Progress = Callable[[str, int, int], None]
 SEVERAL_WEIGHTS: Final = "it is a union with several weights, and the journal does not say which board a like came from"
 """The reason why no like of a visitor is taken back."""
 
-_MICROSECONDS: Final = 1000  # in a millisecond
+_MICROSECONDS: Final = 1000  # microseconds in a millisecond
 _NO_JOURNAL: Final = "it has no journal, so nothing of it can be taken back"
 _NO_ACTORS: Final = "it does not tell actors apart: only boards with `votes` or `like_button` do"
 _MOST_CONTRIBUTIONS: Final = 256  # contributions in one batch

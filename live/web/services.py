@@ -76,7 +76,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     authenticator: Authenticator
     rate_limiter: RateLimiter
     visitors: Visitors
-    sessions: SessionStore  # of the admin page
+    sessions: SessionStore  # the sessions of the admin page
     limits: ConnectionLimits
     bodies: BodyBudget
     # Boards, their events and their viewers.

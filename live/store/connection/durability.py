@@ -35,7 +35,7 @@ async def unsafe_settings(client: Store) -> list[str]:
     shown = await client.each("CONFIG", "GET", "*", replicas=True)
     _require_answer(shown[: len(replication)])
     replication = [(server, reply) for server, reply in replication if not _is_away(reply)]
-    warnings: dict[str, list[str]] = {}  # by line, the servers to which it applies
+    warnings: dict[str, list[str]] = {}  # for each warning, the servers to which it applies
     for server, settings in shown:
         for line in _unsafe(settings):
             warnings.setdefault(line, []).append(server)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Records that a process is alive, and names all processes that are.
+-- Records that a process is alive, and names all live processes.
 -- KEYS[1] processes — hash: process, the time of its last beat (ms); expires when no process is left
 -- KEYS[2] versions — hash: process, the version of the definitions that it runs; expires like the other
 -- KEYS[3] faults — hash: process, why it is not ready; expires like the others

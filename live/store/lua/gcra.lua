@@ -2,9 +2,9 @@
 -- Lends credit for events to a process, at the rate of a producer (GCRA, the generic cell rate algorithm).
 --
 -- The store key holds the time at which the next event would be due if events came evenly, and when that was written. A
--- producer is ahead of its rate while the first time is in the future; its burst says by how much it may be. When that
--- time has passed, the key has expired and the whole burst is free. A clock that is set back does not put a producer
--- further ahead.
+-- producer is ahead of its rate while the due time is in the future; its burst says how far ahead it may be. When the
+-- due time has passed, the key has expired and the whole burst is free. A clock that is set back does not put a
+-- producer further ahead.
 -- KEYS[1] due — string: two times in microseconds since 1970, with a space between
 -- Request: CreditRequest
 -- Returns {lent, ahead, wait} — lent: the number of events; ahead: microseconds until the last of them is due; wait:

@@ -38,7 +38,7 @@ class PieceRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 PIECE: Final = Script("piece", PieceRequest, waits=False)
 
-MOST_NAMES: Final = 1000  # in one piece, which takes the store about a millisecond
+MOST_NAMES: Final = 1000  # names in one piece, which takes the store about a millisecond
 _MOST_DUE: Final = 5000  # events that wait to be subtracted
 _ATTEMPTS: Final = 20
 

@@ -45,7 +45,7 @@ class SingleFlight:
     def __init__(self, crowd: int = _CROWD, pace: float = _PACE) -> None:
         self._crowd = crowd
         self._pace = pace
-        self._waiting: dict[Hashable, list[Callback]] = {}  # for the next call
+        self._waiting: dict[Hashable, list[Callback]] = {}  # the callers that wait for the next call
         self._calling: dict[Hashable, asyncio.Task[None]] = {}
 
     def join(self, key: Hashable, call: Call, callback: Callback) -> None:
@@ -200,7 +200,7 @@ class SharedPages:
             made = reading.page.made
             made.keep("reading", None, _size_of(selection, reading.page))
             made.on_growth = self._grow
-            self._grow(made.size)  # which drops the reading that was unused for longest
+            self._grow(made.size)  # this drops the reading that was unused for longest
         return reading
 
     def _grow(self, size: int) -> None:

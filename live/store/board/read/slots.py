@@ -15,7 +15,7 @@ from live.store.board.state import MOST_REPLANS, BoardState
 TOP_RECORDS: Final = 100
 TOP_POINTS: Final = 49  # the last of them is the open slot
 
-_MOST_VALUES: Final = 2500  # of one request; the store reads them in about a millisecond
+_MOST_VALUES: Final = 2500  # values in one request; the store reads them in about a millisecond
 
 
 class SlotValues(msgspec.Struct, frozen=True, eq=False, weakref=True):
