@@ -446,7 +446,7 @@ def _prepare(listener: socket.socket, settings: Settings) -> None:
 
 
 def _address(settings: Settings) -> str:
-    """Return an address at which this machine reaches the server, also if it listens on all addresses."""
+    """Return an address at which this machine reaches the server, even if the server listens on all addresses."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - only compared
     host = f"[{host}]" if ":" in host else host
     return f"http://{host}:{settings.port}{settings.root_path}"

@@ -102,8 +102,8 @@ def show_status(
 
     It says what the store has lost, and what is lost at most when something fails. It also warns of settings of the
     store and of the database, and of replicas that nobody waits for, with which acknowledged events can be lost. With
-    --boards, it names the boards of the file of which the journal has nothing.
-    Without --store, the command uses the embedded store of a running `live serve`.
+    --boards, it names the boards of the file that the journal lacks. Without --store, the command uses the embedded
+    store of a running `live serve`.
 
     Example: live journal status
     """

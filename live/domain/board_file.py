@@ -481,7 +481,7 @@ def exposure(union: Board, part: Board) -> str | None:
 def migrate_choices(choices: dict[str, Any]) -> None:
     """Replace the choices of a stored definition that only earlier versions of the server know.
 
-    Earlier versions could keep hourly totals, and events for a day beside them. A board with totals now keeps only its
+    Earlier versions could keep hourly totals, together with the events of a day. A board with totals now keeps only its
     events, for a day. With `replay`, earlier versions also kept what viewers receive. Now the journal can compute this
     for every board.
     """

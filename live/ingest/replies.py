@@ -86,8 +86,8 @@ class Reply(msgspec.Struct, frozen=True, dict=True):
         """The same reply compressed, for all clients that take gzip. A small reply, or no success, stays as it is.
 
         The `ETag` of a compressed reply is weak, because both forms have the same `ETag`. The header fields of both
-        must vary by `Accept-Encoding`. A reply must not be compressed if it contains a secret beside text that a client
-        chooses.
+        must vary by `Accept-Encoding`. A reply must not be compressed if it contains both a secret and text that a
+        client chooses.
         """
         if len(self.body) < _LEAST_GZIPPED or self.status != HTTPStatus.OK:
             return self

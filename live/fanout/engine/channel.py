@@ -294,7 +294,7 @@ class Channel:
         return self._lookups.are_waiting
 
     async def look_up(self) -> None:
-        """Do the rank lookups that are due. They run beside the ticks, so other viewers don't wait for them."""
+        """Do the rank lookups that are due. They run in parallel to the ticks, so nobody else waits."""
         if not await self._lookups.look_up(lambda: self.reader):
             self._schedule.add(self._schedule.now() + _RETRY, self)
 

@@ -2,7 +2,7 @@
 
 An entry is trimmed in the store after SQL has committed it, unless a backup has paused trimming. A commit names the
 entry before its first entry. SQL refuses the commit if the timeline has moved on. So a drainer that is killed at any
-point, or that runs beside another drainer, neither loses an entry nor stores one twice.
+point, or that runs at the same time as another drainer, neither loses an entry nor stores one twice.
 
 If a journal can't be read from the store, the drainer tries it again separately, and the other journals go on. They
 also go on while the server with the list of journals is away.

@@ -145,7 +145,7 @@ async def move_names(connection: PipelinedConnection, prefix: str) -> None:
     """Rename the system's store keys that still have the names of earlier versions.
 
     Raises:
-        StoreUnavailableError: both names exist, because a server of an older version runs beside this one.
+        StoreUnavailableError: both names exist, because a server of an older version runs too.
         ResponseError: the store refuses.
     """
     moved = SystemKeys(prefix).moved
@@ -185,7 +185,7 @@ async def check_format(
 
     Raises:
         StoreFormatError: the format is newer, older without a migration, or not a number.
-        StoreUnavailableError: an older version of the server runs beside this one.
+        StoreUnavailableError: an older version of the server runs too.
         ResponseError: the store refuses.
     """
     names = SystemKeys(prefix)

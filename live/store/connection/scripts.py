@@ -1,9 +1,9 @@
 """The Lua scripts. A script is called by its hash, and its source is sent to a store that lacks it.
 
 The source is one file of `live/store/lua`, with the files that it includes. The first argument of a script is its
-request: a struct that is packed as MessagePack. The fields of the struct are read by their names. The store keys that
-the script uses are declared beside the request. A script that compares the reign has it as its second argument: each
-connection adds the reign of its server, because a request may be sent to another server than was meant.
+request: a struct that is packed as MessagePack. The fields of the struct are read by their names. The caller declares
+the store keys that the script uses, in addition to the request. A script that compares the reign has it as its second
+argument: each connection adds the reign of its server, because a request may be sent to another server than was meant.
 
 The first line of a script says what the store lets it do. `#!lua` alone stands in scripts that write: the store refuses
 such a script as a whole when its `maxmemory` is reached. `#!lua flags=allow-oom` stands in scripts that free memory, or

@@ -46,7 +46,7 @@ class Language(msgspec.Struct, frozen=True):
 
 @cache
 def languages() -> dict[str, Language]:
-    """Read all languages by tag. Words of the server alone are beside the templates, others in the page's scripts."""
+    """Read all languages by tag. Words that only the server uses are with the templates, others in the scripts."""
     found = {}
     for tag in TAGS:
         table: dict[str, Message] = {}
