@@ -76,7 +76,7 @@ class PlayerProcess:
         return await self._run(self._running[number], _play, number, until, speed, interval, known)
 
     def end(self, number: int) -> None:
-        """End a replay. Some time after the end of the last replay, end the other process to free its memory."""
+        """End a replay. End the other process some time after the last replay has ended, to free its memory."""
         self._running.pop(number, None)
         if self._pool is None:
             return

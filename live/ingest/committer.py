@@ -65,7 +65,7 @@ class Share(Protocol):
         """Report that the entries are counted and fsynced, except for refused ones."""
 
     def reject(self, error: Exception) -> None:
-        """Report that the entries are not counted. `error.unknown` is true if some of them may have counted."""
+        """Report that the entries are not counted. `error.unknown` is true if some of the entries may have counted."""
 
 
 class _AwaitedShare:
