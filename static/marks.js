@@ -18,8 +18,10 @@ export class Marks {
   #ranks;
   /** @type {Map<string, number>} the scores at the same time */
   #scores = new Map();
-  /** @type {Map<string, [string, string]>} points of sparklines, and what they show in words */
-  #trends = new Map();
+  /** @type {Map<string, [string, string]>} points of sparklines, and what they show in words; first those of the server */
+  #trends;
+  /** @type {(() => void) | undefined} called for each row that is drawn without a sparkline, because it is not known */
+  onLineless;
   /** @type {Map<string, Pace> | undefined} */
   #paces;
   /** @type {WeakMap<Written[0], Drawn>} */
@@ -28,6 +30,7 @@ export class Marks {
   /** @param {TableView} table */
   constructor(table) {
     this.table = table;
+    this.#trends = new Map([...table.body.rows].map((row) => [row.dataset.key ?? "", lineIn(row)]));
     table.onWrite = (row, record, first) => this.#write(row, record, first);
   }
 
@@ -67,8 +70,9 @@ export class Marks {
       [drawn.rank, drawn.ranks] = [record.rank, ranks];
       showMove(element.cells[0].dataset, ranks ? moveWords(record.rank, ranks.get(record.key)) : ["", ""]);
     }
-    const [points, words] = this.#trends.get(record.key) ?? [drawn.points, ""];
-    if (line && points !== drawn.points) showTrend(line, (drawn.points = points), words);
+    const trend = this.#trends.get(record.key);
+    if (line && !trend) this.onLineless?.();
+    else if (line && trend && trend[0] !== drawn.points) showTrend(line, (drawn.points = trend[0]), trend[1]);
     const then = this.#scores.get(record.key);
     const tick = then === undefined ? -1 : Math.min(100, barWidth(then, first.score));
     if (ranks !== undefined && tick !== drawn.tick) showTick(drawn.mark, (drawn.tick = tick));
@@ -93,6 +97,17 @@ export class Marks {
 function drawnIn(name) {
   const line = name.querySelector("polyline");
   return { rank: 0, line, points: line?.getAttribute("points") ?? "", mark: name.querySelector(".tick"), tick: -1, pace: "" };
+}
+
+/**
+ * The points of a row's sparkline, and what it shows in words.
+ *
+ * @param {Element} row
+ * @returns {[string, string]}
+ */
+function lineIn(row) {
+  const line = row.querySelector("polyline");
+  return [line?.getAttribute("points") ?? "", line?.parentElement?.getAttribute("aria-label") ?? ""];
 }
 
 /**

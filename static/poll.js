@@ -40,7 +40,13 @@ export class Poll {
 
   /** @param {number} pause */
   #wait(pause) {
+    clearTimeout(this.#timer);
     this.#timer = setTimeout(() => void this.ask(), pause + Math.random() * SPREAD);
+  }
+
+  /** Request it soon. Many pages may want that at the same time. */
+  hasten() {
+    this.#wait(0);
   }
 
   /** Request it now. */

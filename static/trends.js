@@ -67,7 +67,14 @@ export class Trends {
     new Poll(() => `${address}/baseline`, (baseline) => this.#takeBaseline(baseline));
     if (!table.shape.trends) return;
     const until = Number(table.body.closest("table")?.dataset.trends); // when the lines of the server get another point
-    new Poll(() => `${address}/slots`, (slots) => this.#takeSlots(slots), Math.min(HOUR, until - Date.now()));
+    const pause = Math.max(0, Math.min(HOUR, until - Date.now()));
+    const poll = new Poll(() => `${address}/slots`, (slots) => this.#takeSlots(slots), pause);
+    // Until then, the page knows only the lines of its first rows. The answer has more, and stays the same.
+    this.marks.onLineless = () => {
+      if (shown.past) return;
+      this.marks.onLineless = undefined;
+      poll.hasten();
+    };
   }
 
   /** Compare with the baseline if it belongs to the same epoch and period; never with that of another time. */
@@ -97,6 +104,7 @@ export class Trends {
 
   /** @param {Slots} slots */
   #takeSlots(slots) {
+    this.marks.onLineless = undefined;
     const length = this.shown.table.body.parentElement?.querySelector("[data-trend]")?.getAttribute("data-trend") ?? "";
     const ended = slots.records.map(({ key, scores }) => /** @type {const} */ ([key, scores.slice(0, -1)]));
     const scale = trendScale(ended.flatMap(([, values]) => values));

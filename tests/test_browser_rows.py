@@ -1,5 +1,6 @@
 """Rows of the page in a real Chromium: movement, sparklines, and members and scores of any kind."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,7 +10,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Page, Route
 
 from live.boards.definition import read_board
 from live.domain.board import Board
@@ -25,6 +26,7 @@ from tests.harness.settings import fresh_settings
 pytestmark = IN_BROWSER
 
 MOVES = "rows => rows.map(row => [row.dataset.key, row.cells[0].dataset.move ?? ''])"
+LINE = "key => document.querySelector(`[data-key=${key}] polyline`)?.getAttribute('points')"
 NASTY = [
     "\u200d", "\u3164", "  ", "A" * 600, normalize("NFC", "x\u0351\u036b\u0343\u036a\u0302" * 80), "שלום עולם " * 20,
     "<b>" * 9,    "👩‍👩‍👧‍👦", "汉字" * 90, "..", "a/b?c#d", "W" * 30,
@@ -108,6 +110,47 @@ async def test_sparklines_show_the_window(valkey_url: str) -> None:
             assert words == "3 hours: low 2, high 6, now 6"
             await page.set_viewport_size({"width": 400, "height": 800})
             assert not await page.is_visible("#records .trend")
+
+
+async def test_rows_that_enter_or_return_have_sparklines(valkey_url: str) -> None:
+    """The page keeps those of the server, and asks once for those of others, although no slot has ended since."""
+    times = [f"2026-11-20T{hour}:30:00Z" for hour in (10, 11, 12)]
+    async with serving(fresh_settings(valkey_url), rolling_board("3h", "1h", clock="event")) as client:
+        await post(
+            client,
+            *(
+                {"key": key, "amount": (9 - rank) * (2 + slot), "time": time}
+                for rank, key in enumerate("abcdef")
+                for slot, time in enumerate(times)
+            ),
+        )
+        async with browser() as chromium:
+            page = await chromium.new_page()
+            asked, may_answer = list[str](), asyncio.Event()
+
+            async def answer(route: Route) -> None:
+                asked.append(route.request.url)
+                await may_answer.wait()
+                await route.continue_()
+
+            async def until_drawn(key: str) -> str:
+                drawn = await page.wait_for_function(LINE, arg=key, timeout=PATIENCE)
+                return str(await drawn.json_value())
+
+            await page.route("**/slots", answer)
+            await page.clock.set_fixed_time("2026-11-20T12:40:00Z")
+            await page.goto(f"{client.base_url}/embed/posts?rows=5")
+            line = await until_drawn("e")
+            await page.wait_for_function("() => document.adoptedStyleSheets.length > 0", timeout=PATIENCE)
+            await post(client, {"key": "f", "amount": 900, "time": times[2]})
+            await until_first(page, "f")
+            assert await page.query_selector("[data-key=e]") is None
+            await post(client, {"key": "e", "amount": 990, "time": times[2]})
+            await until_first(page, "e")
+            assert await until_drawn("e") == line
+            may_answer.set()
+            assert await until_drawn("f") != line
+            assert len(asked) == 1
 
 
 @pytest.mark.parametrize("width", [320, 1280])

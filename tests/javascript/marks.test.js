@@ -15,7 +15,7 @@ function fakeRow() {
 }
 
 test("a row shows movement, pace, what comes next and a duel, and loses them again", () => {
-  const table = /** @type {any} */ ({ refresh() {} });
+  const table = /** @type {any} */ ({ body: { rows: [] }, refresh() {} });
   const marks = new Marks(table);
   const { row, classes } = fakeRow();
   const write = () => table.onWrite(row, { key: "a", score: 5, rank: 2 }, { score: 9 });
