@@ -224,6 +224,12 @@ async def test_an_overlay_says_when_it_is_stale(own_store: StoreProcess) -> None
             assert await page.evaluate(color) != before
 
 
+RISEN = """row => {
+    row.classList.add("risen");
+    return getComputedStyle(row.querySelector(".bar")).visibility;
+}"""
+
+
 async def test_a_frame_reports_its_height(valkey_url: str) -> None:
     """The frame reports every change. If the URL asks for it, the outer page's background is visible."""
     async with board_in_browser(valkey_url, {"key": "a"}, path="../embed/posts?bg=transparent") as (own, producer):
@@ -251,12 +257,16 @@ async def test_a_frame_reports_its_height(valkey_url: str) -> None:
         height = await frame.evaluate("[document.body.offsetHeight, getComputedStyle(document.body).backgroundColor]")
         assert height == [await page.evaluate("heights.at(-1)"), "rgba(0, 0, 0, 0)"]
         assert await frame.evaluate("parseFloat(getComputedStyle(document.querySelector('main')).paddingLeft)") >= 8
+        await frame.wait_for_function("() => document.adoptedStyleSheets.length > 0", timeout=PATIENCE)
+        assert await frame.eval_on_selector("#records tr", RISEN) == "visible"
         link = frame.get_by_role("link", name="Open the board")
         assert (await link.get_attribute("href"), await link.get_attribute("target")) == ("/boards/posts", "_blank")
 
 
 async def test_a_frame_has_the_theme_of_its_url(valkey_url: str) -> None:
-    """The frame has the theme of its URL, even if the system has another theme."""
+    """The system may have another theme. An empty board keeps its table when the late script comes."""
     async with board_in_browser(valkey_url, path="../embed/posts?theme=light", color_scheme="dark") as (page, _):
         await until_live(page)
         assert await page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(245, 245, 241)"
+        await page.wait_for_function("() => document.adoptedStyleSheets.length > 0", timeout=PATIENCE)
+        assert await page.is_visible(".frame")

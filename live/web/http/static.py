@@ -64,10 +64,16 @@ _PARTS: Final = frozenset({"fallbacks.js"})  # what entry points load when they 
 _SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "items.js", "words.js")}  # by entry points
 _WORDS: Final = "client/words/"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
+_AROUND: Final = frozenset({"tools", "rail", "later"})  # the styles of what stands around a board, but not on surfaces
 # Pages do not need these regions: they have a cookie instead of a token, and the server writes facts about boards into
-# them.
+# them. They neither wait for a first snapshot nor name the parts of rows.
 _APART: Final = re.compile(r"^ *//#region .*?//#endregion\n", re.MULTILINE | re.DOTALL)
-_ADOPT: Final = ";{let s=new CSSStyleSheet();s.replaceSync(%s);document.adoptedStyleSheets.push(s)}"
+# Browsers that can't adopt style sheets (Safari before 16.4) load them.
+_ADOPT: Final = (
+    ";{let d=document,f=d.documentElement.dataset.surface,s;"
+    'try{s=new CSSStyleSheet();s.replaceSync((f?"":%s)+%s);d.adoptedStyleSheets.push(s)}'
+    'catch{s=d.createElement("link");s.rel="stylesheet";s.href=new URL(f?%s:%s,import.meta.url);d.head.append(s)}}'
+)
 _FOREVER: Final = "public, max-age=31536000, immutable"
 
 
@@ -171,8 +177,16 @@ def _page_scripts(tag: str, page: str) -> dict[str, str]:
 
     made = split_bundle(page, list(SCRIPTS[page]), in_language)
     for name, parts in SCRIPTS[page].items():
-        made[name] += _ADOPT % json.dumps(_style_of(parts), ensure_ascii=False)
+        made[name] += _adopting(parts)
     return made
+
+
+def _adopting(parts: Sequence[str]) -> str:
+    """Return a script that gives a page these style sheets, or those of them that surfaces need."""
+    around = [part for part in parts if part in _AROUND]
+    everywhere = [part for part in parts if part not in _AROUND]
+    texts = [_style_of(around), _style_of(everywhere), *(f"../{'+'.join(names)}.css" for names in (everywhere, parts))]
+    return _ADOPT % tuple(json.dumps(text, ensure_ascii=False) for text in texts)
 
 
 def client_script(name: str) -> str:
