@@ -4,11 +4,9 @@ import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
 import { gapWords, grouped, placeWords, shareWords } from "./client/words.js";
-import { pinOf, recordAddress, whenWritten, write } from "./page.js";
+import { loadLater, pinOf, recordAddress, whenWritten, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
-
-const LATER = 2_000; // milliseconds after which the other scripts are loaded, even if the page is not live
 
 /** The part of the page that belongs to one board. */
 class BoardView {
@@ -127,11 +125,4 @@ showLocalTimes();
 const announcer = new Announcer(document.getElementById("announcer"));
 const sections = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("section[data-board]"));
 const shown = Array.from(sections, (section) => new BoardView(section, announcer));
-const later = () => void import("./later.js").then(({ start }) => start(shown, announcer.announce));
-const timer = setTimeout(later, LATER);
-const off = shown[0].board.on("state", ({ name }) => {
-  if (name !== "live") return;
-  off();
-  clearTimeout(timer);
-  later();
-});
+loadLater(shown[0].board, () => import("./later.js"), ({ start }) => start(shown, announcer.announce));

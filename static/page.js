@@ -2,7 +2,8 @@
 /** Functions that the scripts of several pages share. */
 import { plain } from "./client/words.js";
 
-const AGAIN = 5000; // milliseconds after which a script that did not load is asked for again
+const AGAIN = 5_000; // milliseconds after which a script that did not load is asked for again
+const LATER = 2_000; // milliseconds after which the other scripts are loaded, even if the page is not live
 
 /**
  * The address of the page of a record; null for members that a browser would treat as a part of the path.
@@ -34,13 +35,39 @@ export function write(element, text) {
 export function whenWritten(element, view, work) {
   const { format } = element.dataset;
   if (!format) return work();
-  import("./client/units.js").then(
-    ({ writingOf }) => {
-      view.writing = writingOf(JSON.parse(format), plain);
-      work();
-    },
-    () => setTimeout(whenWritten, AGAIN, element, view, work),
-  );
+  load(() => import("./client/units.js"), ({ writingOf }) => {
+    view.writing = writingOf(JSON.parse(format), plain);
+    work();
+  });
+}
+
+/**
+ * Load the other scripts of a page once it is live, or after a while.
+ *
+ * @template T
+ * @param {import("./client/live-board.js").LiveBoard} board
+ * @param {() => Promise<T>} script
+ * @param {(script: T) => void} work
+ */
+export function loadLater(board, script, work) {
+  const begin = () => {
+    off();
+    clearTimeout(timer);
+    load(script, work);
+  };
+  const timer = setTimeout(begin, LATER);
+  const off = board.on("state", ({ name }) => name === "live" && begin());
+}
+
+/**
+ * Load a script, again and again until it comes.
+ *
+ * @template T
+ * @param {() => Promise<T>} script
+ * @param {(script: T) => void} work
+ */
+function load(script, work) {
+  script().then(work, () => setTimeout(load, AGAIN, script, work));
 }
 
 /**

@@ -4,7 +4,7 @@ import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
 import { gapWords, grouped, placeWords, translate } from "./client/words.js";
-import { recordAddress, whenWritten, write } from "./page.js";
+import { loadLater, recordAddress, whenWritten, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
 
@@ -66,11 +66,7 @@ function distance(one, other) {
   return one && other ? Math.abs(one.score - other.score) : null;
 }
 
-const off = board.on("state", ({ name }) => {
-  if (name !== "live") return;
-  off();
-  void import("./chart.js").then(({ start }) => start(board, table, `${root}v1/boards/${id}`, part("since")));
-});
+loadLater(board, () => import("./chart.js"), ({ start }) => start(board, table, `${root}v1/boards/${id}`, part("since")));
 board.on("state", () => status.show());
 board.on("change", ({ around }) => {
   if (!around) return;

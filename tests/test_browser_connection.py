@@ -17,7 +17,8 @@ from live.web.pages.words import place_words
 from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser, rows, until_first, until_live
 from tests.harness.network import free_port
-from tests.harness.server import ServerProcess, run_server
+from tests.harness.producer import post
+from tests.harness.server import ServerProcess, run_server, serving
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
@@ -31,6 +32,21 @@ UPDATE = {
     "type": "update", "epoch": "e", "since": 7, "offset": 9, "rank_count": 2, "total_score": 6,
     "changed": [{"key": "b", "score": 5, "rank": 1}], "removed": [],
 }  # fmt: skip
+HAS_LATE_STYLE = "() => [...document.styleSheets].some(({ href }) => href?.endsWith('liked+print.css'))"
+REASONS = """async () => {
+    const { LiveBoard } = await import("/client/live-board.js");
+    const board = new LiveBoard(location.origin, "posts", { transports: ["sse", "poll"] });
+    const reasons = [];
+    await new Promise((live) => {
+        board.on("state", ({ name, reason }) => {
+            if (reason) reasons.push(reason);
+            if (name === "live") live(reasons.push(name));
+        });
+        board.start();
+    });
+    board.stop();
+    return reasons;
+}"""
 SHUTTING_DOWN = {"type": "status", "stale": True, "reason": "the server is shutting down", "retry_after": 0.7}
 
 
@@ -205,6 +221,36 @@ async def received(page: Page, test: Callable[[dict[str, Any]], object]) -> dict
 
     message: dict[str, Any] = await eventually(found, PATIENCE / 1000)
     return message
+
+
+async def test_late_scripts_come_although_a_page_is_not_live(valkey_url: str) -> None:
+    """A request for them that failed is repeated. Browsers that can't adopt style sheets load them."""
+    async with serving(fresh_settings(valkey_url), rolling_board()) as client, browser() as chromium:
+        await post(client, {"key": "a"})
+        context = await chromium.new_context()
+        await context.add_init_script("delete CSSStyleSheet.prototype.replaceSync")
+        await context.route_web_socket("**/live**", lambda _: None)  # it opens, and brings nothing
+        pages = []
+        for path in ("boards/posts", "boards/posts/records/a"):
+            page = await context.new_page()
+            for script in ("later.js", "chart.js"):
+                await page.route(f"**/{script}", lambda route: route.abort(), times=1)
+            await page.goto(f"{client.base_url}/{path}")
+            pages.append(page)
+        for page in pages:
+            await page.wait_for_function(HAS_LATE_STYLE, timeout=PATIENCE)
+        assert await pages[0].is_visible("#tools:not([inert])")
+
+
+async def test_a_part_of_the_client_that_did_not_load_is_named_and_asked_for_again(valkey_url: str) -> None:
+    """Without WebSockets, the client needs it. The other transport asks."""
+    async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url, browser() as chromium:
+        page = await chromium.new_page()
+        await page.route("**/fallbacks.js", lambda route: route.abort(), times=1)
+        await page.goto(f"{url}/boards/none")
+        reasons = await page.evaluate(REASONS)
+        assert "client/fallbacks.js" in reasons[0]
+        assert reasons[-1] == "live"
 
 
 async def test_an_event_source_reconnects(valkey_url: str, tmp_path: Path) -> None:

@@ -47,9 +47,11 @@ function websocket(address, link, { WebSocket }, watched) {
 function fallback(name) {
   return (address, link, environment, watched) => {
     const abort = new AbortController();
-    import("./fallbacks.js")
-      .then((all) => all[name](address, link, environment, { ...watched, query: queryOf(watched) }, abort.signal))
-      .then(link.closed, () => link.closed({}));
+    // After an upgrade, an older core loads the new module: whoever changes the parameters must accept the old ones too.
+    import("./fallbacks.js").then(
+      (all) => all[name](address, link, environment, { ...watched, query: queryOf(watched) }, abort.signal).then(link.closed, () => link.closed({})),
+      (error) => link.closed({ reason: String(error) }),
+    );
     return () => abort.abort();
   };
 }
