@@ -62,7 +62,7 @@ static void make_frame(size_t size) {
     memset(frame + frame_size - size, 'x', size);
 }
 
-/* Answers a handshake, which is short and so arrives in one piece. Whatever ends like a request counts as one. */
+/* Answers a handshake, which is short and so arrives in one piece. Any data that ends like a request counts as one. */
 static void hear(int fd) {
     char text[2048];
     ssize_t got = read(fd, text, sizeof text);

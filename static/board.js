@@ -12,9 +12,9 @@ import { StatusView } from "./status.js";
 class BoardView {
   /** @type {import("./contest.js").Contest | undefined} set by a script that is loaded later */
   contest;
-  /** @type {typeof import("./periods.js").periodWords | undefined} likewise */
+  /** @type {typeof import("./periods.js").periodWords | undefined} also set later */
   periodWords;
-  /** @type {import("./trends.js").Trends | undefined} likewise */
+  /** @type {import("./trends.js").Trends | undefined} also set later */
   trends;
   /** @type {import("./past.js").Moment | null} the moment of the past that is shown instead of the present */
   past = null;
@@ -101,8 +101,8 @@ class BoardView {
 }
 
 /**
- * The board as the server rendered it, so that the first message brings only what has changed since. There is none if the
- * rows do not have all of it.
+ * The board as the server rendered it, so that the first message brings only what has changed since. Undefined if the
+ * rows do not have all of its data.
  *
  * @param {HTMLElement} section
  * @param {HTMLTableSectionElement} body

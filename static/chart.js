@@ -22,7 +22,7 @@ export function start(board, table, address, since) {
 }
 
 /**
- * The server draws the chart: request another one if there is something new, and this one is not in use.
+ * The server draws the chart: request another chart if there is something new, and nobody uses this one.
  *
  * @param {number | null | undefined} score
  */

@@ -1,5 +1,5 @@
 // @ts-check
-/** Finds members by name: those in the rows at once, all others by a question to the server. */
+/** Finds members by name: members in the rows at once, and all others by asking the server. */
 import { say } from "./client/stories.js";
 import { nameWords, placeWords } from "./client/words.js";
 import { recordAddress, write } from "./page.js";

@@ -191,7 +191,7 @@ class Past {
     this.#timer = setTimeout(() => void this.#request(at), SLIDER_REST);
   }
 
-  /** Undo a move of the slider: the finger scrolls the page. */
+  /** Undo a move of the slider, because the finger scrolls the page. */
   #return() {
     clearTimeout(this.#timer);
     const at = this.#before;

@@ -3,13 +3,13 @@
 import { stateWords, translate } from "./client/words.js";
 
 const TICK = 500; // milliseconds between two readings of the clock
-const BUSY = 5; // looks in a row that found something new, after which a board is busy
+const BUSY = 5; // after so many looks in a row that found something new, a board is busy
 const LATE = 3_000; // milliseconds of silence that are unusual for a busy board
 
 /** Shows the state of one board. Ages and countdowns continue while nothing else happens. */
 export class StatusView {
-  #looks = 0; // how many in a row found something new
-  #heardAt = 0; // when the last of them did
+  #looks = 0; // how many looks in a row found something new
+  #heardAt = 0; // when the last of them found it
 
   /**
    * @param {import("./client/live-board.js").LiveBoard} board

@@ -10,7 +10,7 @@ import { Trends } from "./trends.js";
 
 const LOOK = 2_000; // milliseconds between two looks at the figures
 const PACES = 3; // looks until the paces are shown again
-const MOST_DUELS = 3; // that are marked at a time
+const MOST_DUELS = 3; // duels that are marked at a time
 const RANK_REST = 5_000; // milliseconds for which the reader's rank must stay the same before it is announced
 
 /**

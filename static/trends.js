@@ -15,7 +15,8 @@ import { trendPoints, trendScale, trendWords } from "./sparkline.js";
 
 /**
  * Milliseconds until the next point: when the newest slot ends, and where slots are added up, when as much time has
- * passed as a point covers. On an event clock this is unknown; then that time.
+ * passed as a point covers. On an event clock, the end is unknown: then when a slot's
+ * length has passed.
  *
  * @param {Slots} slots
  * @param {number} now
@@ -77,7 +78,7 @@ export class Trends {
     };
   }
 
-  /** Compare with the baseline if it belongs to the same epoch and period; never with that of another time. */
+  /** Compare with the baseline if it belongs to the same epoch and period, and the page does not show the past. */
   compare() {
     const { board, past, away } = this.shown;
     if (past) this.marks.setPaces(new Map());

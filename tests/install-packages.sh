@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs Python packages into the virtual environment `$1`; the other arguments are those of `pip install`.
-# uv needs a fifth of the time. pip serves where uv has no wheel, and where pip is configured to use another index,
-# which uv would not know.
+# uv needs a fifth of the time of pip. pip is used where uv has no wheel, and where pip is configured to use another
+# index, which uv would not know.
 set -eu
 environment=$1
 shift

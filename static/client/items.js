@@ -4,10 +4,10 @@
 /** @typedef {{key: string, title: string, image?: string}} Item */
 
 const ASK_REST = 1000; // milliseconds between two requests
-const FAULT_REST = 10_000; // … after one that failed
+const FAULT_REST = 10_000; // … after a request that failed
 const MOST_ASKED = 100; // members in one request
 
-/** Shows the titles of members in their rows, and asks the server for those that it does not know. */
+/** Shows the titles of members in their rows, and asks the server for unknown titles. */
 export class Items {
   /** @type {Map<string, Item | null>} */
   #known = new Map();

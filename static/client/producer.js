@@ -105,7 +105,7 @@ export class Producer {
     return this.#bytes;
   }
 
-  /** The events without a response, with their ids, after the producer has failed. Another one can send them once. */
+  /** The events without a response, with their ids, after the producer has failed. Another producer can send them. */
   get unsent() {
     return this.#unsent;
   }

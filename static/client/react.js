@@ -1,6 +1,6 @@
 // @ts-check
 "use client";
-/** A hook for React: the snapshot of a board. Components that ask for the same share one connection. */
+/** A hook for React: the snapshot of a board. Components with equal arguments share one connection. */
 // @ts-ignore: the application brings React
 import { useSyncExternalStore } from "react";
 
@@ -10,7 +10,7 @@ import { LiveBoard } from "./live-board.js";
 
 const LINGER = 1_000; // milliseconds that a board without components stays connected; React may mount some again
 
-/** @type {Snapshot} what a server renders, and a browser until it has taken over that page */
+/** @type {Snapshot} what a server renders, and what a browser renders until it has taken over that page */
 const NOTHING = Object.freeze({
   epoch: null,
   offset: -1,

@@ -30,7 +30,7 @@ const IMPORTANCE = ["lead", "ahead", "top", "climb"]; // the most important firs
 
 /**
  * The stories between two moments of one epoch and period, the most important first. Each is still true at `after`, and
- * tells of another member.
+ * no two tell of the same member.
  *
  * @param {Moment} before
  * @param {Moment} after
@@ -124,8 +124,8 @@ function entries(before, after, ranks) {
 }
 
 /**
- * A list of stories with one more, the newest first. Two members that take the lead from each other in turn are one
- * story.
+ * A list of stories with another story, the newest first. Two members that take the lead from each other in turn are
+ * one story.
  *
  * @param {readonly Story[]} list
  * @param {Story} story
@@ -155,13 +155,13 @@ export function storyWords({ kind, rank, by, other, at, since }, nameOf = nameWo
   return minutes > 0 && minutes <= 15 ? say("climbs_in", { by, rank, minutes }) : say("climbs", { by, rank });
 }
 
-/** Follows a board and tells its stories as they happen: at most one in three seconds, and none twice in a while. */
+/** Follows a board and tells its stories as they happen: at most one in three seconds, none twice in ten minutes. */
 export class Teller {
   /** @type {Moment | null} the moment up to which everything was told */
   #before = null;
   /** @type {Moment | null} */
   #after = null;
-  /** @type {Moment[]} one of each of the last minutes, the oldest first */
+  /** @type {Moment[]} one moment of each of the last minutes, the oldest first */
   #minutes = [];
   /** @type {Story[]} */
   #waiting = [];

@@ -28,7 +28,7 @@ export function openWithToken(ask, renew, link, environment, open) {
       hasReceived = true;
       link.received(message);
     },
-    // The connection may have ended because its token has. Then only another token can open the board again.
+    // The connection may have ended because its token ended. Then only another token can open the board again.
     closed: (end) => link.closed(hasReceived ? { ...end, final: false } : end),
   };
   const begin = (/** @type {string} */ token) => {

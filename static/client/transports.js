@@ -1,7 +1,7 @@
 // @ts-check
 /**
  * The three transports. Each one opens, reports to its link, and returns a function that closes it. Only the WebSocket is
- * here: few need another one, so that is loaded then.
+ * here: few pages need another transport, so the others are loaded only when they are needed.
  *
  * @typedef {import("./state.js").Message} Message
  * @typedef {{final?: boolean, reason?: string, retryAfter?: number}} End `final`: the server does not want us back

@@ -82,7 +82,7 @@ export class TableView {
   /**
    * Keep all rows at their places, so that nothing moves away from a pointer. Their texts still change.
    *
-   * @param {boolean} [isPressed] also stop those that are moving
+   * @param {boolean} [isPressed] also stop rows that are moving
    */
   hold(isPressed) {
     this.#isHeld = true;

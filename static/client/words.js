@@ -105,7 +105,7 @@ export function scaled(part, whole, size) {
 }
 
 /**
- * How long the bar of a record is, in percent of the first one's: a quarter of one is about a pixel.
+ * How long the bar of a record is, in percent of the first record's bar: a quarter of a percent is about a pixel.
  *
  * @param {number} score
  * @param {number} first

@@ -4,7 +4,7 @@ import { test } from "node:test";
 
 import { Marks } from "../../static/marks.js";
 
-/** A row without an element, and what is read of it. */
+/** A row without a real element, and the classes that it has. */
 function fakeRow() {
   /** @type {Set<string>} */
   const classes = new Set();

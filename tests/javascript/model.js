@@ -182,7 +182,7 @@ export class World {
     }
   }
 
-  /** Connections break; with `code`, the server says so. */
+  /** End all connections: they break, or with another `code` the server closes them. */
   cut(code = 1006, reason = "", retryAfter = 0) {
     for (const viewer of [...this.viewers]) {
       this.viewers.delete(viewer);

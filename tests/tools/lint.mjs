@@ -9,7 +9,7 @@ import spectralRulesets from "@stoplight/spectral-rulesets";
 
 const HINT = 2;  // the severity of what is neither an error nor a warning; larger ones are less severe
 
-// All recommended rules, but for those that are off.
+// All recommended rules, except those that are off here.
 const RULES = {
   openapi: {
     spectral: {
