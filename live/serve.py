@@ -15,7 +15,6 @@ from typing import Final
 
 import msgspec
 import structlog
-import uvicorn
 
 from live import __version__
 from live.auth.admin_key import FILE, provide_admin_key
@@ -27,7 +26,6 @@ from live.journal.database import Database, open_journal, unsafe_in_sql
 from live.journal.log.timelines import Loss, end_lost, find_lost
 from live.logs import configure_logs
 from live.maintenance.accept_loss import accept_loss
-from live.metrics import CONNECTIONS
 from live.network.hosts import is_loopback
 from live.settings import Settings
 from live.store.board.journal_stream import journals, sink_of, stop_journal
@@ -47,10 +45,9 @@ from live.system.processes import fit, raise_limit, relax_collector, share, shor
 from live.system.service_manager import ServiceManager
 from live.system.shared_metrics import SharedMetrics
 from live.system.version import commit
-from live.web.app import make_app
 from live.web.services import tokens_of
+from live.workers.alone import LoneProcess
 from live.workers.supervisor import Supervisor
-from live.workers.worker import server_config
 
 log = structlog.get_logger()
 
@@ -113,8 +110,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
 def _run(settings: Settings, boards: Boards, listeners: Sequence[socket.socket], manager: ServiceManager) -> None:
     """Serve in this process, or in several workers."""
     if settings.workers == 1:
-        signal.signal(signal.SIGHUP, _ignore_reload)
-        _NotifyingServer(server_config(make_app(settings, boards), settings), manager).run(sockets=[listeners[0]])
+        LoneProcess(listeners[0], settings, manager, boards).run()
         return
     with SharedMetrics.new() as metrics:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics.folder)
@@ -124,33 +120,6 @@ def _run(settings: Settings, boards: Boards, listeners: Sequence[socket.socket],
         current_process()._config["tempdir"] = str(metrics.folder)  # type: ignore[attr-defined] # noqa: SLF001
         start_fork_server()
         asyncio.run(Supervisor(listeners, metrics, settings, manager).run())
-
-
-class _NotifyingServer(uvicorn.Server):
-    """A server without workers, which tells the service manager when it serves and when it stops."""
-
-    def __init__(self, config: uvicorn.Config, manager: ServiceManager) -> None:
-        super().__init__(config)
-        self._manager = manager
-        self._telling: asyncio.Task[None] | None = None
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._telling = asyncio.create_task(self._manager.run())
-
-    async def on_tick(self, counter: int) -> bool:
-        CONNECTIONS.labels("0").set(len(self.server_state.connections))
-        return await super().on_tick(counter)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._telling is not None:
-            self._telling.cancel()
-        await super().shutdown(sockets)
-
-
-def _ignore_reload(_signal: int, _frame: object) -> None:
-    """Say that one process can't replace itself."""
-    log.warning("SIGHUP is ignored: only a server with several workers (LIVE_WORKERS) replaces them")
 
 
 def unsafe_hosts(settings: Settings) -> str | None:

@@ -58,7 +58,7 @@ def run_worker(number: int, channel: socket.socket, metrics: str, settings: Sett
             log.error("a worker can't start", reason=str(error))  # noqa: TRY400 - a mistake of the user, not ours
             raise SystemExit(2) from None
         relax_collector()
-        _WorkerServer(server_config(app, settings), settings, channel, number).run()
+        _WorkerServer(app, settings, channel, number).run()
 
 
 def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
@@ -76,18 +76,61 @@ def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     )
 
 
-class _WorkerServer(uvicorn.Server):
+class ReplaceableServer(uvicorn.Server):
+    """A server whose successor serves already. It retires, and ends without cutting a request."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, number: int) -> None:
+        """Serve an application. `number` is the name of the server in metrics."""
+        super().__init__(server_config(app, settings))
+        self._settings = settings
+        self._gauge = CONNECTIONS.labels(str(number))
+        self._counted = 0  # connections in the gauge, to which a successor in the same process adds its own
+        self._idle_until = 0.0  # how long idle connections may stay after it has retired
+        self._ends_at: float | None = None  # when the server ends, even if connections are left
+
+    async def on_tick(self, counter: int) -> bool:
+        """Tell uvicorn whether to stop."""
+        held = len(self.server_state.connections)
+        self._gauge.inc(held - self._counted)
+        self._counted = held
+        if self._ends_at is not None:
+            is_idle = not (held or self.server_state.tasks)
+            if is_idle or asyncio.get_running_loop().time() > self._ends_at:
+                return True
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop, as uvicorn does."""
+        await super().shutdown(sockets)
+        self._gauge.dec(self._counted)
+
+    def retire(self) -> None:
+        """Answer begun requests and one more request of each connection. Another server accepts connections."""
+        self._idle_until = asyncio.get_running_loop().time() + self._settings.idle_timeout
+        self._parts.is_retiring = True
+        for connection in list(cast("set[object]", self.server_state.connections)):
+            if isinstance(connection, HttpProtocol):
+                connection.retire()
+
+    def end(self) -> None:
+        """Disconnect the viewers, and end when no connection is left."""
+        self._parts.reaper.hub.drain()
+        self._ends_at = max(self._idle_until, asyncio.get_running_loop().time() + _CLOSING)
+
+    @property
+    def _parts(self) -> SharedParts:
+        parts: SharedParts = self.lifespan.state["parts"]
+        return parts
+
+
+class _WorkerServer(ReplaceableServer):
     """A server that accepts connections from the listening sockets that its parent names."""
 
-    def __init__(self, config: uvicorn.Config, settings: Settings, channel: socket.socket, number: int) -> None:
-        super().__init__(config)
-        self._connections = CONNECTIONS.labels(str(number))
-        self._settings = settings
+    def __init__(self, app: ASGIApp, settings: Settings, channel: socket.socket, number: int) -> None:
+        super().__init__(app, settings, number)
         self._channel = channel
         self._accepting: dict[int, asyncio.Server] = {}
         self._orders: asyncio.Queue[tuple[str, int, list[int]]] = asyncio.Queue()
-        self._idle_until = 0.0  # how long idle connections may stay after it has retired
-        self._ends_at: float | None = None  # when the worker ends, even if connections are left
         self._obeying: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - uvicorn's signature
@@ -96,15 +139,6 @@ class _WorkerServer(uvicorn.Server):
         asyncio.get_running_loop().add_reader(self._channel, self._receive)
         self._obeying = asyncio.create_task(self._obey())
         self._send(READY)
-
-    async def on_tick(self, counter: int) -> bool:
-        """Tell uvicorn whether to stop."""
-        self._connections.set(len(self.server_state.connections))
-        if self._ends_at is not None:
-            is_idle = not (self.server_state.connections or self.server_state.tasks)
-            if is_idle or asyncio.get_running_loop().time() > self._ends_at:
-                return True
-        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let others accept connections, and stop."""
@@ -138,14 +172,9 @@ class _WorkerServer(uvicorn.Server):
             elif word == LEAVE:
                 self._leave(place)
             elif word == RETIRE:
-                self._idle_until = asyncio.get_running_loop().time() + self._settings.idle_timeout
-                self._parts.is_retiring = True
-                for connection in list(cast("set[object]", self.server_state.connections)):
-                    if isinstance(connection, HttpProtocol):
-                        connection.retire()
+                self.retire()
             elif word == END:
-                self._parts.reaper.hub.drain()
-                self._ends_at = max(self._idle_until, asyncio.get_running_loop().time() + _CLOSING)
+                self.end()
 
     async def _take(self, place: int, listener: socket.socket) -> None:
         def connect() -> asyncio.Protocol:
@@ -157,8 +186,3 @@ class _WorkerServer(uvicorn.Server):
     def _leave(self, place: int) -> None:
         """Stop accepting connections from a socket. The connections in its queue wait for the next worker."""
         self._accepting.pop(place).close()
-
-    @property
-    def _parts(self) -> SharedParts:
-        parts: SharedParts = self.lifespan.state["parts"]
-        return parts

@@ -225,25 +225,3 @@ async def test_a_killed_parent_leaves_nothing(
         return not list(temporary.iterdir()) and not alive(workers)
 
     await eventually(nothing)
-
-
-@pytest.mark.slow
-async def test_one_process_ignores_sighup(valkey_url: str, tmp_path: Path) -> None:
-    """A server of one process can't replace itself, and says so."""
-    server = ServerProcess(fresh_settings(valkey_url), tmp_path)
-    server.start()
-    try:
-        assert server.process is not None
-
-        async def is_ignored() -> bool:
-            assert server.process is not None
-            server.process.send_signal(signal.SIGHUP)
-            return "SIGHUP is ignored" in server.log()
-
-        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
-            assert (await client.get("/healthz")).status_code == 200
-            await eventually(is_ignored)
-            assert (await client.get("/healthz")).status_code == 200
-        assert server.stop() == 0
-    finally:
-        server.kill()

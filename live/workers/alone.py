@@ -1,0 +1,130 @@
+"""The only process of a server. On SIGHUP it replaces its application, as several workers are replaced."""
+
+import asyncio
+import signal
+import socket
+from typing import Final
+
+import structlog
+
+from live.domain.board import Boards
+from live.domain.board_file import load_boards
+from live.errors import SetupError
+from live.metrics import forget_board
+from live.settings import Settings
+from live.system.service_manager import ServiceManager
+from live.web.app import make_app
+from live.workers.worker import ReplaceableServer
+
+log = structlog.get_logger()
+
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class _Server(ReplaceableServer):
+    """A server with an application of its own, which serves the boards of one reading of the boards file."""
+
+    def __init__(self, settings: Settings, boards: Boards) -> None:
+        super().__init__(make_app(settings, boards), settings, 0)
+        self.boards = boards
+        self.has_started = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application, and accept connections."""
+        await super().startup(sockets)
+        self.has_started.set()
+
+    def leave(self) -> None:
+        """Accept no more connections."""
+        for accepting in self.servers:
+            accepting.close()
+
+
+class LoneProcess:
+    """The server that accepts connections, and those that it has replaced and that end."""
+
+    def __init__(self, listener: socket.socket, settings: Settings, manager: ServiceManager, boards: Boards) -> None:
+        self._listener = listener
+        self._settings = settings
+        self._manager = manager
+        self._current = _Server(settings, boards)
+        self._serving: dict[_Server, asyncio.Task[None]] = {}
+        self._reload_wanted = asyncio.Event()
+        self._telling: asyncio.Task[None] | None = None
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT. SIGHUP reads the boards file again."""
+        with asyncio.Runner(loop_factory=self._current.config.get_loop_factory()) as runner:
+            runner.run(self._run())
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
+        for number in _ENDING:
+            loop.add_signal_handler(number, self._stop, number)
+        await self._start(self._current)
+        self._telling = asyncio.create_task(self._manager.run())
+        reloading = asyncio.create_task(self._reload_when_asked())
+        while self._serving:
+            tasks = {reloading, *self._serving.values()}
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+        self._telling.cancel()
+        reloading.cancel()
+
+    def _stop(self, number: signal.Signals) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+        for server in self._serving:
+            server.handle_exit(number, None)
+
+    async def _start(self, server: _Server) -> bool:
+        """Start a server that accepts connections. Return whether its application has started."""
+        serving = self._serving[server] = asyncio.create_task(self._serve(server))
+        started = asyncio.create_task(server.has_started.wait())
+        await asyncio.wait({serving, started}, return_when=asyncio.FIRST_COMPLETED)
+        started.cancel()
+        return server.has_started.is_set()
+
+    async def _serve(self, server: _Server) -> None:
+        try:
+            await server._serve([self._listener.dup()])  # noqa: SLF001 - `serve` would take the signals
+        except SystemExit:  # the application did not start, and uvicorn has logged why
+            if server is self._current:
+                raise
+        finally:
+            del self._serving[server]
+
+    async def _reload_when_asked(self) -> None:
+        while True:
+            await self._reload_wanted.wait()
+            self._reload_wanted.clear()
+            await self._reload()
+
+    async def _reload(self) -> None:
+        """Let a new application take the place of the old one, which disconnects its viewers and ends."""
+        log.info("reading the boards file again")
+        try:
+            boards = await asyncio.to_thread(load_boards, self._settings.boards)
+        except SetupError as error:
+            log.error("the boards file can't be used, so the old boards stay", reason=str(error))  # noqa: TRY400
+            return
+        old = self._current
+        if old.should_exit:
+            return
+        new = _Server(self._settings, boards)
+        has_started = await self._start(new)
+        if new.should_exit:  # the server stops
+            return
+        if not has_started:
+            log.error("the application can't start again, so the old boards stay")
+            return
+        self._current, ending = new, self._serving[old]
+        old.leave()
+        old.retire()
+        old.end()
+        log.info("the boards of the file are served", boards=len(boards.by_id))
+        await asyncio.wait([ending])
+        for board in old.boards.by_id.keys() - boards.by_id.keys():
+            forget_board(board)

@@ -1,0 +1,92 @@
+"""SIGHUP of a server with a single process: it reads the boards file again, and keeps the promises of a reload."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from live.errors import SHUTTING_DOWN
+from live.settings import Duration
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+
+TWO = '[[board]]\nid = "posts"\n[[board]]\nid = "talks"\n'
+LIMITED = '[limits."acme-*"]\nboards = 1\n'
+
+
+async def post(client: httpx.AsyncClient) -> None:
+    """Post over connections that are kept, until canceled. An error of a connection fails the test."""
+    while True:
+        response = await client.post("/v1/events", json=[{"key": "a", "board": "posts"}])
+        assert response.status_code == 200, response.text
+
+
+async def until_closed(url: str, seen: asyncio.Event) -> list[object]:
+    """Watch a board. Return the close code, and after how many seconds to come back."""
+    async with connect(f"{url.replace('http', 'ws')}/v1/boards/posts/live") as viewer:
+        pause = 0.0
+        seen.set()
+        try:
+            async for message in viewer:
+                pause = msgspec.json.decode(message).get("retry_after", 0.0)
+        except ConnectionClosed:
+            pass
+        return [viewer.close_code, pause > 0]
+
+
+@pytest.mark.slow
+async def test_one_process_reads_the_boards_file_again(valkey_url: str, tmp_path: Path) -> None:
+    """New boards and limits hold, no request is cut, and a viewer is disconnected once. A mistake changes nothing."""
+    file = tmp_path / "boards.toml"
+    file.write_text(TWO + '[limits."acme-*"]\nboards = 0\n', encoding="utf-8")
+    settings = fresh_settings(valkey_url, boards=file, open=True, anonymous_admin=True, idle_timeout=Duration(1))
+    server = ServerProcess(settings, tmp_path)
+    server.start()
+    async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+        try:
+            seen = asyncio.Event()
+            watching, posting = asyncio.create_task(until_closed(server.url, seen)), asyncio.create_task(post(client))
+
+            async def reloaded(line: str) -> None:
+                assert server.process is not None
+                known = server.log().count(line)
+                server.process.send_signal(signal.SIGHUP)
+
+                async def is_logged() -> bool:
+                    return server.log().count(line) > known
+
+                await eventually(is_logged)
+
+            await seen.wait()
+            file.write_text("[[board]]\nid = 5\n", encoding="utf-8")
+            await reloaded("so the old boards stay")
+            assert "expected a text, got 5" in server.log()
+            assert (await client.get("/v1/boards/talks")).status_code == 200
+            assert not watching.done()
+
+            file.write_text(TWO.replace("talks", "songs") + LIMITED, encoding="utf-8")
+            await reloaded("the boards of the file are served")
+            async with httpx.AsyncClient(base_url=server.url, timeout=30) as other:  # with a new connection
+                assert (await other.get("/v1/boards/songs")).status_code == 200
+                assert (await other.get("/v1/boards/talks")).status_code == 404
+                assert (await other.put("/v1/boards/acme-june", json={})).status_code == 201
+                assert await watching == [SHUTTING_DOWN, True]
+
+                async def is_forgotten() -> bool:
+                    text = (await other.get("/metrics")).text
+                    is_right = 'live_connections{worker="0"} 2.0' in text  # one that posts, and this one
+                    return is_right and 'board="talks"' not in text
+
+                await eventually(is_forgotten)
+            assert not posting.done(), posting.exception()
+            posting.cancel()
+            assert server.stop() == 0
+            assert "Traceback" not in server.log()
+        finally:
+            server.kill()
