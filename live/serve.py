@@ -72,15 +72,6 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
     if manager.listener is not None:  # the server demands an API key if others can reach the socket
         settings = msgspec.structs.replace(settings, host=manager.listener.getsockname()[0])
     boards = load_boards(settings.boards)
-    if len(boards.by_id) > settings.max_boards:
-        raise SetupError(
-            f"the boards file has {len(boards.by_id)} boards, and the setting max_boards allows {settings.max_boards}: "
-            "raise LIVE_MAX_BOARDS, or leave some out"
-        )
-    tokens_of(settings)  # this finds a mistake before a process starts
-    if settings.store:
-        _check_replica(connect(settings.store, settings), settings)
-    open_journal(settings, writes=False)  # this refuses an invalid URL
     with bound_sockets(settings, manager.listener) as listeners, _store(settings) as url:
         listener = listeners[0]
         settings = msgspec.structs.replace(settings, store=url, port=listener.getsockname()[1])
@@ -105,6 +96,31 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
             _run(settings, boards, listeners, manager)
         finally:
             log.info("the server has stopped")
+
+
+def mistakes_in(settings: Settings) -> list[str]:
+    """Find the mistakes in what settings name, such as the boards file, before anything starts."""
+
+    def count_boards() -> None:
+        count = len(load_boards(settings.boards).by_id)
+        if count > settings.max_boards:
+            raise SetupError(
+                f"the boards file has {count} boards, and the setting max_boards allows {settings.max_boards}: "
+                "raise LIVE_MAX_BOARDS, or leave some out"
+            )
+
+    def know_store() -> None:
+        if settings.store:
+            _check_replica(connect(settings.store, settings), settings)
+
+    found = []
+    know_journal = partial(open_journal, settings, writes=False)
+    for look in (count_boards, know_store, know_journal, partial(tokens_of, settings)):
+        try:
+            look()
+        except SetupError as error:
+            found += str(error).split("\n")
+    return found
 
 
 def _run(settings: Settings, boards: Boards, listeners: Sequence[socket.socket], manager: ServiceManager) -> None:

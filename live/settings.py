@@ -354,8 +354,15 @@ _READERS: Final[Mapping[object, Callable[[str], Any]]] = {
 }
 
 
-def load_settings(environment: Mapping[str, str] = os.environ, **given: Any) -> Settings:  # noqa: ANN401
+def load_settings(
+    environment: Mapping[str, str] = os.environ,
+    *,
+    check: Callable[[Settings], list[str]] = lambda _settings: [],
+    **given: Any,  # noqa: ANN401 - the types of the settings
+) -> Settings:
     """Read each setting from a flag (in `given`, not None), else from the environment, else from the defaults.
+
+    `check` finds further mistakes in the valid settings. Instead of an invalid one, it gets the default.
 
     Raises:
         SetupError: a value is invalid, or a variable is unknown. The message has one line for each mistake.
@@ -379,9 +386,11 @@ def load_settings(environment: Mapping[str, str] = os.environ, **given: Any) -> 
             shown = "(not shown)" if field.type.__origin__ is TokenSecret else repr(given_text)
             reason = error.__cause__ or refusal(*at(value, field.type, str(error).partition(PLACE)[2][:-1]))
             mistakes.append(f"{environment_name(field.name)} (or its flag) = {shown}: {reason}")
+    settings = Settings(**values)
+    mistakes += check(settings)
     if mistakes:
         raise SetupError("\n".join(mistakes))
-    return Settings(**values)
+    return settings
 
 
 def check_variables(environment: Mapping[str, str] = os.environ) -> None:

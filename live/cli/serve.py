@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from live.cli.terminal import BoardsOption, DataDirOption, clear_errors, setting_help
+from live.serve import mistakes_in
 from live.serve import serve as serve_board
 from live.settings import load_settings
 
@@ -48,7 +49,7 @@ def serve(  # noqa: PLR0913 - one parameter per flag
     with clear_errors():
         settings = load_settings(
             host=host, port=port, store=store, boards=boards, data_dir=data_dir, workers=workers, role=role,
-            open=open_to_all or None, demo=demo or None,
+            open=open_to_all or None, demo=demo or None, check=mistakes_in,
         )  # fmt: skip
         try:
             serve_board(

@@ -295,6 +295,18 @@ def test_settings_are_checked_before_the_store_starts(folder: Path) -> None:
     assert not (folder / "data").exists()
 
 
+def test_all_wrong_settings_are_in_one_list(folder: Path) -> None:
+    """So is what they name: the boards file, the store and the database."""
+    data = str(folder / "data")
+    lines = refused(
+        "serve", "--data-dir", data, "--store", "http://h", "--boards", "/nowhere/boards.toml",
+        LIVE_PORT="x", LIVE_JOURNAL="mysql://h/d",
+    )  # fmt: skip
+    for words in ("LIVE_PORT", "LIVE_JOURNAL is none of", "/nowhere/boards.toml", "the store http"):
+        assert sum(words in line for line in lines) == 1, (words, lines)
+    assert not (folder / "data").exists()
+
+
 def test_a_store_that_evicts_is_refused(folder: Path) -> None:
     """Eviction could make the rankings wrong."""
     store = valkey(folder, "--maxmemory-policy", "volatile-ttl")
