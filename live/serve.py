@@ -41,7 +41,15 @@ from live.store.connection.loss import LossWatch
 from live.store.registry.producers import ProducerStore
 from live.store.registry.trail import note_command
 from live.system.data_directory import make_private
-from live.system.processes import fit, raise_limit, relax_collector, share, shorten_temporary_paths, start_fork_server
+from live.system.processes import (
+    fit,
+    keep_fork_server,
+    raise_limit,
+    relax_collector,
+    share,
+    shorten_temporary_paths,
+    start_fork_server,
+)
 from live.system.service_manager import ServiceManager
 from live.system.shared_metrics import SharedMetrics
 from live.system.version import commit
@@ -135,7 +143,12 @@ def _run(settings: Settings, boards: Boards, listeners: Sequence[socket.socket],
         # later.
         current_process()._config["tempdir"] = str(metrics.folder)  # type: ignore[attr-defined] # noqa: SLF001
         start_fork_server()
-        asyncio.run(Supervisor(listeners, metrics, settings, manager).run())
+
+        async def supervise() -> None:
+            keep_fork_server()
+            await Supervisor(listeners, metrics, settings, manager).run()
+
+        asyncio.run(supervise())
 
 
 def unsafe_hosts(settings: Settings) -> str | None:

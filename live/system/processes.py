@@ -1,5 +1,6 @@
 """The setup of a process: its limits, its end with its parent, and its garbage collection."""
 
+import asyncio
 import ctypes
 import gc
 import os
@@ -73,6 +74,25 @@ def start_fork_server() -> None:
         forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+def keep_fork_server() -> None:
+    """Start another fork server whenever the one of this process ends, while the event loop runs.
+
+    The processes that it has forked go on. Their exit status stays unknown, and reads 255.
+    """
+    process: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined] # noqa: SLF001
+    assert process is not None, "start it first"  # noqa: S101
+    loop, ended = asyncio.get_running_loop(), os.pidfd_open(process)
+
+    def replace() -> None:
+        loop.remove_reader(ended)
+        os.close(ended)
+        log.error("the fork server has ended by itself, and another one starts", pid=process)
+        start_fork_server()
+        keep_fork_server()
+
+    loop.add_reader(ended, replace)
 
 
 def follow_parent() -> None:

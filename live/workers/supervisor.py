@@ -63,7 +63,8 @@ class Worker:
     def signal(self, number: signal.Signals, cause: str) -> None:
         """End the worker. Its last log line names the cause."""
         self.cause = cause
-        os.kill(self.pid, number)  # the process can't be another one, because the parent has not reaped it yet
+        with suppress(ProcessLookupError):  # it has just ended, and no fork server keeps its process id
+            os.kill(self.pid, number)
 
     def reap(self) -> str:
         """Return how the worker ended."""

@@ -147,6 +147,34 @@ async def test_a_killed_worker_is_replaced(valkey_url: str, tmp_path: Path) -> N
         server.kill()
 
 
+@pytest.mark.slow
+async def test_a_killed_fork_server_is_replaced(valkey_url: str, tmp_path: Path) -> None:
+    """The log says so. Its workers go on, and a worker that ends is replaced."""
+    server = ServerProcess(fresh_settings(valkey_url, workers=2), tmp_path, sys.executable)
+    server.start()
+    try:
+        assert server.process is not None
+
+        async def until(text: str, count: int) -> None:
+            async def is_logged() -> bool:
+                return server.log().count(text) == count
+
+            await eventually(is_logged)
+
+        await until('"worker serves"', 2)
+        first, _ = children(server.process.pid)
+        os.kill(parent_of(first), signal.SIGKILL)
+        await until("the fork server has ended by itself, and another one starts", 1)
+        assert 'ended by itself"' not in server.log(), "a worker has ended"
+        os.kill(first, signal.SIGKILL)
+        await until('"worker serves"', 3)
+        assert len(children(server.process.pid)) == 1, "of the new fork server"
+        assert server.stop() == 0
+        assert "Traceback" not in server.log()
+    finally:
+        server.kill()
+
+
 async def starts_rarely() -> None:
     """Pauses grow between the starts of a worker that is never ready."""
     starts: list[float] = []
@@ -194,6 +222,11 @@ def test_pauses_grow_to_a_limit() -> None:
     assert pause_after(1, has_served=True) == 0
     assert [pause_after(count, has_served=False) for count in (1, 2, 3, 4, 100)] == [0.5, 1, 2, 4, 30]
     assert pause_after(2, has_served=True) == pause_after(1, has_served=False)
+
+
+def parent_of(process: int) -> int:
+    """The process that has started another one."""
+    return int(Path(f"/proc/{process}/stat").read_text("ascii").rpartition(")")[2].split()[1])
 
 
 def alive(processes: Sequence[int]) -> bool:
