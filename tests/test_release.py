@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from live import __version__
 ROOT: Final = Path(__file__).parent.parent
 FILES: Final = (
     "live/__init__.py", "static/client/package.json", "deploy/kubernetes", "CHANGELOG.md", "packages/release.py",
+    "pyproject.toml", "packages/client", "README.md", "static/client/README.md",
 )  # fmt: skip
 WORKFLOWS: Final[dict[str, dict[Any, Any]]] = {
     path.name: yaml.safe_load(path.read_text(encoding="utf-8")) for path in (ROOT / ".github" / "workflows").glob("*")
@@ -52,6 +54,32 @@ def test_a_release_changes_every_file_and_closes_the_changelog(checkout: Path) -
     assert [path for path in files if __version__ in path.read_text(encoding="utf-8")] == []
     for wrong in ("7.8", "v7.8.9", "7.8.9; true"):
         assert "is not a version" in release(checkout, wrong)
+
+
+def test_the_packages_of_a_release_name_the_repository(checkout: Path) -> None:
+    """Both Python packages and npm's have its address. Links and pictures of descriptions are absolute, and exist."""
+    address = "https://host.example/owner/name"
+    assert release(checkout, "--address", address, "v7.8.9") == ""
+    for name in ("pyproject.toml", "packages/client/pyproject.toml"):
+        project = tomllib.loads((checkout / name).read_text(encoding="utf-8"))["project"]
+        assert project["urls"]["Repository"] == address
+        assert project["urls"]["Changelog"] == f"{address}/blob/v7.8.9/CHANGELOG.md"
+    manifest = json.loads((checkout / "static/client/package.json").read_text(encoding="utf-8"))
+    assert manifest["repository"]["url"] == f"git+{address}.git"
+    found = []
+    for name in ("README.md", "packages/client/README.md", "static/client/README.md"):
+        text = (checkout / name).read_text(encoding="utf-8")
+        found += re.findall(r"""\]\(([^)]+)\)|src(?:set)?="([^"]+)""", text)
+    links = [link or picture for link, picture in found]
+    assert all(link.startswith(("https://", "#")) for link in links)
+    own = [link.removeprefix(f"{address}/").partition("#")[0] for link in links if link.startswith(address)]
+    assert {"raw/v7.8.9/docs/board-light.webp", "blob/v7.8.9/docs/install.md", "blob/v7.8.9/LICENSE"} <= set(own)
+    assert all((ROOT / link.partition("/v7.8.9/")[2]).exists() for link in own)
+    assert "has an address already" in release(checkout, "--address", address, "v7.8.9")
+    assert "not the address" in release(checkout, "--address", "https://host.example", "v7.8.9")
+    runs = [step["run"] for step in steps(WORKFLOWS["release.yml"]) if "--address" in step.get("run", "")]
+    assert ["python -m build" in run for run in runs] == [True, False]
+    assert "npm publish" in runs[1]
 
 
 def steps(workflow: dict[Any, Any]) -> list[dict[str, Any]]:
