@@ -1,11 +1,15 @@
 # Every package is pinned by the hash of its wheel (image/*.txt, made by `make pin`), and none is built from source.
 # The base image is named by a tag, which moves. To pin it, pass `--build-arg BASE=python@sha256:…`. The provenance of a
 # released image names the digest of its base.
+# Behind a proxy that rewrites TLS, give the certificates that pip should trust: `--secret id=certificates,src=FILE`. They
+# are there while this step runs, and no layer has them.
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE} AS build
 WORKDIR /src
 COPY image/build.txt image/requirements.txt image/
-RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes --only-binary :all: --requirement image/build.txt \
+RUN --mount=type=secret,id=certificates \
+    if [ -s /run/secrets/certificates ]; then export PIP_CERT=/run/secrets/certificates; fi \
+ && pip install --no-cache-dir --disable-pip-version-check --require-hashes --only-binary :all: --requirement image/build.txt \
  && pip install --no-cache-dir --disable-pip-version-check --require-hashes --only-binary :all: --no-deps \
       --prefix /install --requirement image/requirements.txt
 COPY pyproject.toml README.md LICENSE ./

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds the image without a container engine and without a daemon: sh image/build.sh TAG [BASE]
 # It needs buildah. Without BASE, it makes one from Debian packages and from the Python that runs here, which needs
-# debootstrap and root. BUILD_OPTIONS are further options of `buildah build`.
+# debootstrap and root. BUILD_OPTIONS are further options of `buildah build`. The build trusts the certificates that
+# PIP_CERT or SSL_CERT_FILE names, as behind a proxy that rewrites TLS. They do not stay in the image.
 set -eu
 cd "$(dirname "$0")/.."
 tag=$1
@@ -17,7 +18,6 @@ if [ -z "$base" ]; then
 		debootstrap --variant=minbase --include=ca-certificates,libbz2-1.0,libexpat1,libffi8,liblzma5,libsqlite3-0,libssl3,zlib1g \
 			bookworm "$root" >/dev/null
 		rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/*
-		cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/" # the certificates that this machine trusts
 		prefix=$("$python" -c 'import sys; print(sys.base_prefix)')
 		version=$("$python" -c 'import sys; print(f"python{sys.version_info[0]}.{sys.version_info[1]}")')
 		tar -C "$prefix" --exclude="lib/$version/site-packages" --exclude="lib/$version/test" --exclude=__pycache__ \
@@ -35,5 +35,7 @@ if [ -z "$base" ]; then
 fi
 case $base in *@sha256:* | localhost/*) ;; *) echo "The base image $base is named without a digest, so it may change." >&2 ;; esac
 commit=${COMMIT:-$(git rev-parse HEAD 2>/dev/null || true)}
+certificates=${PIP_CERT:-${SSL_CERT_FILE:-}}
 # shellcheck disable=SC2086 # several options
-buildah build --quiet --format docker ${BUILD_OPTIONS:-} --build-arg BASE="$base" --build-arg COMMIT="$commit" --tag "$tag" .
+buildah build --quiet --format docker ${certificates:+--secret "id=certificates,src=$certificates"} ${BUILD_OPTIONS:-} \
+	--build-arg BASE="$base" --build-arg COMMIT="$commit" --tag "$tag" .

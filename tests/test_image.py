@@ -52,6 +52,18 @@ def canonical(pins: dict[str, list[str]] | list[str]) -> set[str]:
     return {f"{canonicalize_name(pin.partition('==')[0])}=={pin.partition('==')[2]}" for pin in pins}
 
 
+def test_the_build_trusts_certificates_that_the_image_does_not_keep() -> None:
+    """They are a secret of the one step that downloads. The script gives those that pip uses here."""
+    steps = re.findall(r"^RUN (?:.*\\\n)*.*", DOCKERFILE, re.MULTILINE)
+    downloading = [step for step in steps if "--require-hashes" in step]
+    assert ["--mount=type=secret,id=certificates" in step for step in downloading] == [True]
+    assert "--no-index" in next(step for step in steps if step.endswith(" ."))
+    assert not re.search(r"^(COPY|ADD|ENV|ARG) .*cert", DOCKERFILE, re.MULTILINE | re.IGNORECASE)
+    script = (ROOT / "image" / "build.sh").read_text()
+    assert "certificates=${PIP_CERT:-${SSL_CERT_FILE:-}}" in script
+    assert '--secret "id=certificates,src=$certificates"' in script
+
+
 def test_the_image_installs_exactly_the_tested_packages() -> None:
     """The image has everything that the server needs and nothing else, in the versions of constraints.txt."""
     constraints = canonical((ROOT / "constraints.txt").read_text().split())
