@@ -102,8 +102,15 @@ REFUSALS: Final[Mapping[str, str]] = {
     "amount_required": "the board keeps amounts as scores, and the event has none",
     "not_counted": "the request is strict, and another event of it is refused",
 }
-# The codes of refusals after which the same event may count later.
-RETRYABLE: Final = frozenset({"early", "board_unavailable", "not_open", "frozen", "board_full", "not_counted"})
+# The codes after which the same event may count later, or the same request may succeed.
+RETRYABLE: Final = frozenset(
+    {
+        "early", "board_unavailable", "not_open", "frozen", "board_full", "not_counted",
+        "request_timeout", "likes_closed", "too_many_members", "too_many_items", "too_many_boards", "rate_exceeded",
+        "internal_error", "store_unavailable", "journal_behind", "outcome_unknown", "epoch_lost", "overloaded",
+        "too_many_connections", "stopping", "too_many_viewers",
+    }
+)  # fmt: skip
 
 
 class Close(NamedTuple):
@@ -131,16 +138,26 @@ CLOSE_CODES: Final[Mapping[int, Close]] = {
 
 
 class ProblemError(Exception):
-    """A request is refused as a whole. `code` is one of `PROBLEMS`. `headers` are added to the response."""
+    """A request is refused as a whole. `code` is one of `PROBLEMS`. `headers` are added to the response.
+
+    `near` is a similar path, which the page of the problem links.
+    """
 
     def __init__(
-        self, code: str, detail: str, *, retry_after: int | None = None, headers: Mapping[str, str] | None = None
+        self,
+        code: str,
+        detail: str,
+        *,
+        retry_after: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        near: str | None = None,
     ) -> None:
         super().__init__(f"{code}: {detail}")
         self.code = code
         self.detail = detail
         self.retry_after = retry_after
         self.headers = headers or {}
+        self.near = near
 
 
 class StoreUnavailableError(Exception):

@@ -14,7 +14,7 @@ from live import metrics
 from live.cli.main import app
 from live.domain.board_file import BoardChoice, parse_boards
 from live.domain.window import Forever, Periods, Rolling, Sliding
-from live.errors import CLOSE_CODES, PROBLEMS, REFUSALS
+from live.errors import CLOSE_CODES, PROBLEMS, REFUSALS, RETRYABLE
 from live.settings import OTHER_VARIABLES, Settings, environment_name
 
 ROOT: Final = Path(__file__).parent.parent
@@ -64,6 +64,12 @@ def test_every_problem_code_is_documented() -> None:
     """The table has each code with its HTTP status."""
     for code in PROBLEMS:
         assert [str(PROBLEMS[code].status), f"`{code}`"] in [row[:2] for row in rows("http-api")]
+
+
+def test_the_documentation_lists_what_is_retryable() -> None:
+    """The page lists the codes of refusals and of problems after which the same request can succeed."""
+    listed = re.findall(r"^`retryable` is true (.*?)\.", DOCS["http-api"], re.MULTILINE | re.DOTALL)
+    assert {code for codes in listed for code in re.findall(r"`(\w+)`", codes)} == RETRYABLE
 
 
 def test_every_refusal_code_is_documented() -> None:

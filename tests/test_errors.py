@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from live.errors import CLOSE_CODES, PROBLEMS, REFUSALS, ProblemError
+from live.errors import CLOSE_CODES, PROBLEMS, REFUSALS, RETRYABLE, ProblemError
 
 ROOMS = Path(__file__).parent.parent / "live"
 SOURCES = [path for path in ROOMS.rglob("*.py") if path.name != "errors.py"]
@@ -42,6 +42,12 @@ def test_a_problem_has_a_status_and_a_unique_title() -> None:
 def test_no_code_has_two_meanings() -> None:
     """A code is either a problem or a refusal."""
     assert not PROBLEMS.keys() & REFUSALS.keys()
+
+
+def test_what_is_retryable_is_in_a_table() -> None:
+    """Everything that the server is too busy or unable to do now is retryable."""
+    assert {*PROBLEMS, *REFUSALS} >= RETRYABLE
+    assert {code for code, problem in PROBLEMS.items() if problem.status in {408, 429, 500, 503}} <= RETRYABLE
 
 
 def test_every_code_is_used() -> None:

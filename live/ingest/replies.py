@@ -12,6 +12,7 @@ import structlog
 from live.errors import (
     EPOCH_LOST_DETAIL,
     PROBLEMS,
+    RETRYABLE,
     EpochLostError,
     JournalBehindError,
     ProblemError,
@@ -117,7 +118,7 @@ documentation: Final = _Documentation()
 class ProblemBody(msgspec.Struct, frozen=True):
     """Why a request was refused, as a problem document (RFC 9457).
 
-    Rely on `code`. `title` and `detail` are for people and may change.
+    Rely on `code`. `title` and `detail` are for people and may change. `retryable` is true if the reason can pass.
     """
 
     type: str
@@ -125,6 +126,7 @@ class ProblemBody(msgspec.Struct, frozen=True):
     status: int
     code: str
     detail: str
+    retryable: bool
 
 
 def json_reply(body: bytes) -> Reply:
@@ -141,7 +143,8 @@ def problem_reply(error: Exception) -> Reply:
         extra.append((b"retry-after", b"%d" % problem.retry_after))
     status, title = PROBLEMS[problem.code]
     kind = f"{documentation.path}#{problem.code}"
-    body = msgspec.json.encode(ProblemBody(kind, title, status, problem.code, problem.detail))
+    made = ProblemBody(kind, title, status, problem.code, problem.detail, problem.code in RETRYABLE)
+    body = msgspec.json.encode(made)
     return Reply(status, b"application/problem+json", body, tuple(extra))
 
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from live.errors import PROBLEMS
+from live.errors import PROBLEMS, RETRYABLE
 from live.ingest.bodies import decompress
 from live.metrics import REGISTRY
 from tests.harness.boards import rolling_board
@@ -61,6 +61,7 @@ async def expect_refused(client: httpx.AsyncClient, body: Any, headers: dict[str
         "status": status,
         "code": code,
         "detail": detail,
+        "retryable": code in RETRYABLE,
     }
     assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
     assert REGISTRY.get_sample_value("live_problems_total", {"code": code}) == problems + 1

@@ -163,6 +163,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "FieldChoice.min": "Smallest value.",
     "FieldChoice.order": "Whether high values (`desc`) or low values (`asc`) are better.",
     "ProblemBody.code": "Stable name of the problem.",
+    "ProblemBody.retryable": "Whether the reason can pass, so that the same request can succeed later.",
     "ProblemBody.status": "HTTP status.",
     "ProblemBody.title": "The problem in a few words.",
     "ProblemBody.type": "Address of the documentation of `code`, on this server.",

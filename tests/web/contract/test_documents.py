@@ -48,6 +48,7 @@ async def test_openapi_matches_the_answers(valkey_url: str) -> None:
         ):
             assert fits(set((await client.get(path)).json()), schemas[schema])
         problem = (await client.get("/v1/boards/none")).json()
+        assert problem["retryable"] is False
         assert set(problem) == set(schemas["ProblemBody"]["properties"])
 
 

@@ -128,7 +128,8 @@ class Server(NamedTuple):
         response = await self.post(body, headers)
         status, title = PROBLEMS[code]
         assert response.json() == {
-            "type": f"/docs#{code}", "title": title, "status": status, "code": code, "detail": detail
+            "type": f"/docs#{code}", "title": title, "status": status, "code": code, "detail": detail,
+            "retryable": False,
         }  # fmt: skip
         assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
         assert await self.keys() == before
