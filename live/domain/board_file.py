@@ -55,6 +55,7 @@ C = TypeVar("C", bound="BoardChoice")
 _NAMELESS: Final = "nameless"  # stands for a missing id, so that the other choices are still checked
 _ANY_UNIT: Final = "day"  # replaces an invalid unit
 DEFAULT_TYPE: Final = "like"
+_EARLIER: Final = ("did you mean `source`?", "did you mean `types`?")  # nobody should learn the earlier name
 _MOST_CAP: Final = 100_000
 _MOST_MEMBERS: Final = 1_000_000_000
 _MOST_CONFLATION: Final = 60_000  # milliseconds
@@ -357,7 +358,8 @@ def read_table(
             if checked is not UNSET:
                 valid[name] = checked
         else:
-            mistakes.append(Mistake(path + name, unknown("choice", name, fields), about_value=False))
+            reason = unknown("choice", name, fields).replace(*_EARLIER)
+            mistakes.append(Mistake(path + name, reason, about_value=False))
     mistakes += [
         Mistake(path + name, "missing") for name, field in fields.items() if field.required and name not in table
     ]

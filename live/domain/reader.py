@@ -95,7 +95,8 @@ class Reader:
             return StoreUnavailableError("can't read the API keys")
         near = nearest(wanted, visible) if 0 < len(visible) <= _MOST_COMPARED else None
         detail = f"{f'did you mean `{near}`? ' if near else ''}GET /v1/boards lists the boards"
-        return ProblemError("board_not_found", f"{detail}; {self.fault}" if self.fault else detail)
+        path = f"/boards/{near}" if near else None
+        return ProblemError("board_not_found", f"{detail}; {self.fault}" if self.fault else detail, near=path)
 
     def require_sure(self) -> None:
         """Refuse a list of boards while it could lack some boards of the reader.

@@ -1,6 +1,6 @@
 """The routes of a process, by its role."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from starlette.exceptions import HTTPException
@@ -29,10 +29,13 @@ from live.web.pages.admission import admitting
 from live.web.pages.rendering import static_version
 from live.web.reads import boards, entrants, history, items, records, slots, stream
 from live.web.reads.records import OF_MEMBERS
-from live.web.services import assets, live_of
+from live.web.services import assets, live_of, reader_of
 from live.web.writes import admin, events, keys, likes
 
 _LONGEST_COMPARED: Final = 100  # characters of a path
+_ONE_NAME: Final = 2  # parts of a path such as `/posts`
+_INDEX: Final = "/boards"  # where people look for the list of boards
+_WRITING: Final = {"POST", "PUT"}  # people mistake one for the other
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -118,22 +121,40 @@ def routes_of(settings: Settings) -> list[BaseRoute]:
 
 def explain_route(request: Request, error: HTTPException) -> ProblemError:
     """Suggest a path or a method for a request that no route takes."""
-    path, problem = request.scope["path"], as_problem(error)
-    if allowed := problem.headers.get("Allow"):
-        methods = ", ".join(sorted(allowed.split(", ")))
-        detail = f"{request.method} is not for this path, which takes {methods}"
+    path, problem, live = request.scope["path"], as_problem(error), live_of(request)
+    root, parts, methods = live.settings.root_path, path.rstrip("/").split("/"), problem.headers.get("Allow", "")
+    is_compared = len(path) <= _LONGEST_COMPARED
+    routes = [route for route in request.app.routes if isinstance(route, Route)] if is_compared else []
+    known = [(_filled(route.path, parts), route.methods or ()) for route in routes]
+    if methods:
+        taken = sorted(methods.split(", "))
+        detail = f"{request.method} is not for this path, which takes {', '.join(taken)}"
+        wanted = _WRITING if request.method in _WRITING else {request.method}
+        below = [
+            (len(other), f"{method} {root}{other}")
+            for other, takes in known
+            if other.startswith(f"{path}/") and wanted.isdisjoint(taken)
+            for method in wanted.intersection(takes)
+        ]
+        detail += f"; did you mean {min(below)[1]}?" if below else ""
         return ProblemError(problem.code, detail, headers=problem.headers)
-    if problem.code != "not_found" or len(path) > _LONGEST_COMPARED:
+    if problem.code != "not_found" or not is_compared:
         return problem
-    parts, known = path.rstrip("/").split("/"), []
-    for route in request.app.routes:
-        named = route.path.split("/") if isinstance(route, Route) else ()
-        if len(named) == len(parts):  # the parameters of the path are those of the request
-            pairs = zip(named, parts, strict=True)
-            known.append("/".join(part if name.startswith("{") else name for name, part in pairs))
-    near = nearest(path, known)
-    root = live_of(request).settings.root_path
-    return ProblemError("not_found", f"did you mean {root}{near}?" if near else f"{root}/openapi.json lists the paths")
+    near = nearest(path, [_INDEX, *(other for other, _ in known if other.count("/") == len(parts) - 1)])
+    if near is None and len(parts) == _ONE_NAME:
+        reader = reader_of(request)
+        refusal = reader.refusal(parts[1], [ledger.state.board.id for ledger in live.registry.ledgers.all(reader)])
+        near = refusal.near if isinstance(refusal, ProblemError) else None
+    near = "/" if near == _INDEX else near
+    detail = f"did you mean {root}{near}?" if near else f"{root}/openapi.json lists the paths"
+    return ProblemError("not_found", detail, near=near)
+
+
+def _filled(path: str, parts: Sequence[str]) -> str:
+    """Write the path of a route with the parameters that a request has: `/v1/boards/posts/records/{key}`."""
+    named = path.replace(":path", "").split("/")
+    given = [*parts, *named[len(parts) :]]
+    return "/".join(part if name.startswith("{") else name for name, part in zip(named, given, strict=False))
 
 
 def _contract(path: str, handlers: Mapping[str, Endpoint]) -> Route:

@@ -262,7 +262,7 @@ async def problem_page(visit: Visit, error: Exception) -> Response:
     surface = problem_surface(visit.path, visit.query)
     async with visit.live.drawings.turn(visit.client.network):
         says = {"parameter_invalid": problem.detail, "board_not_found": visit.reader.fault}.get(code, "")
-        return await render(visit, "problem.html", status, surface=surface, code=code, says=says)
+        return await render(visit, "problem.html", status, surface=surface, code=code, says=says, near=problem.near)
 
 
 async def _index(visit: Visit) -> Reply:

@@ -134,6 +134,23 @@ async def test_nothing_comes_from_another_host(valkey_url: str) -> None:
         assert not [text for text in texts if re.search(r"https?://(?!www\.w3\.org)", text)]
 
 
+async def test_a_404_page_links_a_similar_page_or_public_board(valkey_url: str) -> None:
+    """It never names a private board to somebody who may not read it."""
+    hidden = make_board(BoardChoice(id="staffroom", visibility="private"))
+    settings = fresh_settings(valkey_url, root_path="/live")
+    boards = [rolling_board(), hidden]
+    async with run_server(settings, boards) as url, httpx.AsyncClient(base_url=url) as client:
+        cases = (
+            ("/board", "/live/"), ("/boards/post", "/live/boards/posts"), ("/post", "/live/boards/posts"),
+            ("/doc", "/live/docs"), ("/boards/staffrom", None), ("/staffrom", None), ("/nothing", None),
+        )  # fmt: skip
+        for path, near in cases:
+            response = await client.get(f"/live{path}")
+            assert response.status_code == 404
+            assert re.findall(r'Did you mean: <a href="(.*?)">', response.text) == ([near] if near else []), path
+            assert "staffroom" not in response.text
+
+
 async def test_an_unknown_page_is_a_404_page(valkey_url: str) -> None:
     """People get a page with a link to the start, programs get a problem document."""
     async with server(valkey_url) as client:
