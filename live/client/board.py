@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote, urlencode
@@ -32,6 +32,7 @@ from live.domain.views import (
     RecordList,
     RecordView,
 )
+from live.domain.window import format_duration
 
 _T = TypeVar("_T")
 _NOT_RANKED: Final = "record_not_found"
@@ -158,12 +159,12 @@ class LiveBoard:
         *members: str,
         since: datetime | None = None,
         until: datetime | None = None,
-        step: str | None = None,
+        step: str | timedelta | None = None,
     ) -> Sequence[RecordHistory]:
         """Return how the records of up to 20 members moved. Without members, the first 10 are used, over the last hour.
 
         With members, the default is the last day, in steps of an hour. `since` and `until` are aware datetimes, and
-        `step` is a length such as `5m`. The server needs a journal.
+        `step` is a length such as `5m`, or a `timedelta`. The server needs a journal.
         """
         query = {"key": members, "from": since, "to": until, "step": step}
         return (await self._read(HistoryList, _path("boards", board, "history"), **query)).records
@@ -226,7 +227,12 @@ class LiveBoard:
         return Producer(self._sender(), linger=linger, max_bytes=max_bytes, on_rejected=on_rejected, rank=rank)
 
     def watch(
-        self, board: str, *, limit: int | None = None, interval: str | None = None, token: AskToken | None = None
+        self,
+        board: str,
+        *,
+        limit: int | None = None,
+        interval: str | timedelta | None = None,
+        token: AskToken | None = None,
     ) -> AsyncGenerator[Top]:
         """Yield the top of a board at first, and again whenever the top changes or becomes stale.
 
@@ -237,8 +243,8 @@ class LiveBoard:
         Args:
             board: the id of the board.
             limit: number of records to watch. By default, the server sends 50.
-            interval: minimum time between two changes, such as `500ms` or `2s`. The default is the board's own
-                interval.
+            interval: minimum time between two changes, such as `500ms` or `2s`, or a `timedelta`. The default is
+                the board's own interval.
             token: returns a viewer token for a private board, instead of the API key. It is called for each connection,
                 and before the token ends. The watch goes on without a gap.
 
@@ -250,14 +256,14 @@ class LiveBoard:
             board,
             token or self._api_key,
             limit=limit,
-            interval=interval,
+            interval=_written(interval),
             patience=self._patience,
             sockets=self._sockets,
         ).tops()
 
     async def _read(self, kind: type[_T], path: str, **query: object) -> _T:
         """Send a GET. The query has no parameters that are None."""
-        given = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in query.items()}
+        given = {name: _written(value) for name, value in query.items()}
         text = urlencode({name: value for name, value in given.items() if value is not None}, doseq=True)
         body = await self._sender().call("GET", f"{path}?{text}" if text else path)
         return decoded(msgspec.json.Decoder(kind).decode, body, self._url)
@@ -266,6 +272,17 @@ class LiveBoard:
         if self._session is None:
             raise RuntimeError("the client is closed, or was not entered with `async with`")
         return Sender(self._session, self._url, self._api_key, patience=self._patience)
+
+
+def _written(value: _T | datetime | timedelta) -> _T | str:
+    """Write times and durations as the server reads them."""
+    match value:
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return format_duration(round(value / timedelta(milliseconds=1)))
+        case _:
+            return value
 
 
 def _path(*parts: str) -> str:

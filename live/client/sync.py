@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
+from datetime import timedelta
 from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -157,7 +158,12 @@ class SyncLiveBoard:
         return SyncProducer(producer, self.background)
 
     def watch(
-        self, board: str, *, limit: int | None = None, interval: str | None = None, token: AskToken | None = None
+        self,
+        board: str,
+        *,
+        limit: int | None = None,
+        interval: str | timedelta | None = None,
+        token: AskToken | None = None,
     ) -> Generator[Top]:
         """Yield the top of a board, and wait for changes in between. See `LiveBoard.watch`.
 

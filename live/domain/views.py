@@ -191,11 +191,11 @@ class HistoryList(msgspec.Struct, frozen=True):
 
 
 class Entrant(msgspec.Struct, frozen=True):
-    """A registered member of a contest, with its metadata. `score` is the votes that it has now."""
+    """A registered member of a contest. `score` is the votes that it has now, and `metadata` is a JSON object."""
 
     member: str = msgspec.field(name="key")
     score: int
-    metadata: msgspec.Raw
+    metadata: Any  # encoded in the server, and decoded in the client
 
 
 class EntrantList(msgspec.Struct, frozen=True):
