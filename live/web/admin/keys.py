@@ -80,7 +80,10 @@ async def sign(desk: Desk, form: Form) -> Response:
     """Sign a viewer token, and show it with a link and a QR code."""
     answer = await desk.send(_signing(form))
     token = msgspec.json.decode(answer.body, type=SignedToken).token
-    first = next((f"boards/{board}" for board in _words(form, "opens") if not board.endswith(ALL)), "")
+    opened = _words(form, "opens")
+    if not opened:  # a token for votes only, which opens no page
+        return await show(desk, made=MadeSecret(token))
+    first = next((f"boards/{board}" for board in opened if not board.endswith(ALL)), "")
     link = f"{site_of(desk.visit)}/{first}?token={token}"
     return await show(desk, made=MadeSecret(token, link, _code(link)))
 
@@ -114,7 +117,9 @@ def _revoking(key: str, secret: str) -> ApiCall:
 
 def _signing(form: Form) -> ApiCall:
     member = {"key": form["member"]} if "member" in form else {}
-    body = {"boards": _words(form, "opens"), "for": form.get("length", _USUAL_LENGTH), **member}
+    voter = {"likes": _words(form, "likes"), "sub": form.get("sub", "").strip()}
+    given = {name: value for name, value in voter.items() if value}
+    body = {"boards": _words(form, "opens"), "for": form.get("length", _USUAL_LENGTH), **member, **given}
     return ApiCall("POST", "/v1/tokens", body)
 
 
