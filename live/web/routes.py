@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeAlias
+from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -123,7 +124,8 @@ def explain_route(request: Request, error: HTTPException) -> ProblemError:
     """Suggest a path or a method for a request that no route takes."""
     path, problem, live = request.scope["path"], as_problem(error), live_of(request)
     root, parts, methods = live.settings.root_path, path.rstrip("/").split("/"), problem.headers.get("Allow", "")
-    is_compared = len(path) <= _LONGEST_COMPARED
+    # An empty part could look like a host.
+    is_compared = len(path) <= _LONGEST_COMPARED and "//" not in path
     routes = [route for route in request.app.routes if isinstance(route, Route)] if is_compared else []
     known = [(_filled(route.path, parts), route.methods or ()) for route in routes]
     if methods:
@@ -147,7 +149,7 @@ def explain_route(request: Request, error: HTTPException) -> ProblemError:
         near = refusal.near if isinstance(refusal, ProblemError) else None
     near = "/" if near == _INDEX else near
     detail = f"did you mean {root}{near}?" if near else f"{root}/openapi.json lists the paths"
-    return ProblemError("not_found", detail, near=near)
+    return ProblemError("not_found", detail, near=near and quote(near))
 
 
 def _filled(path: str, parts: Sequence[str]) -> str:

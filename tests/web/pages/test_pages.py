@@ -142,7 +142,8 @@ async def test_a_404_page_links_a_similar_page_or_public_board(valkey_url: str) 
     async with run_server(settings, boards) as url, httpx.AsyncClient(base_url=url) as client:
         cases = (
             ("/board", "/live/"), ("/boards/post", "/live/boards/posts"), ("/post", "/live/boards/posts"),
-            ("/doc", "/live/docs"), ("/boards/staffrom", None), ("/staffrom", None), ("/nothing", None),
+            ("/doc", "/live/docs"), ("/board/a%3Fb", "/live/boards/a%3Fb"),
+            ("/boards/staffrom", None), ("/staffrom", None), ("/nothing", None),
         )  # fmt: skip
         for path, near in cases:
             response = await client.get(f"/live{path}")
