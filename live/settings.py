@@ -229,8 +229,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     store_connections: Annotated[int, _described("maximum connections to the store per process", ge=4)] = 16
     store_timeout: Annotated[Duration, _described(
-        "how long to wait for a reply of the store; "
-        "after three times this without data, the connection is closed")] = Duration(1)
+        "how long to wait for a reply of the store; if the store owes replies and sends nothing for three times as "
+        "long, the server closes the connection")] = Duration(1)
     write_deadline: Annotated[Duration, _described(
         "how long a write is retried before POST returns 503; "
         "the default is `8s` with Sentinels and a Cluster, and `2s` otherwise")] = Duration(0)

@@ -1,4 +1,4 @@
-"""Packages are layered: imports go from higher layers to lower ones, and only `store` uses Redis."""
+"""A package imports only packages of lower layers, and only `store` uses Redis."""
 
 import ast
 from collections.abc import Iterator

@@ -32,7 +32,7 @@ from live.store.registry.trail import command_acting
 MOST_LINE: Final = 16 * 1024  # bytes
 MOST_NAMED: Final = 100  # maximum refused lines that a result lists
 _PIECE: Final = 1000  # lines in one batch
-_MOST_READ: Final = 20_000  # values of members in slots that the script compares for one batch
+_MOST_READ: Final = 20_000  # values, one for each member and slot, that the script compares for one batch
 _MOST_REASON: Final = 500  # characters
 _PAUSE: Final = 0.2
 _PATIENCE: Final = 60.0  # seconds for which the store may be away, or the journal behind

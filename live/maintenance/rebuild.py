@@ -409,7 +409,7 @@ class Rebuilding:
 
 
 def board_of(name: str, made: Mapping[str, str], in_file: Boards) -> Board:
-    """Return the definition of a board in the journal. `made` has run-time boards as JSON, by id.
+    """Return the definition of a board that the journal has. `made` has run-time boards as JSON, by id.
 
     Raises:
         SetupError: its definition is missing, or this version cannot read it.

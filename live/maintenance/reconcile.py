@@ -1,7 +1,8 @@
 """Compare a board in the store with its journal while both are in use.
 
-The store is read in pieces. With each piece, the last entry of the board at that instant is read. The piece is compared
-with the contents that the journal gives after this entry. The entry is in SQL, or still waits in the store.
+The store is read in pieces. The script that reads a piece also returns which journal entry was the board's last one at
+that moment. The piece is compared with the contents that the journal gives after this entry. The entry is in SQL, or
+still waits in the store.
 """
 
 import asyncio

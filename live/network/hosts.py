@@ -130,8 +130,8 @@ def check_root_path(text: str) -> str:
     path = text.rstrip("/")
     if not _ROOT_PATH.fullmatch(path) or path.split("/")[1] in _OWN_PATHS:
         raise ValueError(
-            f"{text!r} is not a path such as /live. Its parts contain letters, digits, `.`, `_`, `~` and `-`, and the "
-            f"first one is not {', '.join(sorted(_OWN_PATHS))}"
+            f"{text!r} is not a path such as /live. Each part may contain only letters, digits, `.`, `_`, `~` and `-`. "
+            f"The first part can't be any of these: {', '.join(sorted(_OWN_PATHS))}"
         )
     return path
 

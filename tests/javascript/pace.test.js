@@ -147,7 +147,7 @@ test("how often two have passed each other is what a list of all changes says, f
   }
 });
 
-test("of very many pairs, those that passed each other last are known", () => {
+test("if too many pairs pass each other, those that did so most recently are remembered", () => {
   const fights = new Fights();
   const order = (/** @type {string[]} */ ...keys) => fights.note(keys.map((key, i) => ({ key, rank: i + 1, score: 0 })), 0);
   const pass = (/** @type {string} */ key, /** @type {string} */ other) => (order(key, other), order(other, key));

@@ -514,7 +514,7 @@ class HttpProtocol(asyncio.Protocol):
         self._stopping = True
         self._shared.upgrades.drain()
         if self.wanted:
-            self._pipeline.cut_off()  # no byte of this body was read
+            self._pipeline.cut_off()  # the body that waits is unread, so its request can be withdrawn
         if self._pipeline:
             self._stop_accepting()
         else:

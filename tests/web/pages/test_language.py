@@ -77,7 +77,7 @@ def holes(message: Message) -> set[str]:
 
 @pytest.mark.parametrize("tag", TAGS[1:])
 def test_every_language_is_complete(tag: str) -> None:
-    """Each language says the same as English, with the same values. Nothing is empty or left in English."""
+    """Each language has the messages of English, with the same placeholders. Nothing is empty or left in English."""
     other = languages()[tag].table
     assert list(other) == list(ENGLISH.table)
     assert {name: holes(message) for name, message in other.items()} == {

@@ -201,7 +201,7 @@ async def test_the_fast_path_is_taken(both: Both) -> None:
 
 
 async def test_both_paths_find_the_tag_of_a_remembered_head(both: Both) -> None:
-    """`If-None-Match` has other tags or another spelling, occurs more than once, or is at another place."""
+    """The requests vary the header `If-None-Match`: its tags, its spelling, its number and its place in the head."""
     for target in ("/v1/boards/large", "/v1/boards/large?wait=5ms", "/v1/boards/large/records/book-1"):
         tag = tag_in(await both.same(read(target)))
         named, other = f"If-None-Match: {tag}\r\n", 'If-None-Match: "x"\r\n'
