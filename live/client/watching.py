@@ -204,8 +204,8 @@ class Watcher:
 
     `limit` is the number of records to watch, `interval` the minimum time between two messages, such as `1s`, and
     `patience` says for how long the server may be unavailable. `sockets` contains the open connection, so
-    that the client can close this connection when nobody reads from the watcher any more. `credentials` is an API key, a
-    function that returns a viewer token for each connection, or None.
+    that the client can close this connection when nobody reads from the watcher any more. `credentials` is an API key,
+    a function that returns a viewer token for each connection, or None.
     """
 
     def __init__(
