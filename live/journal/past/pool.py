@@ -22,6 +22,7 @@ _PROCESSES: Final = 2  # processes; a client uses one of them at a time
 _MOST_WAITING: Final = 32  # maximum waiting queries; there is a limit because anybody may ask
 _PATIENCE: Final = 2.0  # seconds to wait until SQL has everything that the store has
 _POLL: Final = 0.05
+_ENDED: Final = "the process that reads the journal has ended"
 
 
 class Past:
@@ -89,9 +90,11 @@ class Past:
         try:
             running = asyncio.wrap_future(pool.submit(query))
             running.add_done_callback(finish)
-        except BaseException:
+        except BaseException as error:
             self._release(client, place)
             self._pool = None
+            if isinstance(error, BrokenProcessPool):  # the processes ended while there was no query
+                raise JournalError(_ENDED) from error
             raise
         try:
             return await asyncio.shield(running)
@@ -103,7 +106,7 @@ class Past:
         except BrokenProcessPool as error:
             if self._pool is pool:
                 self._pool = None
-            raise JournalError("the process that reads the journal has ended") from error
+            raise JournalError(_ENDED) from error
         except TooLongError as error:
             raise ProblemError("past_too_large", str(error)) from None
 

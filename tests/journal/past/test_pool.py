@@ -3,10 +3,14 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from live.errors import JournalError
 from live.journal.database import Database
 from live.journal.past.pool import Past
 from live.journal.past.worker import identity
 from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
 
 
 async def test_more_clients_than_processes_take_turns(tmp_path: Path) -> None:
@@ -26,3 +30,27 @@ async def test_more_clients_than_processes_take_turns(tmp_path: Path) -> None:
     assert not any(process.is_alive() for process in processes)
     assert len(set(found)) == 1
     assert found[0]
+
+
+async def test_processes_that_ended_while_idle_are_replaced(tmp_path: Path) -> None:
+    """At most, one query is refused as by a database that is away. The next one starts other processes."""
+    settings = fresh_settings("", journal="sqlite", data_dir=tmp_path)
+    with Database("sqlite", tmp_path, settings.key_prefix, writes=True) as database:
+        assert database.take_now()
+    past = Past(settings)
+    try:
+        found = await past.run("client", identity)
+        pool = past._pool
+        assert pool is not None
+        for process in list(pool._processes.values()):
+            process.kill()
+
+        async def is_broken() -> bool:
+            return bool(pool._broken)
+
+        await eventually(is_broken)
+        with pytest.raises(JournalError, match="has ended"):
+            await past.run("client", identity)
+        assert await past.run("client", identity) == found
+    finally:
+        await past.aclose()
