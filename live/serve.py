@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from multiprocessing import current_process
 from typing import Final
@@ -18,6 +18,8 @@ import structlog
 
 from live import __version__
 from live.auth.admin_key import FILE, provide_admin_key
+from live.demo import BOARDS as SAMPLES
+from live.demo import CONTEST
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.domain.urls import shown
@@ -38,6 +40,7 @@ from live.store.connection.embedded import EmbeddedStore
 from live.store.connection.handshake import StoreFormatError, StoreReplicaError, StoreRoleError, is_login
 from live.store.connection.high_water import CHOICES
 from live.store.connection.loss import LossWatch
+from live.store.registry.definitions import DefinitionStore
 from live.store.registry.producers import ProducerStore
 from live.store.registry.trail import note_command
 from live.system.data_directory import make_private
@@ -97,7 +100,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
         relax_collector()
         log.info(
             "the server starts", version=__version__, commit=commit(), role=settings.role, workers=settings.workers,
-            store=shown(settings.store), boards=len(boards.by_id),
+            store=shown(settings.store), boards=asyncio.run(_count_boards(settings, boards)),
             journal=settings.journal if settings.journal in {"sqlite", "off"} else shown(settings.journal),
         )  # fmt: skip
         try:
@@ -259,6 +262,18 @@ def _check_replica(client: Store, settings: Settings) -> None:
             f"the store {shown(settings.store)} is a replica, which takes no writes: use it with --role viewers, "
             "and leave viewers out of LIVE_ADMIN_ROLES; or use the URL of its primary"
         )
+
+
+async def _count_boards(settings: Settings, in_file: Boards) -> int:
+    """Count the boards of the boards file and of the store, and those that the demo is about to make."""
+    names = {*in_file.by_id}
+    if settings.demo and settings.boards is None:
+        names |= {*SAMPLES, CONTEST}
+    client = connect(settings.store, settings)
+    with suppress(StoreUnavailableError, EpochLostError):  # a board or a server may be lost or away
+        names |= (await DefinitionStore(client, settings.key_prefix).load()).boards.keys()
+    await client.aclose()
+    return len(names)
 
 
 async def _open_boards(states: Sequence[BoardState]) -> None:

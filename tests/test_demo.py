@@ -10,11 +10,13 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import msgspec
 import pytest
 
 from live import demo
-from live.demo import POSTS, make_history
+from live.demo import BOARDS, POSTS, make_history
 from live.domain.board_file import load_boards
+from live.serve import _count_boards
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
@@ -120,3 +122,10 @@ async def test_one_of_all_workers_generates_likes(valkey_url: str, tmp_path: Pat
         for server in servers:
             server.stop()
         await store.aclose()
+
+
+async def test_the_start_line_counts_the_boards_of_the_demo(valkey_url: str) -> None:
+    """A server with a boards file makes no sample boards."""
+    settings = fresh_settings(valkey_url, demo=True)
+    assert await _count_boards(settings, load_boards(None)) == 1 + len(BOARDS) + 1
+    assert await _count_boards(msgspec.structs.replace(settings, demo=False), load_boards(None)) == 1
