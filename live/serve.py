@@ -33,7 +33,7 @@ from live.settings import Settings
 from live.store.board.journal_stream import journals, sink_of, stop_journal
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
-from live.store.board.state import BoardState, open_boards
+from live.store.board.state import open_boards
 from live.store.connection.client import REPLICA, Store, connect, is_unanswered
 from live.store.connection.durability import unsafe_settings
 from live.store.connection.embedded import EmbeddedStore
@@ -58,6 +58,7 @@ from live.system.shared_metrics import SharedMetrics
 from live.system.version import commit
 from live.web.services import tokens_of
 from live.workers.alone import LoneProcess
+from live.workers.reload import Reload
 from live.workers.supervisor import Supervisor
 
 log = structlog.get_logger()
@@ -109,16 +110,35 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
             log.info("the server has stopped")
 
 
+async def read_boards(settings: Settings) -> Boards:
+    """Read the boards file, and open its boards in the store, as at a start.
+
+    Raises:
+        SetupError: the file or one of its boards can't be used.
+        StoreUnavailableError: no board can be opened.
+    """
+    boards = await asyncio.to_thread(_count_in_file, settings)
+    client = connect(settings.store, settings)
+    try:
+        await _open_boards(client, settings, boards)
+    finally:
+        await client.aclose()
+    return boards
+
+
+def _count_in_file(settings: Settings) -> Boards:
+    """Read the boards file. Refuse more boards than the settings allow."""
+    boards = load_boards(settings.boards)
+    if (count := len(boards.by_id)) > settings.max_boards:
+        raise SetupError(
+            f"the boards file has {count} boards, and the setting max_boards allows {settings.max_boards}: "
+            "raise LIVE_MAX_BOARDS, or leave some out"
+        )
+    return boards
+
+
 def mistakes_in(settings: Settings) -> list[str]:
     """Find the mistakes in what settings name, such as the boards file, before anything starts."""
-
-    def count_boards() -> None:
-        count = len(load_boards(settings.boards).by_id)
-        if count > settings.max_boards:
-            raise SetupError(
-                f"the boards file has {count} boards, and the setting max_boards allows {settings.max_boards}: "
-                "raise LIVE_MAX_BOARDS, or leave some out"
-            )
 
     def know_store() -> None:
         if settings.store:
@@ -126,7 +146,7 @@ def mistakes_in(settings: Settings) -> list[str]:
 
     found = []
     know_journal = partial(open_journal, settings, writes=False)
-    for look in (count_boards, know_store, know_journal, partial(tokens_of, settings)):
+    for look in (partial(_count_in_file, settings), know_store, know_journal, partial(tokens_of, settings)):
         try:
             look()
         except SetupError as error:
@@ -136,8 +156,9 @@ def mistakes_in(settings: Settings) -> list[str]:
 
 def _run(settings: Settings, boards: Boards, listeners: Sequence[socket.socket], manager: ServiceManager) -> None:
     """Serve in this process, or in several workers."""
+    reload = Reload(partial(read_boards, settings))
     if settings.workers == 1:
-        LoneProcess(listeners[0], settings, manager, boards).run()
+        LoneProcess(listeners[0], settings, manager, boards, reload).run()
         return
     with SharedMetrics.new() as metrics:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics.folder)
@@ -149,7 +170,7 @@ def _run(settings: Settings, boards: Boards, listeners: Sequence[socket.socket],
 
         async def supervise() -> None:
             keep_fork_server()
-            await Supervisor(listeners, metrics, settings, manager).run()
+            await Supervisor(listeners, metrics, settings, manager, reload).run()
 
         asyncio.run(supervise())
 
@@ -223,8 +244,7 @@ async def _check(client: Store, settings: Settings, boards: Boards, *, accept: b
                 log.warning("the journal of a board ends, because LIVE_JOURNAL is off", board=board)
     with nullcontext() if accept else _unless_away(client, "losses of data"):
         await _check_for_losses(client, settings, boards, accept=accept)
-    with client.high_water.remembering_epochs():
-        await _open_boards([Ledger(client, board, settings).state for board in boards.by_id.values()])
+    await _open_boards(client, settings, boards)
     database = open_journal(settings, writes=False)
     if database is not None:
         try:
@@ -276,7 +296,7 @@ async def _count_boards(settings: Settings, in_file: Boards) -> int:
     return len(names)
 
 
-async def _open_boards(states: Sequence[BoardState]) -> None:
+async def _open_boards(client: Store, settings: Settings, boards: Boards) -> None:
     """Open the boards of the boards file.
 
     A board whose data the store lost becomes lost. Any other board that can't be opened now is opened when it is used.
@@ -286,7 +306,10 @@ async def _open_boards(states: Sequence[BoardState]) -> None:
         SetupError: the store holds a board with other settings.
     """
     failed: list[StoreUnavailableError] = []
-    for state, error in zip(states, await open_boards(states), strict=True):
+    states = [Ledger(client, board, settings).state for board in boards.by_id.values()]
+    with client.high_water.remembering_epochs():
+        outcomes = await open_boards(states)
+    for state, error in zip(states, outcomes, strict=True):
         if isinstance(error, EpochLostError):
             state.lose(error)
         elif error is not None:

@@ -541,7 +541,7 @@ def parse_boards(text: str) -> Boards:
     """
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number with thousands of digits, and too deep nesting
         raise SetupError(f"not TOML: {error}") from None
     has_limits = "limits" in document
     limits, mistakes = read_limits(document.pop("limits", {}))

@@ -8,12 +8,11 @@ from typing import Final
 import structlog
 
 from live.domain.board import Boards
-from live.domain.board_file import load_boards
-from live.errors import SetupError
 from live.metrics import forget_board
 from live.settings import Settings
 from live.system.service_manager import ServiceManager
 from live.web.app import make_app
+from live.workers.reload import Reload
 from live.workers.worker import ReplaceableServer
 
 log = structlog.get_logger()
@@ -43,13 +42,15 @@ class _Server(ReplaceableServer):
 class LoneProcess:
     """The server that accepts connections, and those that it has replaced and that end."""
 
-    def __init__(self, listener: socket.socket, settings: Settings, manager: ServiceManager, boards: Boards) -> None:
+    def __init__(
+        self, listener: socket.socket, settings: Settings, manager: ServiceManager, boards: Boards, reload: Reload
+    ) -> None:
         self._listener = listener
         self._settings = settings
         self._manager = manager
         self._current = _Server(settings, boards)
         self._serving: dict[_Server, asyncio.Task[None]] = {}
-        self._reload_wanted = asyncio.Event()
+        self._reload = reload
         self._telling: asyncio.Task[None] | None = None
 
     def run(self) -> None:
@@ -59,12 +60,12 @@ class LoneProcess:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
+        self._reload.listen()
         for number in _ENDING:
             loop.add_signal_handler(number, self._stop, number)
         await self._start(self._current)
         self._telling = asyncio.create_task(self._manager.run())
-        reloading = asyncio.create_task(self._reload_when_asked())
+        reloading = asyncio.create_task(self._reload.run(self._replace))
         while self._serving:
             tasks = {reloading, *self._serving.values()}
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -96,20 +97,8 @@ class LoneProcess:
         finally:
             del self._serving[server]
 
-    async def _reload_when_asked(self) -> None:
-        while True:
-            await self._reload_wanted.wait()
-            self._reload_wanted.clear()
-            await self._reload()
-
-    async def _reload(self) -> None:
+    async def _replace(self, boards: Boards) -> None:
         """Let a new application take the place of the old one, which disconnects its viewers and ends."""
-        log.info("reading the boards file again")
-        try:
-            boards = await asyncio.to_thread(load_boards, self._settings.boards)
-        except SetupError as error:
-            log.error("the boards file can't be used, so the old boards stay", reason=str(error))  # noqa: TRY400
-            return
         old = self._current
         if old.should_exit:
             return

@@ -17,10 +17,12 @@ from typing import Final
 
 import structlog
 
+from live.domain.board import Boards
 from live.settings import Settings
 from live.system.processes import CHILDREN
 from live.system.service_manager import ServiceManager
 from live.system.shared_metrics import SharedMetrics
+from live.workers.reload import Reload
 from live.workers.worker import END, LEAVE, READY, RETIRE, STOPPING, TAKE, run_worker
 
 log = structlog.get_logger()
@@ -84,6 +86,7 @@ class Supervisor:
         metrics: SharedMetrics,
         settings: Settings,
         manager: ServiceManager,
+        reload: Reload,
     ) -> None:
         self._manager = manager
         self._telling: asyncio.Task[None] | None = None  # runs once each socket has had a worker that serves
@@ -97,19 +100,19 @@ class Supervisor:
         self._first_until = 0.0
         self._is_stopping = False
         self._changed = asyncio.Event()
-        self._reload_wanted = asyncio.Event()
+        self._reload = reload
 
     async def run(self) -> None:
         """Run the workers until SIGTERM or SIGINT. SIGHUP replaces them one after another."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
+        self._reload.listen()
         self._first_until = time.monotonic() + _FIRST_START
         loop.call_later(_FIRST_START, self._assign)
         for place in range(len(self._listeners)):
             self._start_current(place)
-        reloading = asyncio.create_task(self._reload_when_asked())
+        reloading = asyncio.create_task(self._reload.run(self._replace))
         while self._workers or not self._is_stopping:
             self._changed.clear()
             await self._changed.wait()
@@ -225,14 +228,8 @@ class Supervisor:
 
     # Reload
 
-    async def _reload_when_asked(self) -> None:
-        while True:
-            await self._reload_wanted.wait()
-            self._reload_wanted.clear()
-            await self._reload()
-
-    async def _reload(self) -> None:
-        """Replace all workers, one after another.
+    async def _replace(self, _boards: Boards) -> None:
+        """Replace all workers, one after another. Each of them reads the boards file itself.
 
         A new worker takes the socket of an old one, which retires. When no old worker accepts connections any more, the
         old ones disconnect their viewers. So each viewer is disconnected once, and returns to a new worker.

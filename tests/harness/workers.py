@@ -7,18 +7,20 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from multiprocessing import forkserver
 from pathlib import Path
 from unittest.mock import patch
 
 import httpx
 
-from live.serve import bound_sockets
+from live.serve import bound_sockets, read_boards
 from live.settings import Settings
 from live.system.processes import share
 from live.system.service_manager import ServiceManager
 from live.system.shared_metrics import SharedMetrics
 from live.workers import supervisor
+from live.workers.reload import Reload
 from live.workers.supervisor import Supervisor
 from live.workers.worker import run_worker
 from tests.harness.settings import fresh_settings
@@ -94,7 +96,8 @@ async def running_workers(
         fork_server({"PROMETHEUS_MULTIPROC_DIR": str(metrics.folder)}) as forking,
         patch.object(supervisor, "run_worker", target),
     ):
-        parent = Supervisor(listen(listeners), metrics, settings, ServiceManager())
+        reload = Reload(partial(read_boards, settings))
+        parent = Supervisor(listen(listeners), metrics, settings, ServiceManager(), reload)
         running = asyncio.create_task(parent.run())
         try:
             yield RunningWorkers(f"http://127.0.0.1:{listeners[0].getsockname()[1]}", metrics.folder, parent, forking)

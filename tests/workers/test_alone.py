@@ -17,6 +17,13 @@ from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
 TWO = '[[board]]\nid = "posts"\n[[board]]\nid = "talks"\n'
+MISTAKES = {
+    "[[board]]\nid = 5\n": "expected a text, got 5",
+    "max_members = " + "9" * 5000: "not TOML: Exceeds the limit",
+    "a = " + "[" * 3000: "not TOML: maximum recursion depth",
+    TWO.replace("posts", 'posts"\nwindow = "forever'): "the store holds board 'posts' with other choices",
+    "".join(f'[[board]]\nid = "b{number}"\n' for number in range(4)): "the setting max_boards allows 3",
+}
 LIMITED = '[limits."acme-*"]\nboards = 1\n'
 
 
@@ -45,7 +52,9 @@ async def test_one_process_reads_the_boards_file_again(valkey_url: str, tmp_path
     """New boards and limits hold, no request is cut, and a viewer is disconnected once. A mistake changes nothing."""
     file = tmp_path / "boards.toml"
     file.write_text(TWO + '[limits."acme-*"]\nboards = 0\n', encoding="utf-8")
-    settings = fresh_settings(valkey_url, boards=file, open=True, anonymous_admin=True, idle_timeout=Duration(1))
+    settings = fresh_settings(
+        valkey_url, boards=file, open=True, anonymous_admin=True, idle_timeout=Duration(1), max_boards=3
+    )
     server = ServerProcess(settings, tmp_path)
     server.start()
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
@@ -64,9 +73,10 @@ async def test_one_process_reads_the_boards_file_again(valkey_url: str, tmp_path
                 await eventually(is_logged)
 
             await seen.wait()
-            file.write_text("[[board]]\nid = 5\n", encoding="utf-8")
-            await reloaded("so the old boards stay")
-            assert "expected a text, got 5" in server.log()
+            for text, reason in MISTAKES.items():
+                file.write_text(text, encoding="utf-8")
+                await reloaded("so the old boards stay")
+                assert reason in server.log()
             assert (await client.get("/v1/boards/talks")).status_code == 200
             assert not watching.done()
 

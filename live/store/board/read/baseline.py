@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from live.domain.ranking import ranks_of
-from live.errors import EpochLostError, StoreUnavailableError
+from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.store.board.read.single_flight import VersionCache
 from live.store.board.requests import BaselineRequest, view_of
 from live.store.board.rotate.timetable import Timetable
@@ -194,6 +194,9 @@ class BaselineKeeper:
         except (StoreUnavailableError, EpochLostError) as error:
             log.debug("no baseline is kept", board=board.state.board.id, reason=str(error))
             wait = _RETRY
+        except SetupError as error:  # another server has made the board with other choices
+            log.error("a board can't be used", board=board.state.board.id, reason=str(error))  # noqa: TRY400
+            wait = _EMPTY_WAIT
         if board in self._boards:
             self._timetable.set(board, time.monotonic() + wait)
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import structlog
 
 from live.domain.window import EVER, Forever, Sliding
-from live.errors import EpochLostError, StoreUnavailableError
+from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.metrics import ROTATION_FAILURES, ROTATION_LAG, ROTATION_SECONDS
 from live.store.board.requests import ExpireEventsRequest, RotatePeriodRequest, RotateRequest
 from live.store.board.rotate.timetable import Timetable
@@ -247,7 +247,7 @@ class Rotation:
         was_busy, scheduled.is_busy = scheduled.is_busy, False
         try:
             wait = await step(scheduled.rotator)
-        except (StoreUnavailableError, EpochLostError) as error:
+        except (StoreUnavailableError, EpochLostError, SetupError) as error:
             ROTATION_FAILURES.inc()
             log.debug("rotation waits", board=scheduled.rotator.state.board.id, reason=str(error))
             scheduled.is_busy, pause = True, _PAUSE
