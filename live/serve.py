@@ -88,6 +88,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
         listener = listeners[0]
         settings = msgspec.structs.replace(settings, store=url, port=listener.getsockname()[1])
         settings = asyncio.run(check_store(settings, boards, accept=accept_loss))
+        board_count = asyncio.run(_count_boards(settings, boards))
         print(f"Live Board is at {_address(settings)}/  (Ctrl-C stops it)", flush=True)  # noqa: T201 - for people
         if warning := unsafe_hosts(settings):
             log.warning(warning)
@@ -101,7 +102,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
         relax_collector()
         log.info(
             "the server starts", version=__version__, commit=commit(), role=settings.role, workers=settings.workers,
-            store=shown(settings.store), boards=asyncio.run(_count_boards(settings, boards)),
+            store=shown(settings.store), boards=board_count,
             journal=settings.journal if settings.journal in {"sqlite", "off"} else shown(settings.journal),
         )  # fmt: skip
         try:
