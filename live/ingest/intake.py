@@ -113,7 +113,11 @@ class _Refused:
 
 
 class Intake:
-    """Receives the bodies that producers send."""
+    """Receives the bodies that producers send.
+
+    With `is_retiring`, another application has taken the place of this one, perhaps with other boards. The answer to
+    the next request of a connection is then the last one on it.
+    """
 
     def __init__(  # noqa: PLR0913 - the parts of a process
         self,
@@ -135,6 +139,7 @@ class Intake:
         self._answers = answers
         self._ask_soon = ask_soon
         self.refusals = refusals
+        self.is_retiring = False
         self._refused = _Refused()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._decoding = asyncio.Lock()

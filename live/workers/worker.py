@@ -107,7 +107,7 @@ class ReplaceableServer(uvicorn.Server):
     def retire(self) -> None:
         """Answer begun requests and one more request of each connection. Another server accepts connections."""
         self._idle_until = asyncio.get_running_loop().time() + self._settings.idle_timeout
-        self._parts.is_retiring = True
+        self._parts.intake.is_retiring = True
         for connection in list(cast("set[object]", self.server_state.connections)):
             if isinstance(connection, HttpProtocol):
                 connection.retire()

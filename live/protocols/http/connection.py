@@ -199,7 +199,7 @@ class HttpProtocol(asyncio.Protocol):
             raise too_many_connections()
         if head.asks_for_websocket and not pipeline and self._upgrade(head):
             return
-        is_last = not head.keep_alive or self._place is not Admission.FULL or shared.is_retiring
+        is_last = not head.keep_alive or self._place is not Admission.FULL or shared.intake.is_retiring
         pipeline.accepting = keep_alive = not is_last
         is_post = head.target == _EVENTS and head.method == b"POST" and not head.expects_continue
         if is_post and shared.settings.role != "viewers":  # events are counted when the body is complete

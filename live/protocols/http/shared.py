@@ -118,10 +118,7 @@ _LAST_END: Final = _END[:-2] + b"connection: close\r\n\r\n"
 
 
 class SharedParts(msgspec.Struct, kw_only=True):
-    """The parts that the connections of a process share. The lifespan state has this struct as `parts`.
-
-    With `is_retiring`, the answer to the next request of a connection is the last answer on it.
-    """
+    """The parts that the connections of a process share. The lifespan state has this struct as `parts`."""
 
     settings: Settings
     authenticator: Authenticator
@@ -139,7 +136,6 @@ class SharedParts(msgspec.Struct, kw_only=True):
     head_cache: HeadCache = cast("HeadCache", None)
     upgrades: Upgrades = cast("Upgrades", None)
     root_path: bytes = b""
-    is_retiring: bool = False
 
     def serve(self, server: ServerState) -> None:
         """Make the parts that need the server, which only a connection knows. Later calls do nothing."""
