@@ -362,7 +362,8 @@ class Intake:
     def _send(self, head: CheckedHead, decoded: DecodedBody, on_result: OnResult, counted: list[Counted]) -> None:
         """Give the events of a body to their boards.
 
-        If no board takes an event, look for new boards before refusing the event.
+        If no board takes an event, look for new boards before refusing the event. The next application may have a board
+        that takes it, so a retiring one counts nothing of the body.
         """
 
         def new_posting() -> Posting:
@@ -382,7 +383,10 @@ class Intake:
             posting.send(self._committers, self._rate_limiter)
 
         posting = new_posting()
-        if self._refused.has_all(posting.route()):
+        unknown = posting.route()
+        if unknown and self.is_retiring:
+            on_result(ProblemError("stopping", "the server has read its boards again: send this again", retry_after=1))
+        elif self._refused.has_all(unknown):
             posting.send(self._committers, self._rate_limiter)
         else:
             self._ask_soon(send_after_asking)

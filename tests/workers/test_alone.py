@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -11,7 +12,6 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from live.errors import SHUTTING_DOWN
-from live.settings import Duration
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
@@ -49,15 +49,17 @@ async def until_closed(url: str, seen: asyncio.Event) -> list[object]:
 
 @pytest.mark.slow
 async def test_one_process_reads_the_boards_file_again(valkey_url: str, tmp_path: Path) -> None:
-    """New boards and limits hold, no request is cut, and a viewer is disconnected once. A mistake changes nothing."""
+    """New boards and limits hold, no request is cut, and a viewer is disconnected once. A mistake changes nothing.
+
+    The last answer on an idle connection refuses nothing for good.
+    """
     file = tmp_path / "boards.toml"
     file.write_text(TWO + '[limits."acme-*"]\nboards = 0\n', encoding="utf-8")
-    settings = fresh_settings(
-        valkey_url, boards=file, open=True, anonymous_admin=True, idle_timeout=Duration(1), max_boards=3
-    )
+    settings = fresh_settings(valkey_url, boards=file, open=True, anonymous_admin=True, max_boards=3)
     server = ServerProcess(settings, tmp_path)
     server.start()
-    async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+    kept = partial(httpx.AsyncClient, base_url=server.url, timeout=30, limits=httpx.Limits(keepalive_expiry=None))
+    async with kept() as client, kept() as idle, kept() as probe:
         try:
             seen = asyncio.Event()
             watching, posting = asyncio.create_task(until_closed(server.url, seen)), asyncio.create_task(post(client))
@@ -77,12 +79,19 @@ async def test_one_process_reads_the_boards_file_again(valkey_url: str, tmp_path
                 file.write_text(text, encoding="utf-8")
                 await reloaded("so the old boards stay")
                 assert reason in server.log()
-            assert (await client.get("/v1/boards/talks")).status_code == 200
+            for each in (idle, probe):
+                assert (await each.get("/v1/boards/talks")).status_code == 200
             assert not watching.done()
 
             file.write_text(TWO.replace("talks", "songs") + LIMITED, encoding="utf-8")
             await reloaded("the boards of the file are served")
-            async with httpx.AsyncClient(base_url=server.url, timeout=30) as other:  # with a new connection
+            event = {"key": "a", "board": "songs"}
+            refused, ready = await idle.post("/v1/events", json=event), await probe.get("/readyz")
+            assert (refused.status_code, refused.json()["code"]) == (503, "stopping")
+            assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+            assert [each.headers["connection"] for each in (refused, ready)] == ["close", "close"]
+            async with kept() as other:  # with a new connection
+                assert (await other.post("/v1/events", json=event)).json()["accepted"] == 1
                 assert (await other.get("/v1/boards/songs")).status_code == 200
                 assert (await other.get("/v1/boards/talks")).status_code == 404
                 assert (await other.put("/v1/boards/acme-june", json={})).status_code == 201

@@ -109,7 +109,7 @@ _ITEMS: Final = _ADMIN | _BODY | {"item_invalid", "too_many_items", "outcome_unk
 _KEYS: Final = _ADMIN | _BODY | {"api_key_invalid", "outcome_unknown"}
 _POSTING: Final = _ADMIN | _BODY | {
     "idempotency_key_invalid", "idempotency_key_reused", "too_many_events", "unsupported_media_type",
-    "outcome_unknown", "overloaded", "journal_behind",
+    "outcome_unknown", "overloaded", "journal_behind", "stopping",
 }  # fmt: skip
 _LIKING: Final = _BODY | {
     "board_not_found", "record_not_found", "origin_forbidden", "likes_not_allowed", "cookie_required", "likes_closed",
