@@ -71,6 +71,7 @@ class Hub:
         # never equals a pattern.
         self._counts: Counter[str] = Counter()
         self._draining = False
+        self._is_stale = False  # whether the metric counts this hub
         self._tasks: asyncio.TaskGroup | None = None
         for reader in readers:
             self.add(reader)
@@ -237,7 +238,12 @@ class Hub:
         if self._subscribed.pop(board, None) is not None:
             self._notices.remove(self.channels[board].reader.state.keys.channel)
             self._away.pop(board, None)
-            STORE_STALE.set(bool(self._away))
+            self._count_stale()
+
+    def _count_stale(self) -> None:
+        """Update the metric, to which a hub that succeeds this one in the same process adds its own value."""
+        STORE_STALE.inc(bool(self._away) - self._is_stale)
+        self._is_stale = bool(self._away)
 
     def _watched(self) -> list[Channel]:
         """List the channels with viewers, and some whose viewers have just left."""
@@ -271,6 +277,8 @@ class Hub:
                             self._unsubscribe(board)
             finally:
                 self.schedule.stop()  # before the tasks end, because a task group that ends starts no ticks
+                self._away.clear()
+                self._count_stale()
 
     @property
     def _running(self) -> asyncio.TaskGroup:
@@ -332,7 +340,7 @@ class Hub:
                     for board in self._subscribed.keys() & boards:
                         self._away[board] = reason_of(StoreUnavailableError(reason))
                         self.channels[board].set_stale(self._away[board])
-            STORE_STALE.set(bool(self._away))
+            self._count_stale()
 
     async def _check_positions(self) -> None:
         """Compare the positions of the boards with those in the store, as a notice can get lost without an error."""

@@ -1,7 +1,7 @@
 """Health and metrics, for operators."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from http import HTTPStatus
 from typing import Final
 
@@ -64,20 +64,24 @@ async def readyz(request: Request) -> Response:
 
 async def renew_metrics(live: Live, tally: RequestTally) -> None:
     """Update the metrics whose values are counted elsewhere, until cancelled."""
+    lengths: dict[str, Callable[[], int]] = {
+        "events": lambda: live.registry.events_waiting,
+        "bodies": lambda: live.bodies.waiting,
+        "boards": lambda: len(live.hub.schedule),
+        "pages": lambda: live.drawings.queue.waiting,
+    }
+    counted = dict.fromkeys(lengths, 0)  # in the metric, to which a successor in the same process adds its own
     try:
         while True:
             tally.fold()
-            lengths = {
-                "events": live.registry.events_waiting,
-                "bodies": live.bodies.waiting,
-                "boards": len(live.hub.schedule),
-                "pages": live.drawings.queue.waiting,
-            }
             for queue, length in lengths.items():
-                QUEUE_LENGTH.labels(queue).set(length)
+                QUEUE_LENGTH.labels(queue).inc((now := length()) - counted[queue])
+                counted[queue] = now
             await asyncio.sleep(_RENEWED_EVERY)
     finally:
         tally.fold()
+        for queue, last in counted.items():
+            QUEUE_LENGTH.labels(queue).dec(last)
 
 
 async def metrics(request: Request) -> Response:

@@ -302,9 +302,9 @@ async def test_boards_can_be_added_and_removed(valkey_url: str) -> None:
             for number in range(1, 6):
                 added = await other.writer.add([make_entry("a", number)])
                 await follow(viewer, model, added.offset or 0)
-            hub._away["other"] = "away"
+            hub._away |= {"other": "away", "posts": "away"}
             hub.remove("other")
-            assert (hub.revision, hub._away, REGISTRY.get_sample_value("live_store_stale")) == (3, {}, 0)
+            assert (hub.revision, [*hub._away], REGISTRY.get_sample_value("live_store_stale")) == (3, ["posts"], 1)
             with pytest.raises(ChannelEndedError):
                 await follow(viewer, model, 10**9)
             added = await ledger.writer.add([make_entry("a")])
@@ -312,6 +312,7 @@ async def test_boards_can_be_added_and_removed(valkey_url: str) -> None:
         with pytest.raises(ProblemError) as problem, hub.watch("other", top(5)):
             pass
         assert problem.value.code == "board_not_found"
+    assert REGISTRY.get_sample_value("live_store_stale") == 0, "a hub that has ended"
 
 
 async def test_a_board_that_turns_out_to_be_deleted_ends_its_viewers(valkey_url: str) -> None:
