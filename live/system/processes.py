@@ -31,6 +31,7 @@ CHILDREN: Final = get_context("forkserver")
 CHILDREN.set_forkserver_preload(["live.workers.worker"])
 _LONGEST_FOLDER: Final = 60  # bytes; sockets have names of up to 40 bytes in it, and the kernel allows 107
 _LEAST: Final = 64  # minimum number of connections to start with
+_FORK_SERVER_PAUSE: Final = 1.0  # seconds
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)  # loaded here, because it can't be loaded between fork and exec
 
@@ -79,18 +80,27 @@ def start_fork_server() -> None:
 def keep_fork_server() -> None:
     """Start another fork server whenever the one of this process ends, while the event loop runs.
 
-    The processes that it has forked go on. Their exit status stays unknown, and reads 255.
+    The processes that it has forked go on. Their exit status stays unknown, and reads 255. After one that ends early or
+    can't start, the next one waits a moment.
     """
     process: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined] # noqa: SLF001
     assert process is not None, "start it first"  # noqa: S101
     loop, ended = asyncio.get_running_loop(), os.pidfd_open(process)
+    early_until = loop.time() + _FORK_SERVER_PAUSE
 
     def replace() -> None:
         loop.remove_reader(ended)
         os.close(ended)
         log.error("the fork server has ended by itself, and another one starts", pid=process)
-        start_fork_server()
-        keep_fork_server()
+        loop.call_later(_FORK_SERVER_PAUSE if loop.time() < early_until else 0, start)
+
+    def start() -> None:
+        try:
+            start_fork_server()
+            keep_fork_server()
+        except OSError as error:
+            log.error("the fork server can't start, and is tried again", reason=str(error))  # noqa: TRY400
+            loop.call_later(_FORK_SERVER_PAUSE, start)
 
     loop.add_reader(ended, replace)
 

@@ -39,6 +39,33 @@ print("the signal was lost")
 """
 
 
+RESTARTED = """
+import asyncio, os, resource, signal
+from multiprocessing import forkserver
+from live.system import processes
+
+processes.CHILDREN.set_forkserver_preload([])
+processes._FORK_SERVER_PAUSE = 0.1
+processes.start_fork_server()
+
+def running():
+    return forkserver._forkserver._forkserver_pid
+
+async def test():
+    processes.keep_fork_server()
+    for _ in range(2):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        os.kill(before := running(), signal.SIGKILL)
+        await asyncio.sleep(0.3)
+        assert running() is None, running()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        while running() in (None, before):
+            await asyncio.sleep(0.01)
+
+asyncio.run(test())
+"""
+
 SHORTENED = """
 from live.system.processes import CHILDREN, shorten_temporary_paths
 
@@ -71,6 +98,14 @@ def test_a_long_path_of_temporary_files_is_no_obstacle(tmp_path: Path) -> None:
     logged, child = done.stdout.splitlines()
     assert (done.returncode, child, str(long) in logged) == (0, "a child", True), done.stderr
     assert not list(long.iterdir())
+
+
+def test_a_fork_server_that_can_not_start_is_tried_again() -> None:
+    """This holds each time one ends by itself."""
+    done = subprocess.run([sys.executable, "-c", RESTARTED], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("the fork server has ended by itself") == 2
+    assert 2 <= done.stdout.count("the fork server can't start") <= 12, "with pauses"
 
 
 @given(connections=COUNTS, viewers=st.integers(0, 100_000), available=st.integers(300, 200_000))
