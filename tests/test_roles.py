@@ -42,6 +42,8 @@ async def test_an_ingest_process_serves_no_viewers(valkey_url: str, path: str) -
         httpx.AsyncClient(base_url=url) as client,
     ):
         assert (await client.get(path)).status_code == 404
+        for near in ("/post", "/boards"):  # of `/boards/posts` and `/`, which this process does not serve
+            assert "Did you mean" not in (await client.get(near)).text, near
         assert (await client.get("/readyz")).status_code == 200
         with pytest.raises(InvalidStatus):
             await connect(url.replace("http", "ws") + "/v1/boards/posts/live")

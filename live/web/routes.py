@@ -142,8 +142,10 @@ def explain_route(request: Request, error: HTTPException) -> ProblemError:
         return ProblemError(problem.code, detail, headers=problem.headers)
     if problem.code != "not_found" or not is_compared:
         return problem
-    near = nearest(path, [_INDEX, *(other for other, _ in known if other.count("/") == len(parts) - 1)])
-    if near is None and len(parts) == _ONE_NAME:
+    served = {other for other, _ in known}
+    names = [other for other in sorted(served) if other.count("/") == len(parts) - 1]
+    near = nearest(path, [_INDEX, *names] if "/" in served else names)
+    if near is None and len(parts) == _ONE_NAME and "/" in served:
         reader = reader_of(request)
         refusal = reader.refusal(parts[1], [ledger.state.board.id for ledger in live.registry.ledgers.all(reader)])
         near = refusal.near if isinstance(refusal, ProblemError) else None
