@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from http import HTTPStatus
 
 import structlog
@@ -17,6 +18,7 @@ from live.auth.client import ClientResolver
 from live.demo import Demo
 from live.domain.board import Boards
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
+from live.ingest.intake import Intake
 from live.ingest.replies import documentation
 from live.journal.log.drainer import Drainer
 from live.metrics import BUILD_INFO
@@ -64,13 +66,12 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
             tally=tally,
         )
         work = asyncio.create_task(_work(parts, tally))
-        work.add_done_callback(_report)
+        work.add_done_callback(partial(_report, parts.intake))
         try:
             yield {"parts": connection}
         finally:
             work.cancel()
-            with suppress(asyncio.CancelledError):
-                await work
+            await asyncio.wait([work])
             with suppress(StoreUnavailableError):
                 await parts.presence.leave()
                 await parts.registry.leave()
@@ -132,11 +133,15 @@ async def _work(parts: Live, tally: RequestTally) -> None:
                 log.warning("the demo needs a board with the server's clock, and there is none")
 
 
-def _report(work: "asyncio.Task[None]") -> None:
-    """Log a failure of the background work and exit, so that the supervisor restarts the process."""
+def _report(intake: Intake, work: "asyncio.Task[None]") -> None:
+    """Log a failure of the background work and exit, so that the supervisor restarts the process.
+
+    An application that retires ends soon, and its successor may serve in the same process: so it only logs the failure.
+    """
     if not work.cancelled() and (error := work.exception()) is not None:
         log.critical("the background work failed", exc_info=error)
-        raise SystemExit(1)
+        if not intake.is_retiring:
+            raise SystemExit(1)
 
 
 async def _forget(_request: Request, _error: Exception) -> Response:

@@ -94,6 +94,10 @@ class LoneProcess:
         except SystemExit:  # the application did not start, and uvicorn has logged why
             if server is self._current:
                 raise
+        except Exception:
+            if server is self._current:
+                raise
+            log.exception("an application that does not serve failed")
         finally:
             del self._serving[server]
 

@@ -12,6 +12,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from live.errors import SHUTTING_DOWN
+from live.ingest.intake import Intake
+from live.web.app import _report
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
@@ -109,3 +111,19 @@ async def test_one_process_reads_the_boards_file_again(valkey_url: str, tmp_path
             assert "Traceback" not in server.log()
         finally:
             server.kill()
+
+
+async def test_an_old_application_that_fails_does_not_end_the_process() -> None:
+    """Its successor may serve in the same process."""
+
+    async def fail() -> None:
+        raise RuntimeError
+
+    work = asyncio.create_task(fail())
+    await asyncio.wait([work])
+    intake = Intake.__new__(Intake)  # only `is_retiring` matters here
+    intake.is_retiring = False
+    with pytest.raises(SystemExit):
+        _report(intake, work)
+    intake.is_retiring = True
+    _report(intake, work)
