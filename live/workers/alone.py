@@ -3,20 +3,23 @@
 import asyncio
 import signal
 import socket
+from functools import partial
 from typing import Final
 
 import structlog
 
 from live.domain.board import Boards
+from live.errors import SetupError
 from live.metrics import forget_board
 from live.settings import Settings
 from live.system.service_manager import ServiceManager
 from live.web.app import make_app
-from live.workers.reload import Reload
+from live.workers.reload import READY_WITHIN, Reload
 from live.workers.worker import ReplaceableServer
 
 log = structlog.get_logger()
 
+_MOST_RETIRED: Final = 2  # old applications that may still answer their last connections
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -63,7 +66,7 @@ class LoneProcess:
         self._reload.listen()
         for number in _ENDING:
             loop.add_signal_handler(number, self._stop, number)
-        await self._start(self._current)
+        await self._start(self._current, None)
         self._telling = asyncio.create_task(self._manager.run())
         reloading = asyncio.create_task(self._reload.run(self._replace))
         while self._serving:
@@ -80,11 +83,11 @@ class LoneProcess:
         for server in self._serving:
             server.handle_exit(number, None)
 
-    async def _start(self, server: _Server) -> bool:
-        """Start a server that accepts connections. Return whether its application has started."""
+    async def _start(self, server: _Server, within: float | None) -> bool:
+        """Start a server that accepts connections. Return whether its application has started within some seconds."""
         serving = self._serving[server] = asyncio.create_task(self._serve(server))
         started = asyncio.create_task(server.has_started.wait())
-        await asyncio.wait({serving, started}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({serving, started}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
         started.cancel()
         return server.has_started.is_set()
 
@@ -104,20 +107,27 @@ class LoneProcess:
     async def _replace(self, boards: Boards) -> None:
         """Let a new application take the place of the old one, which disconnects its viewers and ends."""
         old = self._current
+        while len(self._serving) > _MOST_RETIRED:
+            log.info("waiting until an application that an earlier reload has replaced ends")
+            retired = [serving for server, serving in self._serving.items() if server is not old]
+            await asyncio.wait(retired, return_when=asyncio.FIRST_COMPLETED)
         if old.should_exit:
             return
         new = _Server(self._settings, boards)
-        has_started = await self._start(new)
+        has_started = await self._start(new, READY_WITHIN)
         if new.should_exit:  # the server stops
             return
         if not has_started:
-            log.error("the application can't start again, so the old boards stay")
-            return
-        self._current, ending = new, self._serving[old]
+            new.handle_exit(signal.SIGTERM, None)
+            raise SetupError("the application did not start in time")
+        self._current = new
+        self._serving[old].add_done_callback(partial(self._forget, old))
         old.leave()
         old.retire()
         old.end()
         log.info("the boards of the file are served", boards=len(boards.by_id))
-        await asyncio.wait([ending])
-        for board in old.boards.by_id.keys() - boards.by_id.keys():
+
+    def _forget(self, old: _Server, _ended: asyncio.Task[None]) -> None:
+        """Drop the metrics of boards that only an application that has ended served."""
+        for board in old.boards.by_id.keys() - self._current.boards.by_id.keys():
             forget_board(board)

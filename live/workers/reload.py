@@ -3,11 +3,14 @@
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import structlog
 
 from live.domain.board import Boards
 from live.errors import SetupError, StoreUnavailableError
+
+READY_WITHIN: Final = 30.0  # seconds that a new worker or application has before a reload gives up
 
 log = structlog.get_logger()
 

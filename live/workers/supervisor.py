@@ -22,12 +22,11 @@ from live.settings import Settings
 from live.system.processes import CHILDREN
 from live.system.service_manager import ServiceManager
 from live.system.shared_metrics import SharedMetrics
-from live.workers.reload import Reload
+from live.workers.reload import READY_WITHIN, Reload
 from live.workers.worker import END, LEAVE, READY, RETIRE, STOPPING, TAKE, run_worker
 
 log = structlog.get_logger()
 
-_READY_WITHIN: Final = 30.0  # seconds that a new worker has before a reload gives up
 # Seconds in which only the worker of a socket accepts from it, so that connections spread evenly after a start.
 _FIRST_START: Final = 5.0
 _SERVED_WELL: Final = 10.0  # seconds; the next worker starts at once if this one has served for so long
@@ -257,7 +256,7 @@ class Supervisor:
     async def _is_ready_in_time(self, worker: Worker) -> bool:
         """Wait until a new worker is ready. Otherwise end it, and return False."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(_READY_WITHIN):
+            async with asyncio.timeout(READY_WITHIN):
                 if await asyncio.shield(worker.started):
                     return True
         if self._is_stopping:

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -47,6 +48,22 @@ async def until_closed(url: str, seen: asyncio.Event) -> list[object]:
         except ConnectionClosed:
             pass
         return [viewer.close_code, pause > 0]
+
+
+async def reload_during_a_request(url: str, reloaded: Callable[[str], Awaitable[None]]) -> None:
+    """A request that has begun holds an application for seconds. The next reload does not wait for its end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
+    body = b'[{"key": "a", "board": "posts"}]'
+    head = (
+        b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    )
+    writer.write(head % len(body))
+    await writer.drain()
+    for _ in range(2):
+        await reloaded("the boards of the file are served")
+    writer.write(body)
+    assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+    writer.close()
 
 
 @pytest.mark.slow
@@ -105,6 +122,7 @@ async def test_one_process_reads_the_boards_file_again(valkey_url: str, tmp_path
                     return is_right and 'board="talks"' not in text
 
                 await eventually(is_forgotten)
+            await reload_during_a_request(server.url, reloaded)
             assert not posting.done(), posting.exception()
             posting.cancel()
             assert server.stop() == 0

@@ -216,5 +216,5 @@ async def test_a_reload_waits_for_slow_workers(valkey_url: str) -> None:
 @pytest.mark.mutant
 async def test_a_short_wait_is_noticed(valkey_url: str) -> None:
     """A wait that is shorter than the start of a worker ends every reload, as five seconds do on a busy machine."""
-    with must_be_caught("a short wait"), patch.object(supervisor, "_READY_WITHIN", 1.0):
+    with must_be_caught("a short wait"), patch.object(supervisor, "READY_WITHIN", 1.0):
         await reloads_with_slow_workers(valkey_url)
