@@ -7,7 +7,8 @@ import shlex
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from multiprocessing import current_process
@@ -138,16 +139,26 @@ def _count_in_file(settings: Settings) -> Boards:
     return boards
 
 
-def mistakes_in(settings: Settings) -> list[str]:
-    """Find the mistakes in what settings name, such as the boards file, before anything starts."""
+def mistakes_in(settings: Settings, invalid: AbstractSet[str]) -> list[str]:
+    """Find the mistakes in what settings name, such as the boards file, before anything starts.
+
+    What depends on a setting that is itself `invalid` is left out.
+    """
 
     def know_store() -> None:
         if settings.store:
             _check_replica(connect(settings.store, settings), settings)
 
+    looks: list[tuple[Callable[[], object], set[str]]] = [
+        (partial(_count_in_file, settings), {"boards", "max_boards"}),
+        (know_store, {"store", "store_primary", "role", "admin_roles"}),
+        (partial(open_journal, settings, writes=False), {"journal", "data_dir", "key_prefix"}),
+        (partial(tokens_of, settings), {"token_secret", "token_jwks"}),
+    ]
     found = []
-    know_journal = partial(open_journal, settings, writes=False)
-    for look in (partial(_count_in_file, settings), know_store, know_journal, partial(tokens_of, settings)):
+    for look, names in looks:
+        if names & invalid:
+            continue
         try:
             look()
         except SetupError as error:

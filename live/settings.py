@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -357,18 +358,20 @@ _READERS: Final[Mapping[object, Callable[[str], Any]]] = {
 def load_settings(
     environment: Mapping[str, str] = os.environ,
     *,
-    check: Callable[[Settings], list[str]] = lambda _settings: [],
+    check: Callable[[Settings, AbstractSet[str]], list[str]] = lambda _settings, _invalid: [],
     **given: Any,  # noqa: ANN401 - the types of the settings
 ) -> Settings:
     """Read each setting from a flag (in `given`, not None), else from the environment, else from the defaults.
 
-    `check` finds further mistakes in the valid settings. Instead of an invalid one, it gets the default.
+    `check` finds further mistakes in the valid settings. It also gets the names of the invalid ones, which have their
+    defaults.
 
     Raises:
         SetupError: a value is invalid, or a variable is unknown. The message has one line for each mistake.
     """
     values: dict[str, Any] = {}
     mistakes = _unknown_variables(environment)
+    invalid: set[str] = set()
     for field in msgspec.structs.fields(Settings):
         value: Any = given.get(field.name)
         if value is None:
@@ -386,8 +389,9 @@ def load_settings(
             shown = "(not shown)" if field.type.__origin__ is TokenSecret else repr(given_text)
             reason = error.__cause__ or refusal(*at(value, field.type, str(error).partition(PLACE)[2][:-1]))
             mistakes.append(f"{environment_name(field.name)} (or its flag) = {shown}: {reason}")
+            invalid.add(field.name)
     settings = Settings(**values)
-    mistakes += check(settings)
+    mistakes += check(settings, invalid)
     if mistakes:
         raise SetupError("\n".join(mistakes))
     return settings

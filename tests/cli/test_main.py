@@ -172,6 +172,17 @@ def test_all_invalid_settings_are_reported() -> None:
     ]
 
 
+def test_an_invalid_setting_causes_no_other_mistakes(folder: Path) -> None:
+    """The file has more boards than the default allows."""
+    path = folder / "boards.toml"
+    path.write_text("".join(f'[[board]]\nid = "b{number}"\n' for number in range(1001)), encoding="utf-8")
+    given = ("serve", "--boards", str(path), "--port", "0", "--data-dir", str(folder / "data"))
+    (line,) = refused(*given)
+    assert "max_boards allows 1000" in line
+    (line,) = refused(*given, LIVE_MAX_BOARDS="abc")
+    assert line.startswith("LIVE_MAX_BOARDS (or its flag) = 'abc'")
+
+
 def test_all_mistakes_in_a_boards_file_are_reported(folder: Path) -> None:
     """The path of the file comes first, and then a line for each mistake."""
     path = folder / "boards.toml"
