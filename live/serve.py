@@ -79,6 +79,8 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
     """
     # uvicorn raises the signal again after it has stopped, and the process should then exit normally.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
+    reload = Reload(lambda: read_boards(settings))  # with the URL of the store, which is not known yet
+    reload.remember()
     configure_logs(settings.log_level)
     shorten_temporary_paths()
     manager = ServiceManager.take()
@@ -107,8 +109,10 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
             journal=settings.journal if settings.journal in {"sqlite", "off"} else shown(settings.journal),
         )  # fmt: skip
         try:
-            _run(settings, boards, listeners, manager)
+            _run(settings, boards, listeners, manager, reload)
         finally:
+            for number in (signal.SIGTERM, signal.SIGHUP):  # the end of the store would be cut
+                signal.signal(number, signal.SIG_IGN)
             log.info("the server has stopped")
 
 
@@ -166,9 +170,10 @@ def mistakes_in(settings: Settings, invalid: AbstractSet[str]) -> list[str]:
     return found
 
 
-def _run(settings: Settings, boards: Boards, listeners: Sequence[socket.socket], manager: ServiceManager) -> None:
+def _run(
+    settings: Settings, boards: Boards, listeners: Sequence[socket.socket], manager: ServiceManager, reload: Reload
+) -> None:
     """Serve in this process, or in several workers."""
-    reload = Reload(partial(read_boards, settings))
     if settings.workers == 1:
         LoneProcess(listeners[0], settings, manager, boards, reload).run()
         return

@@ -23,6 +23,10 @@ class Reload:
         self._read = read
         self._wanted = asyncio.Event()
 
+    def remember(self) -> None:
+        """Let a SIGHUP before `listen` wait, because it would end the process."""
+        signal.signal(signal.SIGHUP, lambda _signal, _frame: self._wanted.set())
+
     def listen(self) -> None:
         """Reload on SIGHUP from now on."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._wanted.set)

@@ -66,6 +66,23 @@ async def reload_during_a_request(url: str, reloaded: Callable[[str], Awaitable[
     writer.close()
 
 
+async def test_a_signal_during_a_start_waits(tmp_path: Path) -> None:
+    """A reload that is wanted before the server serves doesn't end the process."""
+    server = ServerProcess(fresh_settings("redis://127.0.0.1:1"), tmp_path)
+    server.spawn()
+    try:
+
+        async def is_waiting() -> bool:
+            return "waiting for the store" in server.log()
+
+        await eventually(is_waiting)
+        assert server.process is not None
+        server.process.send_signal(signal.SIGHUP)
+        assert server.stop() == 0
+    finally:
+        server.kill()
+
+
 @pytest.mark.slow
 async def test_one_process_reads_the_boards_file_again(valkey_url: str, tmp_path: Path) -> None:
     """New boards and limits hold, no request is cut, and a viewer is disconnected once. A mistake changes nothing.
