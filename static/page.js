@@ -3,6 +3,7 @@
 import { plain } from "./client/words.js";
 
 const AGAIN = 5_000; // milliseconds after which a script that did not load is asked for again
+const ATTEMPTS = 60; // some browsers remember a failure, so that no attempt helps
 const LATER = 2_000; // milliseconds after which the other scripts are loaded, even if the page is not live
 
 /**
@@ -60,14 +61,14 @@ export function loadLater(board, script, work) {
 }
 
 /**
- * Load a script, again and again until it comes.
+ * Load a script, and try again if it does not come.
  *
  * @template T
  * @param {() => Promise<T>} script
  * @param {(script: T) => void} work
  */
-function load(script, work) {
-  script().then(work, () => setTimeout(load, AGAIN, script, work));
+function load(script, work, left = ATTEMPTS) {
+  script().then(work, () => left && setTimeout(load, AGAIN, script, work, left - 1));
 }
 
 /**
