@@ -253,7 +253,7 @@ def test_a_web_framework_is_tried(framework: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["tutorial-contest", "tutorial-usage"])
-def test_a_tutorial_works(tmp_path: Path, page: str) -> None:
-    """The test follows the page from its start to its end."""
-    with reader(tmp_path) as person:
+def test_a_tutorial_works(tmp_path_factory: pytest.TempPathFactory, page: str) -> None:
+    """The test follows the page from its start to its end, in a folder with a path short enough for the socket."""
+    with reader(tmp_path_factory.mktemp("t")) as person:
         person.follow(page)

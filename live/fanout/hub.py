@@ -71,7 +71,6 @@ class Hub:
         # never equals a pattern.
         self._counts: Counter[str] = Counter()
         self._draining = False
-        self._is_stale = False  # whether the metric counts this hub
         self._tasks: asyncio.TaskGroup | None = None
         for reader in readers:
             self.add(reader)
@@ -237,13 +236,15 @@ class Hub:
         """Receive no more notices of a board."""
         if self._subscribed.pop(board, None) is not None:
             self._notices.remove(self.channels[board].reader.state.keys.channel)
-            self._away.pop(board, None)
-            self._count_stale()
+            with self._counting_stale():
+                self._away.pop(board, None)
 
-    def _count_stale(self) -> None:
-        """Update the metric, to which a hub that succeeds this one in the same process adds its own value."""
-        STORE_STALE.inc(bool(self._away) - self._is_stale)
-        self._is_stale = bool(self._away)
+    @contextmanager
+    def _counting_stale(self) -> Iterator[None]:
+        """Update the metric after a change. A hub that succeeds this one in the same process adds its own value."""
+        was_stale = bool(self._away)
+        yield
+        STORE_STALE.inc(bool(self._away) - was_stale)
 
     def _watched(self) -> list[Channel]:
         """List the channels with viewers, and some whose viewers have just left."""
@@ -277,8 +278,8 @@ class Hub:
                             self._unsubscribe(board)
             finally:
                 self.schedule.stop()  # before the tasks end, because a task group that ends starts no ticks
-                self._away.clear()
-                self._count_stale()
+                with self._counting_stale():
+                    self._away.clear()
 
     @property
     def _running(self) -> asyncio.TaskGroup:
@@ -331,16 +332,17 @@ class Hub:
                 case Changed(board) if board in self.channels:
                     self.channels[board].changed()
                 case Missed(boards):
-                    for board in self._away.keys() & boards:
-                        del self._away[board]
+                    with self._counting_stale():
+                        for board in self._away.keys() & boards:
+                            del self._away[board]
                     for board in self._subscribed.keys() & boards:
                         self.channels[board].read_again()
                 case Away(boards, reason):
                     log.warning("the store is unavailable", boards=len(boards), reason=reason)
-                    for board in self._subscribed.keys() & boards:
-                        self._away[board] = reason_of(StoreUnavailableError(reason))
-                        self.channels[board].set_stale(self._away[board])
-            self._count_stale()
+                    with self._counting_stale():
+                        for board in self._subscribed.keys() & boards:
+                            self._away[board] = reason_of(StoreUnavailableError(reason))
+                            self.channels[board].set_stale(self._away[board])
 
     async def _check_positions(self) -> None:
         """Compare the positions of the boards with those in the store, as a notice can get lost without an error."""

@@ -302,7 +302,8 @@ async def test_boards_can_be_added_and_removed(valkey_url: str) -> None:
             for number in range(1, 6):
                 added = await other.writer.add([make_entry("a", number)])
                 await follow(viewer, model, added.offset or 0)
-            hub._away |= {"other": "away", "posts": "away"}
+            with hub._counting_stale():
+                hub._away |= {"other": "away", "posts": "away"}
             hub.remove("other")
             assert (hub.revision, [*hub._away], REGISTRY.get_sample_value("live_store_stale")) == (3, ["posts"], 1)
             with pytest.raises(ChannelEndedError):
