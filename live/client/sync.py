@@ -2,8 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Generator
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import update_wrapper
 from types import TracebackType
@@ -41,7 +41,7 @@ class SyncProducer:
         self._producer = producer
         self._background = background
         self._lock = threading.Lock()
-        self._sent = 0  # bytes; too many after an interrupt, until the loop is asked for its own count
+        self._sent = 0  # bytes; an interrupt can leave it too high, and then `_make_room` asks the loop
 
     def __enter__(self) -> Self:
         self._background.run(self._producer.__aenter__())
@@ -69,11 +69,7 @@ class SyncProducer:
             TypeError: a value can't be encoded as JSON.
             LiveBoardError: the producer has failed, for a reason that `LiveBoard` lists.
         """
-        # Before the lock, because waiting for the lock may also block the caller's loop.
-        self._background.check_caller()
-        line = self._producer.encode(event)
-        with self._lock:
-            self._make_room(line)
+        with self._room_for(event) as line:
             self._background.call(self._producer.put, line)
 
     def post(self, event: Event) -> EventResult:
@@ -84,11 +80,7 @@ class SyncProducer:
             TypeError: a value can't be encoded as JSON.
             LiveBoardError: the producer has failed, for a reason that `LiveBoard` lists.
         """
-        # Before the lock, because waiting for the lock may also block the caller's loop.
-        self._background.check_caller()
-        line = self._producer.encode(event)
-        with self._lock:
-            self._make_room(line)
+        with self._room_for(event) as line:
             result = self._background.begin(self._producer.result_of(line))
         return result_of(result)
 
@@ -99,6 +91,16 @@ class SyncProducer:
             LiveBoardError: the producer has failed.
         """
         return self._background.run(self._producer.flush())
+
+    @contextmanager
+    def _room_for(self, event: Event) -> Iterator[bytes]:
+        """Encode an event, and wait until it may have no response. Other threads wait until it is queued."""
+        # Before the lock, because waiting for the lock may also block the caller's loop.
+        self._background.check_caller()
+        line = self._producer.encode(event)
+        with self._lock:
+            self._make_room(line)
+            yield line
 
     def _make_room(self, line: bytes) -> None:
         """Wait until one more event may have no response."""

@@ -37,7 +37,7 @@ _LONGEST_SOCKET_PATH: Final = 107  # bytes; a limit of the kernel for the path o
 _START_DEADLINE: Final = 60.0  # a large append-only file takes long to load
 _STOP_DEADLINE: Final = 30.0
 _RESPAWN_PAUSE: Final = 0.5
-_LAST_WORDS: Final = 16_384  # bytes at the end of the log that are read at the end of the log that are read
+_LAST_WORDS: Final = 16_384  # bytes at the end of the log that are read
 
 log = structlog.get_logger()
 

@@ -204,7 +204,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "KeyChoice.verbs": "What the API key may do. Default: `post`.",
     "KeyChoice.rate": "Events per second; 0 for no limit. Default: the setting.",
     "KeyChoice.types": "Event types that boards of this administrator may take; `*` for all.",
-    "KeyChoice.for": "How long the API key is valid, such as `30d`, or `never` to let it be valid for ever.",
+    "KeyChoice.for": "How long the API key is valid, such as `30d`, or `never` if it has no end.",
     "KeyChoice.any_board": "Whether `boards` may name boards that do not exist yet.",
     "MadeKey.key": "The API key to send. No other response has it.",
     "MadeKey.fingerprint": "A short public name of the secret.",

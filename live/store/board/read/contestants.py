@@ -70,7 +70,7 @@ async def list_contestants(reader: BoardReader, place: ContestantsPlace | None, 
 async def read_piece(reader: BoardReader, cursor: str, count: int, *, voted: bool) -> EntrantsPiece:
     """Read about `count` contestants that are not hidden. Without `voted`, leave out contestants that have votes.
 
-    A whole walk, from START until START comes back, finds each contestant that is registered all that time.
+    A walk goes from START until START comes back. It finds each contestant that stays registered during the walk.
     """
 
     def request(plan: ReadPlan) -> ContestantsRequest:
