@@ -1,7 +1,9 @@
 """The sessions in the store, and what ends them."""
 
+import msgspec
 import pytest
 
+from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
 from live.store.registry.sessions import IDLE, LONGEST, Session, SessionStore, _has_ended
 from tests.harness.settings import fresh_settings
@@ -17,15 +19,19 @@ def test_a_session_ends_without_use_and_after_its_longest_time(used: int, now: i
 
 
 async def test_the_oldest_sessions_end_first(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sessions of an API key end together."""
+    """A use makes a session younger. The sessions of an API key end together."""
     monkeypatch.setattr("live.store.registry.sessions._MOST", 2)
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     sessions = SessionStore(client, settings.key_prefix)
-    for name in ("first", "second", "third"):
-        await sessions.add(name, "chief", "f")
-    assert await sessions.peek("first") is None
-    found = await sessions.peek("second")
+    key = SystemKeys(settings.key_prefix).sessions
+    now = int((await client.call(key, "TIME"))[0])
+    for name, used in (("first", now - 1), ("second", now - 2)):
+        session = msgspec.json.encode(Session("chief", "f", now - 2, used))
+        await client.write(key, "HSET", key, name, session)
+    await sessions.add("third", "chief", "f")
+    assert await sessions.peek("second") is None
+    found = await sessions.peek("first")
     assert found is not None
     assert (found.id, found.fingerprint) == ("chief", "f")
     assert await sessions.end_all("other") == 0
