@@ -278,7 +278,8 @@ class BoardPast(NamedTuple):
         """
         if self.link is None:
             raise ProblemError("past_unavailable", "this board has no journal")
-        if not await self.past.is_of(self.client, self.sink):
+        # Until the first server of a store records its database, no SQL has entries. Then the wait below is right.
+        if self.sink and not await self.past.is_of(self.client, self.sink):
             raise ProblemError("past_unavailable", "another server keeps the journal of this store: ask that one")
         await self.past.wait(self.client, self.board, self.epoch, self.link, at)
 

@@ -25,11 +25,13 @@ from live.errors import JournalError, ProblemError
 from live.journal.past.pool import Past
 from live.journal.past.worker import identity, run_limited
 from live.settings import Settings
-from live.store.connection.client import Store
+from live.store.board.keys import SystemKeys
+from live.store.connection.client import Store, connect
 from live.web.pages.charts import chart_of_ranks, events_of, round_values
 from live.web.reads.sources import past_reply
 from tests.harness.boards import rolling_board
-from tests.harness.server import server
+from tests.harness.server import server, serving
+from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
 FOREVER = Board(id="all", title="all", source=frozenset({"like"}), window=Forever(), operator="incr", ties="key")
@@ -203,6 +205,23 @@ async def test_without_a_journal_there_is_no_past(valkey_url: str) -> None:
         for path in ("/v1/boards/posts?as_of=2026-01-01T00:00:00Z", "/v1/boards/posts/records/a/history"):
             problem = (await client.get(path)).json()
             assert (problem["code"], "LIVE_JOURNAL" in problem["detail"]) == ("past_unavailable", True)
+
+
+async def test_another_server_keeps_the_journal_only_if_it_has_claimed_it(valkey_url: str) -> None:
+    """A new server can have entries before it has recorded the database of the journals."""
+    settings = fresh_settings(valkey_url, journal="sqlite")
+    store: Any = connect(valkey_url, settings)
+    sink = SystemKeys(settings.key_prefix).sink
+    async with serving(settings, FOREVER) as client:
+        await like(client, "a")
+        at = await now()
+        assert (await get(client, "/v1/boards/all", as_of=at))["rank_count"] == 1
+        await store.delete(sink)
+        assert (await get(client, "/v1/boards/all", as_of=at, limit=1))["rank_count"] == 1
+        await store.set(sink, "another")
+        answer = await client.get("/v1/boards/all", params={"as_of": at, "limit": 2})
+        assert (answer.status_code, answer.json()["code"]) == (404, "past_unavailable")
+    await store.aclose()
 
 
 async def test_a_board_with_an_event_clock_is_read_by_that_clock(valkey_url: str) -> None:
