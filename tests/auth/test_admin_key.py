@@ -106,7 +106,7 @@ def test_the_key_is_printed_only_on_a_terminal(settings: Settings, tmp_path: Pat
 
 
 def assert_named(text: str, path: Path) -> None:
-    """Check that what is printed names the file of the key, and that its command works without showing the key."""
+    """Check that the output names the file of the key, and has a command that works without showing the key."""
     assert f"The admin API key of this server is in {path}." in text
     assert path.read_text().strip().partition(".")[2] not in text
     assert not KEY.findall(text)
@@ -128,7 +128,7 @@ def test_printing_the_key_into_a_log_is_caught(settings: Settings, capsys: pytes
 
 
 async def test_the_key_is_created_once(settings: Settings) -> None:
-    """A revoked key is not created again. A store that has lost the key receives the same one."""
+    """A revoked key is not created again. A store that has lost the key receives the same key again."""
     store = connect(settings.store, settings)
     producers = ProducerStore(store, settings.key_prefix)
     key = await provide_admin_key(settings)
@@ -149,7 +149,7 @@ async def test_the_key_is_created_once(settings: Settings) -> None:
 
 
 async def test_no_key_is_created_if_any_exists(settings: Settings) -> None:
-    """The existing key may belong to another data directory that has a key with the same id."""
+    """The store already has a key with the id `admin`, which may belong to another data directory."""
     store = connect(settings.store, settings)
     producers = ProducerStore(store, settings.key_prefix)
     await producers.add("admin", Scope(verbs=("admin",)))
@@ -159,7 +159,7 @@ async def test_no_key_is_created_if_any_exists(settings: Settings) -> None:
 
 
 async def test_an_invalid_file_is_replaced(settings: Settings) -> None:
-    """A data directory that can't be used is an error."""
+    """If the key can't be stored in the data directory, that is an error."""
     settings.data_dir.mkdir()
     (settings.data_dir / "admin-key").write_text("nonsense")
     key = await provide_admin_key(settings)

@@ -25,7 +25,7 @@ CLIENT = make_client(address="192.0.2.7")
 
 
 class Authenticators:
-    """Some authenticators on one set of producers."""
+    """Several authenticators that share one set of producers."""
 
     def __init__(self, settings: Settings, authenticators: int) -> None:
         self.client = connect(settings.store, settings)
@@ -53,7 +53,7 @@ async def running(store: str, authenticators: int = 1, **changes: Any) -> AsyncI
 
 
 def result(authenticator: Authenticator, header: bytes | None) -> Principal | str:
-    """The producer, or the code of the problem."""
+    """Return the producer that a header identifies, or the code of the problem."""
     try:
         return authenticator.identify(header, CLIENT)
     except ProblemError as problem:
@@ -92,7 +92,7 @@ async def test_an_api_key_identifies_its_producer(any_store: str) -> None:
 
 @pytest.mark.parametrize("changes", [{"host": "192.0.2.1"}, {"host": "example.test"}])
 async def test_a_public_server_requires_an_api_key(any_store: str, changes: dict[str, Any]) -> None:
-    """So the server admits nobody after its store has lost the API keys."""
+    """If the store loses the API keys, a public server that is not open admits nobody."""
     async with running(any_store, **changes) as made:
         assert result(made.authenticators[0], None) == "credentials_required"
     async with running(any_store, open=True, **changes) as made:
@@ -136,7 +136,7 @@ async def test_a_revoked_api_key_is_refused_everywhere_within_five_seconds(any_s
 
 
 async def test_both_secrets_work_while_a_producer_rotates_its_key(any_store: str) -> None:
-    """When the first one is revoked, the second still works."""
+    """When the first secret is revoked, the second still works."""
     async with running(any_store) as made:
         (authenticator,) = made.authenticators
         old, new = await made.key(), await made.key()
@@ -226,7 +226,10 @@ async def test_a_process_can_start_before_its_store(own_store: StoreProcess) -> 
 
 
 async def test_an_api_key_expires_by_itself(any_store: str) -> None:
-    """The key ends without a write to the store. Its connections end too, and the metric names the next expiry."""
+    """The key expires without a write to the store.
+
+    Its readers then open nothing, and the metric has the next expiry.
+    """
     async with running(any_store) as made:
         (authenticator,) = made.authenticators
         ends = int(time.time()) + 2

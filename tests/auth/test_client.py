@@ -153,7 +153,7 @@ def test_a_forwarded_host_does_not_replace_the_host() -> None:
 
 
 def test_the_cache_of_hosts_is_bounded() -> None:
-    """Neither many hosts nor long fields fill it."""
+    """Neither many hosts nor long fields fill the cache."""
     resolver = ClientResolver(settings(allowed_hosts="*"))
     for number in range(20_000):
         client = resolver.resolve(PEER, [(b"host", b"h%d" % number)], tls=False)

@@ -264,7 +264,7 @@ async def test_closing_fails_waiting_requests(own_store: StoreProcess) -> None:
 def test_a_process_that_lends_alone_keeps_the_rate() -> None:
     """Like the store, the process admits a burst first, and then one event per gap.
 
-    After a debt, it admits none until that is paid back.
+    After a debt, it admits no event until the debt is paid back.
     """
     account, producer = module._Account(), sender(10, 5)
     loan = account.lend(producer, 0, 20, 100.0)
@@ -276,7 +276,7 @@ def test_a_process_that_lends_alone_keeps_the_rate() -> None:
 
 
 class _NoStore:
-    """Reads ask no store."""
+    """A store that fails if it is asked, because limits of reads use no store."""
 
     has_shards = False
 

@@ -35,7 +35,7 @@ class Step(NamedTuple):
 class Jump(NamedTuple):
     """A change of the store's clock, ahead or back.
 
-    One of `bursts` is the time in which the rate refills a whole burst.
+    A `bursts` of 1 is the time in which the rate refills a whole burst.
     """
 
     bursts: float

@@ -1,4 +1,4 @@
-"""The readers who are signed in to the admin page: each session has one, and looking for one counts as a read."""
+"""Readers who are signed in to the admin page: each session has one reader, and looking one up counts as a read."""
 
 import asyncio
 import weakref
@@ -31,7 +31,10 @@ COOKIE = "a" * 22
 async def test_a_session_has_one_reader_and_an_unsure_one_is_forgotten(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests at the same time share the reader, who ends with the session. A reader of an outage is forgotten."""
+    """Requests at the same time share the reader, who ends with the session.
+
+    A reader from before the API keys were read is forgotten.
+    """
     monkeypatch.setattr("live.auth.signed_in._EVERY", 0.01)
     settings = fresh_settings(valkey_url)
     store = connect(valkey_url, settings)

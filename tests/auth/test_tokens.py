@@ -1,4 +1,4 @@
-"""Viewer tokens: what they open, and which are refused, such as those that libraries once accepted by mistake."""
+"""Viewer tokens: what they open, and which are refused. Libraries once accepted some of these by mistake."""
 
 import asyncio
 import base64
@@ -172,7 +172,7 @@ def check_mistakes(folder: Path) -> None:
 
 
 async def test_mistakes_of_libraries_are_not_ours(tmp_path: Path) -> None:
-    """More than twenty tokens that some library once accepted by mistake are refused."""
+    """All tokens of `mistakes` are refused: there are more than forty, each with another mistake."""
     assert len({mistake for mistake, _, _ in mistakes()}) > 40
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some keys of these tests are short, and the library warns of them

@@ -1,4 +1,4 @@
-"""The board admin: it finishes incomplete changes, revives nothing, and never touches boards of others."""
+"""`BoardAdmin`: it finishes incomplete changes, brings back no deleted board, and never changes boards of a file."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -65,7 +65,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(store: str) -> AsyncIterator[Bench]:
-    """A board admin with an own key prefix."""
+    """A board admin with its own key prefix."""
     settings = fresh_settings(store)
     client = connect(store, settings)
     try:

@@ -89,7 +89,10 @@ def test_choices_that_say_nothing_new_are_left_out() -> None:
 
 
 def test_types_have_an_earlier_name() -> None:
-    """Both names are accepted, and a patch may use either one. Both names together are a mistake."""
+    """The choice `types` had the name `source` before.
+
+    Both names are accepted, and a patch may use either one. Both names together are a mistake.
+    """
     assert read_board("b", {"types": ["a"]}) == read_board("b", {"source": ["a"]})
     (line,) = mistakes(types=["a"], source=["a"])
     assert line.startswith("`types` with `source`")

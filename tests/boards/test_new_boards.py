@@ -1,4 +1,7 @@
-"""A board that one process creates is at once known to the others: they get a notice, and ask before they refuse."""
+"""When one process creates a board, the others know it at once.
+
+They get a notice, and ask the store before they refuse.
+"""
 
 import asyncio
 import secrets
@@ -30,12 +33,12 @@ Use = Callable[[httpx.AsyncClient, str], Awaitable[bool]]
 
 
 async def deaf(_registry: BoardRegistry) -> None:
-    """Hear no notice."""
+    """Wait forever, so that the process receives no notice."""
     await asyncio.Event().wait()
 
 
 async def at_once(_registry: BoardRegistry) -> None:
-    """Wait for no other process."""
+    """Return at once, without waiting for other processes."""
 
 
 @asynccontextmanager
@@ -78,7 +81,7 @@ async def names_type(client: httpx.AsyncClient, board: str) -> bool:
 
 
 async def watches(client: httpx.AsyncClient, board: str) -> bool:
-    """A viewer opens a WebSocket."""
+    """Open a WebSocket as a viewer, and return whether a sync arrives."""
     try:
         async with connect(f"{client.base_url}/v1/boards/{board}/live".replace("http", "ws")) as socket:
             return '"sync"' in str(await socket.recv())
@@ -87,7 +90,7 @@ async def watches(client: httpx.AsyncClient, board: str) -> bool:
 
 
 def reads(path: str) -> Use:
-    """Read something of the new board."""
+    """Return a use that requests this path of the new board."""
 
     async def use(client: httpx.AsyncClient, board: str) -> bool:
         async with client.stream("GET", path.format(board)) as answer:
@@ -97,7 +100,7 @@ def reads(path: str) -> Use:
 
 
 async def likes(client: httpx.AsyncClient, board: str) -> bool:
-    """A visitor likes, and receives the cookie."""
+    """Like as a visitor, and return whether the server answers with the redirect that sets the cookie."""
     origin = str(client.base_url).rstrip("/")
     client.cookies.clear()
     answer = await client.post(f"/boards/{board}/likes", data={"key": "a"}, headers={"Origin": origin})
@@ -126,7 +129,7 @@ USES: Final[dict[str, Use]] = {
 
 
 async def serves_new_boards(one: httpx.AsyncClient, other: httpx.AsyncClient, use: Use) -> None:
-    """Create boards in one process, and use each of them in the other one right after that."""
+    """Create boards in one process, and use each board in the other process right after that."""
     for _ in range(3):
         board = f"b{secrets.token_hex(4)}"
         choices = {"source": [board], "like_button": True}
@@ -272,7 +275,7 @@ async def test_a_process_that_can_not_ask_does_not_refuse(own_store: StoreProces
     ],
 )
 async def test_refusing_without_asking_is_caught(valkey_url: str, use: str, method: str, mutant: Any) -> None:
-    """The mutant only looks for new boards once a second, not when a request names an unknown one."""
+    """The mutant looks for new boards only once a second, not when a request names an unknown board."""
     with replaced(BoardRegistry, method, mutant):
         async with two_processes(valkey_url) as (one, other):
             with must_be_caught("a process refuses what it does not know yet"):

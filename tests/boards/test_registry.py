@@ -71,7 +71,7 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
 
 
 async def drain(viewer: PullViewer) -> None:
-    """Take frames until there are none."""
+    """Take frames until the channel ends."""
     while True:
         await viewer.next_frame()
 
@@ -155,7 +155,10 @@ async def test_a_recreated_board_keeps_its_viewers(any_store: str) -> None:
 
 
 async def test_a_board_that_can_not_run_is_skipped(any_store: str) -> None:
-    """The definition is of a newer version, or has no data or other data. It is logged once, and other boards run."""
+    """The definition is of a newer version, or its data is missing or different.
+
+    It is logged once, and other boards run.
+    """
     settings = fresh_settings(any_store)
     async with process(settings) as made:
         await made.board_admin.put("b", KISS, "ann")
@@ -201,7 +204,7 @@ async def test_a_board_of_the_file_has_precedence(any_store: str) -> None:
 async def test_an_unfinished_change_is_finished(any_store: str) -> None:
     """A process wrote that a board is frozen, and died before it told the store.
 
-    The next process that reads this does it.
+    The next process that reads the definition freezes the board.
     """
     async with process(fresh_settings(any_store)) as made:
         await made.board_admin.put("b", KISS, "ann")

@@ -39,7 +39,7 @@ def test_a_sound_machine_has_no_fault(valkey_url: str, tmp_path: Path) -> None:
 
 
 def test_another_client_in_the_same_environment_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The packages of the client and of the server have the same modules."""
+    """The package of the client contains modules of the server, so two versions would be mixed."""
     metadata = tmp_path / "live_board_client-0.0.1.dist-info" / "METADATA"
     metadata.parent.mkdir()
     for version, found in (("0.0.1", ["warning"]), (__version__, [])):

@@ -93,7 +93,7 @@ def now() -> str:
 
 
 async def csv_is_inert(found: Exports) -> None:
-    """Check that members that look like formulas are text, after an apostrophe."""
+    """Check that members that look like formulas begin with an apostrophe, so that they are text."""
     rows = await found.rows("csv")
     assert [row["key"] for row in rows] == [*(f"'{name}" for name in DANGEROUS), "ann"]
 

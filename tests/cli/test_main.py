@@ -173,7 +173,10 @@ def test_all_invalid_settings_are_reported() -> None:
 
 
 def test_an_invalid_setting_causes_no_other_mistakes(folder: Path) -> None:
-    """The file has more boards than the default allows."""
+    """A limit that can't be read is not replaced by its default.
+
+    So no message says that the file has too many boards.
+    """
     path = folder / "boards.toml"
     path.write_text("".join(f'[[board]]\nid = "b{number}"\n' for number in range(1001)), encoding="utf-8")
     given = ("serve", "--boards", str(path), "--port", "0", "--data-dir", str(folder / "data"))
@@ -307,7 +310,7 @@ def test_settings_are_checked_before_the_store_starts(folder: Path) -> None:
 
 
 def test_all_wrong_settings_are_in_one_list(folder: Path) -> None:
-    """So is what they name: the boards file, the store and the database."""
+    """The list also has the mistakes in the boards file and in the addresses of the store and the database."""
     data = str(folder / "data")
     lines = refused(
         "serve", "--data-dir", data, "--store", "http://h", "--boards", "/nowhere/boards.toml",

@@ -68,7 +68,7 @@ def test_the_journal_is_in_the_directory_that_was_named(tmp_path: Path, name: st
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_the_store_is_in_the_directory_that_was_named(name: str) -> None:
-    """The path of a socket is short, so it is not in the directory of the test."""
+    """The path of a unix socket must be short, so the data directory is not in `tmp_path`."""
     with TemporaryDirectory(prefix="live-") as folder:
         await store_is_found(Path(folder) / name)
 

@@ -67,7 +67,7 @@ class Machine:
 
 @pytest.mark.slow
 def test_a_producer_is_voided_while_the_server_runs(tmp_path: Path) -> None:
-    """Boards that can take events back do so. The command names the other boards, and its exit status tells of them."""
+    """Boards that can take events back do so. The command names the other boards, and then exits with 1."""
     machine = Machine(tmp_path)
     try:
         for producer, votes in (("ann", ("v1", "v2")), ("bob", ("v3",))):
@@ -130,7 +130,7 @@ def test_what_is_to_be_voided_must_be_clear(tmp_path: Path, words: tuple[str, ..
 
 
 async def is_named(url: str) -> None:
-    """Erase a visitor by the cookie. A cookie that the server did not sign ends the command with status 1."""
+    """Check which actor a cookie names. A cookie that the server did not sign ends the command with status 1."""
     settings = fresh_settings(url)
     client = connect(url, settings)
     visitors = Visitors(client, settings.key_prefix)

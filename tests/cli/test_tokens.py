@@ -23,7 +23,7 @@ GO: Final = shutil.which("go")
 
 
 def reader_of(token: str) -> TokenReader:
-    """Return whom a token lets in."""
+    """Return the reader that a token lets in."""
     tokens = make_tokens(Settings(token_secret=SECRET))
     assert tokens is not None
     return tokens._check(token.strip().encode(), time.time())

@@ -20,7 +20,7 @@ class Shown(msgspec.Struct):
 
 
 async def shown(url: str, limit: int = 50, board: str = "posts") -> Shown:
-    """The top from the API."""
+    """Return the top of a board as the API shows it."""
     async with httpx.AsyncClient() as client:
         response = await client.get(f"{url}/v1/boards/{board}?limit={limit}")
     assert response.status_code == 200, response.text

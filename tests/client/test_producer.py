@@ -55,7 +55,7 @@ def many(count: int) -> list[Event]:
 
 
 async def test_events_are_sent_in_batches_and_in_order(valkey_url: str) -> None:
-    """The board keeps the last amount, so the last event that was sent determines it."""
+    """The board keeps the last amount of each member, which must be the amount of the last event sent."""
     boards = [make_board(BoardChoice(id="last", source=("like",), operator="set", window="forever"))]
     settled: set[int] = set()
     async with run_server(fresh_settings(valkey_url), boards) as url, LiveBoard(url) as live:
@@ -132,7 +132,10 @@ async def test_each_event_counts_once_over_a_lossy_connection(url: str, monkeypa
 async def test_each_event_counts_once_if_server_and_store_are_killed(
     own_store: StoreProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Server and store are killed in turn while events are sent, because few of them may wait for a response."""
+    """Server and store are killed in turn.
+
+    A small `max_bytes` makes the producer wait for responses, so that events are still sent during each kill.
+    """
     monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.1)
     server = ServerProcess(fresh_settings(own_store.url, port=free_port(), rate=0), tmp_path)
     server.start()
@@ -227,7 +230,7 @@ async def send_all(producer: Producer, events: list[Event]) -> None:
 async def test_a_failed_producer_returns_unsent_events(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another producer sends the unsent events with the same ids.
 
-    They count once, even if the first one already sent them.
+    They count once, even if the first producer already sent them.
     """
     monkeypatch.setattr(sender, "_TIMEOUT", 0.5)
     events = many(2500)
@@ -325,7 +328,7 @@ async def test_threads_send_events_once(url: str, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.slow
 async def test_a_thread_keeps_the_order(valkey_url: str) -> None:
-    """The board keeps the last amount, so the last event that was sent determines it."""
+    """The board keeps the last amount of each member, which must be the amount of the last event sent."""
     boards = [make_board(BoardChoice(id="last", source=("like",), operator="set", window="forever"))]
     events = [Event(f"m{number % 3}", number) for number in range(1, 5001)]
     async with run_server(fresh_settings(valkey_url), boards) as url:

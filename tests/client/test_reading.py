@@ -32,7 +32,7 @@ ODD = "a/b?c=1&d#é %2F"  # a member that must be percent-encoded
 
 
 class FirstAnswerLost(Proxy):
-    """Drops the first connection in place of the answer."""
+    """A proxy that closes the first connection instead of passing on the answer."""
 
     async def answer(self, data: bytes) -> bytes | None:
         """Let all later answers pass."""

@@ -36,7 +36,7 @@ from tests.harness.waiting import eventually
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disconnected watcher returns soon."""
+    """Let a disconnected watcher reconnect soon."""
     monkeypatch.setattr(watching, "_FIRST_PAUSE", 0.02)
     monkeypatch.setattr(watching, "_LONGEST_PAUSE", 0.05)
     monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.05)
@@ -234,7 +234,7 @@ async def test_a_private_board_is_watched_with_an_api_key(valkey_url: str) -> No
 async def test_a_watch_goes_on_with_the_next_token(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch, *, is_told: bool
 ) -> None:
-    """No change is lost or shown twice. A client that can't read when a token ends is told by the server."""
+    """No change is lost or shown twice. If a client can't tell when its token ends, the server says so."""
     if is_told:
         monkeypatch.setattr(watching, "_renewal_of", lambda _: None)
     settings = fresh_settings(valkey_url, token_secret=SECRET)

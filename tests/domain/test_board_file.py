@@ -180,7 +180,7 @@ def test_boards_keep_the_order_of_the_file(tmp_path: Path) -> None:
 
 
 def test_a_file_with_all_kinds_of_boards_is_read() -> None:
-    """A site may use them side by side."""
+    """A site may use all kinds of boards side by side."""
     lines: list[Any] = [
         ("day", ['window = { calendar = "day", timezone = "Asia/Shanghai" }']),
         ("week", ['window = { calendar = "week", timezone = "Asia/Shanghai" }']),

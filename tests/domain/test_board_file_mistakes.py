@@ -140,7 +140,7 @@ def test_an_entry_that_is_not_a_table_is_refused(entry: str) -> None:
 
 @pytest.mark.parametrize("board_id", ["5", "[1]", '{ a = "b" }', "2026-01-01"])
 def test_an_id_of_another_type_is_refused(board_id: str) -> None:
-    """The boards after it, including unions, are still checked."""
+    """The union after the board is still checked, and this check does not fail on the id."""
     text = f'[[board]]\nid = {board_id}\n[[board]]\nid = "u"\nunion = ["x", "y"]'
     assert "expected a text" in mistakes(text)[0]
 
@@ -171,6 +171,6 @@ def test_what_a_journal_can_not_keep_is_refused(line: str, message: str) -> None
 
 
 def test_a_calendar_board_keeps_its_periods_for_a_time() -> None:
-    """If the board does not say for how long, a setting does."""
+    """The boards file says for how long."""
     board = make_board(BoardChoice(id="b", window=WindowChoice(calendar="day"), journal_periods="90d"))
     assert board.journal.periods == 90 * 86_400

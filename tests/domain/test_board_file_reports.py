@@ -169,7 +169,7 @@ _tables = st.dictionaries(
 @example(table={"id": "a", "score": [{"field": "f", "max": 1, "": 1}], "score[0]": 1})
 @example(table={"id": "a", "window": {"calendar": 5}, "window.calendar": {"": 5}})
 def test_no_table_stops_the_report(table: dict[str, Any]) -> None:
-    """For any request, either its mistakes are found, or there is a board."""
+    """For any table, either its mistakes are found, or there is a board."""
     for kind in (BoardChoice, RunningChoice):
         reading = read_choices(table, kind)
         assert reading.board is not None or reading.mistakes

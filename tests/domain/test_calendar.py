@@ -143,9 +143,9 @@ def test_days_begin_at_their_hour(zone: str, day_start: str, day: str, start: st
 
 
 def start_of(calendar: Calendar, day: date, fold: int = 0) -> int:
-    """Return when a day starts by `datetime`, for a repeated time the first or second.
+    """Return when a day starts, computed by `datetime`.
 
-    For a skipped time it returns another.
+    If the clocks show that time twice, `fold` selects the first or the second. If they skip it, the result is wrong.
     """
     start = datetime(day.year, day.month, day.day, tzinfo=calendar.zone) + calendar.day_start
     return int(start.replace(fold=fold).timestamp())

@@ -53,7 +53,7 @@ attributes = st.fixed_dictionaries(
 
 
 def expected(given_: Attributes) -> IncomingEvent:
-    """The event for some attributes."""
+    """Return the event that these attributes describe."""
     same = {name: given_.get(name, UNSET) for name in ("type", "board", "time", "id", "source", "actor")}
     return IncomingEvent(key=given_["subject"], amount=given_.get("sampledrate", UNSET), **same)
 
@@ -226,7 +226,7 @@ def test_invalid_json_in_one_event_refuses_that_event() -> None:
 
 @given(attributes, st.data())
 def test_a_repeated_attribute_is_refused(given_: Attributes, draw: st.DataObject) -> None:
-    """The repeated attribute may be any one at any position, with equal or different values, also in headers."""
+    """Any attribute may be repeated, at any position, with equal or different values, also in headers."""
     fields = {**given_, "specversion": "1.0", "time": given_["time"].isoformat()}
     name = draw.draw(st.sampled_from(sorted(fields)))
     twin = draw.draw(st.just(fields[name]) | values)

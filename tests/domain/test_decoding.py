@@ -67,7 +67,7 @@ def written(draw: st.DrawFn, fields: list[tuple[str, Any]]) -> str:
 
 
 def event_of(fields: Fields) -> IncomingEvent:
-    """The event for some fields."""
+    """The event that has these fields."""
     read: Fields = {}
     if "time" in fields:
         read["time"] = datetime.fromisoformat(fields["time"])
@@ -101,7 +101,7 @@ def test_valid_json_is_decoded_exactly(data: st.DataObject, many: list[Fields]) 
 @pytest.mark.slow
 @given(st.data(), events)
 def test_a_repeated_field_is_refused(data: st.DataObject, fields: Fields) -> None:
-    """The repeated field may be any one at any position, in any spelling, with equal or different values."""
+    """Any field may be repeated, at any position, in any spelling, with equal or different values."""
     name = data.draw(st.sampled_from(sorted(fields)))
     twin = data.draw(
         st.one_of(st.just(fields[name]), events.filter(lambda other: name in other).map(lambda e: e[name]))
@@ -148,7 +148,10 @@ def test_any_bytes_give_a_body_or_a_problem(data: bytes) -> None:
 @pytest.mark.slow
 @given(st.lists(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists), max_size=6))
 def test_an_array_is_decoded_if_and_only_if_it_is_json(values: list[Any]) -> None:
-    """If the standard library accepts the array, its elements are refused one by one, otherwise the whole body."""
+    """If the standard library accepts the array, its elements are refused one by one.
+
+    Otherwise the whole body is refused.
+    """
 
     def no_constant(name: str) -> None:
         raise ValueError(name)

@@ -7,7 +7,7 @@ from live.domain.event import MAX_KEY_BYTES, IncomingEvent, entry_of, key_fault,
 
 
 def test_omitted_fields_have_defaults() -> None:
-    """An event without an amount has the amount 1. An event without a time has none."""
+    """An event without an amount has the amount 1. A missing time stays missing."""
     assert entry_of(IncomingEvent(key="a")) == make_entry("a", 1, None)
     assert entry_of(IncomingEvent(key="a", amount=0)) == make_entry("a", 0, None)
     assert IncomingEvent(key="a").type is UNSET

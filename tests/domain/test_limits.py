@@ -10,7 +10,7 @@ BOARD = '[[board]]\nid = "acme-june"\nmax_members = 10\n'
 
 
 def test_limits_are_read_with_and_without_boards() -> None:
-    """What is left out has no limit. A file may define limits alone, for boards that are made at run time."""
+    """A limit that is left out does not apply. A file may define limits alone, for boards that are made at run time."""
     text = '[limits."acme-*"]\nboards = 3\nmembers = 1000\nviewers = 0\nrate = 50\n[limits."b*"]\n'
     acme = PrefixLimits(prefix="acme-", boards=3, members=1000, viewers=0, rate=50)
     for boards in (parse_boards(text), parse_boards(BOARD + text)):

@@ -46,7 +46,10 @@ def directed(packing: Packing, values: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def test_a_score_is_a_number_in_mixed_radix() -> None:
-    """A score with more levels is ahead; among equal ones, fewer revives, and then less time."""
+    """A score with more levels is ahead.
+
+    Among scores with equal levels, fewer revives are ahead, and then less time.
+    """
     assert GAME.count == 100 * 100 * 10_000
     assert GAME.pack({"levels": 0, "revives": 99, "time": 9_999}) == 0
     assert GAME.pack({"levels": 0, "revives": 99, "time": 9_998}) == 1

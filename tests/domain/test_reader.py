@@ -25,7 +25,7 @@ def test_a_scope_has_ids_and_prefixes() -> None:
 
 
 def test_the_gate_shows_private_boards_only_to_their_readers() -> None:
-    """The order is that of the boards. A board that turns private or public stays in its place."""
+    """The boards keep their order. A board that turns private or public stays in its place."""
     gated: Gated[str] = Gated()
     for name in ("a", "b", "c"):
         gated.put(Board(id=name, title=name), name)

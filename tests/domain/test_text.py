@@ -52,9 +52,9 @@ CHECKS: Final[dict[str, Callable[[str], str | None]]] = {
 
 
 def test_the_pattern_of_contracts_accepts_what_the_check_accepts() -> None:
-    """They agree about every character that JSON can contain, up to U+FFFF.
+    """Pattern and check agree about every character up to U+FFFF.
 
-    The pattern does not concern characters beyond.
+    The pattern does not cover later characters.
     """
     for number in range(0x10000):
         if not 0xD800 <= number < 0xE000:

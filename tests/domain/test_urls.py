@@ -18,7 +18,7 @@ READERS_DISAGREE: Final = ["#", "@", "/", "?"]
 def test_a_password_with_a_character_of_urls_is_refused(url: str, character: str) -> None:
     """The message says to percent-encode the password.
 
-    It has no part of the password, and neither has the shown URL.
+    Neither the message nor the shown URL has any part of the password.
     """
     text = url.format(PASSWORD.format(character))
     with pytest.raises(ValueError, match=r"percent-encode the characters @ / [?] # % and :") as caught:

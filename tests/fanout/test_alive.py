@@ -32,7 +32,7 @@ async def until(viewer: ClientConnection, kind: str) -> dict[str, Any]:
 
 
 async def test_quiet_viewers_receive_alive_messages(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are a plain viewer, a viewer with a member, and a viewer that asked for few updates of a busy board."""
+    """The viewers are a plain one, one with a member, and one that asked for few updates of a busy board."""
     monkeypatch.setattr(channel, "SILENCE", 0.3)
     monkeypatch.setattr(hub, "_KEEP_ALIVE_INTERVAL", 0.05)
     settings = fresh_settings(valkey_url, conflation_interval=Duration(0.01))

@@ -161,7 +161,7 @@ async def test_a_change_during_a_read_waits_for_the_interval(monkeypatch: pytest
 async def test_a_viewer_that_has_left_is_gone_everywhere() -> None:
     """The channel removes the viewer from the counts, from its cohort, and from the viewers in no cohort.
 
-    The last viewer takes its variant along.
+    The variant is removed with its last viewer.
     """
     before, steps = viewers(), Steps()
     channel = steps.channel

@@ -190,7 +190,7 @@ async def expect_recovery(valkey_url: str, folder: Path) -> None:
 
 
 async def at_rest() -> bool:
-    """Whether no board was read during five intervals: the first notice does not cause the next read any more."""
+    """Return whether no board was read during five intervals, so that no earlier notice can cause the next read."""
     before = REGISTRY.get_sample_value("live_tick_seconds_count")
     await asyncio.sleep(0.1)
     return REGISTRY.get_sample_value("live_tick_seconds_count") == before

@@ -310,9 +310,9 @@ NEVER_SENT: Final = SharedText(b'"rank":'.join(b"%d,https://example.org/posts/" 
 def test_history_that_a_stream_did_not_send_last_is_noticed(
     valkey_url: str, name: str, mutant: Callable[..., object]
 ) -> None:
-    """One mutant takes an older text for history, before a rank was asked for.
+    """One mutant leaves a text for a single viewer out of the history.
 
-    Another takes a text that was never sent.
+    The other replaces the history by a text that was never sent.
     """
     with replaced(GzipStream, name, mutant), must_be_caught(name):
         for seed in range(RUNS):
@@ -320,7 +320,7 @@ def test_history_that_a_stream_did_not_send_last_is_noticed(
 
 
 def test_a_text_is_compressed_for_a_bounded_number_of_histories() -> None:
-    """Each slow viewer has another history. For further histories, the text is sent plain, which costs no work."""
+    """Each slow viewer has another history. After eight histories, the text is sent plain, which costs no work."""
     text, made = SharedText(b"0123456789" * 50), []
     histories = [SharedText(b"%d" % number * 50) for number in range(100)]
     for history in histories:

@@ -243,7 +243,7 @@ def test_errors_with_file_descriptors_are_detected() -> None:
 
 
 def test_cohorts_in_the_same_state_are_joined_as_long_as_they_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full cohort stays, and the next cohorts fill the one that has more room. Empty cohorts are removed."""
+    """A full cohort stays as it is. Other cohorts are merged into one that has room. Empty cohorts are removed."""
     monkeypatch.setattr(delivery, "MOST", 4)
     for sizes, expected in (
         ([2, 2], [4]), ([2, 3], [2, 3]), ([1, 0], [1]), ([0], []), ([3], [3]), ([3, 2, 2], [3, 4]), ([2, 3, 2], [4, 3]),

@@ -57,9 +57,9 @@ def test_a_cleared_history_starts_again() -> None:
 
 
 def test_a_page_serves_only_viewers_of_its_size() -> None:
-    """A short page is not enough for a larger top, unless the page has the whole board.
+    """A short page is not enough for a larger top, unless it has the whole board.
 
-    A longer page of the same offset does.
+    A longer page replaces a page of the same offset.
     """
     history = PageHistory(9)
     history.add(page(1))

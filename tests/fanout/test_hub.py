@@ -192,7 +192,7 @@ async def test_viewers_receive_the_status_of_the_store(own_store: StoreProcess) 
 
 
 async def test_a_board_that_can_not_be_read_is_stale(valkey_url: str) -> None:
-    """The status names the reason, and the next read that works ends it. A board that the store lost is stale too."""
+    """The status names the reason, and the next read that works clears it. A board that the store lost is stale too."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1, None)])
         model = ModelViewer()
@@ -253,7 +253,7 @@ async def test_a_notice_that_nobody_received_is_recovered(valkey_url: str) -> No
 
 @on_uvloop
 async def test_viewers_learn_how_many_they_are(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number includes the viewers of all processes. Several boards that are idle learn it at once."""
+    """The number includes the viewers of all processes. Viewers of several idle boards learn it at the same time."""
     monkeypatch.setattr("live.fanout.hub.BEAT", 0.05)
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         boards = ("posts", "b", "c")
@@ -394,7 +394,10 @@ async def test_changes_without_viewers_do_not_count_as_lag(valkey_url: str) -> N
 
 @pytest.mark.slow
 async def test_each_board_is_read_once_after_a_cut(valkey_url: str) -> None:
-    """A new connection reads each board once. Every viewer receives what it missed, and nothing is conflated."""
+    """The hub reads each board once for its new connection.
+
+    Every viewer receives what it missed, and nothing is conflated.
+    """
     async with running_hub(valkey_url, conflation_interval=Duration(0.05)) as (hub, ledger), AsyncExitStack() as stack:
         ledgers = [Ledger(ledger.state.client, rolling_board(board=f"b{n}"), ledger.state.settings) for n in range(300)]
         for one in ledgers:
@@ -463,7 +466,7 @@ async def test_notices_are_received_while_somebody_watches(valkey_url: str, monk
 
 
 async def test_a_change_before_the_subscription_is_not_missed(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store confirms the subscription only after the first read. It then reads what changed in between."""
+    """The store confirms the subscription only after the first read. The hub then reads what changed in between."""
     # Without this check, only the read after the subscription can find the change.
     monkeypatch.setattr("live.fanout.hub._CHECK_INTERVAL", 3600)
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):

@@ -34,7 +34,10 @@ Answer = Played | tuple[int, int] | Exception | asyncio.Event | None
 
 
 class Script:
-    """Players with answers to `begin` and `play` in a fixed order. At an event, the next answer waits for it."""
+    """Players with answers to `begin` and `play` in a fixed order.
+
+    An `asyncio.Event` among the answers holds up the next answer until it is set.
+    """
 
     def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)

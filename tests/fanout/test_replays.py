@@ -226,7 +226,7 @@ async def test_replays_continue_after_their_process_was_killed(valkey_url: str) 
 
 
 async def short_visits_share_a_process(store: str) -> None:
-    """Begin replays and leave them in the middle of their beginning, and count the processes."""
+    """Begin replays and cancel them before they have begun, and count the processes that start."""
     pools: list[Any] = []
     start = ProcessPoolExecutor
 
@@ -302,9 +302,9 @@ async def test_replays_in_the_order_of_their_requests_are_detected(valkey_url: s
 
 
 async def test_the_other_process_ends_after_the_last_replay(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory of the process is then free.
+    """The memory of the replay process is then free.
 
-    The next replay starts a new process, but not before the old one has ended.
+    The next replay starts a new process, but only after the old one has ended.
     """
     monkeypatch.setattr(players, "_KEPT", 0.0)
     async with journaling(valkey_url) as server:

@@ -1,4 +1,4 @@
-"""When nothing in the top of a viewer changed, it receives new totals at most once per interval."""
+"""While nothing in a viewer's top changes, the viewer receives new totals at most once per interval."""
 
 import asyncio
 import random

@@ -116,7 +116,10 @@ def test_a_new_epoch_begins_with_a_sync() -> None:
 
 
 def test_a_page_is_for_viewers_at_other_positions() -> None:
-    """The page is cut to the size. A viewer that has it, or may have seen more, receives none."""
+    """The page is cut to the size of the variant.
+
+    A viewer that has it, or may have seen a newer page, receives none.
+    """
     variant = variant_of(2)
     assert variant.page_elsewhere(ViewerPosition()) is None
     variant.advance(page(3, a=3, b=2, c=1), read=5)

@@ -39,7 +39,7 @@ def at_first_page() -> Variant:
 
 
 class Receiver:
-    """A client that waits for a page. It fails as often as asked."""
+    """A client that waits for a page. The methods that `faults` names fail."""
 
     def __init__(self, *faults: str) -> None:
         self.got: list[Page | int] = []

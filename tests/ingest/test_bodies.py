@@ -109,7 +109,7 @@ async def test_any_other_type_is_refused(client: httpx.AsyncClient, media_type: 
 
 
 async def test_a_missing_type_is_refused(client: httpx.AsyncClient) -> None:
-    """The server does not guess it."""
+    """The server does not guess the type."""
     await expect_refused(client, EVENT, {}, "unsupported_media_type", MEDIA)
 
 
@@ -131,7 +131,7 @@ async def test_gzip_is_decompressed(client: httpx.AsyncClient, encoding: str) ->
 
 
 async def test_identity_is_accepted(client: httpx.AsyncClient) -> None:
-    """Content-Encoding may name it."""
+    """`Content-Encoding: identity` says that the body is not compressed."""
     await expect_counted(client, EVENT, {**JSON, "Content-Encoding": "identity"})
 
 
@@ -165,7 +165,10 @@ async def test_a_body_of_exactly_the_limit_is_accepted(client: httpx.AsyncClient
 
 
 async def test_a_body_one_byte_over_the_limit_is_refused(client: httpx.AsyncClient) -> None:
-    """All these forms are refused. A client that is still sending receives the answer too."""
+    """The body is refused with a Content-Length, in chunks, and compressed.
+
+    A client that is still sending is answered too.
+    """
     compressed = gzip.compress(padded(MOST)) + gzip.compress(b" ")
     for body, headers in (
         (padded(MOST + 1), JSON),

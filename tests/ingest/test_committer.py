@@ -304,7 +304,7 @@ async def test_a_lost_board_rejects_all_requests(valkey_url: str) -> None:
 
 
 async def test_a_batch_for_a_board_that_turns_out_to_be_deleted_is_refused(valkey_url: str) -> None:
-    """The committer is retired meanwhile, and nothing is lost."""
+    """The committer is retired meanwhile, and the board does not count as lost."""
     bench = Bench(valkey_url)
 
     async def ask() -> None:

@@ -45,13 +45,13 @@ async def claims(store: Store, settings: Settings) -> list[str]:
 
 @pytest.fixture
 async def settings(valkey_url: str) -> Settings:
-    """Settings with an own key prefix."""
+    """Settings with their own key prefix."""
     return fresh_settings(valkey_url)
 
 
 @pytest.fixture
 async def store(settings: Settings) -> AsyncIterator[Store]:
-    """A client of the store, to look behind the server."""
+    """A client that reads the store directly, past the server."""
     store = connect(settings.store, settings)
     yield store
     await store.aclose()
@@ -97,7 +97,7 @@ async def test_twenty_concurrent_requests_count_once(settings: Settings) -> None
 async def test_a_process_that_dies_before_it_stores_the_answer(
     settings: Settings, store: Store, body: bytes, counted: dict[str, int]
 ) -> None:
-    """Events that it counted are accepted in the second answer, but not counted again.
+    """The second answer accepts events that the dead process counted, but they are not counted again.
 
     This also holds for plain likes.
     """
@@ -113,7 +113,10 @@ async def test_a_process_that_dies_before_it_stores_the_answer(
 
 
 async def test_another_body_is_refused(settings: Settings, store: Store) -> None:
-    """The second body is refused before and after the first one is answered. The key stays with the first body."""
+    """The second body is refused before and after the first one is answered.
+
+    The idempotency key stays with the first body.
+    """
     async with serving(settings) as client:
         first = await send(client, "k")
         for body in (b'{"key":"b"}', b'{ "key":"a"}', b'[{"key":"a"}]'):
@@ -141,7 +144,7 @@ async def test_an_event_in_headers_is_part_of_the_body(settings: Settings) -> No
     "key", ["", '""', '"a', 'a"', "a b", '"a b"', "a" * 256, f'"{"a" * 256}"', '"a"b', '"a"; b=c', "é", "a\\b", "a\tb"]
 )
 async def test_a_malformed_idempotency_key_is_refused(settings: Settings, store: Store, key: str) -> None:
-    """A key must be one string of 1 to 255 visible characters. Otherwise nothing of the body counts."""
+    """An idempotency key must be one string of 1 to 255 visible characters. Otherwise nothing of the body counts."""
     async with serving(settings) as client:
         response = await send(client, key.encode())
         assert (response.status_code, response.json()["code"]) == (400, "idempotency_key_invalid")
@@ -159,7 +162,7 @@ async def test_two_idempotency_keys_are_refused(settings: Settings) -> None:
 
 
 async def test_an_idempotency_key_may_be_quoted(settings: Settings) -> None:
-    """Quoted as in RFC 9651 or bare, it is the same key, with up to 255 visible characters."""
+    """An idempotency key is the same with and without the quotes of RFC 9651. It has up to 255 visible characters."""
     async with serving(settings) as client:
         for key in ("k", "k" * 255, "8e03978e-40d5-43e8-bc93-6894a57f9324", "!#$%&'()*+,-./:;<=>?@[]^_`{|}~"):
             answers = [await send(client, form) for form in (key, f'"{key}"')]
@@ -169,7 +172,7 @@ async def test_an_idempotency_key_may_be_quoted(settings: Settings) -> None:
 
 
 async def test_idempotency_keys_belong_to_a_producer(settings: Settings) -> None:
-    """The same key and body from two producers are two requests."""
+    """The same idempotency key and body from two producers are two requests."""
     shop, site = await make_key(settings, "shop"), await make_key(settings, "site")
     async with serving(settings) as client:
         for key in (shop, site, shop):

@@ -187,7 +187,7 @@ async def intake(valkey_url: str) -> AsyncIterator[Intake]:
 
 
 def _unavailable(answer: Any) -> None:
-    """Fail to learn of new boards."""
+    """Answer that new boards can't be asked for, because the store is away."""
     answer(StoreUnavailableError("away"))
 
 
