@@ -86,7 +86,7 @@ async def test_entries_that_are_due_together_are_called_together() -> None:
 
 @on_uvloop
 async def test_entries_that_are_due_now_are_called_on_the_loop_of_production() -> None:
-    """uvloop returns another kind of timer for a time that has come."""
+    """The event loop `uvloop` returns another kind of timer for a time that has come."""
     called = Called()
     called.schedule.start()
     now = called.schedule.now()
