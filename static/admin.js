@@ -2,8 +2,8 @@
 // somebody fills in a form that has a preview, it updates the preview. The keys j and k move between rows, and h and u
 // press the buttons of a row.
 
-const EVERY = 5000; // ms
-const REST = 400; // milliseconds after the last change in the form
+const EVERY = 5000; // milliseconds between two updates of the live parts
+const REST = 400; // milliseconds from the last input in a form to the update of its preview
 
 /** @param {string} parts @param {RequestInit} how */
 async function replace(parts, how) {

@@ -1,10 +1,12 @@
 // @ts-check
-/** When a page is shown again: tells what happened on its board meanwhile, and marks by arrows how rows have moved. */
+/**
+ * When a hidden page is shown again, tells what happened on its board meanwhile, and marks with arrows how rows moved.
+ */
 import { say, stories, storyWords } from "./client/stories.js";
 import { nameIn } from "./story.js";
 
 const LEAST_AWAY = 60_000; // milliseconds
-const CATCH_UP = 10_000; // … after the page is shown again, within which it learns what happened
+const CATCH_UP = 10_000; // … after the page is shown again, for which it waits for news
 const MOST_NEWS = 3;
 
 /** @param {import("./story.js").Shown} shown */

@@ -8,7 +8,7 @@ import { loadLater, pinOf, recordAddress, whenWritten, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
 
-/** The part of the page that belongs to one board. */
+/** The section of the page that shows one board. */
 class BoardView {
   /** @type {import("./contest.js").Contest | undefined} set by a script that is loaded later */
   contest;
@@ -64,12 +64,15 @@ class BoardView {
     whenWritten(section, this.table, () => this.board.start());
   }
 
-  /** What the table shows: the board at present, or at a time. */
+  /** What the table shows: the moment of the past that the viewer chose, or else the present board. */
   get page() {
     return this.past ?? this.board.snapshot;
   }
 
-  /** The texts around the table. They are written together with the table, so that all are from the same moment. */
+  /**
+   * Write the texts around the table. The table calls this at each draw, so its rows and the texts show the same
+   * moment.
+   */
   #showSums() {
     const { viewers, around } = this.board.snapshot;
     const { rankCount, totalScore, period, records } = this.page;
@@ -101,8 +104,8 @@ class BoardView {
 }
 
 /**
- * The board as the server rendered it, so that the first message brings only what has changed since. Undefined if the
- * rows do not have all of its data.
+ * Read the board from the rows that the server rendered, so that the first message brings only what has changed since.
+ * Undefined if the section has no epoch, because then the rows lack some of the data.
  *
  * @param {HTMLElement} section
  * @param {HTMLTableSectionElement} body

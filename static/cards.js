@@ -97,7 +97,7 @@ class Card {
   }
 
   /**
-   * A row as the server renders it.
+   * Make a row like those that the server renders.
    *
    * @param {string} key
    */

@@ -1,5 +1,5 @@
 // @ts-check
-/** What the page of a record loads once it is live: its chart, like button and title, and what its neighbours do. */
+/** Loaded once a record's page is live: renews the chart, starts like buttons and titles, and marks how rows moved. */
 import "./items.js";
 import "./likes.js";
 import { showLocalTimes } from "./times.js";
@@ -22,7 +22,8 @@ export function start(board, table, address, since) {
 }
 
 /**
- * The server draws the chart: request another chart if there is something new, and nobody uses this one.
+ * Fetch the page again, and take over the chart that the server has drawn in it. Skip this if the score is the same,
+ * the page is hidden, or the focus is in the chart.
  *
  * @param {number | null | undefined} score
  */

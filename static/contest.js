@@ -3,7 +3,7 @@
 
 const RESULT_SOON = 1_000; // milliseconds from the end of voting to the first look at the result
 const RESULT_SPREAD = 3_000; // … over which the requests of pages are spread
-const NEXT_CONTEST = 20_000; // … between the first two looks whether another contest has begun; each pause is twice as long
+const NEXT_CONTEST = 20_000; // … between the first two checks for another contest; each further pause is twice as long
 const LONGEST_PAUSE = 600_000; // … at most
 const LONGEST_TIMER = 86_400_000; // … that a timer waits
 

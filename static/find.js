@@ -1,10 +1,10 @@
 // @ts-check
-/** Finds members by name: members in the rows at once, and all others by asking the server. */
+/** Finds members by name: first in the rows of the page, and if none fits, on the server. */
 import { say } from "./client/stories.js";
 import { nameWords, placeWords } from "./client/words.js";
 import { recordAddress, write } from "./page.js";
 
-const TYPING_REST = 400; // milliseconds without a key before the server is asked
+const TYPING_REST = 400; // milliseconds without input before the server is asked
 const MOST_FOUND = 10; // members in its answer
 
 /** @typedef {{key: string, rank: number | null}} Found */

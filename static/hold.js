@@ -1,5 +1,5 @@
 // @ts-check
-/** Keeps rows where they are while somebody is about to use one: no click lands on another row than the pressed one. */
+/** Keeps rows in place while somebody is about to use one, so that a click never lands on a row that moved there. */
 
 const LONGEST_HOLD = 5_000; // milliseconds for which rows are held
 const LINGER = 300; // … after the pointer or the focus has left, because it may be on its way to the next control
@@ -15,7 +15,7 @@ const FOCUS = ":focus-visible"; // by the keyboard
  */
 export function holdRows(table, show) {
   const { body } = table;
-  let end = 0; // timers; 0 while no order is held
+  let end = 0; // timer; 0 while no order is held
   let linger = 0;
   let rested = 0;
 

@@ -7,8 +7,8 @@ import { barWidth, moveWords } from "./client/words.js";
  * @typedef {import("./client/view.js").TableView} TableView
  * @typedef {Parameters<NonNullable<TableView["onWrite"]>>} Written
  * @typedef {{rank: number, ranks?: Map<string, number> | null, line: Element | null, points: string, mark: Element | null,
- *            tick: number, pace: string}} Drawn what a row shows, and where, so that nothing is read and only changes are
- *   written
+ *            tick: number, pace: string}} Drawn what a row shows, and in which elements: so only changes are written,
+ *   and nothing is read
  */
 
 const NO_PACE = { text: "", next: "", isDuel: false };
@@ -16,11 +16,16 @@ const NO_PACE = { text: "", next: "", isDuel: false };
 export class Marks {
   /** @type {Map<string, number> | null | undefined} ranks to compare with; null: there are none; undefined: unknown yet */
   #ranks;
-  /** @type {Map<string, number>} the scores at the same time */
+  /** @type {Map<string, number>} the scores at the time of `#ranks` */
   #scores = new Map();
-  /** @type {Map<string, [string, string]>} points of sparklines, and what they show in words; first those of the server */
+  /**
+   * @type {Map<string, [string, string]>} points of sparklines, and what they show in words; at first, those that the
+   * server rendered
+   */
   #trends;
-  /** @type {(() => void) | undefined} called for each row that is drawn without a sparkline, because it is not known */
+  /**
+   * @type {(() => void) | undefined} called for each row that is drawn without a sparkline, because `#trends` has none
+   */
   onLineless;
   /** @type {Map<string, Pace> | undefined} */
   #paces;
@@ -89,7 +94,7 @@ export class Marks {
 }
 
 /**
- * What a row shows before anything is written.
+ * Read what a row shows before anything is written.
  *
  * @param {Element} name
  * @returns {Drawn}
@@ -127,7 +132,7 @@ export function showMove(dataset, [text, words]) {
 }
 
 /**
- * A line, the area below it, and a dot at its end.
+ * Draw a line, the area below it, and a dot at its end.
  *
  * @param {Element} line
  * @param {string} points
@@ -142,10 +147,10 @@ function showTrend(line, points, words) {
 }
 
 /**
- * Where the member stood at the baseline, on the scale of its bar.
+ * Mark on the bar of a member which score it had at the baseline.
  *
  * @param {Element | null} tick
- * @param {number} x in percent; below zero if that is not known
+ * @param {number} x in percent; below zero if the score is not known
  */
 function showTick(tick, x) {
   if (x < 0) tick?.removeAttribute("x");

@@ -8,13 +8,13 @@ import { HOUR, MINUTE } from "./poll.js";
  */
 
 const SAMPLE = 30_000; // milliseconds between two samples
-const LEAST_SPAN = 5 * MINUTE; // milliseconds over which a pace is measured
-const SPAN = 10 * MINUTE; // … if it is known for so long; a prediction needs a steady pace for as long
-const PARTS = 4; // parts of that time; a steady pace is about the same in each
+const LEAST_SPAN = 5 * MINUTE; // milliseconds over which a pace is measured at least
+const SPAN = 10 * MINUTE; // … if scores are known for so long. A prediction needs a steady pace over this time
+const PARTS = 4; // parts of `SPAN`; a steady pace is about the same in each
 const FURTHEST = 60; // minutes within which a change is predicted
 const FIGHTERS = 10; // records among which the closest two are looked for
 const MOST_PAIRS = 200; // records whose changes of order are counted
-const LEAST_RATE_SPAN = 10_000; // milliseconds over which a rate is measured
+const LEAST_RATE_SPAN = 10_000; // milliseconds over which a rate is measured at least
 
 /** The scores of a board at some times of the last minutes. */
 export class Paces {
@@ -32,7 +32,7 @@ export class Paces {
     const place = samples.findIndex((sample) => sample.at <= at);
     samples.splice(place < 0 ? samples.length : place, 0, { at, scores });
     const old = samples.findIndex((sample) => samples[0].at - sample.at > 2 * SPAN);
-    if (old >= 0) samples.length = old + 1; // one older sample stays, in case that there are few
+    if (old >= 0) samples.length = old + 1; // one older sample stays, so that a pace over `SPAN` can be measured
   }
 
   /** @param {number} now */
@@ -45,8 +45,8 @@ export class Paces {
   }
 
   /**
-   * By how much a score changes per hour. It is measured over ten minutes or more, or over five if no more is known.
-   * Undefined if less is known.
+   * By how much a score changes per hour, measured over ten minutes or more. If scores are not known for so long, over
+   * at least five minutes. Undefined if they are known for less.
    *
    * @param {Place} member
    * @param {number} now
@@ -77,8 +77,8 @@ export class Paces {
   }
 
   /**
-   * In how many minutes a member reaches the one above it, if both go on as steadily as in the last ten minutes; undefined
-   * if it does not, or not within an hour.
+   * In how many minutes a member reaches the one above it, if both keep the steady pace of the last ten minutes.
+   * Undefined if one has no steady pace, or the member needs more than an hour.
    *
    * @param {Place} member
    * @param {Place} above
@@ -93,7 +93,7 @@ export class Paces {
   }
 
   /**
-   * Whether one of two neighbours gains as much in a minute as the difference between them.
+   * Whether the score of one of two neighbours changes by their difference within a minute.
    *
    * @param {Place} member
    * @param {Place} above
@@ -106,7 +106,7 @@ export class Paces {
 }
 
 /**
- * The two neighbours among the first records whose scores are closest; of several, the highest.
+ * The two neighbours among the first records whose scores are closest. If several are equally close, the first of them.
  *
  * @param {readonly Place[]} records
  * @returns {[Place, Place] | undefined}
@@ -151,7 +151,7 @@ export class Fights {
    */
   #add(pair, now) {
     const times = [...this.#recent(pair, now), now];
-    this.#times.delete(pair); // the newest entries then come last
+    this.#times.delete(pair); // so the newest pair comes last
     this.#times.set(pair, times);
     const [oldest] = this.#times.keys();
     if (this.#times.size > MOST_PAIRS) this.#times.delete(oldest);
@@ -202,14 +202,14 @@ export class Rate {
     this.#total = total;
   }
 
-  /** Begin again, because nobody knows when the amounts since then were counted. */
+  /** Begin again after a pause, because nobody knows when the amounts of the pause were counted. */
   forget() {
     this.#total = null;
     this.#gains = [];
   }
 
   /**
-   * How much was counted in the last minute; null while it is known for less than ten seconds.
+   * How much was counted in the last minute. Null during the first ten seconds.
    *
    * @param {number} now
    */

@@ -2,12 +2,12 @@
 /** Functions that the scripts of several pages share. */
 import { plain } from "./client/words.js";
 
-const AGAIN = 5_000; // milliseconds after which a script that did not load is asked for again
-const ATTEMPTS = 60; // some browsers remember a failure, so that no attempt helps
+const AGAIN = 5_000; // milliseconds until a script that failed to load is requested again
+const ATTEMPTS = 60; // the number is bounded, because in browsers that remember a failure no further attempt helps
 const LATER = 2_000; // milliseconds after which the other scripts are loaded, even if the page is not live
 
 /**
- * The address of the page of a record; null for members that a browser would treat as a part of the path.
+ * The address of the page of a record. Null for the members `.` and `..`, which browsers resolve as parts of the path.
  *
  * @param {string} records the address of the pages of all records
  * @param {string} key
@@ -26,8 +26,8 @@ export function write(element, text) {
 }
 
 /**
- * Begin once scores can be written. If they have a unit or decimals, another script is needed, and without it the
- * scores would be wrong.
+ * Call `work` once scores can be written. Boards with a unit, decimals or durations need another script first: without
+ * it, their scores would be wrong.
  *
  * @param {HTMLElement} element of the board
  * @param {{writing: import("./client/words.js").Writing}} view

@@ -1,12 +1,12 @@
 // @ts-check
-/** The time slider of a board's page: shows how the board stood at a time, and plays what viewers received then. */
+/** The time slider of a board's page: shows the board at a time of the past, and plays what viewers received then. */
 import { applied } from "./client/state.js";
 import { momentWords } from "./client/words.js";
 import { write } from "./page.js";
 import { Tape, TAPED } from "./tape.js";
 import { Poll } from "./poll.js";
 
-const SLIDER_REST = 150; // milliseconds without a move of the slider, after which the page requests the board
+const SLIDER_REST = 150; // milliseconds after the last move of the slider until the page requests the board
 const CLOCK_BEAT = 500; // milliseconds between two readings of the clock while the past is played
 const SLIDER_STEPS = 360; // of the slider
 const LAST_HOUR = 3600; // in seconds
@@ -102,9 +102,9 @@ class Past {
   }
 
   /**
-   * Watch the board live again.
+   * Show the board live again.
    *
-   * @param {boolean} [closes] the panel too, with which a phone hides the slider
+   * @param {boolean} [closes] also close the panel, in which the slider is on phones
    */
   leave(closes = true) {
     this.#close();
@@ -127,13 +127,13 @@ class Past {
     this.board.start();
   }
 
-  /** Show another range, with its lines. */
+  /** Show the range that the viewer chose, with its lines. */
   #choose() {
     this.#stretch();
     void this.poll.ask();
   }
 
-  /** The address of the lines: those of the last hour are shared by all pages. */
+  /** The address of the lines. All pages use the same address for the lines of the last hour. */
   #history() {
     const range = Number(this.range.value);
     const keys = this.board.snapshot.records.slice(0, TAPED).map(({ key }) => ["key", key]);
@@ -166,7 +166,7 @@ class Past {
     const now = Date.now();
     const reach = Math.min(Number(this.range.value), (now - (this.#since ?? 0)) / 1000);
     const step = Math.max(1, Math.floor(reach / SLIDER_STEPS));
-    this.slider.step = "any"; // the old one would round the value
+    this.slider.step = "any"; // the old step would round the value
     this.slider.min = String(-step * Math.max(1, Math.ceil(reach / step)));
     this.slider.step = String(step);
     const begin = this.#clamped(now + Number(this.slider.min) * 1000);
@@ -201,7 +201,7 @@ class Past {
   }
 
   /**
-   * Say to which time the slider points; null: to the present.
+   * Move the slider to a time, and say which one. Null stands for the present.
    *
    * @param {number | null} at
    */
@@ -219,7 +219,7 @@ class Past {
   }
 
   /**
-   * Show the board at a time. The page is live until there is something to show.
+   * Show the board at a time. The page stays live until the first moment of the past has arrived.
    *
    * @param {number} at
    * @param {Moment} moment
@@ -227,7 +227,7 @@ class Past {
   #show(at, moment) {
     const { table, section } = this.shown;
     this.#put(moment);
-    table.onRise = this.#socket ? this.rise : undefined; // the slider jumps, so no row is marked as rising
+    table.onRise = this.#socket ? this.rise : undefined; // while somebody moves the slider, no row is marked as rising
     if (this.#at === null) {
       for (const { classList, cells } of table.body.rows) {
         classList.remove("risen");
@@ -354,7 +354,7 @@ class Past {
 }
 
 /**
- * Let people look back, and show the time that the address names after `#past=` if it does.
+ * Start the time slider. If the address of the page ends with `#past=` and a time, show this time.
  *
  * @param {Shown} shown
  * @param {(text: string) => void} announce

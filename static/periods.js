@@ -4,7 +4,7 @@ import { say } from "./client/stories.js";
 import { translate } from "./client/words.js";
 
 /**
- * A period of a calendar by its name: `2026-W47` is week 47 of 2026.
+ * Put a period of a calendar into words: `2026-W47` is week 47 of 2026.
  *
  * @param {string} unit
  * @param {string} name

@@ -1,5 +1,5 @@
 // @ts-check
-/** Requests data that seldom changes again and again, such as the ranks against which movement is measured. */
+/** Repeats requests for data that changes seldom, such as the ranks from which movement is measured. */
 
 /**
  * @typedef {{epoch: string, period: string | null, since: string | null, ranks: Object<string, number>,
@@ -12,7 +12,8 @@ const SPREAD = 5_000; // milliseconds over which the requests of pages are sprea
 export const SOON = 5_000; // the shortest pause between two requests
 
 /**
- * Milliseconds until the next baseline: at the next full hour, or a minute later if it does not exist yet.
+ * Milliseconds until the next request for the baseline: until the next full hour, or a minute if this hour has none
+ * yet.
  *
  * @param {Baseline} baseline
  * @param {number} now
@@ -22,7 +23,7 @@ export function baselinePause({ since, ranks }, now) {
   return isOfThisHour && Object.keys(ranks).length > 0 ? HOUR - (now % HOUR) : MINUTE;
 }
 
-/** Repeats a request, each time after a pause that follows from the last answer; never while the page is hidden. */
+/** Repeats a request. `take` chooses the pause from each answer. Nothing is requested while the page is hidden. */
 export class Poll {
   #timer = 0;
   #asked = 0; // only the answer to the last request counts
@@ -44,12 +45,12 @@ export class Poll {
     this.#timer = setTimeout(() => void this.ask(), pause + Math.random() * SPREAD);
   }
 
-  /** Request it soon. Many pages may want that at the same time. */
+  /** Request soon, after a random pause, because many pages may do so at the same time. */
   hasten() {
     this.#wait(0);
   }
 
-  /** Request it now. */
+  /** Request now. */
   async ask() {
     clearTimeout(this.#timer);
     if (document.hidden) return this.#wait(SOON);
@@ -61,7 +62,7 @@ export class Poll {
       if (number !== this.#asked || answer.code === "board_not_found") return;
       if (response.ok) pause = this.take(answer);
     } catch {
-      // there is no network: the connection of the board reports it
+      // without a network, the connection of the board reports it
     }
     if (number === this.#asked) this.#wait(pause);
   }

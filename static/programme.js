@@ -1,5 +1,5 @@
 // @ts-check
-/** Shows on a wall boards and pages one after another, a clock, and news. Overlays show news too. */
+/** On a wall: shows one board or page of rows after another, a clock, and news. On an overlay: shows news. */
 import { momentWords } from "./client/words.js";
 
 const SECOND = 1_000; // in milliseconds
@@ -22,7 +22,7 @@ export function startProgramme(sections) {
 }
 
 /**
- * Show what happens on the boards, the newest only.
+ * Show the latest news of the boards.
  *
  * @param {HTMLElement} ticker
  * @param {boolean} isShared several boards have news
@@ -56,7 +56,7 @@ function showClock(element) {
   show();
 }
 
-/** Keep the screen on. Browsers allow that on HTTPS and on this computer only, and forget it while the page is hidden. */
+/** Keep the screen on. Browsers allow this only over HTTPS and on localhost, and end it when the page is hidden. */
 function keepAwake() {
   const ask = () => {
     if (!document.hidden) navigator.wakeLock?.request("screen").catch(() => {}); // for example, the battery is low

@@ -52,7 +52,7 @@ export class Rail {
   }
 
   /**
-   * Show the stories since the baseline, so that the list does not begin empty.
+   * Begin the list with what has happened since the baseline, so that it is not empty.
    *
    * @param {Story[]} stories
    */
@@ -105,7 +105,7 @@ export class Rail {
   }
 
   /**
-   * How the followed member moves.
+   * Show how the followed member moves.
    *
    * @param {Map<string, number> | undefined} ranks before
    * @param {number | null} since

@@ -9,7 +9,7 @@ import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
 
 const RANK_REST = 5_000; // milliseconds for which the rank must stay the same before it is announced
-const LONG = 12; // characters from which on figures are shortened, and exact in their titles
+const LONG = 12; // characters; a figure this long is shortened, and its title has the exact number
 
 showLocalTimes();
 const section = /** @type {HTMLElement} */ (document.getElementById("record"));

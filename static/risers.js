@@ -17,7 +17,8 @@ export class Risers {
 
   /**
    * @param {import("./client/view.js").TableView} table
-   * @param {(rows: number, name: string) => string} words that a row passed others, the last of which has this name
+   * @param {(rows: number, name: string) => string} words returns the text that a row has passed `rows` others, the
+   * last of them `name`
    */
   constructor(table, words) {
     this.table = table;
@@ -68,7 +69,7 @@ export class Risers {
  *
  * @param {Riser} riser
  * @param {import("./client/words.js").Writing} writing
- * @returns {boolean} whether it does
+ * @returns {boolean} whether the score counts up
  */
 function countUp({ row, value }, { grouped }) {
   const after = row.value;

@@ -4,7 +4,7 @@ import { say } from "./client/stories.js";
 import { scaled } from "./client/words.js";
 
 /**
- * The lowest and the highest of some values, and zero: the scale on which sparklines are compared.
+ * The scale of all sparklines of a board: from the lowest value to the highest, and always with zero.
  *
  * @param {(number | null)[]} values
  * @returns {[number, number]}
@@ -14,8 +14,7 @@ export function trendScale(values) {
 }
 
 /**
- * The points of a sparkline, 100 wide and 20 high, from the values of the slots that have ended; empty if they have no
- * shape.
+ * The points of a sparkline, 100 wide and 20 high. Empty if there are less than two values, or the scale has no height.
  *
  * @param {(number | null)[]} values null for a slot without a value
  * @param {[number, number]} [scale]

@@ -3,13 +3,13 @@
 import { stateWords, translate } from "./client/words.js";
 
 const TICK = 500; // milliseconds between two readings of the clock
-const BUSY = 5; // after so many looks in a row that found something new, a board is busy
+const BUSY = 5; // looks in a row that found something new, after which a board is busy
 const LATE = 3_000; // milliseconds of silence that are unusual for a busy board
 
 /** Shows the state of one board. Ages and countdowns continue while nothing else happens. */
 export class StatusView {
   #looks = 0; // how many looks in a row found something new
-  #heardAt = 0; // when the last of them found it
+  #heardAt = 0; // when the message that the last look found was received
 
   /**
    * @param {import("./client/live-board.js").LiveBoard} board
@@ -40,7 +40,7 @@ export class StatusView {
   }
 
   show() {
-    if ("past" in this.section.dataset) return; // then it says which time is shown
+    if ("past" in this.section.dataset) return; // then `Past` writes which time is shown
     const { snapshot } = this.board;
     const { name } = snapshot.state;
     const [kind, text] = this.#words(snapshot);
@@ -56,7 +56,7 @@ export class StatusView {
   }
 
   /**
-   * The state in words. While it is live, they say how long ago something was received.
+   * The state in words. While the board is live, they say how long ago something was received.
    *
    * @param {import("./client/live-board.js").Snapshot} snapshot
    * @returns {[string, string]}

@@ -1,5 +1,5 @@
 // @ts-check
-/** What tells the story of a board, loaded once its page is live: movement, sparklines, news and announcements. */
+/** Loaded once a board's page is live: shows movement, sparklines and news, and announces them. */
 import { say, stories, storyWords, Teller } from "./client/stories.js";
 import { nameWords, placeWords } from "./client/words.js";
 import { startMovement } from "./movement.js";
@@ -9,7 +9,7 @@ import { Strip } from "./strip.js";
 import { Trends } from "./trends.js";
 
 const LOOK = 2_000; // milliseconds between two looks at the figures
-const PACES = 3; // looks until the paces are shown again
+const PACES = 3; // paces are shown at every third look
 const MOST_DUELS = 3; // duels that are marked at a time
 const RANK_REST = 5_000; // milliseconds for which the reader's rank must stay the same before it is announced
 

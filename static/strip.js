@@ -1,5 +1,5 @@
 // @ts-check
-/** The figures above a board: how much it counts now, how many members are ranked, and who are closest. */
+/** The figures above a board: how much it counts per minute, how many members are ranked, and which two are closest. */
 import { say } from "./client/stories.js";
 import { grouped, translate } from "./client/words.js";
 import { write } from "./page.js";

@@ -1,5 +1,5 @@
 // @ts-check
-/** What a board needs inside of another page or a video: its scale, and the report of its height. */
+/** Sets the scale of a board that is embedded in another page or in a video, and reports its height to that page. */
 const root = document.documentElement;
 
 root.style.fontSize = `${Number(root.dataset.scale ?? 1) * 100}%`;

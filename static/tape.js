@@ -5,7 +5,7 @@ import { momentWords } from "./client/words.js";
 import { nameIn } from "./story.js";
 
 export const TAPED = 10; // members with a line
-const TAPE_STORIES = 3; // stories in the words of the lines
+const TAPE_STORIES = 3; // stories in the description of the lines
 const LANE = 6; // pixels between two places
 const TAPE_WIDTH = 1000;
 const SVG_NAMES = "http://www.w3.org/2000/svg";
@@ -16,7 +16,8 @@ const SVG_NAMES = "http://www.w3.org/2000/svg";
  */
 
 /**
- * The line of a member, as the data of an SVG_NAMES path: cut where it had no place, and leaving below the last lane.
+ * The line of a member, as the data of an SVG path. It has gaps where the member had no rank. Ranks below the tenth are
+ * drawn below the last lane.
  *
  * @param {readonly Point[]} points
  * @param {number} begin
@@ -36,7 +37,7 @@ function pathOf(points, begin, end) {
 }
 
 /**
- * The first records at one of the steps, for `stories`.
+ * The records at one of the steps, ordered by rank, for `stories`.
  *
  * @param {readonly History[]} records
  * @param {number} step
@@ -64,7 +65,7 @@ export class Tape {
   constructor(element, table, own) {
     this.table = table;
     this.own = own;
-    this.hasLines = "lines" in element.dataset; // not on event clocks: a time of the day says nothing of their past
+    this.hasLines = "lines" in element.dataset; // not on boards with `clock = "event"`, whose slots have no time of day
     this.drawing = document.createElementNS(SVG_NAMES, "svg");
     this.drawing.setAttribute("viewBox", `0 0 ${TAPE_WIDTH} ${LANE * TAPED}`);
     this.drawing.setAttribute("preserveAspectRatio", "none");
@@ -76,7 +77,7 @@ export class Tape {
   }
 
   /**
-   * Begin the lines as the server knows them; what was noted later follows.
+   * Begin the lines with what the server knows. What was noted later follows.
    *
    * @param {readonly History[]} records
    */
@@ -104,9 +105,9 @@ export class Tape {
     for (const { key } of records.slice(0, TAPED)) if (!this.#points.has(key)) this.#points.set(key, []);
     for (const [key, points] of this.#points) {
       const place = ranks.get(key);
-      const rank = place === undefined ? null : Math.min(place, TAPED + 1); // all places below the lines are one
+      const rank = place === undefined ? null : Math.min(place, TAPED + 1); // all ranks below the tenth share one lane
       const last = points.at(-1);
-      if (last?.[1] === rank && points.at(-2)?.[1] === rank) last[0] = at; // a place that stays needs two points
+      if (last?.[1] === rank && points.at(-2)?.[1] === rank) last[0] = at; // an unchanged rank needs only two points
       else points.push([at, rank]);
     }
   }
@@ -143,7 +144,7 @@ export class Tape {
   }
 
   /**
-   * What the lines show: since when, and what happened.
+   * Describe in words since when the lines go, and what happened.
    *
    * @param {readonly History[]} records
    */

@@ -46,7 +46,7 @@ function startPause(shown) {
   });
 }
 
-/** Menus close by Escape, which gives the focus back, and by a press anywhere else. */
+/** Let menus close when Escape is pressed, which returns the focus, and when anything else is pressed. */
 function startMenus() {
   for (const menu of document.querySelectorAll("#tools details")) {
     if (!(menu instanceof HTMLDetailsElement)) continue;
@@ -73,7 +73,7 @@ function startShare(announce) {
         await navigator.clipboard.writeText(field.value ?? field.textContent);
         showResult(say("copied"));
       } catch {
-        showResult(say("not_copied")); // no permission, or not over HTTPS: the text is selected
+        showResult(say("not_copied")); // without permission or HTTPS, the text is only selected
       }
     });
   }

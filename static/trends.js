@@ -1,5 +1,5 @@
 // @ts-check
-/** Data that changes seldom: the ranks against which movement is measured, and the sparklines. */
+/** Requests data that changes seldom, and shows it: the ranks from which movement is measured, and the sparklines. */
 import { say } from "./client/stories.js";
 import { momentWords } from "./client/words.js";
 import { Marks } from "./marks.js";
@@ -14,9 +14,8 @@ import { trendPoints, trendScale, trendWords } from "./sparkline.js";
 
 
 /**
- * Milliseconds until the next point: when the newest slot ends, and where slots are added up, when as much time has
- * passed as a point covers. On an event clock, the end is unknown: then when a slot's
- * length has passed.
+ * Milliseconds until sparklines get another point. That is when the newest slot ends or, if a point covers several
+ * slots, when its time has passed.
  *
  * @param {Slots} slots
  * @param {number} now
@@ -57,7 +56,7 @@ export class Trends {
    * @param {Pick<import("./story.js").Shown, "board" | "table" | "past" | "away">} shown
    * @param {string} address of the board in the API
    * @param {HTMLElement | null} since says since when movement is measured
-   * @param {(baseline: Baseline, scores: Map<string, number>) => void} [onBaseline] called with each one that fits
+   * @param {(baseline: Baseline, scores: Map<string, number>) => void} [onBaseline] called once for each baseline that fits
    */
   constructor(shown, address, since, onBaseline = () => {}) {
     this.shown = shown;
@@ -67,7 +66,7 @@ export class Trends {
     this.onBaseline = onBaseline;
     new Poll(() => `${address}/baseline`, (baseline) => this.#takeBaseline(baseline));
     if (!table.shape.trends) return;
-    const until = Number(table.body.closest("table")?.dataset.trends); // when the lines of the server get another point
+    const until = Number(table.body.closest("table")?.dataset.trends); // when the rendered lines get another point
     const pause = Math.max(0, Math.min(HOUR, until - Date.now()));
     const poll = new Poll(() => `${address}/slots`, (slots) => this.#takeSlots(slots), pause);
     // Until then, the page knows only the lines of its first rows. The answer has more, and stays the same.

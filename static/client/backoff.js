@@ -1,7 +1,7 @@
 // @ts-check
 /** Exponential back-off with full jitter, so that viewers that were disconnected together do not return together. */
-const RESTART = 60_000; // milliseconds after the first failure in which a server that restarts is back
-const RESTART_PAUSE = 5_000; // the longest pause until then
+const RESTART = 60_000; // milliseconds after the first failure; a server that restarts is back by then
+const RESTART_PAUSE = 5_000; // milliseconds of the longest pause during this time
 
 export class Backoff {
   #rounds = 0;
@@ -16,7 +16,7 @@ export class Backoff {
   }
 
   /**
-   * Milliseconds until the next try. Failures in one round, in which each transport is tried, count once.
+   * Milliseconds until the next try. A round tries each transport, and its failures count as one.
    *
    * @param {boolean} [isRound] whether a round has ended
    */
@@ -29,7 +29,7 @@ export class Backoff {
   }
 
   /**
-   * Milliseconds until the next try if the server asks for a number of seconds: at least that, plus some jitter.
+   * Milliseconds until the next try if the server asks clients to wait: the time that it names, plus some jitter.
    *
    * @param {number} seconds
    */

@@ -1,7 +1,7 @@
 // @ts-check
 /** How often a view draws: with every change, or less often while frames take long. */
 const BEATS = [0, 120, 180, 400]; // milliseconds between two draws
-const SLOW = 2; // at the pause with this index and longer ones, only a new leader moves
+const SLOW = 2; // from this index of `BEATS` on, only a new leader moves
 const CALM_BEAT = 1000; // milliseconds between two draws if the user asks for reduced motion
 const HEAVY = 35; // milliseconds that a frame with a draw may take
 const QUIET = 5000; // milliseconds without heavy frames after which the beat is faster again

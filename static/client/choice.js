@@ -6,9 +6,9 @@
  * @typedef {Pick<Storage, "getItem" | "setItem" | "removeItem">} Memory
  */
 const FAILURES = 2; // failures in a row, without a message
-const OPEN_TIMEOUT = 2_000; // milliseconds; twice as long each time that no transport worked, up to four times
+const OPEN_TIMEOUT = 2_000; // milliseconds; doubled after each of the first two rounds in which no transport worked
 const UPGRADE = 600_000; // milliseconds until the first transport is tried again
-const UPGRADE_SOON = 5_000; // … if it has worked before: then the server was away, and nothing blocks the transport
+const UPGRADE_SOON = 5_000; // … if the first transport has worked before: then the server was away, and nothing blocks it
 
 export class Choice {
   at = 0;

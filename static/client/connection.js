@@ -10,10 +10,10 @@ import { Backoff } from "./backoff.js";
  * @typedef {"idle" | "connecting" | "live" | "stale" | "reconnecting" | "offline" | "ended"} Condition
  * @typedef {{name: Condition, reason?: string, since: number, retryAt?: number}} Report times in milliseconds since 1970
  * @typedef {{message: (message: Message, replaces: boolean) => void, report: (report: Report) => void,
- *            error: (error: unknown) => void}} Listener `replaces`: the first one of a connection that replaces another
+ *            error: (error: unknown) => void}} Listener `replaces`: this message is the first of a connection that replaces another
  * @typedef {Environment & {random: () => number, staleAfter: number}} Setting
- * @typedef {(at: number, link: Link, whole: boolean, environment?: Environment) => () => void} Open `whole`: of the top
- * @typedef {{close: () => void, hasReceived: boolean, current: boolean}} Attempt `hasReceived`: a message; `current`: records
+ * @typedef {(at: number, link: Link, whole: boolean, environment?: Environment) => () => void} Open `whole`: request the whole top
+ * @typedef {{close: () => void, hasReceived: boolean, current: boolean}} Attempt `hasReceived`: any message; `current`: records
  */
 
 const STABLE = 5_000; // milliseconds after which a connection counts as stable
@@ -21,7 +21,7 @@ const STABLE = 5_000; // milliseconds after which a connection counts as stable
 export class Connection {
   /** @type {Attempt | null} */
   #link = null;
-  /** @type {Attempt | null} replaces the link as soon as it brings records */
+  /** @type {Attempt | null} the attempt that replaces `#link` as soon as it receives records */
   #trial = null;
   #earliest = 0; // the earliest reconnect that the server allows
   #receivedAt = 0;
@@ -74,7 +74,7 @@ export class Connection {
     this.#report({ name, reason });
   }
 
-  /** The page is visible again; its timers may be late. */
+  /** Check the connection when the page is visible again, because timers of a hidden page may be late. */
   wake() {
     if (this.#link) this.#checkSilence();
     else if (this.report.retryAt) this.connect();

@@ -55,10 +55,10 @@ bdi { position: relative; }
 /** @type {typeof HTMLElement} a server that renders pages has no `HTMLElement` */
 const Base = globalThis.HTMLElement ?? Object;
 const TINT = "color-mix(in srgb, var(--lb-accent, light-dark(#2f4bd8, #9fb1ff)) 18%, var(--lb-paper, light-dark(#fff, #171a20)))";
-const TINTED = 2_500; // milliseconds for which rows that rose are tinted; others wait until then
+const TINTED = 2_500; // milliseconds for which rows that rose are tinted; rows that rise meanwhile are not
 const MOST_TINTED = 3;
-const AGAIN = 5_000; // milliseconds after which a script that did not load is asked for again
-/** @type {CSSStyleSheet | undefined} one for all elements; the page's Content-Security-Policy need not allow it */
+const AGAIN = 5_000; // milliseconds until a script that failed to load is requested again
+/** @type {CSSStyleSheet | undefined} all elements share it; it works under every Content-Security-Policy of a page */
 let sheet;
 
 export class LiveBoardElement extends Base {
@@ -99,7 +99,7 @@ export class LiveBoardElement extends Base {
     if (this.isConnected) this.#ask();
   }
 
-  /** Returns a viewer token, for a private board. */
+  /** The function that returns a viewer token, for a private board. */
   get token() {
     return this.#token;
   }
@@ -164,7 +164,7 @@ export class LiveBoardElement extends Base {
    * Begin an empty table.
    *
    * @param {string} server
-   * @param {string[]} fields the columns, if they are not the score
+   * @param {string[]} fields the names of the fields that have a column instead of the score
    * @param {string} [own]
    */
   #table(server, fields, own) {

@@ -1,5 +1,8 @@
 // @ts-check
-/** The transports for networks without WebSockets: they read until the end, or until a signal ends them. */
+/**
+ * The transports for networks without WebSockets: they read until the server ends the response, or until `signal`
+ * aborts.
+ */
 
 /**
  * @typedef {import("./transports.js").Address} Address
@@ -60,7 +63,7 @@ export async function poll(address, link, { fetch, now, setTimeout }, { limit, i
 }
 
 /**
- * Why a server refuses pages of this origin; nothing if it does not.
+ * Ask the server why it refuses pages of this origin. Undefined if it does not refuse them.
  *
  * @param {Address} address
  * @param {typeof fetch} fetch

@@ -17,7 +17,7 @@ export class Items {
 
   /**
    * @param {string} server its address, with the root path
-   * @param {() => Iterable<Element>} rows those that are shown, each with its member as `data-key`
+   * @param {() => Iterable<Element>} rows the rows on the page, each with its member as `data-key`
    */
   constructor(server, rows) {
     this.server = server;

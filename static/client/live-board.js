@@ -4,7 +4,7 @@ import { Choice } from "./choice.js";
 import { Connection } from "./connection.js";
 import { applied } from "./state.js";
 import { TRANSPORTS } from "./transports.js";
-//#region tokens: not in the pages, which have theirs in a cookie, and are of the same origin
+//#region tokens: left out of the server's pages, which have the same origin and send a cookie
 import { openWithToken } from "./tokens.js";
 import { asking } from "./transports.js";
 //#endregion
@@ -39,9 +39,9 @@ export class LiveBoard {
   #around = null;
   /** @type {{board: Board | null, around: Snapshot["around"], since: number} | null} what is shown while the watch is paused */
   #held = null;
-  /** @type {import("./state.js").Board | null} the board after the last message; behind what is shown for a moment */
+  /** @type {import("./state.js").Board | null} the board after the last message; see `#isBehind` */
   #base;
-  #isBehind = false; // after another connection has replaced one that brought newer messages sooner
+  #isBehind = false; // whether a new connection has yet to send what the replaced one had sent, so `#base` is older than `#board`
   /** @type {AbortController | null} ends listening to the page */
   #page = null;
   #hidden = false;
@@ -51,7 +51,7 @@ export class LiveBoard {
   #listeners = new Map();
   /** @type {Snapshot} */
   #snapshot;
-  /** @type {Snapshot} the last that was given to subscribers */
+  /** @type {Snapshot} the last snapshot that subscribers received */
   #published;
 
   /**
@@ -121,7 +121,7 @@ export class LiveBoard {
     return this.#held !== null;
   }
 
-  /** The minimum time between two updates, in milliseconds; `auto`: that of the board. */
+  /** The minimum time between two updates, in milliseconds; `auto` stands for the interval of the board. */
   get interval() {
     return this.watched.interval ?? "auto";
   }
@@ -181,7 +181,7 @@ export class LiveBoard {
     return this.#add(event, (value) => listener(value));
   }
 
-  //#region waiting: the pages need none of it
+  //#region waiting: left out of the server's pages
   /**
    * Wait for the first records.
    *
@@ -214,7 +214,7 @@ export class LiveBoard {
       const base = (this.#base = applied(this.#base, message));
       const follows = board?.epoch === base.epoch;
       this.#isBehind = (this.#isBehind || replaces) && follows && board.offset > base.offset;
-      //#region tokens: the next connection begins where the last one was
+      //#region tokens: a connection with a new token begins with the whole top; if it is known already, nothing changes
       const isSame = follows && board.offset === base.offset && board.ranks === base.ranks;
       if (isSame && board.records.length === base.records.length) this.#base = board;
       //#endregion
@@ -223,7 +223,7 @@ export class LiveBoard {
     this.#publish();
   }
 
-  /** The position to resume from; none without the kind of ranks, which updates need. */
+  /** The position to resume from. Undefined if the kind of ranks is unknown, because updates need it. */
   #position() {
     const base = this.#base;
     return base?.ranks && { epoch: base.epoch, offset: base.offset };
@@ -286,7 +286,7 @@ export class LiveBoard {
         listener(value);
       } catch (error) {
         queueMicrotask(() => {
-          throw error; // reported as uncaught, and the connection continues
+          throw error; // the browser reports the error as uncaught, and the connection continues
         });
       }
     }

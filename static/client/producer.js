@@ -1,11 +1,11 @@
 // @ts-check
-/** Sends events in batches, so that each counts once, and likes with a viewer token. For Node.js and browsers. */
+/** Sends events in batches so that each counts once, and sends likes with a viewer token. For Node.js and browsers. */
 import { Backoff } from "./backoff.js";
 
 /**
  * @typedef {{key: string, amount?: number, type?: string, board?: string, time?: string, id?: string, source?: string,
  *            category?: string, actor?: string, fields?: Record<string, number>, metadata?: object}} Event
- *   `key`: the member. An event with an `id` of its own counts once for each `source`
+ *   `key`: the member. An event that you give an `id` counts once for each `source`
  * @typedef {{index: number, code: string, detail: string, retryable: boolean, board?: string, counted?: true}} Rejection
  * @typedef {{index: number, board: string, key: string, score: number | null, rank: number | null, best: boolean | null,
  *            period: string | null, rank_count: number, epoch: string, offset: number,
@@ -50,7 +50,7 @@ export class RefusedError extends Error {
   }
 }
 
-/** The server was unavailable for longer than the patience. */
+/** The server was unavailable for longer than `patience`. */
 export class UnavailableError extends Error {
   name = "UnavailableError";
 }
@@ -69,7 +69,7 @@ export class Producer {
   #size = 0; // bytes of the events that wait for a batch
   #number = 0;
   #run = Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, "0")).join("");
-  /** @type {Promise<void> | null} ends when nothing waits any more */
+  /** @type {Promise<void> | null} resolves when no event waits any more */
   #sending = null;
   /** @type {(() => void) | null} ends the wait of a batch for more events */
   #hurry = null;
@@ -222,7 +222,8 @@ export class Producer {
   }
 
   /**
-   * Send a body again until the server answers, or the patience is over. The ids of its events stay the same.
+   * Send a body again and again, until the server answers or `patience` has passed. The ids of its events stay the
+   * same.
    *
    * @param {string[]} lines
    * @returns {Promise<Answer>}
@@ -284,8 +285,8 @@ export async function like(server, board, key, { token, fetch = globalThis.fetch
 }
 
 /**
- * Find out why a browser did not send a vote, if the origin of the page is the reason. Browsers show this reason only
- * for streams.
+ * Find out whether a like failed because the server refuses the origin of the page. The browser hides this refusal from
+ * scripts. Only the refusal of a stream is visible to them.
  *
  * @param {string} stream
  * @param {typeof fetch} fetch

@@ -8,7 +8,7 @@ import { LiveBoard } from "./live-board.js";
 
 /** @typedef {import("./live-board.js").Snapshot} Snapshot */
 
-const LINGER = 1_000; // milliseconds that a board without components stays connected; React may mount some again
+const LINGER = 1_000; // milliseconds that a board without components stays connected; React may mount a component again
 
 /** @type {Snapshot} what a server renders, and what a browser renders until it has taken over that page */
 const NOTHING = Object.freeze({

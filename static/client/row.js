@@ -5,15 +5,15 @@ import { metadataWords, nameWords } from "./words.js";
 /**
  * @typedef {import("./state.js").BoardRecord} BoardRecord
  * @typedef {{columns: number, bars: boolean, trends: boolean, own?: string, link?: ((key: string) => string | null) | "",
- *            parts?: boolean}} Shape `parts`: name the parts of rows for styles from outside of a shadow tree
+ *            parts?: boolean}} Shape `parts`: give rows `part` attributes, for styles from outside of the shadow tree
  */
 
 const EASING = "ease-out";
 const ENTRY = 320; // milliseconds in which a new row appears; also the duration of the shortest flight
 const LONGEST_FLIGHT = 900;
 const TOP = 3; // larger rows; they have a class, because `:nth-child` costs a layout of all rows
-const LARGE = 10; // characters from which on scores are shortened where there is little room
-const HUGE = 12; // … and everywhere
+const LARGE = 10; // characters; a score this long has a short form for narrow tables
+const HUGE = 12; // … and for all tables
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
@@ -28,7 +28,7 @@ export function flightTime(rows) {
 /** The row of one member. It remembers its content, so that it writes only changes and reads nothing. */
 export class Row {
   index = -1;
-  #from = 0; // pixels from its place at the start of its animation
+  #from = 0; // pixels between the row and its place when its animation began
   /** @type {Animation | null} */
   flight = null;
   /** @type {string[]} the texts of rank, values and gap */
@@ -91,7 +91,7 @@ export class Row {
   /**
    * @param {number} part
    * @param {string} text
-   * @returns {boolean} whether it was another text
+   * @returns {boolean} whether the text has changed
    */
   write(part, text) {
     if (this.texts[part] === text) return false;
@@ -171,14 +171,14 @@ export function newRow(key, { columns, bars, trends, link, own, parts }) {
   }
   name.append(text);
   row.append(cell("rank"), name, ...Array.from({ length: columns }, () => cell("score")));
-  //#region parts: those of the pages have none
+  //#region parts: left out of the server's pages
   if (parts) for (const one of [row, ...row.cells]) one.setAttribute("part", one === row ? "row" : one.className || "name");
   //#endregion
   return row;
 }
 
 /**
- * A decoration.
+ * Make an SVG image that is only decoration.
  *
  * @param {Object<string, string>} attributes
  * @param {...[name: string, attributes?: Object<string, string>]} shapes

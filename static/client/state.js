@@ -70,8 +70,8 @@ function reordered(records, changed, removed) {
 }
 
 /**
- * The records with new ranks from the first one on: equal scores share a rank, except on ordinal boards. A record has a
- * position if that differs from its rank.
+ * Number the records again: equal scores share a rank, except on ordinal boards. A record has a `position` only if it
+ * differs from the rank.
  *
  * @param {BoardRecord[]} records
  * @param {Ranks} [ranks]

@@ -6,7 +6,7 @@ import { nameWords, plain } from "./words.js";
 export { say } from "./say.js";
 
 /**
- * @typedef {{key: string, rank: number, score: number}} Place a record, or what a baseline knows of one
+ * @typedef {{key: string, rank: number, score: number}} Place a record, or what a baseline has of one
  * @typedef {{at: number, epoch: string | null, period?: string | null, records: readonly Place[]}} Moment
  *   the first records of a board; `at` in milliseconds since 1970
  * @typedef {{kind: "lead" | "top" | "ahead" | "climb", key: string, rank: number, at: number, since: number,
@@ -20,7 +20,7 @@ const MOST_CLIMBS = 3;
 const LEAST_LEAD = 100; // the smallest round lead
 const MINUTES = 60_000; // in milliseconds
 const KEPT = 6; // stories in a list
-const DUEL = 5 * MINUTES; // milliseconds within which two members that lead by turns are one story
+const DUEL = 5 * MINUTES; // milliseconds; members that take the lead from each other within this time are one story
 const REST = 3_000; // milliseconds between two stories
 const REACH = 10; // minutes over which climbs are measured
 const AGAIN = 10 * MINUTES; // milliseconds before the same story is told again
@@ -124,8 +124,7 @@ function entries(before, after, ranks) {
 }
 
 /**
- * A list of stories with another story, the newest first. Two members that take the lead from each other in turn are
- * one story.
+ * Add a story to a list, the newest first. Two members that take the lead from each other in turn are one story.
  *
  * @param {readonly Story[]} list
  * @param {Story} story
@@ -195,7 +194,7 @@ export class Teller {
     this.#wait();
   }
 
-  /** Tell nothing of what happens until the next moment. */
+  /** Begin again with the next moment: what changes until then is no story. */
   forget() {
     this.#before = this.#after = null;
     this.#minutes = [];
@@ -228,7 +227,7 @@ export class Teller {
   }
 
   /**
-   * The climbs of the last minutes, looked for once a minute.
+   * Once a minute, find who has climbed in the last ten minutes.
    *
    * @param {Moment} after
    */

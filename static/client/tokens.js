@@ -5,7 +5,7 @@
  * @typedef {import("./transports.js").Environment} Environment
  * @typedef {import("./transports.js").Link} Link
  */
-const RENEWAL = 30_000; // milliseconds before its end at which a token is replaced; a short token is replaced halfway
+const RENEWAL = 30_000; // milliseconds before its end, or half of its remaining time if that is less, at which a token is replaced
 
 /**
  * Ask for a token, open a connection with it, and call `renew` before it ends.
@@ -14,7 +14,7 @@ const RENEWAL = 30_000; // milliseconds before its end at which a token is repla
  * @param {() => void} renew
  * @param {Link} link
  * @param {Environment} environment
- * @param {(link: Link, environment: Environment) => () => void} open sends the token in this environment
+ * @param {(link: Link, environment: Environment) => () => void} open its environment adds the token to requests
  * @returns {() => void} closes the connection
  */
 export function openWithToken(ask, renew, link, environment, open) {

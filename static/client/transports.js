@@ -47,7 +47,8 @@ function websocket(address, link, { WebSocket }, watched) {
 function fallback(name) {
   return (address, link, environment, watched) => {
     const abort = new AbortController();
-    // After an upgrade, an older core loads the new module: whoever changes the parameters must accept the old ones too.
+    // A page that was open during an upgrade of the server loads the new `fallbacks.js`, so new versions must accept
+    // these parameters.
     import("./fallbacks.js").then(
       (all) => all[name](address, link, environment, { ...watched, query: queryOf(watched) }, abort.signal).then(link.closed, () => link.closed({})),
       (error) => link.closed({ reason: String(error) }),
@@ -56,7 +57,7 @@ function fallback(name) {
   };
 }
 
-//#region tokens: not in the pages, which are of the same origin
+//#region tokens: left out of the server's pages, which have the same origin
 /**
  * A link that asks for the reason when an attempt ends. If a server refuses a page of another origin, browsers hide the
  * reason, except for server-sent events.

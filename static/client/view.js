@@ -7,7 +7,7 @@ import { barWidth, grouped, plain } from "./words.js";
 /** @typedef {import("./state.js").BoardRecord} BoardRecord */
 
 const REST = 2000; // milliseconds until rows out of sight are up to date and in place
-const STEP = 100; // milliseconds until the next part of these rows
+const STEP = 100; // milliseconds until the next part of these rows is drawn
 const SMALL = 30; // a board with at most this many records is drawn at once
 const MARGIN = 1; // rows above and below the visible ones that are drawn too
 
@@ -20,7 +20,7 @@ const MARGIN = 1; // rows above and below the visible ones that are drawn too
  * @typedef {{fields?: string[], below?: (record: BoardRecord, above: BoardRecord | undefined, under: BoardRecord | undefined,
  *            writing: import("./words.js").Writing) => string,
  *            onDraw?: () => void} & Partial<import("./row.js").Shape>} Options
- *   `fields`: the columns, if they are not the score; `below`: what stands below a score; `onDraw` is called with each draw; `link` returns the address of a
+ *   `fields`: the fields that have columns instead of the score; `below` returns the text below a score; `onDraw` is called with each draw; `link` returns the address of a
  *   member's page; `own` is the member whose row is highlighted
  */
 export class TableView {
@@ -38,8 +38,8 @@ export class TableView {
   #left = 0; // how many rows have not been drawn since the last change
   #landsAt = 0; // when the last flight ends
   #isHeld = false;
-  /** @type {((risers: Riser[], mayWait: boolean) => number) | undefined} called before visible rows rise; returns for how
-   *    many milliseconds all rows wait before they move, if they `mayWait` because none is moving yet */
+  /** @type {((risers: Riser[], mayWait: boolean) => number) | undefined} called before visible rows rise. Returns for how
+   *    many milliseconds all rows wait before they move: they wait only with `mayWait`, while no other row moves */
   onRise = undefined;
   /** @type {((waiting: number) => void) | undefined} called with each draw while the order is held */
   onHold = undefined;
@@ -242,7 +242,7 @@ export class TableView {
    */
   #place(rows) {
     const gone = new Set(this.#rows.values());
-    const ends = /** @type {Row[]} */ ([]); // by length of a series, its last row, chosen as high as possible
+    const ends = /** @type {Row[]} */ ([]); // `ends[n]`: the last row of a series of n + 1 rows, with the smallest index possible
     const before = new Map(); // the row before it in the series
     for (const row of rows) {
       gone.delete(row);
