@@ -80,10 +80,11 @@ def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timel
         return None
     row = connection.execute(select(LIFE.c.began, LIFE.c.parent).where(LIFE.c.id == timeline.id)).one()
     # If the first entry does not begin a timeline, the segments are useful only from a checkpoint on.
-    is_whole = segment is not None and (checkpoint is None or next(read_entries_of(segment))[0].kind in _BEGINNINGS)
+    if segment and checkpoint is not None and next(read_entries_of(segment))[0].kind not in _BEGINNINGS:
+        segment = None
     if board.clock == "event":
         data = Snapshot()
-        if is_whole and segment is not None:
+        if segment:
             head, body = next(read_entries_of(segment))
             if head.kind == "adopt":
                 apply(data, head, body)
@@ -91,14 +92,14 @@ def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timel
             data, _ = held
         latest = data.latest
         entries = _ALWAYS if latest is None else latest + 1
-        continues = is_whole and row.parent is not None and latest is not None
+        continues = segment and row.parent is not None and latest is not None
         return Coverage(timeline, entries if continues else _ALWAYS, entries)
-    entries = segment.began // 1000 if is_whole and segment is not None else (checkpoint or 0) // 1000 + 1
+    entries = segment.began // 1000 if segment else (checkpoint or 0) // 1000 + 1
     # Until an operator accepted a loss, the board still had the lost data, so such a gap does not count.
     gaps = [gap for gap in gaps_of(connection, [timeline]) if not gap.is_loss]
     stretches = [(gap.since // 1000, gap.time // 1000) for gap in gaps]
     # The previous timeline ended and was forgotten later. The board existed at that time.
     has_lost = row.parent is not None and find_parent(connection, timeline, prefix, row.parent) is None
     # Count the whole second of the first entry as part of the timeline: no event was counted earlier in this second.
-    began = entries if is_whole and row.parent is None else min(row.began // 1000, entries)
+    began = entries if segment and row.parent is None else min(row.began // 1000, entries)
     return Coverage(timeline, _ALWAYS if has_lost else began, entries, stretches)
