@@ -1,6 +1,7 @@
 """Find the producers and actors who have contributed to members, for administrators."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -10,7 +11,7 @@ from live.domain.board import Board
 from live.journal.erasures import Erasures, erasures_of
 from live.journal.log.entries import Add, EntryDelta, EntryVotes, Head, content, read_entries_of
 from live.journal.log.reader import entries_of
-from live.journal.log.timelines import open_timelines
+from live.journal.log.timelines import Timeline, open_timelines
 from live.journal.past.coverage import reaches_of, since_of, timeline_at
 from live.journal.past.history import scores_at_all
 from live.journal.past.queries import NoPastError
@@ -20,7 +21,7 @@ from live.settings import Settings
 
 _LEAST: Final = 10  # the smallest gain that is unusual
 _TWICE: Final = 2
-_MOST: Final = 50  # members that are named
+_MOST: Final = 50  # members, or events of one board, that are named
 _SEGMENTS: Final = 4  # segments of a board that are searched for the latest events
 _MOST_LATEST: Final = 200  # the most events of all boards together
 _MOST_BATCHES: Final = 20_000  # the most batches that are read
@@ -151,37 +152,34 @@ def latest_events(settings: Settings, boards: Sequence[str]) -> list[LatestEvent
 
     def work(connection: Connection) -> list[LatestEvents]:
         found: list[LatestEvents] = []
-        wanted = set(boards)
         for timeline in open_timelines(connection, settings.key_prefix):
-            if timeline.board not in wanted:
-                continue
-            own: list[LatestEvents] = []
-            erased = erasures_of(connection, settings.key_prefix, timeline.board)
-            rows = select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.life == timeline.id)
-            for row in connection.execute(rows.order_by(SEGMENT.c.id.desc()).limit(_SEGMENTS)):
-                for head, body in reversed(list(read_entries_of(row))):
-                    if head.kind == "add" and len(own) < _MOST:
-                        own += _events_of(timeline.board, head, _ADD.decode(body), erased, _MOST - len(own))
-            found += own
+            if timeline.board in boards:
+                found += islice(_events_of(connection, settings.key_prefix, timeline), _MOST)
         return sorted(found, key=lambda event: -event.at)[:_MOST_LATEST]
 
     return database_of(settings).work(work)
 
 
-def _events_of(board: str, head: Head, batch: Add, erased: Erasures, most: int) -> list[LatestEvents]:
-    found = []
-    for group in batch.groups:
-        for place, member in enumerate(group.members[:most]):
-            if member:  # an erased member has an empty name
-                parts = parts_of(head, batch, group, place, erased)
-                producers, actors = ({getattr(part, name): None for part in parts} for name in ("producer", "actor"))
-                found.append(
-                    LatestEvents(
-                        head.time, board, member, group.amounts[place],
-                        list(filter(None, producers)), list(filter(None, actors)),
-                    )
-                )  # fmt: skip
-    return found[:most]
+def _events_of(connection: Connection, prefix: str, timeline: Timeline) -> Iterator[LatestEvents]:
+    """Yield the events of the last segments of a timeline, the newest batch first."""
+    erased = erasures_of(connection, prefix, timeline.board)
+    rows = select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.life == timeline.id)
+    for row in connection.execute(rows.order_by(SEGMENT.c.id.desc()).limit(_SEGMENTS)):
+        for head, body in reversed(list(read_entries_of(row))):
+            if head.kind != "add":
+                continue
+            batch = _ADD.decode(body)
+            for group in batch.groups:
+                for place, member in enumerate(group.members):
+                    if member:  # an erased member has an empty name
+                        parts = parts_of(head, batch, group, place, erased)
+                        producers, actors = (
+                            {getattr(part, name): None for part in parts} for name in ("producer", "actor")
+                        )
+                        yield LatestEvents(
+                            head.time, timeline.board, member, group.amounts[place],
+                            list(filter(None, producers)), list(filter(None, actors)),
+                        )  # fmt: skip
 
 
 _Tally = dict[tuple[str, str], int]

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from live.domain.event import make_entry
+from live.domain.board_file import parse_boards
+from live.domain.event import Extra, make_entry
 from live.journal.erasures import Erasures, hidden
 from live.journal.log.entries import Add, Head
 from live.journal.past.contributors import (
@@ -72,11 +73,12 @@ def test_the_largest_share_is_of_somebody_who_is_known() -> None:
 
 
 async def test_a_gain_is_unusual_that_doubles_a_score_or_comes_from_one_producer(
-    valkey_url: str, tmp_path: Path
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The gain has at least ten points within the time. More than half comes from one of several producers.
 
-    If the journal has forgotten the board meanwhile, it has no past.
+    Only the first members and the newest events are named. If the journal has forgotten the board meanwhile, it has no
+    past.
     """
     async with timeline(valkey_url, tmp_path, board_of("forever")) as line:
         drainer = await line.drainer()
@@ -101,6 +103,15 @@ async def test_a_gain_is_unusual_that_doubles_a_score_or_comes_from_one_producer
         gone = msgspec.structs.replace(line.board, id="gone")
         with pytest.raises(NoPastError):
             await line.read(lambda sql, _: _tallies(sql, line.settings.key_prefix, gone, (since, until)))
+        assert latest_events(line.settings, ["gone"]) == []
+        monkeypatch.setattr("live.journal.past.contributors._MOST", 2)
+        assert latest_events(line.settings, ["posts"]) == newest[:2]
+        fewer = find_unusual(line.settings, line.board, frozenset({"hidden"}), since, until)
+        assert fewer.members == found.members[:2]
+        monkeypatch.setattr("live.journal.past.contributors._MOST_BATCHES", 0)
+        assert find_unusual(line.settings, line.board, frozenset({"hidden"}), since, until) == UnusualList(
+            [msgspec.structs.replace(found.members[1], producer="", producer_share=0.0)], is_whole=False
+        ), "no batch was searched"
     assert begun == UnusualList([], is_whole=True), "a single producer sent it all"
     assert found.is_whole
     assert [(row.key, row.before, row.after, row.reasons, row.producer) for row in found.members] == [
@@ -112,3 +123,20 @@ async def test_a_gain_is_unusual_that_doubles_a_score_or_comes_from_one_producer
     assert [(event.key, event.amount, event.producers) for event in newest[5:8]] == [
         ("hidden", 100, ["web"]), ("few", 4, ["web"]), ("many", 4, ["web"])
     ]  # fmt: skip
+
+
+async def test_a_gain_is_unusual_if_more_than_half_of_it_comes_from_one_actor(valkey_url: str, tmp_path: Path) -> None:
+    """The journal names the actor by a part of a digest."""
+    (board,) = parse_boards('[[board]]\nid = "posts"\nwindow = "forever"\nvotes = { per_key = 9 }')
+    async with timeline(valkey_url, tmp_path, board) as line:
+        drainer = await line.drainer()
+        votes = (("ann", 6, "x"), ("ann", 4, "y"), ("bob", 5, "x"), ("bob", 5, "y"))
+        since = line.now
+        await line.ledger.writer.add([make_entry(*vote[:2], None, None, Extra(vote[2])) for vote in votes])
+        await line.go(HOUR)
+        await drainer.sweep()
+        found = find_unusual(line.settings, board, frozenset(), since, line.now)
+        actors = {name for event in latest_events(line.settings, ["posts"]) for name in event.actors}
+    assert [(row.key, row.reasons, row.actor_share) for row in found.members] == [("ann", ["actor"], 0.6)]
+    assert len(actors) == 2
+    assert found.members[0].actor in actors
