@@ -213,7 +213,6 @@ class Database:
     async def aclose(self) -> None:
         """Close the database, and let another process write."""
         await self.in_thread(self.close)
-        self._thread.shutdown()
 
     def close(self) -> None:
         """Close the database, in the thread of the caller."""
@@ -233,7 +232,6 @@ class Database:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-        self._thread.shutdown()
 
     def take_now(self) -> bool:
         """Become the process that writes, in the thread of the caller. Returns and raises as `take`."""
