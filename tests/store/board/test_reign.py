@@ -7,13 +7,22 @@ import msgspec
 import pytest
 
 import live.journal.log.drainer
+import live.store.board.check.audit
+import live.store.board.manage.digests
+import live.store.board.manage.forget
+import live.store.board.manage.lifecycle
 from live.domain.event import make_entry
 from live.errors import StoreUnavailableError
+from live.store.board.check.audit import Auditor
+from live.store.board.journal_stream import ADOPT, begin_journal
 from live.store.board.ledger import Ledger
+from live.store.board.manage.digests import erase_digests, read_held
+from live.store.board.manage.forget import forget_member
+from live.store.board.manage.lifecycle import expire, update
 from live.store.board.reign import Unchecked
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import connect
-from tests.harness.boards import rolling_board
+from tests.harness.boards import BOARD, open_ledger
 from tests.harness.journaled import journaled
 from tests.harness.mutation import replaced
 from tests.harness.settings import fresh_settings
@@ -24,7 +33,7 @@ async def test_a_board_that_is_refused_after_each_check_is_unavailable(sentinel_
     """The board is checked under one reign, but scripts run under another. After some attempts, the caller gives up."""
     settings = fresh_settings(sentinel_url, data_dir=tmp_path)
     client = connect(sentinel_url, settings)
-    ledger = Ledger(client, rolling_board(), settings)
+    ledger = Ledger(client, BOARD, settings)
     try:
         await ledger.writer.add([make_entry("a", 1, None)])
         ledger.state.scripts = msgspec.structs.replace(SCRIPTS, read=SCRIPTS.read.under("another reign"))
@@ -32,6 +41,57 @@ async def test_a_board_that_is_refused_after_each_check_is_unavailable(sentinel_
             await asyncio.wait_for(ledger.reader.read(1), DEADLINE)
     finally:
         await client.aclose()
+
+
+async def test_a_change_of_an_unchecked_board_is_refused(valkey_url: str) -> None:
+    """The changes that no ledger makes are refused too, and leave the board as it is."""
+    async with open_ledger(valkey_url, BOARD) as ledger, asyncio.timeout(DEADLINE):
+        await ledger.writer.add([make_entry("a")])
+        client, keys, epoch = ledger.state.client, ledger.state.keys, ledger.state.epoch or ""
+        held = await read_held(client, keys)
+        assert held is not None
+        auditor = Auditor(client, keys.board, ledger.state.settings.key_prefix, lambda *_: None)
+        for module, name, work in (
+            (live.store.board.manage.forget, "FORGET", lambda: forget_member(client, BOARD, keys, "a", [], b"")),
+            (live.store.board.manage.digests, "ERASE", lambda: erase_digests(client, keys, held, [], b"")),
+            (live.store.board.manage.lifecycle, "UPDATE", lambda: update(client, keys, epoch, 1, frozen=True)),
+            (live.store.board.manage.lifecycle, "EXPIRE_BOARD", lambda: expire(client, keys, epoch, 0)),
+            (live.store.board.check.audit, "REPAIR", lambda: auditor.audit(repair=True)),
+        ):
+            script = getattr(module, name).under("another reign")
+            with replaced(module, name, script), pytest.raises(StoreUnavailableError, match="waits until it was"):
+                await work()
+        with pytest.raises(StoreUnavailableError, match="waits until it was"):
+            await begin_journal(client, keys, epoch, adopt=ADOPT.under("another reign"))
+        page = await ledger.reader.read(1)
+        assert (page.offset, [record.score for record in page.records]) == (1, [1])
+
+
+async def test_a_board_of_which_sql_has_more_stops_if_no_file_defines_it(valkey_url: str, tmp_path: Path) -> None:
+    """Without its definition, nobody can send its entries again. The reason names both entries, and is kept once."""
+    async with journaled(valkey_url, tmp_path) as board:
+        board.client.high_water.active = True
+        drainer = await board.drainer()
+        links = []
+        for _ in range(2):
+            await board.like("a")
+            await drainer.sweep()
+            ((name, timeline),) = drainer._timelines.items()
+            links.append(timeline.link)
+
+        async def behind(*_arguments: object) -> Unchecked:
+            return Unchecked(1, links[0], resending=False)
+
+        with replaced(live.journal.log.drainer, "confirm", behind):
+            for _ in range(2):
+                await asyncio.wait_for(drainer._confirm_one(name), DEADLINE)
+        reason = (
+            f"the journal has board posts (epoch {name[1]}) up to entry 2-0, and the store continues after 1-0: "
+            "it lost data"
+        )
+        assert drainer._health.lost == {name: reason}
+        assert drainer._behind == {name}
+        assert board.client.high_water.lost_boards == {"posts": reason}
 
 
 async def test_a_drainer_gives_up_a_board_that_stays_refused(valkey_url: str, tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""Finding a member in a board of the store, and deleting it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from live.domain.board import Board
+from live.domain.event import make_entry
+from live.domain.window import Sliding
+from live.store.board.journal_stream import read_entries
+from live.store.board.manage.forget import forget_member, knows_member
+from live.store.connection.client import required
+from live.store.connection.pipelined import Word
+from tests.harness.boards import BOARD, open_ledger
+
+
+async def test_a_member_is_known_wherever_a_board_has_it(valkey_url: str) -> None:
+    """A sliding window also has events of members whose amounts add up to zero. A hidden member may have no event."""
+    board = Board(id="hot", title="hot", window=Sliding(3600))
+    async with open_ledger(valkey_url, board) as ledger:
+        client, keys = ledger.state.client, ledger.state.keys
+        assert not await forget_member(client, board, keys, "a b", [], b""), "there is no such board yet"
+        await ledger.writer.add([make_entry("a b")])
+        for amount in (2, -2):
+            await ledger.writer.add([make_entry("zero c", amount)])
+        await ledger.moderation.hide("hidden", hidden=True)
+        for member in ("a b", "zero c", "hidden"):
+            assert await knows_member(client, keys, board, member), member
+            assert await forget_member(client, board, keys, member, [], b"")
+            assert not await knows_member(client, keys, board, member), member
+        await ledger.writer.add([make_entry("d")])
+        assert not await knows_member(client, keys, board, "none")
+        assert await ledger.baseline.keep() is not None
+
+
+@pytest.mark.parametrize("cap", [None, 2])
+async def test_the_journal_of_a_board_with_a_cap_begins_again_without_the_member(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch, cap: int | None
+) -> None:
+    """The journal can't say which records the cap left out, so it continues with the contents of the store.
+
+    Another notice tells the process that moves journals, because it may have answered the first notice by then.
+    """
+    board = msgspec.structs.replace(BOARD, cap=cap)
+    async with open_ledger(valkey_url, board, journal="sqlite") as ledger:
+        await ledger.writer.add([make_entry(member) for member in "abc"])
+        client, keys, epoch = ledger.state.client, ledger.state.keys, ledger.state.epoch or ""
+        call, notices = client.call, list[Word]()
+
+        async def noting(key: str, *words: Word) -> Any:
+            if words[:2] == ("SPUBLISH", keys.channel):
+                notices.append(words[2])
+            return await call(key, *words)
+
+        monkeypatch.setattr(client, "call", noting)
+        assert await forget_member(client, board, keys, "b", [], b"\x80")
+        (entries,) = required(await read_entries(client, [(keys, epoch, "0-0")]))
+        kinds = [entry.head.partition(" ")[0] for entry in entries]
+        assert kinds[kinds.index("forget") :] == (["forget"] if cap is None else ["forget", "adopt"])
+        assert notices == ([] if cap is None else [f"{epoch}:2"])
