@@ -1,4 +1,4 @@
-"""The identities of events over the whole server: whose they are, what uses them up, and what the answer says."""
+"""The identities of events in a whole server: which producer they belong to, and which events use them up."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -49,13 +49,13 @@ pairs = st.tuples(origins, origins) | st.builds(
 
 
 def confused(make: type[Identities], one: Origin, other: Origin) -> bool:
-    """Whether two events share an identity although they differ, or have different ones although they are the same."""
+    """Return whether different events share an identity, or equal events have different identities."""
     return (identity_of(make, one) == identity_of(make, other)) != (one == other)
 
 
 @given(pairs)
 def test_an_identity_belongs_to_one_producer_source_and_id(pair: tuple[Origin, Origin]) -> None:
-    """No text in a source or an id makes it another event's identity."""
+    """No text in a source or an id makes the identity equal to that of another event."""
     assert not confused(Identities, *pair)
 
 
@@ -67,7 +67,7 @@ def test_no_event_has_the_identity_of_an_element_of_a_body(origin: Origin, key: 
 
 @given(st.tuples(texts, st.integers(0, 12)), st.tuples(texts, st.integers(0, 12)))
 def test_elements_of_different_bodies_have_different_identities(one: tuple[str, int], other: tuple[str, int]) -> None:
-    """Different keys or indexes give different identities; keys have no line ends."""
+    """Different idempotency keys or indexes give different identities. Idempotency keys have no line ends."""
     (key, index), (other_key, other_index) = one, other
     if "\n" not in key + other_key:
         same = Identities("a").of_part(key, index) == Identities("a").of_part(other_key, other_index)
@@ -83,14 +83,14 @@ def test_the_memory_for_sources_is_bounded() -> None:
 
 
 class Careless(Identities):
-    """Identities without the producer."""
+    """A mutant whose identities do not contain the producer."""
 
     def __init__(self, _producer: str) -> None:
         super().__init__("")
 
 
 class Unmeasured(Identities):
-    """Identities that do not mark where the source ends."""
+    """A mutant whose identities do not mark where the source ends."""
 
     def of(self, event: IncomingEvent) -> bytes:
         return super().of(IncomingEvent(key="a", id=f"{event.source or ''}{event.id}"))
@@ -123,7 +123,10 @@ def now(**ahead: float) -> str:
 
 
 async def test_ids_are_scoped_to_their_source(valkey_url: str) -> None:
-    """An id with another source, or none, is another event. So is the same text with another split of source and id."""
+    """The same id with another source, or with none, is another event.
+
+    So is the same text, split into source and id at another place.
+    """
     async with serving(fresh_settings(valkey_url)) as client:
         pairs = [("s", "1"), ("t", "1"), (None, "1"), ("s1", "1"), ("s", "11"), ("1:s", "1"), ("s", "1:1"), ("S", "1")]
         events = [{"key": "a", "id": id_, **({} if source is None else {"source": source})} for source, id_ in pairs]
@@ -145,7 +148,7 @@ async def test_ids_are_scoped_to_their_producer(valkey_url: str) -> None:
 
 
 async def test_a_refused_event_does_not_use_up_its_id(valkey_url: str) -> None:
-    """Late, early and out of range: each counts once corrected, and is a duplicate after that."""
+    """A late, an early and a too large event each count after a correction. After that, they are duplicates."""
     async with serving(fresh_settings(valkey_url)) as client:
         await post(client, {"key": "a"})
         late, early = {"key": "a", "id": "1", "time": now(days=-2)}, {"key": "a", "id": "2", "time": now(hours=1)}
@@ -207,7 +210,7 @@ async def test_an_event_that_one_board_missed_counts_there_on_a_retry(valkey_url
 
 
 async def test_rejections_are_in_order(valkey_url: str) -> None:
-    """Their indexes determine the order, whether decoder, routes or boards refused them.
+    """Rejections are in the order of their indexes, whether decoder, routes or boards refused the events.
 
     Duplicates are only counted.
     """

@@ -59,7 +59,7 @@ async def test_a_category_selects_among_the_boards_of_a_type(valkey_url: str) ->
 
 
 async def test_a_near_name_is_looked_for_once(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Among a hundred names it takes a millisecond, and a thousand events can have the same mistake."""
+    """A search among a hundred names takes a millisecond, and a thousand events can have the same mistake."""
     asked = []
 
     def counted(name: str, known: Collection[str]) -> str | None:
@@ -98,7 +98,7 @@ async def test_an_api_key_learns_only_the_types_of_boards_that_it_may_feed_and_r
 
 
 async def test_a_board_that_is_created_gets_the_next_like(valkey_url: str) -> None:
-    """Although the server remembers the head of a request, and where its likes went."""
+    """What the server remembers of earlier requests does not keep a like from the new board."""
     async with serving(fresh_settings(valkey_url, anonymous_admin=True), board("posts")) as client:
         for _ in range(2):
             assert (await post(client, {"key": "a"}))["offsets"].keys() == {"posts"}
@@ -107,7 +107,7 @@ async def test_a_board_that_is_created_gets_the_next_like(valkey_url: str) -> No
 
 
 async def test_a_union_is_the_weighted_sum_of_its_boards(valkey_url: str) -> None:
-    """Events may name its parts or reach them by type. Nobody posts to the union itself."""
+    """Events may name the parts of the union, or reach them by type. Nobody posts to the union itself."""
     both = board("both", union={"likes": 1, "buys": 10}, source=frozenset())
     async with serving(fresh_settings(valkey_url), board("likes"), board("buys", "buy"), both) as client:
         likes: list[dict[str, Any]] = [{"key": "a", "id": "1"}, {"key": "a", "amount": 2}]
@@ -137,7 +137,7 @@ async def test_an_event_that_feeds_two_boards_of_a_union_counts_with_both_weight
 
 
 async def test_a_weight_can_bring_an_amount_over_the_limit(valkey_url: str) -> None:
-    """The event is refused on the union only, and the refusal names it. The limit itself is accepted."""
+    """The event is refused on the union only, and the refusal names the union. The limit itself is accepted."""
     both = board("both", union={"x": 3, "y": 1}, source=frozenset())
     async with serving(fresh_settings(valkey_url), board("x"), board("y", "z"), both) as client:
         answer = await post(client, {"key": "a", "amount": 5 * 10**8}, {"key": "b"})
@@ -243,7 +243,10 @@ async def test_a_contest_that_is_not_open_refuses_votes(
 
 
 async def many_boards_leave_turns_to_others(valkey_url: str) -> None:
-    """An event for 300 boards, then one of another client, which is taken before all of them. Each counts once."""
+    """Post an event for 300 boards.
+
+    Another client's event must not wait until all 300 boards have it. Each event counts once.
+    """
     many = [board(f"b{number}") for number in range(300)]
     begun = asyncio.Event()
     submit = Committer.submit
@@ -269,7 +272,7 @@ async def many_boards_leave_turns_to_others(valkey_url: str) -> None:
 
 
 async def test_an_event_for_many_boards_leaves_turns_to_others(valkey_url: str) -> None:
-    """The boards of one event are a few at a time."""
+    """The server gives an event to a few of its boards at a time."""
     await many_boards_leave_turns_to_others(valkey_url)
 
 

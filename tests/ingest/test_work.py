@@ -199,7 +199,7 @@ async def test_other_tasks_run_while_a_body_is_decoded(valkey_url: str) -> None:
 
 
 async def begun_at_once(store: str) -> int:
-    """Send twelve compressed bodies at once; returns how many of them were decoded at the same time, at most."""
+    """Send twelve compressed bodies at once. Return how many of them, at most, were decoded at the same time."""
     begun = most = 0
     decode = Intake._decode
 

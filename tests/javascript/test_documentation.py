@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 ROOT: Final = Path(__file__).parents[2]
 PACKAGE: Final = ROOT / "static" / "client"
 EXPORTS: Final = json.loads((PACKAGE / "package.json").read_text())["exports"]
-# In the order of the pages, so a new example needs a run below.
+# The examples in the order of the pages. A new example needs a name here, and a run below.
 TOP, SEND, VOTE, ELEMENT, STYLE, REACT, WORDS, ELEMENT_BY_NAME, WATCH, REACT_OF_PACKAGE, SEND_OF_PACKAGE = (
     example
     for page in (ROOT / "docs" / "javascript.md", PACKAGE / "README.md")

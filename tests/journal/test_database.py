@@ -57,7 +57,7 @@ async def test_the_settings_of_sqlite_are_read(valkey_url: str, tmp_path: Path) 
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres]:
-    """One server for all tests of this file."""
+    """One PostgreSQL server for all tests of this file."""
     with running_postgres() as server:
         yield server
 

@@ -55,14 +55,14 @@ async def make_and_make_again(board: Journaled) -> None:
 
 
 async def test_a_board_without_events_is_drained_at_once(valkey_url: str, tmp_path: Path) -> None:
-    """The sweep that finds it otherwise comes after five minutes."""
+    """Without the announcement, only the next sweep would find the board, up to five minutes later."""
     async with journaled(valkey_url, tmp_path) as board:
         await make_and_make_again(board)
 
 
 @asynccontextmanager
 async def unannounced(*_: Any) -> AsyncIterator[None]:
-    """The mutant: a journal that begins in silence."""
+    """Replace `announced`: this mutant tells no drainer that a journal begins."""
     yield
 
 
@@ -103,7 +103,7 @@ async def rebuild_without_a_timeline(board: Journaled) -> None:
 async def test_a_board_whose_journal_was_turned_off_is_named(valkey_url: str, tmp_path: Path) -> None:
     """The journal lacks the board's later entries, so the board is not rebuilt.
 
-    It is not named while the store has it.
+    The board is not named while the store has it.
     """
     async with journaled(valkey_url, tmp_path) as board:
         await board.drainer()

@@ -91,7 +91,7 @@ def test_a_digest_is_gone_from_everything_that_is_older_than_its_erasure() -> No
 def test_the_votes_of_an_erased_actor_are_taken_out(voted: int, made: int, left: set[str]) -> None:
     """The list has only the digest of the actor.
 
-    Entries tell which digests of an actor and a member belong to this actor.
+    The entries show which digests of (actor, member) pairs belong to this actor.
     """
     votes = {"actors": [ACTOR], "pairs": [PAIR], "changes": [1]}
     group = {"start": 0, "suffix": "", "members": ["a"], "amounts": [1], "votes": votes}

@@ -138,7 +138,7 @@ class Sliding:
 
 @dataclass
 class _Following:
-    """Follows the journal without SQL."""
+    """A follower that reads the journal without SQL."""
 
     folded: Folded
 

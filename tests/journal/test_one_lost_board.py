@@ -130,7 +130,7 @@ async def begin(client: httpx.AsyncClient, far: Far) -> tuple[Load, Load]:
 
 
 async def only_far_stops(client: httpx.AsyncClient, near: Load, other: Load, stream: Stream) -> None:
-    """Check a server whose store has just lost one board, under load."""
+    """Check under load that only the board `far` stops, which the store has just lost."""
     refused, counted = near.refused, near.acknowledged
 
     async def moves() -> bool:

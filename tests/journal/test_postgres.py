@@ -43,7 +43,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres]:
-    """Start one server for all tests of this file."""
+    """One PostgreSQL server for all tests of this file."""
     with running_postgres() as server:
         yield server
 

@@ -74,7 +74,7 @@ async def accept(board: Journaled, epoch: str = "accepted") -> None:
 
 
 async def lose_and_accept(board: Journaled, store: StoreProcess, folder: Path) -> None:
-    """A store goes back. Nothing happens to its board until the loss is accepted, and the past can be read then."""
+    """Let a store go back. Its board stays as it is until the loss is accepted. Then the past can be read."""
     drainer = await go_back(board, store, folder)
     before = await held(board)
     for _ in range(2):
@@ -163,7 +163,7 @@ async def compare_high_water(board: Journaled, store: StoreProcess, folder: Path
 async def test_after_a_loss_that_only_sql_knows_nothing_is_acknowledged(
     own_store: StoreProcess, tmp_path: Path
 ) -> None:
-    """Only SQL knows of the loss, for example after the data directory was replaced."""
+    """This happens, for example, after the data directory was replaced."""
     async with journaled(own_store.url, tmp_path) as board:
         await compare_high_water(board, own_store, tmp_path)
 
@@ -195,7 +195,10 @@ async def test_a_journal_that_goes_on_after_a_loss_is_detected(
 
 
 async def lose_what_sql_never_had(board: Journaled, store: StoreProcess, folder: Path) -> None:
-    """Events that wait in the store are lost. The loss is recorded, although SQL has all that the store has."""
+    """Lose events that waited in the store.
+
+    The loss is recorded, although SQL has everything that the store still has.
+    """
     drainer = await board.drainer()
     await board.like("a")
     await drainer.sweep()
@@ -326,7 +329,7 @@ async def test_a_backup_that_proves_nothing_is_detected(valkey_url: str, tmp_pat
 
 
 async def roll_back_and_forward(board: Journaled, store: str, scripts: Scripts) -> None:
-    """A version without a journal counts a like in between. The journal begins again, and the gap is recorded."""
+    """Let a version without a journal count a like. The journal then begins again, and the gap is recorded."""
     drainer = await board.drainer()
     await board.like("a")
     await drainer.sweep()
@@ -349,7 +352,7 @@ async def roll_back_and_forward(board: Journaled, store: str, scripts: Scripts) 
 
 
 async def test_events_that_no_journal_has_are_a_gap(valkey_url: str, tmp_path: Path) -> None:
-    """The next version with a journal notices, because it lacks the last batch of a writer."""
+    """The next version with a journal notices this, because its journal lacks the last batch of a writer."""
     async with journaled(valkey_url, tmp_path) as board:
         await roll_back_and_forward(board, valkey_url, SCRIPTS)
 

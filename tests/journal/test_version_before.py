@@ -85,7 +85,7 @@ def test_a_journal_of_the_version_before_loses_only_totals_and_frames(tmp_path: 
 
 @pytest.mark.mutant
 def test_tables_that_stay_are_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test above fails if nothing is dropped."""
+    """The test above fails if no table is dropped."""
     monkeypatch.setattr(database, "DROPPED", {})
     with must_be_caught("tables of the version before stay"):
         journal_opens(tmp_path)
@@ -126,7 +126,7 @@ async def test_choices_that_are_not_migrated_are_detected(own_store: StoreProces
 
 
 async def test_boards_of_the_version_before_are_rebuilt(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The journal alone has their definitions, because the version before wrote them too."""
+    """The journal alone is enough, because the previous version also wrote the definitions of the boards to it."""
     put_journal(tmp_path)
     settings = fresh_settings(own_store.url, key_prefix="before", data_dir=tmp_path, journal="sqlite")
     client = connect(own_store.url, settings)
@@ -144,7 +144,7 @@ async def test_boards_of_the_version_before_are_rebuilt(own_store: StoreProcess,
 
 
 def keeps_the_list(folder: Path) -> None:
-    """An actor on the list of the version before is in no contents, before and after the journal is migrated."""
+    """An actor on the list of the previous version is in no contents, before and after the journal is migrated."""
     path = folder / "journal-before.db"
     path.write_bytes(gzip.decompress((HERE / "erased.db.gz").read_bytes()))
     raw = folded(path, writes=False, erased=False)

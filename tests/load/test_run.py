@@ -276,7 +276,7 @@ async def test_the_exit_status_tells_whether_the_load_test_passed(url: str, slo:
 
 @pytest.mark.parametrize("given", ["none", "wrong", "right"])
 async def test_producers_send_an_api_key_and_viewers_need_none(valkey_url: str, given: str) -> None:
-    """The key comes from the environment. A wrong key ends the load with advice that does not show it."""
+    """The API key comes from the environment. A wrong API key ends the load with advice that does not show it."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     _, secret = await ProducerStore(client, settings.key_prefix).add("shop", Scope())

@@ -41,7 +41,7 @@ ties = "first"
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres]:
-    """One server for all tests of this file."""
+    """One PostgreSQL server for all tests of this file."""
     with running_postgres() as server:
         yield server
 
@@ -126,7 +126,7 @@ async def test_a_copy_of_several_instants_is_detected(valkey_url: str, tmp_path:
 
 
 def restore_into(folder: Path, backup: Path, board: Journaled, store: str, journal: str) -> None:
-    """Run `live restore` with a new data directory, an own store and a journal."""
+    """Run `live restore` with a new data directory, its own store and a journal."""
     folder.mkdir(exist_ok=True)
     (folder / "boards.toml").write_text(BOARDS, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:

@@ -333,7 +333,7 @@ async def test_servers_run_while_an_actor_is_erased(folder: Path) -> None:
 
 
 async def test_a_vote_between_the_search_and_the_deletion_is_found(folder: Path) -> None:
-    """The vote is for another member. The digest of the actor alone is deleted with the others."""
+    """The vote is for another member. A second search finds its digests and deletes them."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         found: list[Any] = []
@@ -362,7 +362,7 @@ async def test_a_deletion_without_an_entry_is_detected(folder: Path) -> None:
 
 
 async def restored(board: Journaled, older: Path, target: Path) -> set[bytes]:
-    """The votes after an older journal was restored, next to the list of later erasures."""
+    """Restore an older journal with the list of later erasures, and return the digests of its votes."""
     await asyncio.to_thread(target.mkdir)
     shutil.copyfile(older, target / board.databases[0].path.name)
     with Database("sqlite", target, board.settings.key_prefix, writes=True) as database:

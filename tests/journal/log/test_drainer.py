@@ -344,7 +344,7 @@ async def test_while_sql_is_unavailable_the_outcome_is_unknown(valkey_url: str, 
 
 
 class Forgetful(Proxy):
-    """Drops the connection when somebody asks what SQL has."""
+    """A proxy that drops the connection of a client that asks what SQL has."""
 
     async def request(self, data: bytes) -> bytes | None:
         return None if b"\r\nsafe\r\n" in data else data
@@ -508,7 +508,10 @@ async def test_a_journal_that_cant_be_read_delays_only_itself(valkey_url: str, t
 
 
 async def test_a_sweep_trims_all_journals_at_once(valkey_url: str, tmp_path: Path) -> None:
-    """The drainer trims them at the same time, because one after another takes seconds for thousands of busy boards."""
+    """The drainer trims the journals concurrently.
+
+    One after another would take seconds for thousands of busy boards.
+    """
     together, most = 0, 0
 
     async def kept(*_: Any) -> None:

@@ -69,7 +69,7 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres]:
-    """One server for all tests of this file."""
+    """One PostgreSQL server for all tests of this file."""
     with running_postgres() as server:
         yield server
 
@@ -105,7 +105,7 @@ async def test_a_database_that_is_not_the_sink_is_named(valkey_url: str, tmp_pat
 
 
 async def test_a_server_without_a_drainer_says_so(valkey_url: str, tmp_path: Path) -> None:
-    """Only servers for viewers run, which do not drain."""
+    """All servers have the role `viewers`, which moves no entries to SQL."""
     settings = fresh_settings(valkey_url, journal="sqlite", data_dir=tmp_path, role="viewers")
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
         assert await Watched(settings, client).reasons() == ["no process moves the journals to SQL"]

@@ -18,7 +18,7 @@ FIRST, SECOND = "1-0 1000 w 1", "2-0 2000 w 2"  # links
 
 @pytest.mark.parametrize(("named", "gaps"), [(SECOND, []), (FIRST, [Gap(SECOND, FIRST, 3000)])])
 def test_an_entry_that_begins_again_names_the_one_before_it(named: str, gaps: list[Gap]) -> None:
-    """If it names another entry, entries are missing in between."""
+    """If an `adopt` entry names another entry than the last one, the entries between them are missing."""
     heads = [
         "add 10 1-0 1000 w 1 0-0 0 - 0",
         f"add 20 2-0 2000 w 2 {FIRST}",

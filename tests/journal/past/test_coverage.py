@@ -26,5 +26,5 @@ def test_a_time_is_shown_or_refused_with_the_next_one_that_is(at: int, found: Ti
 
 
 def test_the_first_covered_time_is_that_of_the_oldest_entry() -> None:
-    """A board without entries covers none."""
+    """A board without entries covers no time."""
     assert (since_of(REACHES), since_of([])) == (10, None)

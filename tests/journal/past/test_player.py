@@ -69,7 +69,7 @@ async def rights_at(line: RecordedBoard, at: int) -> tuple[list[tuple[str, int]]
 
 
 def shown(page: Page) -> tuple[list[tuple[str, int]], int, int]:
-    """Return the same of a page."""
+    """Return the records, the number of records and the sum of scores of a page."""
     assert page.total_score is not None
     return [(record.member, record.score) for record in page.records], page.rank_count, page.total_score
 

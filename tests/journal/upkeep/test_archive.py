@@ -33,7 +33,7 @@ def calendar(choices: str = "") -> Board:
 
 
 async def keep(line: RecordedBoard) -> None:
-    """Do the work of the compactor."""
+    """Reopen and archive periods, as the compactor does."""
     (drainer,) = line.drainers
 
     def work(connection: Connection, timeline: Timeline) -> None:

@@ -107,7 +107,7 @@ async def test_the_compactor_makes_checkpoints_in_another_process(
 async def test_entries_are_kept_for_whole_seconds(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When they are older than that, entries before the last checkpoint are deleted."""
+    """Entries before the last checkpoint are deleted when they are older than `journal_events`."""
     monkeypatch.setattr(live.journal.upkeep.checkpoints, "LEAST", 0)
     day = 86_400 * 1_000_000
     async with journaled(valkey_url, tmp_path, journal_events=Retention(86_400)) as board:

@@ -140,7 +140,7 @@ async def test_commits_to_a_file_that_is_gone_are_detected(valkey_url: str, tmp_
 
 
 async def keeps_entries_in_the_store(board: Journaled) -> None:
-    """The file goes while a transaction runs, or right after its commit: its entries stay in the store."""
+    """Delete the file right after a commit. The entries of the commit must stay in the store."""
     await board.like("a")
     drainer = await board.drainer()
     await drainer.sweep()
@@ -245,7 +245,7 @@ def spoil_a_segment(path: Path) -> None:
 
 
 async def is_found_by_verify(board: Journaled, folder: Path) -> None:
-    """A wrong checksum of a segment is a fault."""
+    """Check that `verify` finds a segment with a wrong checksum."""
     spoil_a_segment(await filled(board))
     with Database("sqlite", folder, board.settings.key_prefix, writes=False) as database:
         (verdict,) = verify(database, board.settings.key_prefix, lambda *_: None).boards
@@ -253,7 +253,7 @@ async def is_found_by_verify(board: Journaled, folder: Path) -> None:
 
 
 async def lists_damaged_gaps(board: Journaled, folder: Path) -> None:
-    """A row of a gap holds a value of another type."""
+    """Check that `verify` reports a gap whose row has a value of another type."""
     path = await filled(board)
     with closing(sqlite3.connect(path)) as sql:
         sql.execute("INSERT INTO gap (life, time, expected, found) SELECT min(id), 1, 'x', '' FROM life")
@@ -275,7 +275,7 @@ async def test_verify_lists_damaged_gaps(valkey_url: str, tmp_path: Path) -> Non
 
 
 async def test_verify_compares_checksums(valkey_url: str, tmp_path: Path) -> None:
-    """Only the damaged board has a fault. The other boards are sound."""
+    """A segment with a wrong checksum is a fault of its board."""
     async with journaled(valkey_url, tmp_path) as board:
         await is_found_by_verify(board, tmp_path)
 
@@ -341,7 +341,7 @@ async def test_a_server_notices_a_damaged_page(valkey_url: str, tmp_path: Path) 
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres]:
-    """One server for all tests of this file."""
+    """One PostgreSQL server for all tests of this file."""
     with running_postgres() as server:
         yield server
 
