@@ -495,7 +495,7 @@ async def test_a_board_that_was_rebuilt_from_another_one_keeps_who_is_erased_onl
 
 
 async def test_a_deleted_board_that_was_rebuilt_from_another_one_is_searched(folder: Path) -> None:
-    """Only the other board's journal has the secret that keys the digests of the deleted one."""
+    """Only the other board's journal has the secret that keys the digests of the deleted board."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         ledger = await rebuilt_as(board, "other")

@@ -1,4 +1,4 @@
-"""`live import` sets scores by corrections: twice is the same as once, and store, journal and unions agree."""
+"""`live import` sets scores by corrections: a second import changes nothing, and store, journal and unions agree."""
 
 import asyncio
 import json
@@ -261,7 +261,7 @@ async def test_a_sorted_set_is_imported(valkey_url: str, tmp_path: Path) -> None
 
 
 async def test_a_union_that_refuses_lacks_nothing(valkey_url: str, tmp_path: Path) -> None:
-    """The line is refused as a whole: what the board and other unions had taken of it is taken back."""
+    """The line is refused as a whole: what the board and other unions had counted of the line is taken back."""
     settings = fresh_settings(valkey_url, anonymous_admin=True, journal="sqlite")
     async with serving(settings, *parse_boards(BOARDS)) as client:
         place = Place(settings, tmp_path, client)
@@ -278,7 +278,7 @@ async def test_a_union_that_refuses_lacks_nothing(valkey_url: str, tmp_path: Pat
 async def test_a_union_follows_when_the_store_is_back(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store that stays away is named, with what the union lacks, because a second import does not add it."""
+    """A message names the store that stays away and what the union lacks, because a second import does not add it."""
     settings, failures = fresh_settings(valkey_url, journal="sqlite"), 2
 
     async def failing(writer: BoardWriter, corrections: list[Correction]) -> Any:

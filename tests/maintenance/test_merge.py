@@ -131,7 +131,10 @@ async def merged(made: Machine) -> None:
 
 
 async def test_a_merge_and_its_undo(valkey_url: str, tmp_path: Path, journal: str) -> None:
-    """Later events stay with the member that they named. The past stays as it was. A later merge is undone first."""
+    """Later events stay with the member that they named.
+
+    The past stays as it was. A later merge must be undone first.
+    """
     async with machine(valkey_url, tmp_path, journal) as made:
         await merged(made)
         was = await made.scores()

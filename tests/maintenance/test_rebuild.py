@@ -84,7 +84,7 @@ async def test_a_board_under_another_id_has_a_past_too(tmp_path: Path) -> None:
 
 
 async def moment_of(client: httpx.AsyncClient, board: str) -> str:
-    """A time when the board is as it is now."""
+    """Return a time at which the board is as it is now."""
     response = await client.get(f"/v1/boards/{board}")
     assert response.status_code == 200, response.text
     return datetime.now(UTC).isoformat()

@@ -102,7 +102,7 @@ async def test_rotation_during_a_comparison_is_not_drift(valkey_url: str, tmp_pa
 
 
 async def test_a_comparison_with_two_cut_offs_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The values are from one instant, and the entry of the journal from a later one."""
+    """In the mutant, the values are from one instant, and the link to the journal is from a later one."""
 
     async def careless(state: Any, key: str, **choices: Any) -> Any:
         piece = await read_piece(state, key, **choices)

@@ -172,7 +172,7 @@ def test_a_backup_of_a_stopped_server_and_refused_restores(tmp_path: Path) -> No
 
 
 async def test_a_refused_restore_and_rebuild_leave_no_entry(valkey_url: str, tmp_path: Path) -> None:
-    """So the store stays empty, and the same backup can be restored with another boards file."""
+    """The store stays empty, so the same backup can be restored with another boards file."""
     right, wrong, folder = tmp_path / "right.toml", tmp_path / "wrong.toml", tmp_path / "backup"
     right.write_text('[[board]]\nid = "posts"\n', encoding="utf-8")
     wrong.write_text('[[board]]\nid = "other"\n', encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What `live journal status` says can be lost."""
+"""`live journal status` says what can be lost."""
 
 from pathlib import Path
 

@@ -285,7 +285,10 @@ async def test_voiding_a_visitor_takes_back_its_likes(valkey_url: str, tmp_path:
 
 
 async def test_contributions_that_cannot_be_voided_are_reported(valkey_url: str, tmp_path: Path) -> None:
-    """They are those of a board that keeps one amount, without actors or frozen, and those in old entries."""
+    """A board is reported if it keeps one amount, has no actors or is frozen.
+
+    Contributions in old entries are reported too.
+    """
     best = make_board(BoardChoice(id="posts", operator="best", window="forever"))
     async with journaled(valkey_url, tmp_path, best) as board:
         await board.drainer()

@@ -24,7 +24,7 @@ _OPTIONS: Final = ("-q", "-x", "--capture=sys", "-p", "no:cacheprovider", "--tim
 
 
 class Collected:
-    """Collected tests of a copy of the checkout. `names` are those that can run."""
+    """Collected tests of a copy of the checkout. `names` has the tests that can run."""
 
     def __init__(self, copy: Path, paths: Sequence[str]) -> None:
         """Import and collect the tests in a fork of this process, which has imported the libraries."""

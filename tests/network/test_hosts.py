@@ -1,4 +1,4 @@
-"""Hosts: their syntax, which mean this machine, and the names that a server answers for."""
+"""Hosts: their syntax, which of them mean this machine, and the names that a server answers for."""
 
 import pytest
 

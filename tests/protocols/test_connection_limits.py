@@ -174,7 +174,7 @@ async def test_a_steady_stream_of_requests_does_not_time_out(valkey_url: str) ->
 async def test_an_idle_connection_is_closed(valkey_url: str) -> None:
     """After a request on any path, a connection is closed after `idle_timeout`.
 
-    One that sends in between stays open.
+    A connection that sends in between stays open.
     """
     settings = fresh_settings(valkey_url, idle_timeout=Duration(0.8))
     clock = asyncio.get_running_loop().time
@@ -203,7 +203,7 @@ async def open_connections(url: str, stack: AsyncExitStack, count: int, first: b
 
 @pytest.mark.parametrize("first", [post(ONE), HEALTH], ids=["short", "ordinary"])
 async def test_an_idle_connection_makes_room(valkey_url: str, first: bytes) -> None:
-    """The server closes the connection that was idle longest. Others stay open, and the new one is served."""
+    """The server closes the connection that was idle longest. Others stay open, and the new connection is served."""
     settings = fresh_settings(valkey_url, max_connections=3)
     async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
         oldest, *others = await open_connections(url, stack, 3, first)

@@ -137,7 +137,7 @@ def test_many_chunks_are_decoded_in_several_calls() -> None:
 
 @pytest.mark.parametrize("hosts", ["", "Host: a.example\r\nHost: a.example\r\n"], ids=["none", "two"])
 def test_a_head_without_one_host_is_refused(hosts: str) -> None:
-    """Servers on the way could take the request for another site. HTTP/1.0 knows no Host."""
+    """A proxy could take the request for a request to another site. HTTP/1.0 needs no `Host`."""
     with pytest.raises(ProblemError) as caught:
         parse_head(f"GET / HTTP/1.1\r\n{hosts}\r\n".encode())
     assert caught.value.code == "host_invalid"

@@ -1,4 +1,4 @@
-"""The order of answers on one connection, without a connection."""
+"""The order of answers on one connection, tested without a real connection."""
 
 from collections.abc import Sequence
 

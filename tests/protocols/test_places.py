@@ -63,7 +63,7 @@ class Place:
         self.freed += 1
 
     def open(self, address: str, wanted: Admission = Admission.FULL, *, busy: bool = True) -> Peer:
-        """Open a connection that gets what the test wants."""
+        """Open a connection, and check that it gets the wanted admission."""
         peer = Peer(address)
         assert self.limits.opened(peer) is wanted
         if busy:
@@ -77,7 +77,7 @@ class Place:
         self.budget.sweep(self.now)
 
     def send(self, address: str, size: int, *, admitted: bool = True) -> Peer:
-        """Begin a body of a number of parts on a connection without a place."""
+        """Begin a body of `size * SMALL_BODIES` bytes on a connection without a place."""
         peer = Peer(address)
         self.begin(peer, size, admitted=admitted)
         return peer
@@ -378,7 +378,10 @@ def test_a_connection_counts_its_bodies_together(place: Place) -> None:
 
 
 def test_the_client_that_holds_least_goes_first(place: Place) -> None:
-    """Among clients with as much, the longest wait goes first. No client overtakes one that waits for room."""
+    """Of clients that hold equally much, the one that waits longest goes first.
+
+    No client overtakes one that waits for room.
+    """
     large = place.send("a", 50)
     place.send("b", 48)
     more = place.send("b", 2)

@@ -151,7 +151,7 @@ async def test_a_library_client_can_close(server: Served) -> None:
 async def test_a_viewer_that_does_not_answer_a_close_is_disconnected(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server waits only for a timeout."""
+    """The server waits for the answer only until a timeout."""
     monkeypatch.setattr("live.protocols.websocket.viewer._CLOSE_TIMEOUT", 0.3)
     async with watch(server.url) as socket:
         await socket.receive()
@@ -230,7 +230,7 @@ def viewers(reaper: ViewerReaper) -> list[ViewerSocket]:
 
 @on_uvloop
 async def test_a_viewer_that_acknowledges_messages_is_rarely_pinged(server: Served) -> None:
-    """The reaper pings it only in a round without a message to acknowledge."""
+    """The reaper pings the viewer only in a round without a message to acknowledge."""
     async with watch(server.url) as quiet:
         reaper = server.live.reaper
         ping_all(reaper)
@@ -285,7 +285,7 @@ def ping_all(reaper: ViewerReaper) -> None:
 
 
 async def pinged(reaper: ViewerReaper, *expecting: RawSocket) -> None:
-    """Ping all viewers, and check that some of them receive it."""
+    """Ping all viewers, and check that some of them receive the ping."""
     ping_all(reaper)
     for socket in expecting:
         assert [received async for received in messages(socket, 1, Opcode.PING)] == [b""]

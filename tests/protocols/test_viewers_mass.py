@@ -191,10 +191,10 @@ async def test_slow_viewers_do_not_slow_down_healthy_ones(own_store: StoreProces
 async def test_a_viewer_that_reads_a_kilobyte_per_second_stays_connected(
     own_store: StoreProcess, tmp_path: Path
 ) -> None:
-    """Over more than `slow_timeout` and a round of pings it lags but stays connected, and finally holds the top.
+    """For longer than `slow_timeout` and a round of pings, the viewer lags but stays connected.
 
-    Its buffers are small. With a large buffer, the kernel announces free space only when half of it is read, and until
-    then the viewer looks like one that never reads.
+    In the end it holds the top. Its buffers are small. With a large buffer, the kernel announces free space only when
+    half of it is read, and until then the viewer looks like one that never reads.
     """
     changes = {"conflation_interval": Duration(0.05), "totals_interval": Duration(1), "slow_timeout": Duration(8)}
     async with crowd(own_store, tmp_path, **changes) as server:

@@ -116,7 +116,7 @@ async def test_a_body_behind_a_waiting_request_is_never_a_request(valkey_url: st
 async def test_an_incomplete_body_that_came_before_the_wait_is_dropped(valkey_url: str) -> None:
     """The request ahead may wait for any time, and the server holds no memory for the body behind it.
 
-    The connection ends after it.
+    The connection ends after the answer to the request ahead.
     """
     async with served(valkey_url) as here, connected(here.url) as wire:
         await wire.send(HEALTH + await wait(here) + post(ONE)[: -len(ONE)])
@@ -218,7 +218,7 @@ async def test_a_waiting_client_that_reads_no_answers_is_disconnected(valkey_url
 
 
 async def test_a_full_server_says_that_it_closes_the_connection(valkey_url: str) -> None:
-    """No place is free when the wait ends, and the server closes no other connection for it."""
+    """No place is free when the wait ends, and the server closes no other connection to make room."""
     async with served(valkey_url, max_connections=2) as here, connected(here.url) as wire:
         await wire.send(await wait(here))
         await until(lambda: here.watching == 1)

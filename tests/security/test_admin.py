@@ -62,7 +62,7 @@ def two_boards(store: str, *, plain: bool = False, **changes: Any) -> AbstractAs
 @pytest.mark.parametrize("open_to_all", [False, True])
 @pytest.mark.parametrize("plain", [False, True])
 async def test_boards_can_not_be_changed_without_an_api_key(valkey_url: str, *, open_to_all: bool, plain: bool) -> None:
-    """Clients on the same machine need a key too. The detail says how to create one."""
+    """Clients on the same machine need an API key too. The detail says how to create one."""
     async with two_boards(valkey_url, plain=plain, open=open_to_all) as client:
         assert (await client.post("/v1/events", json={"key": "a"})).status_code == 200
         assert await statuses(client) == [401] * len(CHANGES)
@@ -89,7 +89,7 @@ async def test_an_operator_may_allow_anonymous_changes_from_this_machine(valkey_
 
 @pytest.mark.slow
 async def test_only_a_producers_api_key_makes_keys_mandatory_for_posting(valkey_url: str) -> None:
-    """An admin key does not. Once a producer has a key, anonymous requests are refused, including changes."""
+    """An admin API key does not. Once a producer has an API key, anonymous requests are refused, including changes."""
     settings = fresh_settings(valkey_url, anonymous_admin=True)
     store = connect(valkey_url, settings)
     producers = ProducerStore(store, settings.key_prefix)

@@ -142,7 +142,7 @@ def test_a_file_that_is_not_completed_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.mutant
 @pytest.mark.parametrize("name", ["put_back", "high_water"])
 def test_a_file_with_a_known_name_is_noticed(backup: Path, tmp_path: Path, name: str) -> None:
-    """The mutant follows a link that already has the known name."""
+    """The mutant writes to a file with a known name, so it follows a link that has this name."""
 
     @contextmanager
     def known(path: Path) -> Any:

@@ -1,4 +1,4 @@
-"""Limits count a client by its network: all addresses of one IPv6 /64 network are one client, at every door."""
+"""Limits count a client by its network: all addresses of one IPv6 /64 network are one client for every limit."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack

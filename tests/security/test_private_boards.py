@@ -143,7 +143,7 @@ def routes() -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def every_request() -> Iterator[Asked]:
-    """Yield each route with each method, and the ways to name a board besides."""
+    """Yield each route with each method, and the other requests that name a board."""
     for path, _ in routes():
         for method in _METHODS:
             body = b"key=a" if path.endswith("/likes") else b"{}" if method in {"PUT", "PATCH"} else b""
@@ -291,7 +291,7 @@ async def check_store_calls(store: str) -> None:
 
 
 async def test_a_private_board_costs_as_many_store_calls_as_an_unknown_one(valkey_url: str) -> None:
-    """The time of a response reveals nothing either."""
+    """Otherwise the time of a response would show that the board exists."""
     await check_store_calls(valkey_url)
 
 
