@@ -115,7 +115,10 @@ async def test_only_a_producers_api_key_makes_keys_mandatory_for_posting(valkey_
 
 @pytest.mark.slow
 async def test_an_operator_chooses_the_role_that_changes_boards(valkey_url: str) -> None:
-    """By default, the public role does not. A process of another role does not have these routes."""
+    """By default, processes with the role `ingest` have these routes, and viewer processes do not.
+
+    A setting changes this.
+    """
     settings = fresh_settings(valkey_url, anonymous_admin=True)
     wanted = {"ingest": True, "viewers": False}
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Backups and data directories that an attacker has prepared: nothing is written elsewhere, or only half restored."""
+"""Backups and data directories that an attacker prepared: no other file is written, and nothing is half restored."""
 
 import asyncio
 import secrets

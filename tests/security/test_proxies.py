@@ -126,7 +126,7 @@ async def test_viewers_are_counted_by_client(valkey_url: str, tmp_path: Path) ->
 async def test_nobody_is_an_anonymous_admin_through_a_proxy(
     valkey_url: str, tmp_path: Path, changes: tuple[tuple[str, str], ...], trusted: tuple[str, ...]
 ) -> None:
-    """By default nobody is one, even behind a proxy that says nothing about its clients."""
+    """By default, no client is an anonymous admin, even behind a proxy that says nothing about its clients."""
     async with (
         behind_nginx(valkey_url, tmp_path, *changes, trusted_proxies=trusted) as (url, _),
         httpx.AsyncClient(base_url=url) as client,
@@ -173,7 +173,7 @@ async def strangers_are_refused(url: str) -> None:
 async def test_a_server_without_api_keys_takes_no_events_through_its_proxy(
     valkey_url: str, tmp_path: Path, changes: tuple[tuple[str, str], ...]
 ) -> None:
-    """The proxy may even say nothing about its clients. With `--open`, the server takes the events."""
+    """This holds even if the proxy says nothing about its clients. With `--open`, the server takes the events."""
     settings = {"allowed_hosts": ("board.test",), "open": False}
     async with behind_nginx(valkey_url, tmp_path, *changes, **settings) as (url, _):
         await strangers_are_refused(url)

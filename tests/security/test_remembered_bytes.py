@@ -40,7 +40,7 @@ def name(number: int, size: int = LONG) -> str:
 
 
 def path(number: int) -> str:
-    """Return such a name, percent-encoded for a path."""
+    """Return the name with this number, percent-encoded for a path."""
     return quote(name(number))
 
 

@@ -1,4 +1,4 @@
-"""An admin of some boards can read only permitted event types, and does not affect answers to others."""
+"""Boards of a limited admin can read only permitted event types, and do not change answers to others."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

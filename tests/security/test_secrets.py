@@ -66,7 +66,7 @@ def test_a_journal_with_a_password_that_is_not_encoded_is_refused(
 
 
 def test_a_store_that_is_away_shows_no_user(tmp_path: Path) -> None:
-    """The driver's message names the address only."""
+    """The message has only the address of the store."""
     printed = run_command("boards", "--store", f"redis://{USER}:{PASSWORD}@127.0.0.1:1", folder=tmp_path)
     assert "127.0.0.1:1" in printed
     assert_hidden(printed)
@@ -83,7 +83,7 @@ def limited(store: StoreProcess) -> Iterator[str]:
 
 
 async def refusals(url: str, folder: Path) -> str:
-    """What a server says to everyone while its store refuses its user."""
+    """Return what a server says to everyone while its store refuses the user of the server."""
     async with server(url, write_deadline=Duration(0.3), data_dir=folder) as asker:
         answers = [await asker.get("/readyz"), await asker.post("/v1/events", json={"key": "a"})]
         assert answers[0].status_code == 503

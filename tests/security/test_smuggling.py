@@ -69,7 +69,10 @@ async def test_the_body_of_an_upgrade_is_not_a_request(valkey_url: str, method: 
 
 @asynccontextmanager
 async def forwarding_upgrades(store: str, folder: Path) -> AsyncIterator[tuple[str, str]]:
-    """A server behind nginx in the usual configuration for WebSocket, which forwards any upgrade; and an API key."""
+    """Run a server behind nginx in the usual configuration for WebSocket, which forwards any upgrade.
+
+    Yield the URL of nginx, and an API key.
+    """
     usual = (
         ('    ~*^websocket$ websocket;\n    default       "";', "    default $http_upgrade;"),
         ('    websocket upgrade;\n    default   "";', "    default upgrade;\n    '' '';"),

@@ -95,7 +95,10 @@ async def end_of(socket: RawSocket) -> tuple[int, float, list[bytes]]:
 
 
 async def check_the_end(store: str, count: int, patience: float = _PATIENCE) -> float:
-    """Turn a board private while sockets, streams and waiting requests watch it. Return when the last one had ended."""
+    """Turn a board private while sockets, streams and waiting requests watch it.
+
+    Return after how many seconds the last of them had ended.
+    """
     async with town(store) as at, AsyncExitStack() as stack:
         sockets = [await stack.enter_async_context(viewer(url)) for url in at.urls for _ in range(count)]
         kept = [await stack.enter_async_context(viewer(url, at.reader)) for url in at.urls]

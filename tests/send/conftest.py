@@ -1,4 +1,4 @@
-"""A server to send to, and a folder of the test's own for the progress files."""
+"""Fixtures: a server that receives the events, and a folder for progress files outside of the home directory."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

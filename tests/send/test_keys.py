@@ -35,7 +35,7 @@ async def add_key(settings: Settings, producer: str, scope: Scope) -> str:
 
 @pytest.fixture
 def settings(valkey_url: str) -> Settings:
-    """Settings of a server of the test's own."""
+    """Settings of the server of one test."""
     return fresh_settings(valkey_url)
 
 
@@ -60,7 +60,7 @@ async def run_send(*arguments: str, **environment: str) -> tuple[int | None, str
 
 
 async def test_a_run_sends_its_api_key(tmp_path: Path, url: str, key: str) -> None:
-    """The key comes from the environment or from the flag. The flag has precedence."""
+    """The API key comes from the environment or from the flag. The flag has precedence."""
     path = str(write(tmp_path / "e.ndjson", many(1500)))
     status, printed = await run_send(path, "--server", url, LIVE_KEY=f" {key}\n")
     assert status == 0
@@ -86,7 +86,7 @@ async def test_without_a_correct_api_key_the_command_gives_advice(tmp_path: Path
 
 
 async def test_an_api_key_for_something_else_is_reported(tmp_path: Path, url: str, settings: Settings) -> None:
-    """A key that may not send events stops the run. A key for another board gets each event rejected."""
+    """An API key that may not send events stops the run. With an API key for another board, each event is rejected."""
     path = write(tmp_path / "e.ndjson", many(10))
     other = await add_key(settings, "boss", Scope(verbs=("admin",)))
     elsewhere = await add_key(settings, "else", Scope(boards=("other",)))

@@ -98,7 +98,7 @@ async def test_progress_belongs_to_a_file_a_server_and_a_board(tmp_path: Path, u
 async def test_a_killed_run_continues(valkey_url: str, tmp_path: Path) -> None:
     """The server is stopped in between, and each event counts once."""
     events: list[Event] = [{**event, "time": "2015-05-17T10:00:00Z"} for event in many(2000)]
-    # At speed 1, the program would wait an hour before these.
+    # At speed 1, the program would wait an hour before these events.
     events += [{**event, "time": "2015-05-17T11:00:00Z"} for event in many(1500)]
     path = write(tmp_path / "e.ndjson", events)
     boards = tmp_path / "boards.toml"

@@ -189,7 +189,7 @@ def test_a_deletion_finds_every_bucket_of_identities() -> None:
 
 
 async def test_store_keys_of_an_older_version_are_renamed(own_store: StoreProcess) -> None:
-    """The first call renames them. It changes nothing in a store without old names."""
+    """The first call renames the store keys. In a store without old names, it changes nothing."""
     made = Prefix(own_store.url)
     prefix = made.settings.key_prefix
     producers = ProducerStore(made.client, prefix)

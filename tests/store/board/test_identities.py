@@ -111,7 +111,7 @@ async def test_concurrent_events_count_once(any_store: str) -> None:
 
 
 async def test_a_refused_event_does_not_use_up_its_identity(valkey_url: str) -> None:
-    """Late, early or out of range: the corrected event counts when it is sent again."""
+    """A late, early or too large event counts when it is corrected and sent again."""
     async with open_ledger(valkey_url, rolling_board()) as ledger:
         now = int((await ledger.state.client.time())[0])
         bad = [like(1, at=now - 30 * HOUR), like(2, at=now + 2 * HOUR), like(3, amount=MAX_SCORE), like(4)]

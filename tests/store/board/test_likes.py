@@ -56,5 +56,8 @@ async def test_a_visitor_has_one_like_in_a_window(valkey_url: str, window: Windo
 
 
 async def test_the_test_can_fail(valkey_url: str) -> None:
-    """On another board, an identity expires while its like still counts. A repeated like then counts twice."""
+    """On a board without a like button, an identity expires while its like still counts.
+
+    A repeated like then counts twice.
+    """
     assert max(await scores(valkey_url, make_board(BoardChoice(id="posts", window=WINDOWS["rolling"])))) > 1

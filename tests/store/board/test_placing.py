@@ -164,7 +164,7 @@ async def test_equal_lookups_do_not_depend_on_the_offset(valkey_url: str) -> Non
 
 
 async def test_a_wrong_order_is_detected(valkey_url: str) -> None:
-    """A run of ties in the opposite order is not part of the board."""
+    """In the mutant, members with the same score come in the opposite order, which is not the order of the board."""
     right = "if view.order ~= 'turned' then return rows end"
     source = mutated(load("places"), {right: "if rows then return rows end"})
     mutant = compiled(valkey_url, SCRIPTS.places.changed(source))

@@ -42,7 +42,7 @@ REASONS = {
 
 
 def test_redis_that_wants_a_password_refuses_the_login() -> None:
-    """Redis 7 answers HELLO with this error, of which redis-py makes no `AuthenticationError`."""
+    """Redis 7 answers HELLO with this error, which redis-py does not raise as an `AuthenticationError`."""
     said = ResponseError("NOAUTH HELLO must be called with the client already authenticated, otherwise …")
     found = StoreUnavailableError(str(said))
     found.__cause__ = said

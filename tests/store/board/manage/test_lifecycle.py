@@ -51,7 +51,7 @@ async def opened(store: str) -> AsyncIterator[Opened]:
 
 
 async def test_a_board_is_created_once(any_store: str) -> None:
-    """A caller that wants to give it another epoch receives the existing one."""
+    """A caller that wants to give the board another epoch receives the existing epoch."""
     async with opened(any_store) as made:
         assert await create(made.client, made.keys, made.board, EPOCH) is None
         assert await create(made.client, made.keys, made.board, "0badbad0") == (EPOCH, True)
@@ -112,7 +112,7 @@ async def test_changes_are_applied_by_revision(any_store: str) -> None:
 
 @pytest.mark.slow
 async def test_an_unused_board_expires(any_store: str) -> None:
-    """The reply says how long to wait until then. An expired board does not come back."""
+    """The reply says how long to wait until the board expires. An expired board does not come back."""
     async with opened(any_store) as made:
         wait = await expire(made.client, made.keys, EPOCH, 0.5)
         assert wait is not None

@@ -78,7 +78,7 @@ async def simulation(store: str, board: Board | None = None) -> AsyncIterator[Si
 
 
 async def test_a_baseline_has_the_ranks_of_the_start_of_the_hour(valkey_url: str) -> None:
-    """Later changes do not affect them. At the next hour, new ranks replace them."""
+    """Later changes do not affect the ranks in it. At the next hour, a new baseline replaces it."""
     async with simulation(valkey_url) as made:
         await made.add(a=3, b=2, c=1)
         assert await made.at(T0 + 5000) == HOUR / 1000 - 5
@@ -205,7 +205,10 @@ async def test_a_process_learns_of_a_new_period(valkey_url: str) -> None:
 
 
 async def test_a_baseline_is_read_once_for_all_requests(valkey_url: str) -> None:
-    """Only a new baseline is read again. A process that shows one keeps the next one, at most a minute late."""
+    """Only a new baseline is read again.
+
+    A process that shows a baseline also keeps the next one, at most a minute late.
+    """
     async with simulation(valkey_url) as made:
         baselines, board = Baselines(), made.ledger.baseline
         await made.add(a=3)

@@ -114,7 +114,7 @@ def test_the_servers_clock_determines_the_newest_slot(newest: int | None, now: i
 
 
 def test_a_plan_without_slots_stays_valid() -> None:
-    """No time of the store can invalidate it."""
+    """No time of the store can invalidate the plan."""
     for board in (forever(), forever(window=Sliding(60))):
         made = begin_plan(board, Clock(None, 5))
         assert (made.current, made.till) == (EVER.start, None)
@@ -291,7 +291,10 @@ def test_a_new_best_beats_the_store_and_the_batch(order: str, beaten: int, best:
 
 
 def test_elsewhere_an_entry_has_only_its_slot() -> None:
-    """On a `best` board, this holds if the reply of the store was lost. A refused entry has no placement."""
+    """On a `best` board, an entry also has only its slot if the reply of the store was lost.
+
+    A refused entry has no placement.
+    """
     entries = [like("a", 1, 9 * HOUR), like("a", 1, 0), like("b")]
     made = plan(entries, 10 * HOUR)
     assert placements_of(SERVER, made, entries, range(3), [b"1", b"1"]) == {
