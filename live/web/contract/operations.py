@@ -19,7 +19,7 @@ _EVERYWHERE: Final = frozenset(
     }
 )  # fmt: skip
 
-_LIMITED: Final = "rate_exceeded"  # every request can have this problem, except those of operators
+_LIMITED: Final = "rate_exceeded"  # every request can have this problem, except health checks and reads of metrics
 _READING: Final = frozenset({"boards", "records", "live", "pages"})  # tags
 
 _SECONDS: Final = {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}
@@ -51,7 +51,7 @@ def operation(  # noqa: PLR0913 - each is one part of an operation
     """Describe an operation with its successful responses, its problems, and the problems that every request can have.
 
     `is_keyed` says that it needs an API key, unless the server allows it without one. Reads take an API key too, for
-    private boards. A page also has its refusals in HTML.
+    private boards. `is_page` says that refusals are also available in HTML.
     """
     by_status: dict[int, dict[str, str]] = {}
     for code, problem in PROBLEMS.items():
