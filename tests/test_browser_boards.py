@@ -31,7 +31,10 @@ TEXTS = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
 
 
 async def test_fields_and_metadata_are_live(valkey_url: str) -> None:
-    """The script renders them as the server does: a column for each field, metadata below the name, always as text."""
+    """The script renders fields and metadata as the server does: a column for each field, metadata below the name.
+
+    Both are always text.
+    """
     (board,) = parse_boards(CLIMB)
     first = [
         {"key": "a", "fields": {"levels": 7, "seconds": 1200}, "metadata": {"team": "red", "1": 1e21}},

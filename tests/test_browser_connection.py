@@ -149,7 +149,7 @@ AROUND = {
 
 
 async def test_other_messages(valkey_url: str) -> None:
-    """They are the viewer count, the rank of a member, and a type of a newer server, which the page ignores."""
+    """The messages are the viewer count, the rank of a member, and a type of a newer server, which the page ignores."""
     async with controlled(valkey_url, "?key=me%26you") as (page, server):
         assert await page.text_content("#place") == "Your place: not ranked"
         socket = await server.socket(0)
@@ -173,7 +173,7 @@ async def until_place(page: Page, text: str) -> None:
 
 
 async def test_missing_elements_are_ignored(valkey_url: str) -> None:
-    """A page of an older version may lack both elements."""
+    """A page of an older version may lack the elements for the viewer count and the rank."""
     async with controlled(valkey_url) as (page, server):
         assert await page.locator("#place").count() == 0
         socket = await server.socket(0)
@@ -224,7 +224,7 @@ async def received(page: Page, test: Callable[[dict[str, Any]], object]) -> dict
 
 
 async def test_late_scripts_come_although_a_page_is_not_live(valkey_url: str) -> None:
-    """A request for them that failed is repeated. Browsers that can't adopt style sheets load them."""
+    """A failed request for such a file is repeated. Browsers that can't adopt style sheets load the styles as files."""
     async with serving(fresh_settings(valkey_url), rolling_board()) as client, browser() as chromium:
         await post(client, {"key": "a"})
         context = await chromium.new_context()
@@ -243,7 +243,7 @@ async def test_late_scripts_come_although_a_page_is_not_live(valkey_url: str) ->
 
 
 async def test_a_part_of_the_client_that_did_not_load_is_named_and_asked_for_again(valkey_url: str) -> None:
-    """Without WebSockets, the client needs it. The other transport asks."""
+    """Without WebSockets, the client needs this part, and the next transport asks for it."""
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url, browser() as chromium:
         page = await chromium.new_page()
         await page.route("**/fallbacks.js", lambda route: route.abort(), times=1)

@@ -91,7 +91,7 @@ async def test_movement_is_relative_to_the_baseline(valkey_url: str) -> None:
 
 
 async def test_sparklines_show_the_window(valkey_url: str) -> None:
-    """The server renders them, with words for screen readers. A narrow screen hides them."""
+    """The server renders sparklines, with words for screen readers. A narrow screen hides them."""
     board = rolling_board("3h", "1h", clock="event")
     times = [f"2026-11-20T{hour}:30:00Z" for hour in ("09", "10", "11", "12")]
     settings = fresh_settings(valkey_url)
@@ -201,7 +201,7 @@ async def test_names_link_to_their_records(valkey_url: str) -> None:
 
 
 async def test_the_readers_own_row_is_highlighted(valkey_url: str) -> None:
-    """The row may enter the page later."""
+    """The row of the member may enter the page later."""
     async with serving(fresh_settings(valkey_url)) as client:
         await post(client, {"key": "a", "amount": 2})
         async with page_of(f"{client.base_url}/boards/posts?key=me") as page:

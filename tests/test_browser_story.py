@@ -134,7 +134,7 @@ async def test_the_rail_tells_what_happened(valkey_url: str) -> None:
 
 
 async def test_the_rail_says_that_nothing_happened(valkey_url: str) -> None:
-    """The rail still says it once the page has compared the board with its baseline."""
+    """The rail still says so after the page has compared the board with its baseline."""
     async with (
         with_baseline(valkey_url, {"key": "a", "amount": 5}) as client,
         page_of(f"{client.base_url}/boards/posts") as page,

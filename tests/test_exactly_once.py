@@ -160,7 +160,7 @@ async def test_answers_lost_by_servers_and_the_store(own_store: StoreProcess, tm
 async def test_events_without_ids_count_once_if_the_store_loses_answers(
     own_store: StoreProcess, tmp_path: Path
 ) -> None:
-    """The server retries. When it answers 503 `store_unavailable`, nothing was counted."""
+    """The server retries. When the server answers 503 `store_unavailable`, nothing was counted."""
     events, _ = make_events()
     totals: Counter[str] = Counter()
     for event in events:

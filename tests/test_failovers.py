@@ -374,7 +374,7 @@ async def moves_slots(binary: str, move: Move, folder: Path, times: int = 1, dea
     ],
 )
 async def test_slots_move_under_events(binary: str, move: Move, tmp_path: Path, effort: int) -> None:
-    """No event is refused, although each waits for a replica."""
+    """No event is refused, although each event waits for a replica."""
     await moves_slots(binary, move, tmp_path, effort)
 
 

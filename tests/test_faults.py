@@ -330,7 +330,7 @@ async def test_a_lost_answer_counts_once(own_store: StoreProcess, tmp_path: Path
 
 
 async def test_a_retry_without_a_batch_number_is_detected(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The test above fails for a script that ignores the number."""
+    """The test above fails for a script that ignores the batch number."""
     wrong = {
         "if sequence == request.sequence then": "if false then",
         "if sequence > request.sequence": "if false",

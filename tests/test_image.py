@@ -53,7 +53,10 @@ def canonical(pins: dict[str, list[str]] | list[str]) -> set[str]:
 
 
 def test_the_build_trusts_certificates_that_the_image_does_not_keep() -> None:
-    """They are a secret of the one step that downloads. The script gives those that pip uses here."""
+    """The certificates are a secret of the one step that downloads.
+
+    The script passes those that pip uses on this machine.
+    """
     steps = re.findall(r"^RUN (?:.*\\\n)*.*", DOCKERFILE, re.MULTILINE)
     downloading = [step for step in steps if "--require-hashes" in step]
     assert ["--mount=type=secret,id=certificates" in step for step in downloading] == [True]
@@ -91,7 +94,7 @@ def test_the_image_installs_nothing_else() -> None:
 
 
 def test_a_service_has_minimal_rights() -> None:
-    """It can write only its volume and /tmp, has no capabilities, has limits, and does not run as root."""
+    """A service can write only its volume and /tmp, has no capabilities, has limits, and does not run as root."""
     for file, name in [(file, name) for file, made in COMPOSITIONS.items() for name in made["services"]]:
         service = COMPOSITIONS[file]["services"][name]
         assert service["read_only"] is True, file
@@ -123,7 +126,7 @@ def test_a_composition_is_closed_by_default(composition: dict[str, Any]) -> None
 
 
 def test_the_store_syncs_and_evicts_nothing() -> None:
-    """The guarantee for acknowledged events needs both."""
+    """Without both, the store could lose acknowledged events."""
     store = COMPOSITIONS["docker-compose.yml"]["services"]["store"]
     options = dict(zip(store["command"][1::2], store["command"][2::2], strict=True))
     assert (options["--appendonly"], options["--appendfsync"], options["--maxmemory-policy"]) == (

@@ -80,7 +80,7 @@ def inner_imports(path: Path) -> set[str]:
 
 
 def test_a_package_imports_only_lower_packages() -> None:
-    """It never imports a higher package, one at the same level, or a forbidden one."""
+    """A package imports no package of its own layer or of a higher one, and no forbidden package."""
     wrong = []
     for path in MODULES:
         package = package_of(module_name(path))
@@ -100,7 +100,7 @@ def test_only_the_store_uses_redis() -> None:
 
 
 def test_imports_have_no_cycles() -> None:
-    """This includes imports within a package."""
+    """Imports within a package have no cycles either."""
     graph = {module_name(path): inner_imports(path) for path in MODULES}
     done: set[str] = set()
 
@@ -117,7 +117,10 @@ def test_imports_have_no_cycles() -> None:
 
 
 def test_the_domain_package_is_pure() -> None:
-    """It uses no sockets, event loop or clock. Only `load_boards` reads a file, and only `new_secret` is random."""
+    """The package uses no sockets, event loop or clock.
+
+    Only `load_boards` reads a file, and only `new_secret` is random.
+    """
     impure = {"asyncio", "time", "socket", "random", "secrets", "threading", "os", "subprocess", "http"}
     for path in (LIVE / "domain").glob("*.py"):
         found = {name.split(".")[0] for name, _ in imports(path)}

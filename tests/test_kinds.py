@@ -97,9 +97,9 @@ ties = "{ties}"
 
 @pytest.mark.parametrize(("operator", "order"), [("best", "desc"), ("best", "asc"), ("set", "desc")])
 async def test_top_500_by_best_value(valkey_url: str, operator: str, order: str) -> None:
-    """With 16 producers, the board never has 501 records, and once full never fewer than 500.
+    """With 16 producers, the board never has more than 500 records, and never fewer once it is full.
 
-    Each has its own metadata.
+    Each record has its own metadata.
     """
     chance = random.Random(2)
     sent = [(f"k{chance.randrange(3000)}", chance.randint(-500, 2000)) for _ in range(6400)]
@@ -231,7 +231,7 @@ async def test_a_voting_contest(valkey_url: str) -> None:
 
 
 async def test_a_contest_opens_and_closes(valkey_url: str) -> None:
-    """Votes before and after its hours are refused."""
+    """Votes before the contest opens and after it closes are refused."""
     opens = datetime.now(UTC) + timedelta(seconds=4)
     text = ""
     for name, times in {

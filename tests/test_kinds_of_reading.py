@@ -216,7 +216,7 @@ def ranked(rows: Rows, ranks: Ranks) -> list[tuple[str, int, int]]:
 
 
 def triple(record: Record) -> tuple[str, int, int]:
-    """The key, score and rank of a record."""
+    """The member, the score and the rank of a record."""
     return record.member, record.score, record.rank
 
 

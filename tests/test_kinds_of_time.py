@@ -27,7 +27,7 @@ def moment(text: str, zone: ZoneInfo = BERLIN) -> datetime:
 
 
 def of_week(first: date) -> str:
-    """The name of the week that begins on a day. It belongs to the year of its fourth day."""
+    """The name of the week that begins on a day. The week belongs to the year of its fourth day."""
     fourth = first + 3 * DAY
     return f"{fourth.year}-W{(fourth.timetuple().tm_yday + 6) // 7:02}"
 
@@ -134,7 +134,10 @@ async def compare(boards: Stage, board: str, keep: int, now: datetime, counts: d
 
 
 async def test_calendar_days_have_23_and_25_hours(valkey_url: str) -> None:
-    """With a like per hour, the day when New York sets its clocks back has 25 likes, and the other one 23."""
+    """With a like per hour, the day when New York sets its clocks back has 25 likes.
+
+    The day when it sets them forward has 23.
+    """
     text = 'clock = "event"\nwindow = { calendar = "day", timezone = "America/New_York" }\n'
     async with stage(valkey_url, f'[[board]]\nid = "days"\n{text}') as boards:
         zone = ZoneInfo("America/New_York")
@@ -152,7 +155,7 @@ async def test_calendar_days_have_23_and_25_hours(valkey_url: str) -> None:
 async def test_a_late_event_counts_in_its_period_within_the_grace(valkey_url: str) -> None:
     """A day accepts events for two hours after its end, when it is no longer the current day.
 
-    After that they are late.
+    After the grace, events of the day are late.
     """
     window = 'calendar = "day", timezone = "Europe/Berlin", grace = "2h", keep = 1'
     text = f'[[board]]\nid = "days"\nclock = "event"\nwindow = {{ {window} }}\n'

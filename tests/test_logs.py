@@ -25,7 +25,7 @@ QUICK = 0.2
 
 
 class Lines(logging.Handler):
-    """Keeps log lines."""
+    """A handler that keeps log lines."""
 
     def __init__(self, period: float) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Lines(logging.Handler):
 
 @pytest.fixture
 def lines(request: pytest.FixtureRequest) -> Iterator[Lines]:
-    """The handler's lines; the period is a fifth of a second, or the parameter."""
+    """Yield a handler that keeps lines. Its period is a fifth of a second, or the parameter."""
     handler = Lines(getattr(request, "param", QUICK))
     before = structlog.get_config()
     structlog.configure(
@@ -176,7 +176,7 @@ def test_commands_log_to_standard_error() -> None:
 
 @pytest.mark.slow
 async def test_a_stall_of_the_store_is_a_few_lines(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Thousands of refused requests log one line per cause and one at the end, and one that the store is back.
+    """Thousands of refused requests log one line per cause, one at its end, and one when the store is back.
 
     Pages whose origin is refused are one cause too. The line names the setting that lets them in.
     """

@@ -1,4 +1,4 @@
-"""Failovers to a replica that lacks events, which were only seen or were acknowledged, and which boards may go on."""
+"""Failovers to a replica that lacks events that were seen or acknowledged, and the boards that may go on."""
 
 import asyncio
 import secrets
@@ -118,7 +118,7 @@ class Machine:
         return found[-1]
 
     async def waits(self, board: str, reason: str) -> None:
-        """Wait until the board waits for this reason. Without SQL, it must not go on."""
+        """Wait until the board waits for this reason. Without SQL, the board must not go on."""
 
         async def refused() -> bool:
             try:
@@ -253,7 +253,7 @@ async def test_a_fence_without_a_reign_is_detected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [VALKEY_SENTINEL, REDIS_CLUSTER])
 async def test_viewers_receive_what_is_left(make: Make, tmp_path: Path) -> None:
-    """A viewer has seen what is lost. It receives a sync in another epoch, and then what is counted."""
+    """A viewer that has seen the lost events receives a sync in another epoch, and then what is counted."""
     servers = make(tmp_path / "store")
     await asyncio.to_thread(servers.start)
     settings = fresh_settings(servers.url, data_dir=tmp_path / "one", write_deadline=Duration(20), wait_replicas=0)

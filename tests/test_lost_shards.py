@@ -1,4 +1,4 @@
-"""A Cluster that loses a shard, and boards on several shards: what happens to one board happens to no other."""
+"""A Cluster that loses a shard, and boards on several shards: a lost shard affects only its own boards."""
 
 import asyncio
 from contextlib import nullcontext
@@ -32,7 +32,7 @@ VALKEY = str(get_binary_path())
 PARTS = ("part3", "part1", "part0")  # on the first, the second and the third server
 TOTAL = Board(id="total", title="total", window=Rolling(86_400, 3600), union=dict.fromkeys(PARTS, 1))
 BOARDS = [rolling_board(board=name) for name in PARTS]
-# By server, the data that is lost with it.
+# For each server, the data that is lost with it.
 SYSTEM = {0: "boards, items and readiness", 1: "producers and processes", 2: "journals"}
 
 
@@ -66,7 +66,7 @@ async def has(refused: list[str]) -> bool:
 
 
 async def test_a_lost_shard_concerns_its_boards_only(tmp_path: Path, effort: int) -> None:
-    """The shard may also hold what belongs to no board.
+    """The shard may also hold data that belongs to no board.
 
     Boards on other shards refuse nothing, and when the shard is back, everything goes on.
     """
@@ -107,7 +107,7 @@ async def unites_through_failovers(folder: Path, times: int) -> None:
 async def test_a_union_of_three_servers_counts_what_its_parts_count(tmp_path: Path, effort: int) -> None:
     """Boards count an event at different times.
 
-    If a producer repeats it until all have counted it, the sum is exact.
+    If a producer repeats an event until all boards have counted it, the sum is exact.
     """
     await unites_through_failovers(tmp_path, effort)
 

@@ -1,4 +1,4 @@
-"""What `make` needs on the machine: it names what is missing, and then makes nothing."""
+"""`make` names what the machine lacks, and then makes nothing."""
 
 import shutil
 import subprocess

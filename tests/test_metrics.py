@@ -32,14 +32,14 @@ def test_all_metrics_are_in_one_registry() -> None:
 
 
 def test_every_metric_is_updated() -> None:
-    """The code uses every metric, because one that stays at zero would mislead."""
+    """The code uses every metric, because a metric that stays at zero would mislead."""
     sources = [path.read_text(encoding="utf-8") for path in SOURCES]
     assert [name for name in TABLE if not any(f"{name}." in source for source in sources)] == []
 
 
 @pytest.mark.parametrize("gauge", [metric for metric in TABLE.values() if isinstance(metric, Gauge)])
 def test_a_gauge_defines_how_workers_are_combined(gauge: Gauge) -> None:
-    """The gauge of several workers is the sum, maximum or minimum of the running ones."""
+    """The gauge of a server is the sum, the maximum or the minimum over its running workers."""
     assert gauge._multiprocess_mode in {"livesum", "livemax", "livemin"}
 
 

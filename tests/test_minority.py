@@ -1,4 +1,7 @@
-"""A primary that only we can reach: no event is acknowledged, pages turn stale, and no read takes it for current."""
+"""A primary that is cut off from all servers but ours: no event is acknowledged, and pages turn stale.
+
+No read takes the data of this primary for current.
+"""
 
 import asyncio
 import math
@@ -33,7 +36,7 @@ Kind = type[SentinelSet | ClusterSet]
 
 @contextmanager
 def left_alone(servers: SentinelSet | ClusterSet, primary: Server) -> Iterator[None]:
-    """Freeze all servers but one. This one and we are then on the small side of a partition."""
+    """Freeze all servers but one, so that the primary and this process are on the small side of a partition."""
     everybody = [*servers.servers, *(servers.sentinels if isinstance(servers, SentinelSet) else ())]
     with ExitStack() as stack:
         for server in everybody:
@@ -118,7 +121,7 @@ async def test_a_primary_without_its_replicas_is_not_trusted(kind: Kind, tmp_pat
 @pytest.mark.mutant
 @pytest.mark.parametrize("kind", [SentinelSet, ClusterSet])
 async def test_a_ping_alone_is_detected(kind: Kind, tmp_path: Path) -> None:
-    """The primary still answers a PING, so that the page of the mutant stays live."""
+    """The primary still answers a PING, so the page of the mutant stays live."""
 
     async def trusting(_connection: PrimaryConnection) -> float:
         return math.inf

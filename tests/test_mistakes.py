@@ -1,6 +1,6 @@
 """The mistakes that people make, and the messages that they get, in the table `mistakes.txt`.
 
-To see the messages of a change, run `python -m tests.test_mistakes`: it writes them into the table.
+To see the messages after a change of the code, run `python -m tests.test_mistakes`, which writes them into the table.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ async def said(store: str) -> str:
 
 
 async def test_every_mistake_has_its_message(valkey_url: str) -> None:
-    """The table has at least a hundred messages. None shows a type of Python or JSON, or a regular expression."""
+    """The table has at least a hundred messages. No message shows a type of Python or JSON, or a regular expression."""
     expected = TABLE.read_text(encoding="utf-8")
     messages = [message for _, mistakes in sections() for _, lines in mistakes for message in lines]
     assert len(messages) >= 100
@@ -100,7 +100,7 @@ async def test_every_mistake_has_its_message(valkey_url: str) -> None:
 
 
 async def test_the_documentation_of_each_problem_is_where_problems_say(valkey_url: str) -> None:
-    """The page has an anchor for each code. Below a path, `type` includes the path."""
+    """The page has an anchor for each code. Below a root path, `type` includes the path."""
     async with server(valkey_url, root_path="/live") as client:
         problem = (await client.get("/live/v1/bords")).json()
         assert problem["type"] == "/live/docs#not_found"

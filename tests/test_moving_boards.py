@@ -43,7 +43,7 @@ async def moves(cluster: ClusterSet, events: Traffic, move: Move, times: int) ->
 async def test_boards_move_with_everything(binary: str, move: Move, share: int, tmp_path: Path, effort: int) -> None:
     """All boards have dense ranks and a hidden member, and one has a sliding window.
 
-    Nothing is refused, and nothing is left behind.
+    No event is refused, and no data is left behind.
     """
     cluster = ClusterSet(binary, tmp_path / "store", replicas=replicas_of(effort, least=0))
     async with running(cluster), traffic(cluster.url, tmp_path, *BOARDS) as events:

@@ -106,7 +106,7 @@ async def test_pollers_all_reach_a_server_behind_a_proxy_that_keeps_nothing(
 
 
 async def test_each_page_is_kept_by_itself(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """URL, host name and encoding tell pages apart. If the client has the tag, nginx answers by itself."""
+    """Pages differ by URL, host name and encoding. If the client sends the right tag, nginx answers by itself."""
     async with edge(valkey_url, tmp_path, monkeypatch) as at, httpx.AsyncClient(base_url=at.url) as client:
         await post(client, *({"key": f"a rather long name of a member, number {number}"} for number in range(50)))
         for _ in range(2):

@@ -43,7 +43,10 @@ def named(expression: str) -> set[str]:
 
 
 def test_the_dashboard_shows_every_metric(shown: set[str]) -> None:
-    """It shows those of a real server and no other metric. Each panel has its own id, and no panel covers another."""
+    """The dashboard shows the metrics of a real server and no others.
+
+    Each panel has its own id, and no panel covers another.
+    """
     panels = json.loads((OPS / "grafana.json").read_text(encoding="utf-8"))["panels"]
     drawn = {name for panel in panels for target in panel.get("targets", ()) for name in named(target["expr"])}
     assert shown >= {"process_start_time_seconds", "process_virtual_memory_bytes"}
@@ -74,7 +77,7 @@ def test_every_alert_is_about_a_metric_and_has_a_section(shown: set[str]) -> Non
 
 
 def test_prometheus_accepts_the_alerts() -> None:
-    """Its own tool checks the rules and their expressions."""
+    """The tool of Prometheus checks the rules and their expressions."""
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed, so no program has checked the rules")

@@ -43,7 +43,10 @@ MUTANTS = {
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("kind", "clock"), [("valkey", "event"), ("redis", "server")])
 def test_the_ledger_equals_the_model(kind: str, clock: str, tmp_path: Path, effort: int) -> None:
-    """With the real scripts, I1 holds after every step of any schedule, and the settled board equals a plain count."""
+    """With the real scripts, invariant I1 holds after every step of any schedule.
+
+    The settled board equals a plain count.
+    """
     if kind == "redis" and REDIS_SERVER is None:
         pytest.skip("redis-server is not installed")
     store = valkey(tmp_path) if kind == "valkey" else StoreProcess(str(REDIS_SERVER), tmp_path)

@@ -73,7 +73,7 @@ async def compare(client: httpx.AsyncClient, sent: list[dict[str, Any]], ties: s
 async def test_the_site_log_equals_a_plain_count_at_many_instants(valkey_url: str, ties: Ties) -> None:
     """The log is replayed in order, and the board is correct at 28 instants during the 84 hours.
 
-    Ties are ordered by the newest request of each member.
+    Ties are ordered by name, or by the newest request of each member.
     """
     events = load()
     board = make_board(BoardChoice(id="site", source=("request",), clock="event", ties=ties))

@@ -33,7 +33,7 @@ async def whole(boards: Stage, board: str, **query: Any) -> Rows:
 
 
 async def test_distinct_visitors_per_path_and_day(valkey_url: str) -> None:
-    """A contest with one vote per path, visitor and day counts the visitors. Every other visit is refused."""
+    """A contest with one vote per path, visitor and day counts the visitors. All further visits are refused."""
     window = 'window = { calendar = "day", grace = "1h" }\nvotes = { per_key = 1 }\n'
     events = load()
     days: dict[str, set[tuple[str, str]]] = defaultdict(set)

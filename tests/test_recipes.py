@@ -50,7 +50,7 @@ class Block(NamedTuple):
 
 
 def blocks_of(page: str) -> list[Block]:
-    """The blocks of a page in order. If a block that is no command follows commands, it is what they print."""
+    """The blocks of a page in order. A block that is no command and follows commands shows what they print."""
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     found = [
         Block(*each) for each in re.findall(r'^```(\w+)(?: title="(.+?)")?\n(.*?)^```$', text, re.DOTALL | re.MULTILINE)
@@ -187,7 +187,7 @@ async def sorted_set(url: str, key: str) -> None:
 
 
 def check_framework(name: str, command: list[str], page: Reader) -> None:
-    """A like that is posted to a program counts, and its page shows the board."""
+    """Check that a like that is posted to a program counts, and that the program's page shows the board."""
     words = [page.here(word) for word in command]
     program = subprocess.Popen(words, cwd=page.folder, env=page.environment, start_new_session=True)
     try:
@@ -209,7 +209,7 @@ def check_framework(name: str, command: list[str], page: Reader) -> None:
 
 
 def test_the_recipes_work(valkey_url: str, tmp_path: Path) -> None:
-    """The boards are those of the page's file. Likes count from each web framework that is installed here."""
+    """Each board on the page is in the example file. Likes count from each web framework that is installed here."""
     boards = (FILES / "recipes.toml").read_text(encoding="utf-8")
     assert [block.text for block in blocks_of("recipes") if block.language == "toml" and block.text not in boards] == []
     key = f"leaderboard-{tmp_path.name}"

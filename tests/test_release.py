@@ -57,7 +57,10 @@ def test_a_release_changes_every_file_and_closes_the_changelog(checkout: Path) -
 
 
 def test_the_packages_of_a_release_name_the_repository(checkout: Path) -> None:
-    """Both Python packages and npm's have its address. Links and pictures of descriptions are absolute, and exist."""
+    """Both Python packages and the npm package have its address.
+
+    Links and pictures in descriptions have absolute addresses, and their targets exist.
+    """
     address = "https://host.example/owner/name"
     assert release(checkout, "--address", address, "v7.8.9") == ""
     for name in ("pyproject.toml", "packages/client/pyproject.toml"):
@@ -89,7 +92,10 @@ def steps(workflow: dict[Any, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_a_workflow_runs_only_what_is_pinned_and_may_write_nothing(name: str) -> None:
-    """Each action has its digest and, for people, its version. Only a job that publishes may write, and says what."""
+    """Each action has its digest and, for people, its version.
+
+    Only a job that publishes may write, and it says what it writes.
+    """
     workflow = WORKFLOWS[name]
     assert workflow["permissions"] == {"contents": "read"}
     text = (ROOT / ".github" / "workflows" / name).read_text(encoding="utf-8")

@@ -36,7 +36,7 @@ async def test_events_of_one_process_are_shown_by_another(valkey_url: str) -> No
 
 @pytest.mark.parametrize("path", ["/", "/boards/posts", "/v1/boards"])
 async def test_an_ingest_process_serves_no_viewers(valkey_url: str, path: str) -> None:
-    """So viewers can't take places of producers in such a process."""
+    """Viewers can't take the places of producers in such a process."""
     async with (
         run_server(fresh_settings(valkey_url, role="ingest"), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,

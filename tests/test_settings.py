@@ -168,7 +168,7 @@ def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
 
 
 def test_all_invalid_values_are_reported_at_once() -> None:
-    """Each has a line, in the order of the table."""
+    """Each invalid value has a line, in the order of the table."""
     lines = mistakes(LIVE_WORKERS="none", LIVE_PORT="x", LIVE_MAX_BODY="0", LIVE_HOST="fine")
     assert [line.split(" ")[0] for line in lines] == ["LIVE_PORT", "LIVE_WORKERS", "LIVE_MAX_BODY"]
 

@@ -117,7 +117,7 @@ async def listening(cluster: ClusterSet, folder: Path) -> AsyncIterator[Listener
 
 
 async def notices_move(binary: str | None, move: Move, folder: Path) -> None:
-    """Move the slot of a board to another server, and back, while nobody else tells the listener."""
+    """Move the slot of a board to another server and back. The listener must notice both moves by itself."""
     async with cluster_of(binary, folder) as cluster, listening(cluster, folder) as listener:
         source = server_of(cluster, listener.settings, BOARDS[0])
         target = cluster.servers[(cluster.servers.index(source) + 1) % 3]
@@ -211,7 +211,7 @@ class Site:
         self.score = dict.fromkeys(BOARDS, 0)
 
     async def count(self, *boards: str) -> None:
-        """Count an event for each board. Its viewer sees it, and SQL has it."""
+        """Count an event for each board, and wait until its viewer and SQL have the event."""
         for name in boards:
             await self.ledgers[name].writer.add([make_entry("a", 1, None)])
             self.score[name] += 1
@@ -279,7 +279,7 @@ async def site_on(folder: Path) -> AsyncIterator[tuple[Site, httpx.AsyncClient]]
 
 
 async def each_server_is_lost(folder: Path) -> None:
-    """Lose one server after the other, and so each of the keys that belong to no board."""
+    """Lose one server after the other, and so each store key that belongs to no board."""
     async with site_on(folder) as (site, client):
         for server in site.cluster.servers:
             await site.loses(server, client)
@@ -305,7 +305,7 @@ async def test_a_dead_server_stops_its_boards_only(tmp_path: Path) -> None:
 
 @pytest.mark.mutant
 async def test_a_gap_of_all_boards_is_detected(tmp_path: Path) -> None:
-    """One mutant tells the viewers of all boards, and one lets all journals wait."""
+    """One mutant tells the viewers of all boards of a gap, and another one lets all journals wait."""
     lose = notices.Ears._lose
 
     def lose_all(ears: Any, _channels: Any, error: Exception) -> None:
@@ -322,7 +322,7 @@ async def test_a_gap_of_all_boards_is_detected(tmp_path: Path) -> None:
 
 
 async def one_server_is_slow(url: str, folder: Path) -> None:
-    """Let the store not answer for one board. Another board, on another server, is moved to SQL all the same."""
+    """Let the store give no answer for one board. Another board, on another server, must move to SQL all the same."""
     settings = fresh_settings(url, data_dir=folder, journal="sqlite")
     client, outcomes = connect(url, settings), Store.outcomes
     ledgers = [Ledger(client, rolling_board(board=name), settings) for name in BOARDS]

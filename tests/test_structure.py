@@ -75,7 +75,7 @@ def shared_names(sources: Iterable[str]) -> list[str]:
 
 
 def test_files_functions_and_classes_are_small() -> None:
-    """None of them is over its limit."""
+    """No file, function or class is over its limit."""
     found = {name_of(path): faults(path.read_text(encoding="utf-8")) for path in MODULES}
     assert {name: over for name, over in found.items() if over} == {}
 
@@ -106,7 +106,7 @@ def test_no_two_modules_have_a_class_of_the_same_name() -> None:
     ids=["a long file", "a long function", "a wide class", "a class at the limit"],
 )
 def test_each_limit_can_be_exceeded(source: str, count: int) -> None:
-    """The tests above can fail."""
+    """The test of files, functions and classes can fail."""
     assert len(faults(source)) == count
 
 

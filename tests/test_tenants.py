@@ -70,7 +70,10 @@ async def boards_hold(one: Client, two: Client) -> None:
 
 
 async def members_hold(one: Client, two: Client) -> None:
-    """Check that the boards of a tenant share its members: each has its own `max_members`, and refuses more."""
+    """Check that the boards of a tenant share its limit of members.
+
+    Each board refuses more members than its `max_members`.
+    """
     name = '`members` of [limits."acme-*"] in the boards file allows 5 in all'
     assert is_refusal(await make(one, "acme-a"), 409, "too_many_members", name, "set it to 5 or less")
     assert (await make(one, "acme-a", max_members=3)).status_code == 201
@@ -217,7 +220,7 @@ async def test_limits_hold_for_boards_that_are_older(valkey_url: str) -> None:
 
 
 async def test_a_prefix_is_not_told_to_a_stranger(valkey_url: str) -> None:
-    """A producer that may not read the private boards of a tenant learns that some boards exceed their rate."""
+    """A producer that may not read a tenant's private boards learns only that some boards exceed their rate."""
     limits = parse_boards('[limits."acme-*"]\nrate = 1\n[[board]]\nid = "acme-a"\nvisibility = "private"')
     settings = fresh_settings(valkey_url)
     key = await make_key(settings, "shop")

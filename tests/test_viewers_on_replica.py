@@ -1,4 +1,4 @@
-"""A process that shows the boards of a real replica: it never writes, and shows what may be old as stale."""
+"""A process that shows the boards of a real replica never writes, and marks data that may be old as stale."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -138,7 +138,7 @@ async def check_reading(pair: Pair, folder: Path) -> None:
 
 
 async def test_a_replica_is_read_and_never_written(pair: Pair, tmp_path: Path) -> None:
-    """This holds for every route, for what the process does from time to time, and for its end."""
+    """Neither the routes nor the periodic tasks nor the end of the process write."""
     await check_reading(pair, tmp_path)
 
 
@@ -178,7 +178,10 @@ async def check_opened(pair: Pair, folder: Path) -> None:
 @pytest.mark.fault
 @pytest.mark.sentinel
 async def test_a_replica_that_hears_nothing_is_stale_and_then_live_again(pair: Pair, tmp_path: Path) -> None:
-    """Viewers learn that it is stale, and no read shows the old state as present. Afterwards nothing is missing."""
+    """Viewers learn that the board is stale, and no read shows its old state as current.
+
+    Afterwards no event is missing.
+    """
     async with watched(pair, tmp_path) as (at, socket, model):
         with pair.primary.frozen():
             await until_stale(socket, model)

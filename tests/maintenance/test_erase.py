@@ -611,7 +611,7 @@ async def test_a_list_that_erases_what_came_after_is_detected(folder: Path, tmp_
 
 
 async def test_a_deleted_board_is_on_the_list_too(folder: Path, tmp_path: Path) -> None:
-    """An older backup has the board. The journal of another board takes what is to be hidden there."""
+    """An older backup has the board. Another board's journal gets the digests of the members to hide in it."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         await asyncio.to_thread(board.databases[0].compact)

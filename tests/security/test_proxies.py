@@ -140,7 +140,7 @@ async def test_nobody_is_an_anonymous_admin_through_a_proxy(
 async def test_an_anonymous_admin_must_connect_directly(
     valkey_url: str, tmp_path: Path, trusted: tuple[str, ...], changes: tuple[tuple[str, str], ...]
 ) -> None:
-    """A local proxy that identifies itself, or that the operator has named, makes no anonymous admin."""
+    """No client of a local proxy is an anonymous admin if the proxy identifies itself or the operator has named it."""
     settings = {"anonymous_admin": True, "trusted_proxies": trusted}
     async with (
         behind_nginx(valkey_url, tmp_path, *changes, **settings) as (url, server),

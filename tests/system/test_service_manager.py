@@ -81,7 +81,7 @@ def test_it_takes_the_socket_and_says_how_it_is(valkey_url: str, tmp_path: Path,
 
 @pytest.mark.slow
 def test_a_stopped_loop_gives_no_sign(valkey_url: str, tmp_path: Path) -> None:
-    """Without the sign, the service manager restarts a server that hangs."""
+    """Without a sign of life, the service manager restarts a server that hangs."""
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices,
         socket.create_server(("127.0.0.1", 0)) as listener,

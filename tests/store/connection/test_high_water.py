@@ -115,7 +115,7 @@ def test_the_accepted_loss_of_a_board_ends_no_other_loss(tmp_path: Path) -> None
 
 
 def test_a_held_lock_keeps_changes_from_the_file(tmp_path: Path) -> None:
-    """A change applies at once in this process. It applies in the others when the file can be written."""
+    """A change applies in this process at once. It applies in other processes when the file can be written."""
     one, two = high_water(tmp_path), high_water(tmp_path)
     one.remember_store("abc")
     with held(tmp_path):
@@ -140,7 +140,10 @@ def test_a_held_lock_keeps_changes_from_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by_itself", [True, False])
 def test_a_late_write_does_not_undo_an_acceptance(tmp_path: Path, *, by_itself: bool) -> None:
-    """A loss found before, but not written yet, is no loss of the accepted store. API keys are still required."""
+    """A loss that was found before, but is not in the file yet, says nothing about the accepted store.
+
+    API keys are still required.
+    """
     one, other = high_water(tmp_path), high_water(tmp_path)
     one.remember_store("abc")
     other.refresh()

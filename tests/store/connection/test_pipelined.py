@@ -237,7 +237,7 @@ def test_a_reply_in_time_is_never_lost(
 
 
 class Impatient(PipelinedConnection):
-    """Drops the connection when a call is late."""
+    """A client that drops its connection when a call is late."""
 
     def _fail(self, kind: type[Exception], reason: str, before: float = math.inf) -> None:
         late = any(call.sent <= before and not call.future.done() for call in self._calls)
@@ -348,7 +348,10 @@ async def test_a_closed_line_leaves_nothing_behind(own_store: StoreProcess) -> N
 
 
 async def test_a_line_that_is_closed_while_it_logs_in_is_closed(tmp_path: Path) -> None:
-    """The server accepts, and answers nothing. redis-py swallows a cancellation in the moment after it has sent."""
+    """The server accepts the connection and answers nothing.
+
+    redis-py swallows a cancellation in the moment after it has sent a command.
+    """
     asked, ended = asyncio.Event(), asyncio.Event()
 
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

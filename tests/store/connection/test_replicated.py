@@ -161,7 +161,10 @@ async def acknowledged(paths: Mapping[str, Acknowledging]) -> set[str]:
 
 
 async def acknowledge_nothing_without_the_replica(pair: Pair) -> None:
-    """Freeze the replica. Nothing may be acknowledged, not even to other clients that find it done. Then thaw it."""
+    """Freeze the replica. Nothing may be acknowledged, not even to other clients that find the change done.
+
+    Then thaw the replica.
+    """
     settings = pair.settings()
     hasty = msgspec.structs.replace(settings, write_deadline=Duration(1))
     everyone = [Paths(settings), first := Paths(hasty)]
@@ -239,7 +242,7 @@ async def test_a_drainer_that_does_not_wait_is_detected(pair: Pair, tmp_path: Pa
 async def test_a_wait_for_other_writes_is_detected(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """WAIT covers only writes of its own connection.
 
-    The mutants wait over another one, or write nothing before WAIT.
+    The mutants wait over another connection, or write nothing before WAIT.
     """
 
     async def apart(connection: replicated.PrimaryConnection, commands: list[replicated.Words]) -> list[Any]:

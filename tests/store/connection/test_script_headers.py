@@ -13,7 +13,10 @@ from tests.store.connection.headers import Header, parse_header
 
 
 def test_a_header_names_every_store_key_that_the_source_uses() -> None:
-    """The header has them in order, with the names in the code, and says where the source finds more of them."""
+    """The header has the store keys in order, with their names in the code.
+
+    It says where the source finds more of them.
+    """
     for name in SOURCES:
         header, code = parse_header(SOURCES[name]), code_of(SOURCES[name])
         alone = header.keys[: len(header.keys) - header.more_keys]

@@ -32,7 +32,10 @@ async def refused(store: Store, script: Script[Any]) -> str:
 
 
 async def test_the_store_refuses_writing_scripts_as_a_whole(own_store: StoreProcess) -> None:
-    """Full memory refuses scripts that need memory, and a replica all that write. Scripts that read always run."""
+    """Full memory refuses scripts that need memory, and a replica refuses scripts that write.
+
+    Scripts that read always run.
+    """
     async with connected(own_store.url, fresh_settings(own_store.url)) as client:
         for name, script in USED.items():
             assert await refused(client, script) == "", name

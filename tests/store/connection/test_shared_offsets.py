@@ -127,7 +127,7 @@ def test_a_reader_creates_no_file(tmp_path: Path) -> None:
 
 
 def test_a_forgotten_board_does_not_return(tmp_path: Path) -> None:
-    """Neither this process's file nor files of ended processes bring it back."""
+    """Neither this process's file nor files of ended processes bring a forgotten offset back."""
     with shared(tmp_path) as (ended,):
         ended.note("gone", "e1", 7)
     with shared(tmp_path) as (one,):

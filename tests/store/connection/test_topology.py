@@ -213,7 +213,10 @@ async def test_responses_and_files_of_several_servers(client: Store) -> None:
 
 @pytest.mark.parametrize(("replicas", "warning"), [(0, "Set LIVE_WAIT_REPLICAS to 1"), (5, "no write is acknowledged")])
 async def test_too_few_awaited_replicas_have_a_warning(several_servers: str, replicas: int, warning: str) -> None:
-    """Without any, a failover can lose acknowledged events. With more than exist, nothing is acknowledged."""
+    """If no replica is awaited, a failover can lose acknowledged events.
+
+    If more replicas are awaited than exist, nothing is acknowledged.
+    """
     client = connect(several_servers, fresh_settings(several_servers, wait_replicas=replicas))
     lines = await unsafe_settings(client)
     assert len(lines) == (len(await client.servers.primaries()) if replicas else 1)

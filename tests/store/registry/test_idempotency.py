@@ -54,7 +54,7 @@ async def test_a_claim_is_for_one_body(client: Store) -> None:
 
 
 async def test_idempotency_keys_belong_to_a_producer(client: Store) -> None:
-    """The same text from another producer is another key, and no two names can be confused."""
+    """The same text from another producer is another idempotency key, and no two names can be confused."""
     mine = answers(client)
     await mine.begin("shop", "k", BODY)
     await mine.finish("shop", "k", b"answer")
@@ -83,7 +83,7 @@ async def test_a_response_is_kept_for_the_dedupe_window(client: Store) -> None:
 
 @pytest.mark.slow
 async def test_a_claim_expires(client: Store) -> None:
-    """After that, another body can use the key."""
+    """After the claim of an idempotency key has expired, another body can use the key."""
     mine = answers(client, dedupe_window=Duration(0.2))
     await mine.begin("shop", "k", BODY)
 

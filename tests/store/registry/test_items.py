@@ -103,7 +103,7 @@ async def test_the_state_of_journals_is_known_to_all_processes(valkey_url: str) 
 
 
 async def test_trimming_pauses_for_one_backup(valkey_url: str) -> None:
-    """The pause is renewed, ends with the backup, and a backup that lost it fails."""
+    """The pause is renewed, and ends with the backup. A backup that has lost the pause fails."""
     settings = fresh_settings(valkey_url)
     client, prefix = connect(valkey_url, settings), settings.key_prefix
     key = SystemKeys(prefix).pause

@@ -40,6 +40,6 @@ def test_the_limits_of_what_is_said() -> None:
 
 
 def test_a_journal_that_nobody_moves_is_a_fault() -> None:
-    """A process that can't move it has said why."""
+    """If a process can't move a journal, the process says why."""
     assert faults_of(None, None, BACKLOG) == ["no process moves the journals to SQL"]
     assert faults_of(None, b"no disk", BACKLOG) == ["no disk"]

@@ -13,7 +13,7 @@ from tests.harness.settings import fresh_settings
 async def test_a_look_at_the_memory_is_remembered_once_an_hour(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The oldest looks are dropped."""
+    """The oldest measurements are dropped."""
     monkeypatch.setattr("live.store.registry.memory._MOST", 2)
     settings = fresh_settings(valkey_url)
     client, key = connect(valkey_url, settings), SystemKeys(settings.key_prefix).memory

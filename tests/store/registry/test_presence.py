@@ -77,7 +77,10 @@ async def watched(
 
 
 async def all_cases(store: str, script: Script[Any]) -> None:
-    """Two processes count viewers, and a third one has crashed. Then one leaves, and at last the board is deleted."""
+    """Two processes count viewers, and a third process has crashed.
+
+    Then one process leaves, and at last the board is deleted.
+    """
     async with watched(store, script) as made:
         one, two = made.process(), made.process()
         assert await one.count("posts") == 0

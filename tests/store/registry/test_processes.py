@@ -95,7 +95,7 @@ async def test_processes_report_the_version_that_they_run(any_store: str) -> Non
 
 @pytest.mark.one_server
 async def test_a_clock_that_is_set_is_noticed(any_store: str) -> None:
-    """The process notices it once, in either direction."""
+    """The process notices a change of the clock once, in either direction."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     own_clock = BEAT.changed(
@@ -127,7 +127,7 @@ async def test_one_process_holds_the_lease(any_store: str) -> None:
 
 
 async def test_without_a_store_nobody_holds_the_lease(own_store: StoreProcess) -> None:
-    """Without the store, no process knows who holds it."""
+    """Without the store, no process knows who holds the lease."""
     settings = fresh_settings(own_store.url)
     client = connect(own_store.url, settings)
     own_store.kill()

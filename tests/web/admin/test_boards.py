@@ -1,4 +1,4 @@
-"""The pages of all boards, of one board, and of the audit log: what they show, and what they do as the API does it."""
+"""The pages of all boards, of one board, and of the audit log: what they show, and acts that do the same as the API."""
 
 import asyncio
 import os
@@ -157,7 +157,7 @@ async def test_the_log_undoes_what_can_be_undone(valkey_url: str) -> None:
 
 
 async def test_a_limited_key_sees_and_does_only_what_it_may(valkey_url: str) -> None:
-    """The key sees only its own boards, with their figures and their entries of the audit log.
+    """The API key sees only its own boards, with their figures and their entries of the audit log.
 
     Every other board is refused with 403, whether it is public, private or missing.
     """
@@ -197,7 +197,7 @@ async def test_a_red_part_leads_to_its_page(valkey_url: str, monkeypatch: pytest
 
 
 async def test_a_thousand_boards_have_pages(valkey_url: str) -> None:
-    """Each page has a hundred boards, and a search finds one among all."""
+    """Each page has a hundred boards, and a search finds one board among all."""
     settings = fresh_settings(valkey_url, max_boards=1000)
     key = await add_key(settings, "chief")
     text = "".join(f'[[board]]\nid = "board-{number:04}"\nsource = ["s{number}"]\n' for number in range(1000))

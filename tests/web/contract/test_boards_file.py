@@ -76,6 +76,6 @@ def test_a_mistake_is_found(schema: Any, line: str) -> None:
 
 
 def test_a_file_needs_boards_with_ids(schema: Any) -> None:
-    """A file may have no other name than `board`."""
+    """A file with another table, such as `boards`, is refused too."""
     for text in ("", "board = []", "[[board]]", '[[board]]\nid = "A"', '[[boards]]\nid = "a"', "[board]\nid = 'a'"):
         assert not schema.is_valid(in_json(text))

@@ -82,7 +82,7 @@ async def test_links_include_the_root_path(valkey_url: str) -> None:
 
 
 def test_html_in_a_description_is_text() -> None:
-    """Nothing in the contract becomes markup."""
+    """No text of the contract becomes markup."""
     assert "<b>" not in prose("<b>bold</b>\n\n<script>")
     operations = [spec for item in openapi_document()["paths"].values() for spec in item.values()]
     assert operations

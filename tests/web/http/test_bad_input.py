@@ -190,7 +190,7 @@ async def test_an_invalid_event_does_not_affect_others(server: Server, name: str
 async def test_invalid_json_refuses_the_body_or_its_line(server: Server, name: str) -> None:
     """The end of invalid JSON is unknown, so an array is refused as a whole.
 
-    Of lines, only the invalid line is refused.
+    In a body of lines, only the invalid line is refused.
     """
     event, fault, at, line_fault = NO_JSON[name]
 

@@ -43,7 +43,7 @@ def preflight(method: str = "GET", origin: str = FRIEND) -> dict[str, str]:
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_an_allowed_origin_may_read(valkey_url: str, path: str) -> None:
-    """Every answer to GET permits it, also a refusal. Caches keep the answers to different origins apart."""
+    """Every answer to GET, even a refusal, permits reading. Caches keep the answers to different origins apart."""
     async with server(valkey_url) as client:
         answer = await client.get(path, headers={"Origin": FRIEND})
         assert answer.headers[PERMISSION] == FRIEND
@@ -102,7 +102,7 @@ async def test_nothing_else_is_permitted(valkey_url: str, path: str, headers: di
 
 @pytest.mark.slow
 async def test_the_client_can_be_imported_from_any_origin(valkey_url: str) -> None:
-    """The path of the client is stable, and it has types."""
+    """The path of the client does not change, and the client has types."""
     async with server(valkey_url) as client:
         answer = await client.get("/client/live-board.js", headers={"Origin": "https://any.example"})
         assert answer.status_code == 200
@@ -118,7 +118,7 @@ async def test_the_client_can_be_imported_from_any_origin(valkey_url: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*sorted(CLIENT), "words/zh-Hans.js"])
 async def test_each_entry_point_imports_only_entry_points(valkey_url: str, name: str) -> None:
-    """A page of any origin can load it, compressed or not."""
+    """A page of any origin can load an entry point, compressed or not."""
     async with server(valkey_url) as client:
         answer = await client.get(f"/client/{name}", headers={"Accept-Encoding": "identity"})
         packed = await client.get(f"/client/{name}", headers={"Accept-Encoding": "gzip"})

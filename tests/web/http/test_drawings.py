@@ -24,7 +24,7 @@ SHARED: Final = ("/", "/metrics", "/boards/posts/qr.svg", "/boards/posts/records
 
 
 async def many_requests_share_a_drawing(store: str, path: str) -> None:
-    """A process draws a reply at most once a second, whatever number of connections ask for it."""
+    """A process draws a reply at most once a second, however many connections ask for it."""
     async with server(store, rolling_board()) as client:
         await post(client, {"key": "a"})
         drawn, keep = 0, Drawings._keep
@@ -86,7 +86,7 @@ async def test_metrics_wait_for_no_page(valkey_url: str) -> None:
 
 
 async def drawing_leaves_half_of_the_time() -> None:
-    """Check that after a drawing, other work has as much time before the next drawing begins."""
+    """Check that other work has as much time after a drawing as the drawing took."""
     ends: list[tuple[float, float]] = []
     rests: list[float] = []
     leave = FairQueue.leave

@@ -80,7 +80,7 @@ async def raw(client: httpx.AsyncClient, request: bytes) -> bytes:
 async def test_every_answer_has_the_security_headers_once(
     client: httpx.AsyncClient, method: str, path: str, status: int
 ) -> None:
-    """Successes and errors have them, for people and programs.
+    """Successes and errors have the headers, on pages and in answers to programs.
 
     No answer names the server, sets a cookie or allows other origins.
     """

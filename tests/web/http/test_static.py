@@ -61,7 +61,7 @@ async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_no_script_of_a_page_imports_others(client: httpx.AsyncClient) -> None:
-    """Each page has one script with all that it imports, except what it loads later."""
+    """Each script of a page contains all that it imports, except what it loads later."""
     for path in ("/", "/boards/posts", "/overlay/posts"):
         scripts = re.findall(r'src="(/static/[^"]+)"', (await client.get(path)).text)
         assert len(scripts) == (2 if "overlay" in path else 1), scripts
@@ -71,7 +71,7 @@ async def test_no_script_of_a_page_imports_others(client: httpx.AsyncClient) -> 
 
 
 async def test_files_are_compressed_for_clients_that_accept_it(client: httpx.AsyncClient) -> None:
-    """The content is the same. Caches keep both apart."""
+    """Compressed or not, a file has the same content. Caches keep both forms apart."""
     html = (await client.get("/boards/posts")).text
     for file in re.findall(r'(?:href|src)="(/static/[^"]+)"', html):
         plain = await client.get(file, headers={"Accept-Encoding": "identity"})

@@ -136,7 +136,7 @@ def test_invalid_metadata_is_not_shown() -> None:
 async def test_a_page_shows_the_current_period(valkey_url: str) -> None:
     """The page names the period and its time zone, and links to the previous period.
 
-    Before the first event it has no period.
+    Before the first event, the page has no period.
     """
     async with server(valkey_url, WEEK) as client:
         html = (await client.get("/boards/week")).text

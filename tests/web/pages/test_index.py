@@ -75,7 +75,7 @@ async def test_the_list_has_pages(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_page_beyond_the_end_is_empty(client: httpx.AsyncClient) -> None:
-    """Like a board's page beyond its last record, it links the last page."""
+    """The page links the last page, as a board's page beyond its last record does."""
     for page in (4, 10**6):
         html = await get(client, page=page)
         assert (cards(html), links(html)) == ([], {"prev": {"page": ["3"]}})
@@ -102,7 +102,7 @@ async def test_titles_and_ids_are_searched(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_search_may_find_nothing(client: httpx.AsyncClient) -> None:
-    """The page says so. What was searched for is text everywhere."""
+    """The page says that no board was found. The searched words are always shown as text."""
     text = "\"><script>alert('1')</script>{{7*7}}&amp;"
     for page in (1, 2):
         html = await get(client, q=text, page=page)

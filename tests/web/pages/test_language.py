@@ -172,7 +172,7 @@ def test_templates_hold_no_words(path: Any) -> None:
 
 
 def test_words_in_a_template_are_noticed() -> None:
-    """The test above can fail."""
+    """The test of templates can fail."""
     for html in ("<p>Hello</p>", '<p title="Hello">\0</p>', '<input placeholder="Find">'):
         assert [word for text in seen(html) for word in LETTERS.findall(text)] != []
 
@@ -192,7 +192,7 @@ def test_scripts_hold_no_words() -> None:
 
 
 def test_words_in_a_script_are_noticed() -> None:
-    """The test above can fail."""
+    """The test of scripts can fail."""
     assert list(prose('x = "Frozen"; y = `takes ${a} first`; // no "Such thing" here')) == ["Frozen", "takes  first"]
     assert list(prose('/* "Not this" */ translate("live"); z = "store unreachable"; throw new Error("not this")')) == [
         "store unreachable"
@@ -218,7 +218,7 @@ def test_reasons_of_the_server_are_translated() -> None:
 
 
 def test_problems_are_explained() -> None:
-    """For each problem that a page can have, it says what happened, why, and what to do next."""
+    """For each problem, the page says what happened, why, and what to do next."""
     codes = [name.removeprefix("problem: ") for name in ENGLISH.table if name.startswith("problem: ")]
     assert {"board_not_found", "period_not_found", "parameter_invalid", "store_unavailable", "epoch_lost"} <= set(codes)
     assert {"past_unavailable", "past_too_large"} <= set(codes)

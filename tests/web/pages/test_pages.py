@@ -55,7 +55,7 @@ async def test_a_board_is_rendered_with_its_records(valkey_url: str) -> None:
 
 
 async def test_everything_is_escaped(valkey_url: str) -> None:
-    """A title from the boards file and keys from producers are always text."""
+    """A title from the boards file and members from producers are always text."""
     key = "</script><img src=x onerror='alert(\"1\")'>{{99*1001}}&amp;"
     async with server(valkey_url, {"key": key}) as client:
         for path in ("/", "/boards/posts", "/embed/posts"):
@@ -135,7 +135,7 @@ async def test_nothing_comes_from_another_host(valkey_url: str) -> None:
 
 
 async def test_a_404_page_links_a_similar_page_or_public_board(valkey_url: str) -> None:
-    """It never names a private board to somebody who may not read it."""
+    """The page never names a private board to somebody who may not read that board."""
     hidden = make_board(BoardChoice(id="staffroom", visibility="private"))
     settings = fresh_settings(valkey_url, root_path="/live")
     boards = [rolling_board(), hidden]
@@ -153,7 +153,7 @@ async def test_a_404_page_links_a_similar_page_or_public_board(valkey_url: str) 
 
 
 async def test_an_unknown_page_is_a_404_page(valkey_url: str) -> None:
-    """People get a page with a link to the start, programs get a problem document."""
+    """People get a page with a link to the start, and programs get a problem document."""
     async with server(valkey_url) as client:
         for path in ("/boards/none", "/nothing", "/static/x"):
             response = await client.get(path)
@@ -167,7 +167,7 @@ async def test_an_unknown_page_is_a_404_page(valkey_url: str) -> None:
     [(1, "1 second"), (90, "90 seconds"), (60, "1 minute"), (3600, "1 hour"), (86400, "24 hours"), (604800, "7 days")],
 )
 def test_durations_are_shown_in_words(seconds: int, words: str) -> None:
-    """The unit is the largest one that divides them; a day is shown as 24 hours."""
+    """The unit is the largest one that divides the duration; a day is shown as 24 hours."""
     assert span(ENGLISH, seconds) == words
 
 
@@ -187,7 +187,7 @@ def test_durations_are_shown_in_words(seconds: int, words: str) -> None:
     ],
 )
 async def test_a_window_is_shown_in_words(valkey_url: str, window: Window, period: str | None, words: str) -> None:
-    """The pages of each kind of board show it, with the current period."""
+    """The pages of each kind of board show the window, with the current period."""
     assert window_words(ENGLISH, window, period) == words
     board = Board(id="b", title="b", window=window, operator="best" if words == "of all time" else "incr")
     async with (

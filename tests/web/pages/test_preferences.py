@@ -33,7 +33,10 @@ def theme_of(html: str) -> str | None:
 
 
 async def test_a_chosen_theme_and_language_hold_on_every_page(client: httpx.AsyncClient) -> None:
-    """The server draws them, so a page never shows another theme first. Frames and overlays have their own."""
+    """The server draws both, so a page never shows another theme first.
+
+    Frames and overlays have their own theme and language.
+    """
     for path in PAGES:
         assert theme_of((await client.get(path)).text) is None
     for theme, lang in (("dark", "zh-Hans"), ("light", "en")):
@@ -91,7 +94,7 @@ async def test_another_site_chooses_nothing(client: httpx.AsyncClient) -> None:
 
 
 async def test_an_error_of_a_frame_looks_like_the_frame(client: httpx.AsyncClient) -> None:
-    """Over a video it stays transparent, and it loads again by itself; another page may show it in its frame."""
+    """An error over a video stays transparent and loads again by itself. Another page may show the error in a frame."""
     for path, marks in (
         ("/overlay/none?theme=light", 'data-theme="light" data-surface="overlay"'),
         ("/overlay/posts?rows=0", 'data-theme="dark" data-surface="overlay"'),

@@ -72,7 +72,7 @@ async def test_everything_on_the_page_is_escaped(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("path", ["posts/records/none", "posts/records/%00", "none/records/a", "posts/records/hidden"])
 async def test_a_missing_record_is_explained(valkey_url: str, path: str) -> None:
-    """An unknown or hidden member, a name that no member can have, and an unknown board."""
+    """The member is unknown or hidden, no member can have the name, or the board is unknown."""
     async with server(valkey_url, anonymous_admin=True) as client:
         await post(client, {"key": "hidden"})
         await client.patch("/v1/boards/posts/records/hidden", json={"hidden": True})

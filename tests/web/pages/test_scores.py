@@ -54,7 +54,7 @@ def test_a_score_is_written_in_the_format_of_its_board(
 
 @pytest.mark.mutant
 def test_a_wrong_format_is_noticed() -> None:
-    """One of the cases above detects each mistake."""
+    """At least one of the cases above detects each mistake."""
     joined = ScoreFormat._joined
     mistakes: dict[str, tuple[str, Callable[..., str]]] = {
         "no unit": ("_joined", lambda *given: joined(*given).split("\u00a0")[0]),
@@ -104,7 +104,7 @@ def test_scripts_write_scores_as_the_server_does() -> None:
 @pytest.mark.mutant
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 def test_a_wrong_format_of_scripts_is_noticed(tmp_path: Path) -> None:
-    """One of the cases above detects each mistake."""
+    """At least one of the cases above detects each mistake."""
     source = (CLIENT / "units.js").read_text(encoding="utf-8")
     mistakes = {
         "no unit": ("${unit ? ", "${!unit ? "),
