@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 import tomllib
 import venv
 import zipfile
@@ -26,6 +27,7 @@ uv = pytest.importorskip("uv", reason="uv has no wheel for this system")
 ROOT: Final = Path(__file__).parent.parent
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 UV: Final = (uv.find_uv_bin(), "pip")
+IMAGE_PYTHON: Final = (3, 11)  # the hashes in `image/requirements.txt` are those of wheels for it
 
 CLIENT: Final = """
 import asyncio
@@ -59,11 +61,14 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the server, installed as in the image: every package with its hash."""
+    """An environment with the server. On the Python of the image, each package is checked by its hash, as there."""
     folder, python = empty_environment(tmp_path_factory.mktemp("server"))
-    install = (*UV, "install", "--quiet", "--python", str(python), "--no-deps")
-    run(*install, "--require-hashes", "--only-binary", ":all:", "-r", str(ROOT / "image" / "requirements.txt"))
-    run(*install, str(wheels["live_board"]))
+    install = (*UV, "install", "--quiet", "--only-binary", ":all:", "--python", str(python))
+    if sys.version_info[:2] == IMAGE_PYTHON:
+        run(*install, "--no-deps", "--require-hashes", "-r", str(ROOT / "image" / "requirements.txt"))
+        run(*install, "--no-deps", str(wheels["live_board"]))
+    else:
+        run(*install, "-c", str(ROOT / "constraints.txt"), str(wheels["live_board"]))
     run(*UV, "check", "--python", str(python))
     return folder
 
