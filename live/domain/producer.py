@@ -1,10 +1,9 @@
 """Producers: who sends events, their API keys, and what an API key permits. No I/O and no clock."""
 
 import hashlib
-import hmac
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
@@ -219,15 +218,6 @@ def parse_bearer(authorization: bytes) -> tuple[str, bytes] | None:
     """Split `Bearer <id>.<secret>` into the id and the secret. Return None for any other text."""
     match = _BEARER.fullmatch(authorization)
     return None if match is None else (match[1].decode(), match[2])
-
-
-def matches(digests: Sequence[bytes], secret: bytes) -> bool:
-    """Tell whether a secret has one of the digests, in constant time."""
-    digest = digest_of(secret)
-    found = False
-    for kept in digests:
-        found |= hmac.compare_digest(kept, digest)
-    return found
 
 
 def with_secret(record: StoredProducer | None, producer: str, scope: Scope, digest: bytes, now: int) -> StoredProducer:

@@ -2,15 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from live.auth.authenticator import Authenticator
-from live.domain.producer import Principal, Scope
+from live.auth.authenticator import Authenticator, matches
+from live.domain.producer import MOST_SECRETS, NO_DIGESTS, Principal, Scope, digest_of, with_secret
 from live.domain.reader import BoardScope
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
@@ -22,6 +22,7 @@ from tests.harness.tasks import stop
 from tests.harness.waiting import eventually
 
 CLIENT = make_client(address="192.0.2.7")
+OLD, NEW = digest_of(b"old"), digest_of(b"new")
 
 
 class Authenticators:
@@ -307,3 +308,53 @@ async def test_uses_that_can_not_be_noted_are_noted_later(valkey_url: str, monke
             assert await count_of("other") == b"1"
     (said,) = {entry["event"] for entry in logs}
     assert said == "can't note the uses of API keys"
+
+
+def test_a_secret_matches_only_its_own_digest() -> None:
+    """The matching digest may be at any position."""
+    assert matches((OLD, NEW), b"old")
+    assert matches((OLD, NEW), b"new")
+    assert not matches((OLD, NEW), b"other")
+    assert not matches(NO_DIGESTS, b"")
+    assert not matches(NO_DIGESTS, b"old")
+
+
+class Watched(list[bytes]):
+    """Digests that count how many of them were compared."""
+
+    looked = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for digest in super().__iter__():
+            self.looked += 1
+            yield digest
+
+
+@pytest.mark.parametrize("digests", [(OLD, NEW), NO_DIGESTS, with_secret(None, "shop", Scope(), OLD, 100).digests])
+@pytest.mark.parametrize("secret", [b"old", b"new", b"other", b""])
+def test_every_digest_is_compared(digests: tuple[bytes, ...], secret: bytes) -> None:
+    """A match at the first digest takes as many comparisons as no match, and as an unknown producer."""
+    watched = Watched(digests)
+    matches(watched, secret)
+    assert watched.looked == MOST_SECRETS
+
+
+def test_the_comparison_takes_constant_time() -> None:
+    """`hmac.compare_digest` refuses to compare text with bytes, while `==` would return False. So text must raise."""
+    with pytest.raises(TypeError):
+        matches(["no bytes"], b"old")  # type: ignore[list-item]
+
+
+def test_the_time_does_not_reveal_whether_a_producer_exists() -> None:
+    """An unknown producer takes as long as a known one, within the tolerance of a busy machine."""
+
+    def shortest(digests: tuple[bytes, ...], secret: bytes) -> float:
+        times = []
+        for _ in range(2000):
+            started = time.perf_counter()
+            matches(digests, secret)
+            times.append(time.perf_counter() - started)
+        return min(times)
+
+    nobody, somebody = shortest(NO_DIGESTS, b"x" * 43), shortest((OLD, NEW), b"x" * 43)
+    assert 0.5 < nobody / somebody < 2
