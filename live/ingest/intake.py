@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from http import HTTPStatus
 from itertools import islice
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -22,13 +22,13 @@ from live.auth.authenticator import Authenticator
 from live.auth.client import Client
 from live.auth.rate_limiter import RateLimiter
 from live.domain.board import Boards
-from live.domain.cloudevent import decode_binary
-from live.domain.decoding import MOST_EVENT, STEP, DecodedBody, Steps, decode_json, decode_plain, finish
+from live.domain.cloudevent import decode_batch, decode_binary, decode_structured
+from live.domain.decoding import MOST_EVENT, STEP, DecodedBody, Steps, decode_json, decode_ndjson, decode_plain, finish
 from live.domain.event import Answer, Entry, Identities, IncomingEvent, entry_of
 from live.domain.producer import Principal
 from live.errors import ProblemError, StoreUnavailableError
-from live.ingest.bodies import Decoder, decoder_of, decompress, is_gzip, too_large
 from live.ingest.committer import PLAIN, Committed, Committer, Share, Wants
+from live.ingest.decompression import decompress, is_gzip, too_large
 from live.ingest.posting import Kind, OnResult, Posting, boards_for, limit_of
 from live.ingest.refusals import Refusals
 from live.ingest.replies import Reply, json_reply, problem_reply
@@ -36,6 +36,7 @@ from live.ingest.standings import Counted, read_records
 from live.settings import Settings
 from live.store.registry.idempotency import StoredResponses
 
+Decoder: TypeAlias = Callable[[bytes, int], Steps]
 Headers = Sequence[tuple[bytes, bytes]]
 _T = TypeVar("_T")
 Done = Callable[[Reply], None]
@@ -51,8 +52,14 @@ _LONGEST_REFUSED: Final = 128  # characters of each part
 _STRICT: Final = re.compile(rb"(?:^|[,;])\s*handling\s*=\s*\"?strict\"?\s*(?:[,;]|$)", re.IGNORECASE)  # RFC 7240
 _CLOUDEVENTS: Final = b"application/cloudevents"  # the content types whose body is the event
 
+_DECODERS: Final[dict[str, Decoder]] = {
+    "application/json": decode_json,
+    "application/x-ndjson": decode_ndjson,
+    "application/cloudevents+json": lambda body, _most: decode_structured(body),
+    "application/cloudevents-batch+json": decode_batch,
+}
+
 _encode = msgspec.json.Encoder().encode
-_decoder_of = lru_cache(maxsize=64)(decoder_of)
 # Several heads of a producer share one object, because it remembers sources.
 _identities_of = lru_cache(maxsize=64)(Identities)
 # A string of RFC 9651, or the same without its quotes, which many clients omit.
@@ -165,7 +172,7 @@ class Intake:
         # In binary mode of CloudEvents, the headers are the event. The body is the event's data, which boards ignore.
         is_binary = b"ce-specversion" in named and not media_type.lower().startswith(_CLOUDEVENTS)
         decode: Decoder = (
-            (lambda _body, _most: decode_binary(headers)) if is_binary else _decoder_of(media_type.decode("latin-1"))
+            (lambda _body, _most: decode_binary(headers)) if is_binary else decoder_of(media_type.decode("latin-1"))
         )
         gzip = b"content-encoding" in named and is_gzip(named[b"content-encoding"].decode("latin-1"))
         if declared.isdigit() and int(declared[:20]) > self._settings.max_body:
@@ -454,3 +461,19 @@ def _reply_of(body: bytes, *, refused: bool) -> Reply:
     """Make the reply with an answer. `refused` is true if the request is strict and an event was refused."""
     reply = json_reply(body)
     return msgspec.structs.replace(reply, status=HTTPStatus.UNPROCESSABLE_ENTITY) if refused else reply
+
+
+@lru_cache(maxsize=64)
+def decoder_of(content_type: str) -> Decoder:
+    """Return the decoder for a content type.
+
+    Raises:
+        ProblemError: `unsupported_media_type`.
+    """
+    media_type, _, parameters = content_type.partition(";")
+    decode = _DECODERS.get(media_type.strip().lower())
+    charset = parameters.strip().lower().removeprefix("charset=").strip('"')
+    if decode is None or charset not in {"", "utf-8", "utf8"}:
+        wanted = ", ".join(_DECODERS)
+        raise ProblemError("unsupported_media_type", f"send one of {wanted} in UTF-8, and name it in Content-Type")
+    return decode

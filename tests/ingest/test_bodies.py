@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from live.errors import PROBLEMS, RETRYABLE
-from live.ingest.bodies import decompress
+from live.ingest.decompression import decompress
 from live.metrics import REGISTRY
 from tests.harness.boards import rolling_board
 from tests.harness.server import run_server, server

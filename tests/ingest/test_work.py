@@ -15,7 +15,7 @@ import pytest
 from live.domain.cloudevent import decode_batch, decode_structured
 from live.domain.decoding import Steps, decode_json, decode_ndjson
 from live.errors import ProblemError
-from live.ingest.bodies import decompress
+from live.ingest.decompression import decompress
 from live.ingest.intake import CheckedHead, Intake
 from live.ingest.replies import Reply
 from tests.harness.mutation import must_be_caught, replaced

@@ -7,8 +7,8 @@ from time import perf_counter
 from typing import Final, cast
 
 from live.domain.event import Entry
-from live.ingest.bodies import too_large
 from live.ingest.committer import Committed
+from live.ingest.decompression import too_large
 from live.ingest.intake import CheckedHead
 from live.ingest.replies import Reply, problem_reply
 from live.protocols.http.parser import Peer, RequestHead

@@ -12,7 +12,7 @@ from websockets.exceptions import InvalidStatus
 from live.domain.cloudevent import CloudEvent
 from live.errors import PROBLEMS, REFUSALS, ProblemError
 from live.fanout.subscription import ReplayRequest, Subscription
-from live.ingest.bodies import _DECODERS
+from live.ingest.intake import _DECODERS
 from live.network.parameters import require_known
 from live.settings import Settings
 from live.web.contract.asyncapi import asyncapi_document

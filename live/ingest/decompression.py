@@ -1,42 +1,17 @@
-"""Chooses the decoder of a body by its content type, and decompresses gzip up to a size limit."""
+"""Decompresses gzip bodies, up to the limit that the setting `max_body` gives."""
 
 import zlib
-from collections.abc import Callable, Generator
-from typing import Final, TypeAlias
+from collections.abc import Generator
+from typing import Final
 
-from live.domain.cloudevent import decode_batch, decode_structured
-from live.domain.decoding import Steps, decode_json, decode_ndjson
 from live.errors import ProblemError
 
-Decoder: TypeAlias = Callable[[bytes, int], Steps]
-
-_DECODERS: Final[dict[str, Decoder]] = {
-    "application/json": decode_json,
-    "application/x-ndjson": decode_ndjson,
-    "application/cloudevents+json": lambda body, _most: decode_structured(body),
-    "application/cloudevents-batch+json": decode_batch,
-}
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 # Bytes decompressed at a time. After each gzip member, zlib copies the rest of its input, and there may be many
 # members.
 _CHUNK: Final = 4096
 _CHUNKS_A_STEP: Final = 64  # chunks or members decompressed in one step
 _BYTES_A_STEP: Final = 262_144  # bytes that one step decompresses, approximately
-
-
-def decoder_of(content_type: str) -> Decoder:
-    """Return the decoder for a content type.
-
-    Raises:
-        ProblemError: `unsupported_media_type`.
-    """
-    media_type, _, parameters = content_type.partition(";")
-    decode = _DECODERS.get(media_type.strip().lower())
-    charset = parameters.strip().lower().removeprefix("charset=").strip('"')
-    if decode is None or charset not in {"", "utf-8", "utf8"}:
-        wanted = ", ".join(_DECODERS)
-        raise ProblemError("unsupported_media_type", f"send one of {wanted} in UTF-8, and name it in Content-Type")
-    return decode
 
 
 def is_gzip(content_encoding: str) -> bool:
