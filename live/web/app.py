@@ -31,7 +31,7 @@ from live.store.registry.processes import ProcessLease
 from live.system.version import commit
 from live.web.http.middleware import Clients, CrossOrigin, ReadRate, SecurityHeaders
 from live.web.http.responses import answer_problem
-from live.web.operations import renew_metrics
+from live.web.metrics import renew_metrics
 from live.web.pages import board as pages
 from live.web.pages.rendering import make_templates, visit_of
 from live.web.reads.fast import FastReads

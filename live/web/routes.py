@@ -14,7 +14,7 @@ from live.domain.text import nearest
 from live.errors import ProblemError
 from live.network.parameters import require_known
 from live.settings import Settings
-from live.web import operations
+from live.web import health, metrics
 from live.web.admin.routes import admin_routes
 from live.web.contract import reference
 from live.web.contract.asyncapi import asyncapi
@@ -92,9 +92,9 @@ _ADMINISTRATION: Final[Mapping[str, Mapping[str, Endpoint]]] = {
 def routes_of(settings: Settings) -> list[BaseRoute]:
     """List everything that a process with the role in `settings` serves."""
     routes: list[BaseRoute] = [
-        Route("/healthz", operations.healthz),
-        Route("/readyz", operations.readyz),
-        Route("/metrics", operations.metrics),
+        Route("/healthz", health.healthz),
+        Route("/readyz", health.readyz),
+        Route("/metrics", metrics.metrics),
         Route("/openapi.json", openapi),
         Route("/asyncapi.json", asyncapi),
         Route("/boards.schema.json", boards_schema),

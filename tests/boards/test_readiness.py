@@ -13,7 +13,7 @@ from live.errors import StoreUnavailableError
 from live.settings import Duration
 from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.client import connect
-from live.web import operations
+from live.web import health
 from tests.harness.boards import rolling_board
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import ServerProcess, serving, until_ready
