@@ -36,7 +36,7 @@ from live.ingest.committer import PLAIN, Committed, Committer, Wants
 from live.ingest.refusals import Refusals
 from live.ingest.standings import MOST_RECORDS, Counted
 from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
-from live.store.board.write.plan import Placement
+from live.store.board.write.slot_assignment import Placement
 
 _BOARDS_PER_TURN: Final = 8  # boards in one turn of the event loop; each takes up to a quarter of a millisecond
 _MOST_SUGGESTIONS: Final = 3  # suggestions for the events of one body

@@ -12,7 +12,7 @@ from live.domain.ranking import Page
 from live.errors import EpochLostError, StoreUnavailableError
 from live.ingest.committer import Committer
 from live.store.board.read.reader import BoardReader
-from live.store.board.write.plan import Placement
+from live.store.board.write.slot_assignment import Placement
 
 MOST_RECORDS: Final = 1000
 """Records that the response to one body may have."""

@@ -26,7 +26,7 @@ from live.journal.log.timelines import Timeline, continued, find_parent, find_ti
 from live.journal.state.snapshot import IDENTITY
 from live.store.board.journal_stream import Entry, read_entries
 from live.store.board.keys import Keys
-from live.store.board.write.plan import voter_digests
+from live.store.board.write.slot_assignment import voter_digests
 from live.store.connection.client import Store, required
 
 VOIDER: Final = ":void"

@@ -27,7 +27,7 @@ from live.maintenance.contributions import (
 )
 from live.settings import Settings
 from live.store.board.ledger import Ledger
-from live.store.board.write.plan import Plan, SlotPlan, begin_plan
+from live.store.board.write.slot_assignment import Plan, SlotPlan, begin_plan
 from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store
 from live.store.connection.loss import require_no_loss

@@ -7,7 +7,7 @@ from live.domain.board import Board
 from live.domain.event import Entry, Extra, make_entry
 from live.domain.window import Forever
 from live.store.board.state import Clock
-from live.store.board.write.plan import Plan, make_plan
+from live.store.board.write.slot_assignment import Plan, make_plan
 from tests.harness.boards import rolling_board
 
 SERVER = rolling_board("4h", "1h")

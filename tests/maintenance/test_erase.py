@@ -40,7 +40,7 @@ from live.maintenance.status import verify
 from live.store.board.ledger import Ledger
 from live.store.board.manage import digests
 from live.store.board.manage.lifecycle import delete_keys
-from live.store.board.write.plan import voter_digests
+from live.store.board.write.slot_assignment import voter_digests
 from live.store.connection.embedded import EmbeddedStore
 from live.store.connection.loss import LossWatch
 from live.store.connection.scripts import text

@@ -18,7 +18,7 @@ from live.domain.window import WindowChoice
 from live.maintenance.contributions import Voided
 from live.maintenance.void import Criteria, Outcome, Voiding
 from live.store.board.ledger import Ledger
-from live.store.board.write.plan import Senders
+from live.store.board.write.slot_assignment import Senders
 from tests.harness.folded import data_of
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced

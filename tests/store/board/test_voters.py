@@ -13,7 +13,7 @@ from live.domain.event import Extra, make_entry
 from live.domain.window import Forever
 from live.errors import SetupError
 from live.store.board.ledger import Ledger
-from live.store.board.write.plan import voter_digests
+from live.store.board.write.slot_assignment import voter_digests
 from tests.harness.boards import open_ledger
 from tests.harness.decoders import decode_json
 

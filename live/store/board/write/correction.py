@@ -10,7 +10,7 @@ from live.domain.event import make_entry
 from live.domain.window import Sliding
 from live.errors import StoreUnavailableError
 from live.store.board.state import BoardState
-from live.store.board.write.plan import Plan, SlotPlan, place_of
+from live.store.board.write.slot_assignment import Plan, SlotPlan, assign_slot
 from live.store.board.write.writer import BoardWriter
 
 CORRECTOR: Final = ":correction"
@@ -139,7 +139,7 @@ class _Attempt:
         held = self._held[member]
         start: int | str | None = plan.current
         if time is not None:
-            start = place_of(plan, board, make_entry(member, 0, time), newest)
+            start = assign_slot(plan, board, make_entry(member, 0, time), newest)
         if start is None or isinstance(start, str):
             return start or "time_required"
         oldest = start if window.tables else window.oldest(start if plan.reached is None else plan.reached)

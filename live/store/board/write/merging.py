@@ -10,7 +10,7 @@ from live.domain.window import EVER, Sliding
 from live.errors import REFUSALS, SetupError, StoreUnavailableError
 from live.store.board.state import BoardState
 from live.store.board.write.correction import CODES, read_held
-from live.store.board.write.plan import Plan, SlotPlan, begin_plan
+from live.store.board.write.slot_assignment import Plan, SlotPlan, begin_plan
 from live.store.board.write.writer import BoardWriter
 
 MERGER: Final = ":merge"

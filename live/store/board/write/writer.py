@@ -23,7 +23,7 @@ from live.store.board.requests import (
     rules_of,
 )
 from live.store.board.state import MOST_REPLANS, BoardState
-from live.store.board.write.plan import (
+from live.store.board.write.slot_assignment import (
     Placement,
     Plan,
     Senders,

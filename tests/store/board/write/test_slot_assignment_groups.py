@@ -12,7 +12,7 @@ from live.domain.board import Board, Votes
 from live.domain.event import Entry, Extra, Likes, make_entry
 from live.domain.window import Forever, Periods, Sliding
 from live.store.board.state import Clock
-from live.store.board.write.plan import make_plan, voter_digests
+from live.store.board.write.slot_assignment import make_plan, voter_digests
 from tests.harness.plans import EVENT, HOUR, SERVER, amounts, clock_at, forever, like, plan, plan_on, vote
 
 GROUPED: list[Entry] = [like("a", 1, 9 * HOUR), like("b", 2, 9 * HOUR), like("c", 3)]

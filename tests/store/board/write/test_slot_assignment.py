@@ -6,7 +6,7 @@ from live.domain.board import Votes
 from live.domain.event import MAX_SCORE, Extra, Likes, make_entry
 from live.domain.window import EVER, Periods, Sliding
 from live.store.board.state import Clock
-from live.store.board.write.plan import (
+from live.store.board.write.slot_assignment import (
     Placement,
     Plan,
     SlotPlan,

@@ -1,4 +1,4 @@
-"""Plan a batch: which slots its entries go to, and which entries are refused. A pure function of the board's clock.
+"""Assigns each entry of a batch to a slot, or refuses it, for example as `late`. A pure function of the board's clock.
 
 The script that applies a plan checks the board's clock, and refuses the whole plan if the clock has moved. So a plan
 made from an old state of the clock does no harm.
@@ -163,7 +163,7 @@ def _plan_entry(
     if identity in plan.identities:
         plan.refused[index] = "duplicate"
         return
-    slot = place_of(plan, board, entries[index], newest_time)
+    slot = assign_slot(plan, board, entries[index], newest_time)
     if isinstance(slot, str):
         plan.refused[index] = slot
         if identity is not None:
@@ -195,7 +195,7 @@ def _share(group: SlotPlan, sender: int, key: str, amount: int) -> None:
         part[key] = part.get(key, 0) + amount
 
 
-def place_of(plan: Plan, board: Board, entry: Entry, newest_time: int | None) -> int | str:
+def assign_slot(plan: Plan, board: Board, entry: Entry, newest_time: int | None) -> int | str:
     """Return the slot in which an entry counts, or the code of its refusal. Refused entries do not move the clock."""
     key, amount, time, _, extra = entry
     if extra is not None and extra.refused is not None:
