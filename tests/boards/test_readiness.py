@@ -177,7 +177,7 @@ async def test_a_page_in_place_of_the_reasons_is_noticed(own_store: StoreProcess
     def fail(error: Exception) -> str:
         raise error
 
-    with must_be_caught("the error is a page"), replaced(operations, "public_reason", fail):
+    with must_be_caught("the error is a page"), replaced(health, "public_reason", fail):
         async with serving(fresh_settings(own_store.url), rolling_board()) as client:
             own_store.kill()
             await not_ready(client, "the store does not answer")
@@ -190,7 +190,7 @@ async def test_the_text_of_a_driver_is_noticed(own_store: StoreProcess) -> None:
     def reason(error: StoreUnavailableError) -> str:
         return str(error)
 
-    with must_be_caught("the reason is for the log"), replaced(operations, "public_reason", reason):
+    with must_be_caught("the reason is for the log"), replaced(health, "public_reason", reason):
         async with serving(fresh_settings(own_store.url), rolling_board()) as client:
             own_store.kill()
             await not_ready(client, "the store does not answer")

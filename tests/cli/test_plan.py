@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from bench.__main__ import PARTS
-from live.domain.capacity import (
+from live.cli.plan import (
     FRAME,
     IDLE,
     IDLE_BOARD,
