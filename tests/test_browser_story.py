@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from playwright.async_api import Page
 
-from live.domain.text import MINUS
+from live.domain.score_format import MINUS
 from live.settings import Settings
 from live.store.board.keys import Keys
 from live.store.connection.client import connect

@@ -11,7 +11,7 @@ from live.domain.calendar import MIDNIGHT
 from live.domain.limits import PrefixLimits
 from live.domain.packing import MAX_VALUES, Packing
 from live.domain.ranking import Ranks
-from live.domain.text import ScoreFormat
+from live.domain.score_format import ScoreFormat
 from live.domain.window import Rolling, Sliding, Window, parse_duration
 
 BOARD_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")

@@ -34,7 +34,8 @@ from live.domain.event import MAX_SCORE, datetime_of, milliseconds
 from live.domain.limits import PREFIX, LimitsChoice, PrefixLimits
 from live.domain.packing import Field, Packing
 from live.domain.ranking import Ranks
-from live.domain.text import ID_FORM, PATTERN, NumberFormat, ScoreFormat, text_fault, unknown
+from live.domain.score_format import NumberFormat, ScoreFormat
+from live.domain.text import ID_FORM, PATTERN, text_fault, unknown
 from live.domain.validation_messages import PLACE, at, refusal
 from live.domain.window import (
     Duration,

@@ -1,13 +1,11 @@
-"""Text that people read: which characters are refused, how a terminal shows them, numbers, and phrases of messages."""
+"""Text that people read: which characters are refused, how a terminal shows them, and phrases of messages."""
 
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from difflib import get_close_matches
-from typing import Final, Literal
-
-import msgspec
+from typing import Final
 
 PATTERN: Final = (
     r"^[^\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b\u200e\u200f\u2028-\u202e"
@@ -25,47 +23,11 @@ _JOINERS: Final = "\u200c\u200d"  # format characters that emoji and some script
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Mn", "Zl", "Zp", "Zs"})
 _INVISIBLE: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _ESCAPE: Final = re.compile(r"\\(?:u[0-9A-Fa-f]{4}|.)")
-_MINUTES: Final = 60
-NO_BREAK: Final = "\u00a0"
 _SPACE: Final = {ord(space): None for space in "\t\r\n"}
 ID_FORM: Final = "write 1 to 64 of a-z, 0-9, - and _, and begin with a letter or a digit"
 _MOST_SHOWN: Final = 64  # characters of an unknown name that a message shows
 _LIKENESS: Final = 0.7  # from 0 to 1; below this, `LIVE_` alone makes two names similar
 _MOST_LISTED: Final = 32  # known names that a message lists
-
-MINUS: Final = "\u2212"
-
-NumberFormat = Literal["number", "duration"]
-
-
-class ScoreFormat(msgspec.Struct, frozen=True):
-    """How people read the whole numbers of a board: `1,234.50 €` or `1:23.456`. Scripts write them in the same way.
-
-    `scale` is the number of decimals. A `duration` is in seconds, or with a scale of 3 in milliseconds.
-    """
-
-    unit: str = ""
-    scale: int = 0
-    format: NumberFormat = "number"
-
-    def write(self, number: int) -> str:
-        """Write a number in full."""
-        whole, part = divmod(abs(number), 10**self.scale)
-        return self._joined(number, whole, f".{part:0{self.scale}}" if self.scale else "")
-
-    def write_short(self, number: int, shorten: Callable[[int], str]) -> str:
-        """Write a number without its decimals. `shorten` writes a large whole number with few digits."""
-        return self._joined(number, abs(number) // 10**self.scale, "", shorten)
-
-    def _joined(self, number: int, whole: int, decimals: str, write: Callable[[int], str] = "{:,}".format) -> str:
-        minutes, seconds = divmod(whole, 60)
-        if self.format == "number":
-            text = write(whole)
-        elif minutes < _MINUTES:
-            text = f"{minutes}:{seconds:02}"
-        else:
-            text = f"{minutes // 60:,}:{minutes % 60:02}:{seconds:02}"
-        return f"{MINUS if number < 0 else ''}{text}{decimals}{self.unit and NO_BREAK + self.unit}"
 
 
 def text_fault(text: str) -> str | None:

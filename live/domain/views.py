@@ -11,7 +11,7 @@ from live.domain.board_file import FieldChoice, VotesChoice
 from live.domain.event import rfc3339
 from live.domain.item import Item
 from live.domain.ranking import Ranks, Record
-from live.domain.text import NumberFormat
+from live.domain.score_format import NumberFormat
 
 
 class BoardSummary(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from live.domain.producer import Principal
-from live.domain.text import ScoreFormat
+from live.domain.score_format import ScoreFormat
 from live.errors import PROBLEMS, ProblemError
 from live.ingest.replies import as_problem
 from live.network.parameters import whole_number

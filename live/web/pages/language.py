@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from markupsafe import Markup, escape
 
-from live.domain.text import MINUS, ScoreFormat
+from live.domain.score_format import MINUS, ScoreFormat
 from live.web.services import assets
 
 Message = str | dict[str, str]  # a sentence, or its forms for `one` and for any `other` number

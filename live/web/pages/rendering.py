@@ -21,7 +21,7 @@ from live.auth.client import Client
 from live.domain.board import Board
 from live.domain.item import Item, host_of
 from live.domain.reader import Reader
-from live.domain.text import ScoreFormat
+from live.domain.score_format import ScoreFormat
 from live.web.http.middleware import client_of, page_policy
 from live.web.pages import words
 from live.web.pages.display_modes import Surface

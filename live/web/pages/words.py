@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from live.domain.calendar import MIDNIGHT, Unit
 from live.domain.ranking import Record
-from live.domain.text import MINUS, ScoreFormat
+from live.domain.score_format import MINUS, ScoreFormat
 from live.domain.window import MOST_FOLDED, Periods, Rolling, Sliding, Window
 from live.web.pages.charts import Line
 from live.web.pages.language import Language, grouped

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from live.domain.ranking import Record
-from live.domain.text import MINUS, ScoreFormat
+from live.domain.score_format import MINUS, ScoreFormat
 from live.web.pages.language import languages
 from live.web.pages.words import gap_words, short
 from live.web.services import assets
