@@ -70,7 +70,7 @@ _WAIT: Final = 1.0  # seconds between two checks whether another process still s
 _RECONSIDER: Final = 40  # rounds after which another member becomes a favourite
 _BURST: Final = 30  # rounds that a burst lasts, about five seconds
 _BURSTS: Final = 0.004  # probability that a burst begins in a round
-_LEAST: Final = 0.3  # the weight of every member, so that each place of the board moves every few seconds
+_LEAST: Final = 0.3  # the least weight of a member, so that each place of the board changes every few seconds
 _UNLIKE: Final = 0.06  # probability that a recent like is taken back
 _CLIMB: Final = 0.1  # probability of a climb in a round
 _HOURS: Final = 24  # of history
@@ -83,7 +83,10 @@ _PRODUCER: Final = Principal(":demo", None, frozenset({"post"}), 0, 1, "demo")
 
 
 class Crowd:
-    """Chooses members: each has a popularity, which changes, so that they overtake each other. Some come in a burst."""
+    """Chooses members at random. Each has a popularity, which changes, so that members overtake each other.
+
+    Now and then, one member receives a burst of likes.
+    """
 
     def __init__(self, members: Sequence[str], chance: random.Random) -> None:
         self._members = members
@@ -123,7 +126,9 @@ class Demo:
         self._until: datetime | None = None
 
     async def run(self, board: str, *, is_alone: bool) -> None:
-        """Send about twenty likes per second to a board. If it `is_alone`, make boards of other kinds and feed them.
+        """Send about twenty likes per second to a board.
+
+        If the board `is_alone`, make boards of other kinds, and send events to them too.
 
         An empty board first gets the likes of a day.
         """
@@ -159,8 +164,8 @@ class Demo:
     async def _begin(self, board: str) -> None:
         """Give empty boards, and their unions, the likes of a day.
 
-        These likes have identities, so they count once even if several processes send them. If they can't be sent,
-        later likes fill the board too.
+        These likes have identities, so they count once even if several processes send them. If they can't be sent, the
+        boards fill with the likes that follow.
         """
         now = time.time()
         for own, members in ((board, POSTS), ("photos", PHOTOS)):
@@ -186,7 +191,7 @@ class Demo:
         await self._registry.refresh(has_changed=True)
 
     def _likes_for(self, board: str) -> list[IncomingEvent]:
-        """Make likes, and take some back. Those that name no board feed its unions too."""
+        """Make likes for a board, and take some back. For the default board, they name no board, to feed its unions."""
         to = UNSET if board == DEFAULT_BOARD.id else board
         events = [IncomingEvent(key=key, board=to) for key in self._likes.choose(2, 5)]
         if self._last is not None and self._chance.random() < _UNLIKE:
@@ -219,7 +224,10 @@ class Demo:
 
 
 def make_history(now: float, members: Sequence[str] = POSTS) -> list[Entry]:
-    """Make likes for each member and past hour. Members have their own popularity and their own time of the day."""
+    """Make one entry with likes for each member and each of the last 24 hours.
+
+    Each member has its own popularity, and its own time of the day with the most likes.
+    """
     entries = []
     for post in members:
         chance = random.Random(post)  # noqa: S311 - the same in every process

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 
 class ProblemType(NamedTuple):
-    """The reason why a whole request is refused: the HTTP status and title of one stable `code`."""
+    """A reason why a whole request is refused: its HTTP status and title. `PROBLEMS` has the reasons by stable code."""
 
     status: int
     title: str
@@ -140,7 +140,7 @@ CLOSE_CODES: Final[Mapping[int, Close]] = {
 class ProblemError(Exception):
     """A request is refused as a whole. `code` is one of `PROBLEMS`. `headers` are added to the response.
 
-    `near` is a similar path, which the page of the problem links.
+    `near` is a similar path. The HTML page of the problem has a link to it.
     """
 
     def __init__(

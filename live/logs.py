@@ -78,7 +78,7 @@ class _Cause:
 
     def __init__(self, text: str, level: int, reported: float) -> None:
         self.text = text
-        self.reason: object = None  # the traceback of the last line, or None
+        self.reason: object = None  # the `reason` of the last line that was not logged, or None
         self.level = level
         self.reported = reported
         self.count = self.total = 0
@@ -98,7 +98,7 @@ class Repeats(logging.Filter):
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether a line is the first of its cause."""
+        """Tell whether to log a line. A warning or an error is logged only if it is the first of its cause."""
         line: dict[str, Any] = record.msg if isinstance(record.msg, dict) else {"event": str(record.msg)}
         if record.levelno < logging.WARNING or "repeated" in line:
             return True
@@ -144,7 +144,7 @@ class Repeats(logging.Filter):
                 _log(cause, cause.text, cause.count)
 
     def _report(self, name: tuple[object, ...]) -> None:
-        """Log how often a line was repeated, or that it stopped."""
+        """Log how often a line was repeated in the last period. If it was not repeated, log that it is over."""
         with self._lock:
             cause = self._causes.get(name)
             if cause is None:

@@ -13,8 +13,8 @@ from prometheus_client.registry import Collector
 
 REGISTRY: Final = CollectorRegistry()
 
-# These include the length of a rotation step (5 ms), a frame 50 ms after the interval of 100 ms, the thresholds of
-# `ops/alerts.yml`, and the deadlines of a write, 2 and 8 s.
+# These bounds include 5 ms for a rotation step, 150 ms for a message (the interval of 100 ms and 50 ms more), the
+# thresholds of `ops/alerts.yml`, and the deadlines of a write, 2 and 8 s.
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2, 4, 8)
 _OF_ONE: Final = frozenset({"process_max_fds", "process_start_time_seconds"})
 _ENDED: Final = slice(13, 15)  # cutime and cstime of proc(5), among the fields after the name of the process
@@ -51,7 +51,7 @@ ROTATION_FAILURES: Final = _counter("live_rotation_failures", "Rotation steps th
 VIEWERS: Final = _gauge("live_viewers", "Viewers of this process, by board", "livesum", "board")
 CONNECTIONS: Final = _gauge(
     "live_connections",
-    "Open connections, viewers included, by worker; worker 0 is that of a server with one process",
+    "Open connections, viewers included, by worker; the process of a server without workers is worker 0",
     "livesum",
     "worker",
 )
@@ -82,7 +82,8 @@ ROTATION_LAG: Final = _gauge(
 )
 RANGE_LEFT: Final = _gauge(
     "live_score_range_left",
-    "Share of the exact range, from 1 to 0, that the widest value of the last batch leaves",
+    "How much of the range of exact scores is left for the value with the least room in the last batch, "
+    "from 1 (all) to 0",
     "livemin",
     "board",
 )
@@ -131,9 +132,9 @@ def forget_board(board: str) -> None:
 
 
 class ProcessTotals(Collector):
-    """Time, memory and descriptors that processes of this machine use, together, under the usual `process_` names.
+    """The sums of the time, memory and descriptors of several processes, under the usual names `process_…`.
 
-    The CPU time of children of `parent` that have ended counts too: a sum that went back would look like a restart.
+    The CPU time of children of `parent` that have ended counts too: a sum that fell would look like a restart.
     """
 
     def __init__(self, processes: Collection[int], parent: int | None = None) -> None:

@@ -79,7 +79,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
     """
     # uvicorn raises the signal again after it has stopped, and the process should then exit normally.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
-    reload = Reload(lambda: read_boards(settings))  # with the URL of the store, which is not known yet
+    reload = Reload(lambda: read_boards(settings))  # a reload reads `settings` with the URL of the store, set below
     reload.remember()
     configure_logs(settings.log_level)
     shorten_temporary_paths()
@@ -111,7 +111,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
         try:
             _run(settings, boards, listeners, manager, reload)
         finally:
-            for number in (signal.SIGTERM, signal.SIGHUP):  # the end of the store would be cut
+            for number in (signal.SIGTERM, signal.SIGHUP):  # these would interrupt the end of the store
                 signal.signal(number, signal.SIG_IGN)
             log.info("the server has stopped")
 
@@ -144,9 +144,9 @@ def _count_in_file(settings: Settings) -> Boards:
 
 
 def mistakes_in(settings: Settings, invalid: AbstractSet[str]) -> list[str]:
-    """Find the mistakes in what settings name, such as the boards file, before anything starts.
+    """Find mistakes in what the settings name, such as the boards file, before anything starts.
 
-    What depends on a setting that is itself `invalid` is left out.
+    Leave out each check that depends on an `invalid` setting.
     """
 
     def know_store() -> None:
@@ -180,8 +180,8 @@ def _run(
     with SharedMetrics.new() as metrics:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics.folder)
         # The fork server puts its socket into the same folder, so no file is left even if all processes are killed.
-        # With the setting of `tempfile`, multiprocessing would make a folder inside this one, and could not remove it
-        # later.
+        # If `tempfile.tempdir` were set instead, multiprocessing would make a folder inside this one, and could not
+        # remove it later.
         current_process()._config["tempdir"] = str(metrics.folder)  # type: ignore[attr-defined] # noqa: SLF001
         start_fork_server()
 
@@ -280,7 +280,7 @@ async def _check(client: Store, settings: Settings, boards: Boards, *, accept: b
 def _unless_away(client: Store, what: str) -> Iterator[None]:
     """Skip the check in the `with` block if one of several servers does not answer.
 
-    A loss of data is also noticed later: each new connection is compared, and so are the journals.
+    The server also notices a loss of data later, because it checks each new connection and compares the journals.
     """
     try:
         yield
@@ -316,7 +316,8 @@ async def _count_boards(settings: Settings, in_file: Boards) -> int:
 async def _open_boards(client: Store, settings: Settings, boards: Boards) -> None:
     """Open the boards of the boards file.
 
-    A board whose data the store lost becomes lost. Any other board that can't be opened now is opened when it is used.
+    If the store lost the data of a board, mark the board as lost. Any other board that can't be opened now is opened
+    when it is used.
 
     Raises:
         StoreUnavailableError: no board can be opened.

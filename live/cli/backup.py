@@ -77,7 +77,7 @@ def restore(
     directory: DirectoryArgument,
     *,
     force: Annotated[
-        bool, typer.Option("--force", help="Set the journal and the store in the data directory aside, and restore.")
+        bool, typer.Option("--force", help="First set aside the journal and the store in the data directory.")
     ] = False,
     store: StoreOption = None,
     boards: BoardsOption = None,

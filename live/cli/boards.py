@@ -38,7 +38,7 @@ def show_boards(
         typer.Option(
             "--events",
             min=0,
-            help="Add this many events with an id, events in a sliding window, or votes.",
+            help="Add this many events to the estimate: with an id, in a sliding window, or as votes.",
         ),
     ] = None,
     store: StoreOption = None,

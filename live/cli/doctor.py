@@ -110,7 +110,7 @@ def doctor(
 
 
 def _check_packages(at: _Examination) -> None:
-    """Look for the package of the client, which has some of the modules of this one."""
+    """Warn of a client package of another version: it contains some modules of this one, and has overwritten them."""
     with suppress(PackageNotFoundError):
         if (other := version("live-board-client")) != __version__:
             at.warn("versions", f"live-board-client {other} wrote over modules of the server: install live-board alone")

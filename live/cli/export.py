@@ -53,8 +53,8 @@ PeriodOption = Annotated[
     str | None, typer.Option("--period", help="A period of a calendar board: `current`, `previous` or a name.")
 ]
 EventsOption = Annotated[bool, typer.Option("--events", help="Export all changes of scores instead of a ranking.")]
-FromOption = Annotated[str | None, typer.Option("--from", help="With --events: the time of the first one.")]
-ToOption = Annotated[str | None, typer.Option("--to", help="With --events: only those before this time.")]
+FromOption = Annotated[str | None, typer.Option("--from", help="With --events: only events from this time on.")]
+ToOption = Annotated[str | None, typer.Option("--to", help="With --events: only events before this time.")]
 OutputOption = Annotated[str, typer.Option("--output", help="A file, or `-` for standard output.")]
 FormatOption = Annotated[str, typer.Option("--format", help=f"One of {', '.join(get_args(Format))}.")]
 
@@ -95,7 +95,7 @@ def export(  # noqa: PLR0913 - one parameter per flag
                 timeline.board for timeline, _ in database.work(partial(all_timelines, prefix=settings.key_prefix))
             }
             if name not in known:
-                raise NotFoundError(f"the journal holds nothing of it: {unknown('board', name, known)}")
+                raise NotFoundError(f"in the journal, {unknown('board', name, known)}")
             board = board_of(name, made, load_boards(settings.boards))
             found: PastRanking | None = None
             if events:
@@ -176,7 +176,9 @@ def import_scores(  # noqa: PLR0913 - one parameter per flag
     ] = None,
     redis: Annotated[
         str,
-        typer.Option("--redis", envvar="LIVE_IMPORT_REDIS", metavar="URL", help="Where the sorted set is."),
+        typer.Option(
+            "--redis", envvar="LIVE_IMPORT_REDIS", metavar="URL", help="Address of the server for --redis-key."
+        ),
     ] = "redis://127.0.0.1:6379",
     store: StoreOption = None,
     boards: BoardsOption = None,

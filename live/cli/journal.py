@@ -100,10 +100,10 @@ def show_status(
 ) -> None:
     """List what the journal holds of each board: its position, its size and its gaps; and what is lost.
 
-    It says what the store has lost, and what is lost at most when something fails. It also warns of settings of the
-    store and of the database, and of replicas that nobody waits for, with which acknowledged events can be lost. With
-    --boards, it names the boards of the file that the journal lacks. Without --store, the command uses the embedded
-    store of a running `live serve`.
+    It says what the store has lost, and the most that can be lost when something fails. It also warns of settings of
+    the store and of the database with which acknowledged events can be lost, and of replicas that no write waits for.
+    With --boards, it names the boards of the file that the journal lacks. Without --store, the command uses the
+    embedded store of a running `live serve`.
 
     Example: live journal status
     """
@@ -144,7 +144,7 @@ def show_status(
     out.print(_table(found))
     for loss in lost:
         out.print(f"LOST: {loss}")
-    out.print("Besides the losses in the warnings, these acknowledged events can be lost at most:")
+    out.print("At most these acknowledged events can be lost, besides the losses in the warnings:")
     for fault, what in at_most.items():
         out.print(f"  if {fault}: {what}", soft_wrap=True)
     for line in warnings:
@@ -186,7 +186,7 @@ def compact_now(
 ) -> None:
     """Forget the past of boards now: keep what they hold, and drop every entry of the journal.
 
-    After `live erase`, nothing is left of the person then. The past before now can't be read any more, nor rebuilt.
+    After `live erase`, this removes what is left of the person. The past before now can't be read or rebuilt any more.
     Final periods stay. Stop the servers that use the journal before. If the command is interrupted, run it again. It
     exits with 1 if a board can't be compacted.
 

@@ -65,11 +65,11 @@ def add(  # noqa: PLR0913 - one parameter per flag
     boards: BoardsOption = None,
     verbs: VerbsOption = None,
     rate: Annotated[float | None, typer.Option("--rate", help="Events per second; 0 for no limit.")] = None,
-    burst: Annotated[int | None, typer.Option("--burst", min=1, help="Events that it may send in one burst.")] = None,
+    burst: Annotated[int | None, typer.Option("--burst", min=1, help="Most events in one burst.")] = None,
     max_amount: MaxAmountOption = None,
     types: TypesOption = None,
     length: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="How long it is valid, such as 30d; never for no end.")
+        str | None, typer.Option("--for", metavar="TIME", help="Time until the API key expires, such as 30d, or never.")
     ] = None,
     any_board: Annotated[
         bool, typer.Option("--any-board", help="Accept ids in --board that no board has yet.")
@@ -83,8 +83,8 @@ def add(  # noqa: PLR0913 - one parameter per flag
     If the producer has an API key already, this adds a second secret. Let the producer use it, then revoke the first.
     Boards, verbs and rate replace the earlier ones. Running servers accept the API key within two seconds.
 
-    An API key with the verb read may read private boards. One with the verb admin may too, and changes boards and
-    records. With this verb alone, it does not change who may post.
+    An API key with the verb read may read private boards. An API key with the verb admin may also change boards and
+    records. An API key without the verb post does not change who may post without an API key.
 
     Example: live keys add shop --board posts --rate 500
     """
@@ -144,7 +144,7 @@ def revoke(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Revoke one secret of a producer, or all of them. Servers refuse it after at most five seconds.
+    """Revoke one secret of a producer, or all of them. Servers refuse a revoked secret after at most five seconds.
 
     Example: live keys revoke shop --secret 1f9a4c3e
     """
@@ -235,7 +235,7 @@ def _day(seconds: int | None) -> str:
 
 @asynccontextmanager
 async def _store(settings: Settings, *, create: bool = False) -> AsyncIterator[Store]:
-    """Open the store that the settings name. With `create`, create a data directory that does not exist."""
+    """Open the store that the settings name. With `create`, create the data directory if it does not exist."""
     if not settings.store and not create and not settings.data_dir.exists():
         raise SetupError(f"there is no data directory {settings.data_dir.resolve()}; use --data-dir or --store")
     async with opened_store(settings) as client:

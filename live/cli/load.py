@@ -46,7 +46,7 @@ def load(  # noqa: PLR0913 - one parameter per flag
 ) -> None:
     """Load-test a running server: how long until likes are durable, and until viewers see them?
 
-    Likes are due at a fixed rate, however slow the server is, and every time counts from the moment when a like was
+    Likes are due at a fixed rate, however slow the server is. All times are measured from the moment when a like was
     due. The command exits with 1 if less than 95 % of the rate is reached, if a request fails, if a viewer misses the
     last like, or if an objective is missed.
 

@@ -70,7 +70,7 @@ class Commands(TyperGroup):
 
 
 def _with_paragraphs(command: "Command") -> "Command":
-    """Join the lines of each paragraph of the help, so that they are broken where the terminal ends."""
+    """Join the lines of each paragraph of the help, so that the width of the terminal decides where lines break."""
     command.help = "\n\n".join(" ".join(part.split()) for part in cleandoc(command.help or "").split("\n\n"))
     if isinstance(command, TyperGroup):
         for inner in command.commands.values():

@@ -49,7 +49,7 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what wo
 
 def void(  # noqa: PLR0913 - one parameter per flag
     *,
-    since: Annotated[str, typer.Option("--since", help="A time such as 2026-11-22T12:00:00Z.")],
+    since: Annotated[str, typer.Option("--since", help="The start, such as 2026-11-22T12:00:00Z.")],
     until: Annotated[str | None, typer.Option("--until", help="The end, such as 2026-11-22T13:00:00Z.")] = None,
     producer: Annotated[str | None, typer.Option("--producer", help="The id of an API key.")] = None,
     actor: ActorOption = None,
@@ -65,7 +65,7 @@ def void(  # noqa: PLR0913 - one parameter per flag
 
     The boards keep running. Viewers see the change, and the journal records it. Nothing is taken back twice: run the
     command again after an interruption, or with another period. It exits with 1 if a board can't take something back,
-    or if nothing was found of an actor or of a producer that does not exist.
+    if it finds nothing of an actor, or if it finds nothing of a producer that does not exist.
 
     Example: live void --producer shop --since 2026-11-22T12:00:00Z
     """
@@ -158,11 +158,11 @@ def merge(  # noqa: PLR0913 - one parameter per flag
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give the events of one member to another on all boards: two spellings of one person. Or undo that.
+    """Give the events of one member to another on all boards, or undo an earlier merge.
 
-    The boards keep running, viewers see an ordinary change, and the past stays as it was. Later events for OLD count
-    for OLD. It exits with 1 if a board refuses, or if nothing was found. After an interruption, run it again: it
-    continues under another number.
+    Use it when two members are spellings of one name. The boards keep running, viewers see an ordinary change, and the
+    past stays as it was. Later events for OLD count for OLD. It exits with 1 if a board refuses, or if nothing was
+    found. After an interruption, run it again: it continues under another number.
 
     Example: live merge 'Jon Smith' 'John Smith'
     """
@@ -196,7 +196,10 @@ def merge(  # noqa: PLR0913 - one parameter per flag
     is_done = reported({"merge": number, "boards": found, "dry_run": dry_run}, as_json=as_json)
     if not found:
         fail(
-            "nothing has changed: no board has this member" if undo is None else "nothing has changed: it was undone", 1
+            "nothing has changed: no board has this member"
+            if undo is None
+            else "nothing has changed: the merge was undone before",
+            1,
         )
     if not is_done:
         _print_merged(number, found, dry=dry_run, undo=undo is not None)
@@ -323,7 +326,7 @@ async def _require_known(client: Store, settings: Settings, criteria: Criteria) 
 
 
 async def _actor(client: Store, settings: Settings, text: str) -> str:
-    """Return the actor as events name it. For a visitor, this is a digest of the cookie.
+    """Return the `actor` that events have. For a visitor, this is a digest of the cookie.
 
     Raises:
         Exit: the text is a cookie that this server did not sign, so nothing could be found.

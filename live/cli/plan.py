@@ -25,7 +25,7 @@ GB: Final = 1e9
 ViewersOption = Annotated[int, typer.Option("--viewers", min=0, help="Viewers on all boards together.")]
 FramesOption = Annotated[float, typer.Option("--frames", min=0, max=1000, help="Messages a second to each viewer.")]
 EventsOption = Annotated[float, typer.Option("--events", min=0, help="Events a second, spread over the boards.")]
-BoardCountOption = Annotated[int, typer.Option("--board-count", min=1, help="Boards.")]
+BoardCountOption = Annotated[int, typer.Option("--board-count", min=1, help="Number of boards.")]
 MembersOption = Annotated[int, typer.Option("--members", min=0, help="Members of all boards together.")]
 SlotsOption = Annotated[int, typer.Option("--slots", min=1, help="In how many slots of its board a member is.")]
 IdsOption = Annotated[bool, typer.Option("--ids", help="Each event has an id, by which duplicates are found.")]
@@ -260,10 +260,11 @@ def show_plan(  # noqa: PLR0913 - one parameter per flag
     ids: IdsOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how many processes and primaries a load takes, how much memory and traffic, and what to leave to others.
+    """Say how many processes and primaries, and how much memory and traffic, a load needs.
 
-    The figures follow from unit costs that were measured on one machine: expect half or twice as much on yours.
-    The command asks no server. It reads LIVE_MAX_VIEWERS, LIVE_MAX_BOARDS and LIVE_DEDUPE_WINDOW.
+    The advice below the table says where another engine is better. The figures follow from unit costs that were
+    measured on one machine: expect half or twice as much on yours. The command asks no server. It reads
+    LIVE_MAX_VIEWERS, LIVE_MAX_BOARDS and LIVE_DEDUPE_WINDOW.
 
     Example: live plan --viewers 1000000 --frames 1 --events 1000000 --board-count 100000
     """

@@ -25,7 +25,7 @@ def restore_lost(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write back to the store the entries of a board that it lost and the journal still has.
+    """Write the entries of a board that the store lost back to the store, from the journal.
 
     Then the board works again. Stop the servers before.
 

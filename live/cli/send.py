@@ -27,7 +27,9 @@ def send(  # noqa: PLR0913 - one parameter per flag
     *,
     to: UrlOption = "http://127.0.0.1:8000",
     board: Annotated[str | None, typer.Option("--board", help="Send every event to this board.")] = None,
-    speed: Annotated[str, typer.Option("--speed", help="A factor on the pace of the events, or `max`.")] = "max",
+    speed: Annotated[
+        str, typer.Option("--speed", help="How many times as fast as the events happened, or `max`.")
+    ] = "max",
     restart: Annotated[bool, typer.Option("--restart", help="Start over; all events count again.")] = False,
     no_ids: NoIdsOption = False,
     key: KeyOption = None,

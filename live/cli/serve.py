@@ -1,4 +1,4 @@
-"""`live serve`: runs the servers."""
+"""`live serve`: runs a server."""
 
 import sys
 from typing import Annotated
@@ -15,7 +15,7 @@ AdminKeyOption = Annotated[
     typer.Option(
         "--admin-key/--no-admin-key",
         help="Create the admin API key of the data directory if there is no API key, and name its file; on a terminal, "
-        "print the key too. Default: on a terminal.",
+        "print the API key too. Default: on a terminal.",
     ),
 ]
 AcceptLossOption = Annotated[

@@ -54,7 +54,7 @@ class _Terminal(io.RawIOBase):
         return True
 
     def write(self, data: Any, /) -> int:  # noqa: ANN401 - any buffer
-        """Show the whole characters that have arrived."""
+        """Show the data as text, with control characters as escapes."""
         sys.stdout.write(visible_lines(bytes(data).decode("utf-8", "replace")))
         return len(data)
 

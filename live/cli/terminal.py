@@ -24,9 +24,9 @@ _WIDE: Final = 10_000  # columns
 
 
 def _width() -> int | None:
-    """Return the width of standard output. A terminal or COLUMNS determines the width.
+    """Return None if a terminal or COLUMNS determines the width of standard output.
 
-    Lines for a file or a pipe are never broken.
+    Otherwise return a width that breaks no line, for a file or a pipe.
     """
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDE
 
@@ -43,7 +43,7 @@ class Terminal(Console):
 
 
 class Rows(Table):
-    """A table whose texts are shown with escapes, too."""
+    """A table that shows control characters in each `str` as escapes, as `Terminal` does."""
 
     def add_row(self, *cells: Any, **options: Any) -> None:  # noqa: ANN401 - as the table
         """Add a row as `Table` does."""
@@ -103,7 +103,7 @@ def clear_errors() -> Iterator[None]:
 
 @contextmanager
 def progress_bar(what: str, *, quiet: bool) -> Iterator[Any]:
-    """Show a progress bar. Call it with the amount done, the total, and an optional count to show."""
+    """Show a progress bar. Yield a function of the amount done, the total, and an optional count to show."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as bar:
         task = bar.add_task(escape(visible(what)), total=None, note="")
@@ -115,7 +115,7 @@ def progress_bar(what: str, *, quiet: bool) -> Iterator[Any]:
 
 
 def make_table(*headings: str, wraps: Collection[str] = (), numbers: Collection[str] = ()) -> Table:
-    """Make an empty table. Where the terminal is narrow, cells in the columns `wraps` take several lines."""
+    """Make an empty table. If the terminal is narrow, cells in the columns `wraps` take several lines."""
     table = Rows(box=None, pad_edge=False)
     for heading in headings:
         justify: Literal["left", "right"] = "right" if heading in numbers else "left"

@@ -28,24 +28,26 @@ def root() -> None:
 def sign(
     *,
     boards: Annotated[
-        str | None, typer.Option("--board", help="Private boards that it opens, such as a,b or acme-*.")
+        str | None, typer.Option("--board", help="Private boards that the token opens, such as a,b or acme-*.")
     ] = None,
-    length: Annotated[str, typer.Option("--for", metavar="TIME", help="How long it is valid, such as 8h.")] = "8h",
-    key: Annotated[str | None, typer.Option("--key", help="The member that the viewer is.")] = None,
+    length: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="Time until the token expires, such as 8h.")
+    ] = "8h",
+    key: Annotated[str | None, typer.Option("--key", help="The viewer's own member.")] = None,
     likes: Annotated[
         str | None, typer.Option("--likes", metavar="BOARDS", help="Boards on which --sub may vote, such as a,b.")
     ] = None,
     voter: Annotated[str | None, typer.Option("--sub", help="Who votes: the actor of the votes.")] = None,
     server: Annotated[
-        str | None, typer.Option("--server", metavar="URL", help="Address of the server, for the link. Default: here.")
+        str | None, typer.Option("--server", metavar="URL", help="Address of the server, for the link.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Sign a viewer token with LIVE_TOKEN_SECRET, and print it with a link and a QR code.
 
-    Everybody who has the token or the link may read the boards until it ends. The link goes to the first board. With
-    --likes, whoever has the token or opens the link also votes as --sub: on the pages of the server, and from pages of
-    allowed origins.
+    Until the token expires, everybody who has the token or the link may read the boards. The link opens the first
+    board. With --likes, they may also vote on the boards that it names, on pages of the server and of allowed origins.
+    These votes count for the actor --sub.
 
     Example: live tokens sign --board staff --for 8h
     """
