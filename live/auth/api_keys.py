@@ -78,7 +78,7 @@ async def revoke_key(client: Store, prefix: str, who: str, producer: str, finger
 
     Raises:
         NotFoundError: there is no such API key.
-        SetupError: it has no such secret.
+        SetupError: the API key has no such secret.
     """
     producers = ProducerStore(client, prefix)
     known = (await producers.load()).records
@@ -91,7 +91,10 @@ async def revoke_key(client: Store, prefix: str, who: str, producer: str, finger
 
 
 def key_view(record: StoredProducer, uses: Mapping[str, int] = _NO_USES) -> dict[str, Any]:
-    """Return the public parts of an API key, without its secrets and their digests. `last_uses` gives `uses`."""
+    """Return the public parts of an API key, without its secrets and their digests.
+
+    `uses` is the result of `ProducerStore.last_uses`.
+    """
     return {
         "id": record.id,
         "boards": record.boards,

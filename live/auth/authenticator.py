@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 _PAUSE: Final = 1.0  # seconds between two checks of the store
 _CHECK_DEADLINE: Final = 1.0
-_NOTING: Final = 60.0  # seconds between two notes of which secrets are in use
+_NOTING: Final = 60.0  # seconds between two records of which secrets were used
 _FRESH: Final = 4.5  # seconds for which a check is valid; every process refuses a revoked API key within 5
 _ADVICE: Final[Mapping[Verb, str]] = {
     "post": "`live keys add ID`",
@@ -58,7 +58,7 @@ class _Known(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """The last version of the API keys that was read, and when the next one expires, in seconds since 1970."""
+    """The version of the API keys that was read last, and when the next API key expires, in seconds since 1970."""
 
     version: str | None = None
     next_end: float = math.inf
@@ -67,8 +67,8 @@ class _Read(NamedTuple):
 class _Uses:
     """The uses of API keys that are not recorded in the store yet. A process on a replica records none.
 
-    `digests` are the digests of the secrets that were used. `refused` has for each id how many requests a rate has
-    refused.
+    `digests` are the digests of the secrets that were used. `refused` counts, by the id of the API key, the requests
+    that a rate has refused.
     """
 
     def __init__(self, *, is_kept: bool) -> None:
@@ -82,7 +82,7 @@ class _Uses:
         return time.monotonic() >= self._noted + _NOTING
 
     async def note(self, store: ProducerStore) -> None:
-        """Record the uses. The next note has what could not be recorded.
+        """Record the uses. The next call records what could not be recorded now.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
@@ -170,7 +170,7 @@ class Authenticator:
                     if self._uses.are_due:
                         fault = "can't note the uses of API keys"
                         await self._uses.note(self._store)
-                        self._change()  # each head is then checked again once, and its use is recorded
+                        self._change()  # then each remembered head is checked again once, which records its use
                 except StoreUnavailableError as error:
                     if not is_away:
                         log.warning(fault, reason=str(error))
@@ -187,8 +187,8 @@ class Authenticator:
 
         Without this header, return the network's anonymous producer.
 
-        For a request without an API key, check that no page of another site has sent it. Browsers send no API keys by
-        themselves.
+        For a request without an API key, check that no page of another site has sent it. A request with an API key
+        needs no such check, because browsers send no API keys by themselves.
 
         Raises:
             ProblemError: `credentials_required`, `credentials_invalid`, `origin_forbidden` or `epoch_lost`.
@@ -235,7 +235,7 @@ class Authenticator:
         return producer
 
     def holder(self, name: str, fingerprint: str) -> Principal | None:
-        """Find the producer with an id. Return None if its secret with a fingerprint is not valid any more.
+        """Find the producer with the id `name`. Return None if its secret with the fingerprint is not valid any more.
 
         Raises:
             ProblemError: `epoch_lost`.

@@ -35,7 +35,7 @@ _SCHEMES: Final = {"http": "http", "https": "https", "ws": "http", "wss": "https
 
 
 class CookieAttributes(TypedDict):
-    """The attributes of a cookie. Deleting the cookie takes the same attributes."""
+    """The attributes of a cookie. To delete the cookie, send the same attributes."""
 
     path: str
     secure: bool
@@ -76,8 +76,8 @@ class Client(msgspec.Struct, frozen=True):
     def cookie(self, kind: str, root_path: str) -> str:
         """Name a cookie of this server.
 
-        Servers on other ports and paths of the same host have other names, because browsers send cookies to all ports.
-        With TLS, the name keeps other hosts of the same domain from setting the cookie.
+        Servers on other ports and paths of the same host give the cookie other names, because browsers send cookies to
+        all ports. With TLS, the name keeps other hosts of the same domain from setting the cookie.
         """
         name = f"live-{kind}-{blake2b(f'{self.host}{root_path}'.encode(), digest_size=4).hexdigest()}"
         return f"__Host-{name}" if self.scheme == "https" else name

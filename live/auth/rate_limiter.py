@@ -4,8 +4,8 @@ Events are limited over all processes. A process borrows credit for about a tent
 it locally, so few requests wait for the store. Each borrowed event has a time at which it would be due at an even pace.
 If it is not spent by then, it expires. So all processes together never admit more than `burst` plus the events that the
 rate has added since. A process knows the number of events in a body only after it has read the body. These events
-become a debt of the producer, which the process pays before it admits more requests of this producer. The events for
-boards with a prefix are always a debt.
+become a debt of the producer, which the process pays before it admits more requests of this producer. Against the limit
+of a prefix of boards, all events count as a debt.
 
 One server of a Cluster keeps the count of a producer. While it is away, each process lends credit to the producer by
 itself, because the boards may be on other servers.
@@ -33,7 +33,7 @@ _MOST_ACCOUNTS: Final = 10_000
 _ROUNDING: Final = 1e-6  # the part of an event that rounding may lose
 _RETRY_PAUSE: Final = 0.05
 _KEY: Final = "key "  # before the id of an API key that pays for reads
-_ALONE: Final = 1.0  # seconds until the store is asked again
+_ALONE: Final = 1.0  # seconds for which a process lends credit by itself before it asks the store again
 
 
 class _Account:
@@ -180,7 +180,7 @@ class RateLimiter:
         self._owe(rated, account, events)
 
     def admit_read(self, client: str) -> None:
-        """Admit a read of a client, whom `payer_of` names.
+        """Admit a read of a client. `client` is the name from `payer_of`.
 
         Raises:
             ProblemError: `rate_exceeded`.

@@ -92,7 +92,7 @@ class SignedIn:
         return reader
 
     async def run(self) -> None:
-        """End readers with their sessions, until cancelled."""
+        """End each reader whose session has ended or has other rights now, until cancelled."""
         while True:
             await asyncio.sleep(_EVERY)
             now = time.monotonic()

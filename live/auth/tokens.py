@@ -1,4 +1,4 @@
-"""Viewer tokens: JSON Web Tokens that say which private boards a viewer may read and where to vote, and until when.
+"""Viewer tokens: JSON Web Tokens that say which private boards a viewer may read, where it may vote, and until when.
 
 An application that shares the secret, or has a private key of the key set, signs them. The server keeps only the
 SHA-256 of a token, and only while somebody reads with it.
@@ -179,7 +179,7 @@ class Tokens:
             raise TokenError("the viewer token has no `iat`, which this server requires")
         if claims.iat is not None and claims.iat < self._since:
             raise TokenError("the viewer token is revoked, like all tokens that were made before LIVE_TOKENS_SINCE")
-        # The signer wants to show only a part of the board, so the whole board must not be shown.
+        # A token with `circle` is for a part of a board only, so this version must not show the whole board for it.
         if claims.circle is not UNSET:
             raise TokenError("the viewer token has the claim `circle`, which this version does not know")
         if claims.key is not None and key_fault(claims.key) is not None:

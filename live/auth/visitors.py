@@ -59,7 +59,8 @@ class Visitors:
         """Return the secret as it was in the store at most a second ago. It is empty if there is none."""
         now = time.monotonic()
         if now >= self._until:
-            self._known = bytes(await self._client.write(self._key, "GET", self._key) or b"")  # cookies must last
+            # `write` waits until the replicas hold the secret too, because cookies must last.
+            self._known = bytes(await self._client.write(self._key, "GET", self._key) or b"")
             self._until = now + _FRESH
         return self._known
 

@@ -110,7 +110,7 @@ class BoardAdmin:
     async def delete(self, board: str, who: str, *, what: What = "deleted", epoch: str | None = None) -> None:
         """Delete a board and all its data. With `epoch`, delete it only if it has this epoch.
 
-        A union of this board keeps what it has counted, and ignores a later board with the same id.
+        A union that adds up this board keeps what it has counted, and ignores a later board with the same id.
 
         Raises:
             ProblemError: `board_in_file` or `board_not_found`.
@@ -281,9 +281,7 @@ class BoardAdmin:
                 raise ProblemError("too_many_boards", detail)
 
     def _require_members(self, found: Definitions, made: Board) -> None:
-        """Check that the `max_members` of all boards with this prefix are not too many together.
-
-        Their sum, with the new board, must not exceed what the prefix allows.
+        """Check that the prefix allows the sum of the `max_members` of its boards, with the new board.
 
         Raises:
             ProblemError: `too_many_members`.
@@ -361,7 +359,7 @@ class BoardAdmin:
 class _OtherBoards(Mapping[str, Board]):
     """All boards by id, as they will be after a change. A definition is checked against them.
 
-    Decode a run-time board only when a check asks for it. Most checks ask for none.
+    A run-time board is decoded only when a check asks for it. Most checks ask for none.
     """
 
     def __init__(

@@ -96,7 +96,7 @@ def choices_of(board: Board) -> dict[str, Any]:
 def patched(choices: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """Apply a JSON Merge Patch (RFC 7396) to the choices of a board.
 
-    `source` is the earlier name of `types`. A patch with one of the names changes what the other one has chosen.
+    `source` is the earlier name of `types`. A patch with one of these names replaces a choice with the other name.
     """
     for name, other in _NAMES.items():
         if name in patch and other in choices and other not in patch:

@@ -126,7 +126,7 @@ class Readiness:
         return [(key, ("SET", key, 1, "PX", _EXPIRY)) for key in keys]
 
     def _losses(self) -> list[str]:
-        """Return a sentence for each board that lost data, up to a number.
+        """Return a sentence for each of the first boards that lost data, and one that counts the others.
 
         Raises:
             EpochLostError: the whole store, or each of its boards, lost data.
@@ -140,7 +140,10 @@ class Readiness:
         return sentences[:_MOST_LOST] + ([f"{counted(left, 'other board')} lost data too"] if left > 0 else [])
 
     async def _explain(self, ledger: Ledger, error: EpochLostError) -> str:
-        """Record the loss of a board, unless somebody has just deleted the board. Return a sentence if that fails."""
+        """Record the loss of a board, unless somebody has just deleted the board.
+
+        Return a sentence if the board is neither deleted nor recorded as lost.
+        """
         board = ledger.state.board.id
         meant = await self._registry.explain(board, error, SERVER)
         if isinstance(meant, ProblemError) or ledger.state.is_lost:
@@ -151,8 +154,8 @@ class Readiness:
 def _failures(replies: Sequence[object], unread: StoreUnavailableError | None) -> list[str]:
     """Return sentences about the servers that failed their test, if at least one server passed.
 
-    `unread` says why the definitions can't be read. If no server failed, the definitions can't be read for another
-    reason.
+    `unread` is the error if the definitions can't be read. If no server failed its test, this error is raised, because
+    it has another reason.
 
     Raises:
         StoreUnavailableError: no server passed, or the definitions can't be read.

@@ -131,7 +131,7 @@ class BoardRegistry:
                 return
             self._version = changes.version
             if not self._client.is_replica:
-                with suppress(StoreUnavailableError):  # the next beat reports it again
+                with suppress(StoreUnavailableError):  # the next beat reports the version again
                     await self._work.processes.all_run(changes.version)
 
     def defined(self, board: str) -> Board:
@@ -178,7 +178,7 @@ class BoardRegistry:
     async def _take_over(self, found: Mapping[str, Definition | None]) -> None:
         """Run boards as they are defined now. Stop boards that have no live definition.
 
-        None means that there is no definition.
+        In `found`, None means that there is no definition.
         """
         deleted = [name for name, definition in found.items() if name in self._made and not _is_live(definition)]
         wanted: dict[str, Definition] = {}
@@ -357,7 +357,7 @@ class BoardWork:
             for committer in self._committers.values():
                 tasks.create_task(committer.run())
             if not self._writes:
-                return  # the committers end at this point
+                return  # the task group still waits for the committers
             with suppress(StoreUnavailableError):
                 await self.processes.beat()  # processes divide the work only among those that have reported
             tasks.create_task(self._rotation.run())
@@ -382,7 +382,7 @@ class BoardWork:
             state = ledger.state
             idle_ttl = state.board.idle_ttl
             if idle_ttl is None or ledger not in self._idle_until or state.is_lost:
-                continue  # nobody has deleted this board, so it must not expire
+                continue  # nobody has deleted a lost board, so it must not expire
             if self._hub.channels[state.board.id].viewers:
                 with suppress(EpochLostError):
                     await state.use()

@@ -21,7 +21,8 @@ DEFAULT_MAX_MEMBERS: Final = 10_000_000
 MOST_REMEMBERED: Final = 8 * 86_400  # maximum seconds for which a board with a like button remembers likes
 LEAST_RETENTION: Final = 3600  # seconds
 MOST_RETENTION: Final = 36_500 * 86_400  # seconds
-_SLOTS_IN_TIME: Final = 64  # minimum number of slots that may wait to be subtracted, on boards with the server's clock
+# Slots that may wait to be subtracted besides one window of slots, on boards with the server's clock.
+_SLOTS_IN_TIME: Final = 64
 # The same number for boards that use the time of events. On these boards, each event can open a slot, and a batch has
 # up to 3,000 events.
 _SLOTS_IN_BATCHES: Final = 8192
@@ -152,7 +153,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_pace(self) -> bool:
-        """Whether scores grow by the hour. An hour of the clock of events can pass in any time."""
+        """Whether pages say by how much scores grow in an hour. With event times, an hour can pass in a second."""
         return self.adds and self.clock == "server"
 
     @property

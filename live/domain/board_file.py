@@ -238,7 +238,7 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
 def _conflicts(choice: BoardChoice) -> Iterator[str]:
     """Find choices that contradict each other with any window."""
     if choice.types is not None and choice.source is not None:
-        yield "`types` with `source`: that is the earlier name of `types`; leave it out"
+        yield "`types` with `source`: `source` is the earlier name of `types`; leave it out"
     if choice.cap is not None and choice.operator == "incr":
         yield "`cap` with `operator = incr`: a record that was cut off would start again from zero; use best or set"
     if choice.score and choice.operator == "incr":
@@ -295,9 +295,9 @@ def _window_conflicts(choice: BoardChoice, window: Window | None) -> Iterator[st
             if choice.votes.per_key != 1:
                 yield "`like_button` with `votes` needs `per_key = 1`: a visitor has one vote for each member"
         elif not isinstance(window, Rolling | Sliding):
-            yield "`like_button` with this window needs `votes = { per_key = 1 }`, which count a visitor once in it"
+            yield "`like_button` with this window needs `votes = { per_key = 1 }`, to count a like of a visitor once"
         elif window.length + getattr(window, "slot", 0) > MOST_REMEMBERED:
-            yield "`like_button` with a window of more than 8d, with its slot: visitors are remembered for no longer"
+            yield "`like_button` with a window and slot of more than 8d in all: likes are remembered for 8d at most"
     chosen = choice.window
     has_periods = isinstance(chosen, WindowChoice) and chosen.calendar is not None and chosen.last is None
     if choice.journal_periods is not None and not has_periods:

@@ -96,7 +96,7 @@ def decode_batch(body: bytes, max_events: int) -> Steps:
 def is_binary(headers: Sequence[tuple[bytes, bytes]]) -> bool:
     """Tell whether the headers belong to an event in binary mode.
 
-    Check first whether the content type means another mode.
+    The caller must check first that the content type does not mean another mode.
 
     `headers` are the headers of an ASGI scope, with names in lower case.
     """

@@ -27,7 +27,7 @@ _encode = msgspec.json.Encoder().encode
 
 _QUOTES_OF_A_LIKE: Final = 4  # `{"key":"p1"}`; every other field adds quotes
 _WHOLE: Final = 262_144  # bytes of a body that is decoded in one piece
-_BRACES: Final = 4  # bytes per event; a body with more events may have too many to decode in one piece
+_BRACES: Final = 4  # `{` per allowed event; a body with more may have too many events to decode in one piece
 _LONG: Final = 4096  # characters of an event that is decoded in a step of its own
 _SHORT: Final = 2048  # characters; most events are shorter
 _CHECKED: Final = 16  # members checked per step, because normalizing a member can be slow
@@ -184,7 +184,8 @@ def _doubled(source: bytes, decoded: IncomingEvent | Sequence[IncomingEvent]) ->
     """Tell whether `source` may contain a repeated field. False means that it has none.
 
     The name of every field has quotes. Without backslashes, no string contains a quote. So the encoding of the decoded
-    events has the same number of quotes if, and only if, no field was dropped. Four quotes are a name and a member.
+    events has the same number of quotes if, and only if, no field was dropped. A source with four quotes has only one
+    name, so it needs no encoding.
     """
     quotes = source.count(b'"')
     return b"\\" in source or (quotes != _QUOTES_OF_A_LIKE and quotes != _encode(decoded).count(b'"'))

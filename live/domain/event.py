@@ -48,7 +48,7 @@ class IncomingEvent(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """Why one event of a body was not counted. `board` refused it, on a server with several boards.
+    """Why one event of a body was not counted. On a server with several boards, `board` is the one that refused it.
 
     `retryable` is true if the same event may count later. `counted` is set if another board has counted the event, now
     or before.

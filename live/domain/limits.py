@@ -30,7 +30,7 @@ class Rated(Protocol):
 
     @property
     def rate_key(self) -> str:
-        """The name under which they are counted."""
+        """The name under which the store counts."""
 
     @property
     def whom(self) -> str:

@@ -44,7 +44,7 @@ class Reader:
     `opens` are the private boards that it may read, in addition to all public boards. When the credentials end, `opens`
     shrinks, so that connections of the reader can end too. `sees_more` is true if the reader ever had a private board:
     then no cache may share a response to it. `fault` says what is wrong with the credentials, for the refusal of a
-    board. If the reader is not `sure`, the credentials can't be checked now. `member` is the member of a viewer token,
+    board. If `is_sure` is false, the credentials can't be checked now. `member` is the member of a viewer token,
     and `ends` is when the credentials end, in seconds since 1970, if they do. Connections of the reader end with
     `end_code`. `api_key` is the id of a valid API key, or empty. The reader may like members of the boards in `likes`,
     and `voter` tells it apart from others there.

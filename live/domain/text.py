@@ -19,14 +19,14 @@ contains surrogates.
 
 # A terminal obeys these characters, or they change the text around them.
 _REFUSED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_JOINERS: Final = "\u200c\u200d"  # format characters that emoji and some scripts need
+_JOINERS: Final = "\u200c\u200d"  # format characters that emoji and some writing systems need
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Mn", "Zl", "Zp", "Zs"})
 _INVISIBLE: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _ESCAPE: Final = re.compile(r"\\(?:u[0-9A-Fa-f]{4}|.)")
 _SPACE: Final = {ord(space): None for space in "\t\r\n"}
 ID_FORM: Final = "write 1 to 64 of a-z, 0-9, - and _, and begin with a letter or a digit"
 _MOST_SHOWN: Final = 64  # characters of an unknown name that a message shows
-_LIKENESS: Final = 0.7  # from 0 to 1; below this, `LIVE_` alone makes two names similar
+_LIKENESS: Final = 0.7  # least similarity, from 0 to 1; with less, `LIVE_` alone would make two names similar
 _MOST_LISTED: Final = 32  # known names that a message lists
 
 

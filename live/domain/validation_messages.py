@@ -43,7 +43,7 @@ _PLURAL: Final[Mapping[object, str]] = {str: "texts", int: "whole numbers"}
 
 
 def refusal(value: object, kind: Any) -> str:  # noqa: ANN401 - a type from an annotation
-    """Say which values are valid, for a value that is not. For a list, say it about its first wrong element.
+    """Say which values are valid, for a `value` that is not. `at` finds the invalid element of a list.
 
     Args:
         value: from TOML, JSON or an environment variable.

@@ -123,7 +123,7 @@ class RecordView(ScoreFacts, frozen=True):
     `gap` is the number of points behind the next rank, and null for the first record. `percentile` is the percentage of
     the other records that come after this one in the ranking. A contestant without votes has the score 0, and no rank
     or percentile. `as_of` is the time of a record of the past, and `final` and `revision` are as in `BoardPage`. Scores
-    and gaps are whole numbers; `unit`, `scale` and `format` say how people read them, if the board chooses it.
+    and gaps are whole numbers; `unit`, `scale` and `format` say how people read them, where the board has them.
     """
 
     board: str
@@ -165,7 +165,7 @@ class MemberRecords(msgspec.Struct, frozen=True):
 
 
 class HistoryStep(msgspec.Struct, frozen=True):
-    """A record at a time. `score` and `rank` are null if it was not on the board."""
+    """The score and rank of a member at one time. Both are null if the member was not on the board then."""
 
     at: str
     score: int | None
@@ -173,16 +173,16 @@ class HistoryStep(msgspec.Struct, frozen=True):
 
 
 class RecordHistory(msgspec.Struct, frozen=True):
-    """How a record moved."""
+    """The scores and ranks of one member over time."""
 
     member: str = msgspec.field(name="key")
     steps: Sequence[HistoryStep]
 
 
 class HistoryList(msgspec.Struct, frozen=True):
-    """How records moved: the score and rank of each at the same times, the first record first.
+    """The scores and ranks of several members at the same times, the first record first.
 
-    `since` is the first time that the journal has of the board. Only a history without `key` has it.
+    `since` is the first time that the journal has of the board. Only the answer to a request without `key` has it.
     """
 
     board: str

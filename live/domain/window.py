@@ -19,8 +19,7 @@ from live.domain.calendar import DAY_START, FIRST, LAST, MIDNIGHT, Calendar, Uni
 from live.domain.text import nearest
 
 MOST_PERIODS: Final = 1000
-# The most slots of a window whose contents are computed from the journal. Of a longer window, these are the newest
-# slots.
+# The most slots of a window whose contents are computed. If a window has more slots, only the newest are computed.
 MOST_FOLDED: Final = 10_000
 
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}  # in milliseconds
@@ -46,7 +45,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(milliseconds: int) -> str:
-    """Write a duration from `parse_duration`, as a whole number of the largest possible unit."""
+    """Write a duration for `parse_duration`, with the largest unit in which it is a whole number, if there is one."""
     for least in (1000, 1):  # thousandths
         for unit, length in reversed(_UNITS.items()):
             thousandths, rest = divmod(milliseconds * 1000, length)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-_NAMES: Final = ("gzip", "x-gzip", "*")  # if a client names several of these, the first one counts
+_NAMES: Final = ("gzip", "x-gzip", "*")  # if a client names several of these, the first in this order counts
 _WEIGHT: Final = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 

@@ -73,7 +73,7 @@ def network_of(address: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach an address. Names other than `localhost` do not count."""
+    """Tell whether only this machine can reach an address. Of all names, only `localhost` counts as such an address."""
     address = parse_address(host)
     return host == "localhost" if address is None else address.is_loopback
 

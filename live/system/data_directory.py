@@ -44,9 +44,9 @@ def make_private(folder: Path) -> None:
 
 
 def take_lock(folder: Path, patience: float, in_use: Callable[[], bool]) -> IO[str]:
-    """Lock a private directory. The kernel releases the lock with the last process that inherits it.
+    """Lock a private directory. The kernel releases the lock when the last process that has inherited it ends.
 
-    Another user may hold a lock, because they opened the file while others had permission. Replace such a lock. But
+    Another user may hold the lock, if they opened the file while its permissions allowed that. Replace such a lock. But
     first ask `in_use` whether a server answers in the directory. Its processes may be invisible, as in a container.
     `patience` is how many seconds to wait for an owner that was killed, because its server may still be writing.
 
@@ -112,7 +112,7 @@ def _close(path: Path) -> None:
         raise SetupError(f"the directory {path} is shared by all users: choose one of its own with --data-dir")
     if status.st_mode & UMASK:
         path.chmod(stat.S_IMODE(status.st_mode) & ~UMASK)
-        log.warning("it was open to other users of this machine, and is closed now", path=str(path))
+        log.warning("removed the permissions of other users of this machine", path=str(path))
 
 
 def _opened(path: Path) -> IO[str]:

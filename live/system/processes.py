@@ -80,8 +80,8 @@ def start_fork_server() -> None:
 def keep_fork_server() -> None:
     """Start another fork server whenever the one of this process ends, while the event loop runs.
 
-    The processes that it has forked go on. Their exit status stays unknown, and reads 255. After one that ends early or
-    can't start, the next one waits a moment.
+    The processes that it has forked go on. Their exit status stays unknown, and reads 255. If a fork server ends early
+    or can't start, wait a moment before the next start.
     """
     process: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined] # noqa: SLF001
     assert process is not None, "start it first"  # noqa: S101
@@ -108,7 +108,7 @@ def keep_fork_server() -> None:
 def follow_parent() -> None:
     """End this process of `CHILDREN` by SIGTERM when the process that asked for it ends for any reason.
 
-    The kernel could only watch the fork server.
+    `end_with_parent` can't do this, because the kernel takes the fork server for the parent.
     """
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     parent = parent_process()

@@ -17,7 +17,7 @@ _VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_F
 
 
 class ServiceManager:
-    """The service manager of this process: its address, the socket that it passes on, and how often it wants a sign."""
+    """The service manager of a process: its address, the socket that it passes on, and how often it wants a message."""
 
     def __init__(self, address: str = "", watchdog: float = 0.0, listener: socket.socket | None = None) -> None:
         self.listener = listener
@@ -29,7 +29,7 @@ class ServiceManager:
         """Take the variables out of the environment, because they are not meant for the processes that this one starts.
 
         Raises:
-            SetupError: the service manager passes on more than one socket, or a socket that is not of TCP.
+            SetupError: the service manager passes on more than one socket, or a socket that is not a TCP socket.
         """
         given = {name: environment.pop(name, "") for name in _VARIABLES}
         seconds = int(given["WATCHDOG_USEC"] or 0) / 1e6 if _is_ours(given["WATCHDOG_PID"] or str(os.getpid())) else 0.0
@@ -67,5 +67,5 @@ def _only_listener(number: str) -> socket.socket:
     listener.set_inheritable(False)
     if listener.family not in {socket.AF_INET, socket.AF_INET6} or listener.type != socket.SOCK_STREAM:
         listener.close()
-        raise SetupError("the service manager passes on a socket that is not of TCP: give ListenStream= a port")
+        raise SetupError("the service manager passes on a socket that is not a TCP socket: give ListenStream= a port")
     return listener

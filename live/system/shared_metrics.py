@@ -53,12 +53,12 @@ class SharedMetrics:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Let no process be folded in the `with` block, so that each one counts exactly once."""
+        """Keep `fold` from running during the `with` block, so that each process counts exactly once."""
         with self._lock(fcntl.LOCK_SH):
             yield
 
     def processes(self) -> set[int]:
-        """Return the ids of the processes that have not been folded."""
+        """Return the ids of the processes whose files `fold` has not added up yet."""
         return {int(path.stem.rpartition("_")[2]) for path in self.folder.glob("*_*.db")} - {_ENDED}
 
     def fold(self, process: int) -> None:

@@ -19,11 +19,11 @@ else:
     _tracer = get_tracer("live-board", __version__)
     _traces = TraceContextTextMapPropagator()
 
-_SAMPLED: Final = b"13579bdf"  # the last digits of `traceparent` with this flag
+_SAMPLED: Final = b"13579bdf"  # the last digits that `traceparent` can have with the flag `sampled`
 
 
 def trace_of(fields: Iterable[tuple[bytes, bytes]]) -> "Context | None":
-    """Find the trace that a request continues. Return None if its client does not sample it, or if nobody traces."""
+    """Find the trace that a request continues. Return None if its client does not sample it, or without `otel`."""
     if _tracer is not None:
         for name, value in fields:
             if name == b"traceparent":

@@ -1,4 +1,4 @@
-"""The only process of a server. On SIGHUP it replaces its application, as several workers are replaced."""
+"""The only process of a server. On SIGHUP it replaces its application, as a supervisor replaces its workers."""
 
 import asyncio
 import signal
@@ -24,7 +24,7 @@ _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Server(ReplaceableServer):
-    """A server with an application of its own, which serves the boards of one reading of the boards file."""
+    """A server with its own application, which serves `boards`: the boards file as it was read for this application."""
 
     def __init__(self, settings: Settings, boards: Boards) -> None:
         super().__init__(make_app(settings, boards), settings, 0)
@@ -43,7 +43,7 @@ class _Server(ReplaceableServer):
 
 
 class LoneProcess:
-    """The server that accepts connections, and those that it has replaced and that end."""
+    """The server that accepts connections, and the earlier servers that it has replaced and that have not ended yet."""
 
     def __init__(
         self, listener: socket.socket, settings: Settings, manager: ServiceManager, boards: Boards, reload: Reload
@@ -84,7 +84,7 @@ class LoneProcess:
             server.handle_exit(number, None)
 
     async def _start(self, server: _Server, within: float | None) -> bool:
-        """Start a server that accepts connections. Return whether its application has started within some seconds."""
+        """Start a server that accepts connections. Return whether it has started before `within` seconds are over."""
         serving = self._serving[server] = asyncio.create_task(self._serve(server))
         started = asyncio.create_task(server.has_started.wait())
         await asyncio.wait({serving, started}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
@@ -100,7 +100,7 @@ class LoneProcess:
         except Exception:
             if server is self._current:
                 raise
-            log.exception("an application that does not serve failed")
+            log.exception("an application failed while another one serves")
         finally:
             del self._serving[server]
 
@@ -108,7 +108,7 @@ class LoneProcess:
         """Let a new application take the place of the old one, which disconnects its viewers and ends."""
         old = self._current
         while len(self._serving) > _MOST_RETIRED:
-            log.info("waiting until an application that an earlier reload has replaced ends")
+            log.info("waiting for the end of an application that an earlier reload has replaced")
             retired = [serving for server, serving in self._serving.items() if server is not old]
             await asyncio.wait(retired, return_when=asyncio.FIRST_COMPLETED)
         if old.should_exit:
@@ -128,6 +128,6 @@ class LoneProcess:
         log.info("the boards of the file are served", boards=len(boards.by_id))
 
     def _forget(self, old: _Server, _ended: asyncio.Task[None]) -> None:
-        """Drop the metrics of boards that only an application that has ended served."""
+        """Drop the metrics of boards that the `old` application served and the current one does not serve."""
         for board in old.boards.by_id.keys() - self._current.boards.by_id.keys():
             forget_board(board)

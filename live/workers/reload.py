@@ -1,4 +1,4 @@
-"""SIGHUP: the server reads the boards file again. If anything about the file is wrong, what serves goes on serving."""
+"""SIGHUP: the server reads the boards file again. If the file can't be used, the server goes on with the old boards."""
 
 import asyncio
 import signal
@@ -24,7 +24,7 @@ class Reload:
         self._wanted = asyncio.Event()
 
     def remember(self) -> None:
-        """Let a SIGHUP before `listen` wait, because it would end the process."""
+        """Remember a SIGHUP that arrives before `listen`. Otherwise it would end the process."""
         signal.signal(signal.SIGHUP, lambda _signal, _frame: self._wanted.set())
 
     def listen(self) -> None:

@@ -62,7 +62,7 @@ class Worker:
             socket.send_fds(self.channel, [word.encode()], descriptors)
 
     def signal(self, number: signal.Signals, cause: str) -> None:
-        """End the worker. Its last log line names the cause."""
+        """End the worker. The log line about its end names the cause."""
         self.cause = cause
         with suppress(ProcessLookupError):  # it has just ended, and no fork server keeps its process id
             os.kill(self.pid, number)
@@ -95,7 +95,7 @@ class Supervisor:
         self._workers: set[Worker] = set()
         self._current: list[Worker | None] = [None] * len(listeners)
         self._accepts: list[Worker | None] = [None] * len(listeners)  # the worker that accepts from each socket
-        self._failures = [0] * len(listeners)  # workers of each socket in a row that did not serve well
+        self._failures = [0] * len(listeners)  # for each socket, how many workers in a row did not serve well
         self._first_until = 0.0
         self._is_stopping = False
         self._changed = asyncio.Event()
@@ -270,7 +270,7 @@ class Supervisor:
 def pause_after(failures: int, *, has_served: bool) -> float:
     """Return how many seconds to wait after `failures` workers in a row have ended early.
 
-    The first worker that has served is replaced at once.
+    After the first of these workers, do not wait if it has served.
     """
     steps = failures - 1 if has_served else failures
     return 0.0 if steps <= 0 else min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2 ** min(steps - 1, 10))

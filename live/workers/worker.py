@@ -77,7 +77,7 @@ def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
 
 
 class ReplaceableServer(uvicorn.Server):
-    """A server whose successor serves already. It retires, and ends without cutting a request."""
+    """A server that a successor can replace: it then retires, and ends without cutting off a request."""
 
     def __init__(self, app: ASGIApp, settings: Settings, number: int) -> None:
         """Serve an application. `number` is the name of the server in metrics."""
@@ -105,7 +105,7 @@ class ReplaceableServer(uvicorn.Server):
         self._gauge.dec(self._counted)
 
     def retire(self) -> None:
-        """Answer begun requests and one more request of each connection. Another server accepts connections."""
+        """Answer requests that have begun, and one more of each connection. Another server accepts new connections."""
         self._idle_until = asyncio.get_running_loop().time() + self._settings.idle_timeout
         self._parts.intake.is_retiring = True
         for connection in list(cast("set[object]", self.server_state.connections)):
@@ -164,7 +164,7 @@ class _WorkerServer(ReplaceableServer):
         self._orders.put_nowait((word, int(place or 0), descriptors))
 
     async def _obey(self) -> None:
-        """Do what the parent says, in the same order."""
+        """Carry out the orders of the parent, one after another."""
         while True:
             word, place, descriptors = await self._orders.get()
             if word == TAKE:

@@ -64,7 +64,7 @@ def test_contradictory_choices_are_refused() -> None:
         *(
             (
                 [window, LIKES],
-                "`like_button` with this window needs `votes = { per_key = 1 }`, which count a visitor once in it",
+                "`like_button` with this window needs `votes = { per_key = 1 }`, to count a like of a visitor once",
             )
             for window in (FOREVER, DAYS)
         ),
@@ -78,7 +78,7 @@ def test_contradictory_choices_are_refused() -> None:
         *(
             (
                 [window, LIKES],
-                "`like_button` with a window of more than 8d, with its slot: visitors are remembered for no longer",
+                "`like_button` with a window and slot of more than 8d in all: likes are remembered for 8d at most",
             )
             for window in ('window = { rolling = "8d", slot = "1d" }', 'window = { sliding = "9d" }')
         ),
