@@ -70,7 +70,7 @@ class Background:
             )
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call a function soon, after what was begun before."""
+        """Call a function soon in the thread, in the order of the calls of this method and of `begin`."""
         self._begun.result()[0].call_soon_threadsafe(function, *arguments)
 
     async def _live(self) -> None:

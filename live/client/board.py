@@ -76,7 +76,8 @@ class LiveBoard:
     ) -> None:
         self._session = None
         try:
-            # The sockets of watchers that nobody reads any more. Python closes an abandoned generator late or never.
+            # Close the sockets of watchers that nobody reads any more. Python closes an abandoned generator late or
+            # never.
             await asyncio.gather(*(socket.close() for socket in self._sockets))
         finally:
             await self._stack.aclose()
@@ -135,8 +136,8 @@ class LiveBoard:
     ) -> RecordView | None:
         """Return the record of a member: its score, its rank, and the gap to the next rank.
 
-        Return None if the member is not on the board. `around` is the number of neighbours on each side: `records` of
-        the record has these. `period` and `as_of` are as in `page`.
+        Return None if the member is not on the board. `around` is the number of neighbours on each side, which are in
+        `RecordView.records`. `period` and `as_of` are as in `page`.
         """
         path = _path("boards", board, "records", member)
         try:
@@ -161,10 +162,11 @@ class LiveBoard:
         until: datetime | None = None,
         step: str | timedelta | None = None,
     ) -> Sequence[RecordHistory]:
-        """Return how the records of up to 20 members moved. Without members, the first 10 are used, over the last hour.
+        """Return the scores and ranks of up to 20 members over time.
 
-        With members, the default is the last day, in steps of an hour. `since` and `until` are aware datetimes, and
-        `step` is a length such as `5m`, or a `timedelta`. The server needs a journal.
+        Without members, return those of the first 10 records in the last hour. With members, the default is the last
+        day, in steps of an hour. `since` and `until` are aware datetimes, and `step` is a length such as `5m`, or a
+        `timedelta`. The server needs a journal.
         """
         query = {"key": members, "from": since, "to": until, "step": step}
         return (await self._read(HistoryList, _path("boards", board, "history"), **query)).records
@@ -175,7 +177,7 @@ class LiveBoard:
         return {item.member: item for item in items}
 
     async def set_titles(self, *items: Item) -> None:
-        """Give up to 1,000 members titles, or replace them: all, or none if one is invalid.
+        """Set the titles of up to 1,000 members. If one title is invalid, set none of them.
 
         The API key needs the verb `admin` for all boards.
         """
@@ -245,8 +247,9 @@ class LiveBoard:
             limit: number of records to watch. By default, the server sends 50.
             interval: minimum time between two changes, such as `500ms` or `2s`, or a `timedelta`. The default is
                 the board's own interval.
-            token: returns a viewer token for a private board, instead of the API key. It is called for each connection,
-                and before the token ends. The watch goes on without a gap.
+            token: a function that returns a viewer token for a private board. The client sends the token instead of the
+                API key. It calls the function for each connection, and again before the token ends, so that the watch
+                goes on without a gap.
 
         Raises:
             WatchEndedError: the server closed the connection permanently, for example because the board was deleted.
@@ -262,7 +265,7 @@ class LiveBoard:
         ).tops()
 
     async def _read(self, kind: type[_T], path: str, **query: object) -> _T:
-        """Send a GET. The query has no parameters that are None."""
+        """Send a GET, without the parameters in the query that are None."""
         given = {name: _written(value) for name, value in query.items()}
         text = urlencode({name: value for name, value in given.items() if value is not None}, doseq=True)
         body = await self._sender().call("GET", f"{path}?{text}" if text else path)

@@ -124,7 +124,7 @@ class Producer:
     ) -> None:
         self._sender = sender
         self._rank = rank
-        # The results, by the bytes of the events that were queued before.
+        # The futures of results, each by the number of bytes that were queued before its event.
         self._awaited: dict[int, asyncio.Future[EventResult]] = {}
         self._linger = linger
         self._max_bytes = max_bytes
@@ -134,7 +134,7 @@ class Producer:
         self._turn = asyncio.Lock()  # first come, first served: smaller events do not take the room of a large one
         self._batch: list[bytes] = []  # the events that are being sent
         self._totals = Totals()
-        self.settled_bytes = 0  # of the events that have a response
+        self.settled_bytes = 0  # bytes of the events that have a response
         self._progress = asyncio.Event()  # replaced after each batch
         self._failure: Exception | None = None
         self._sending: asyncio.Task[None] | None = None

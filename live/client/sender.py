@@ -1,4 +1,4 @@
-"""Send requests with events. Retry until the server responds or the patience is over."""
+"""Send events and other requests. Retry until the server responds or the patience is over."""
 
 import asyncio
 import gzip
@@ -167,9 +167,9 @@ class Sender:
         return self._under_way or self._in_doubt
 
     async def send(self, body: Body) -> Answer:
-        """Send a body, and retry. On 429, retry for as long as the server asks.
+        """Send a body, and retry until the patience is over.
 
-        Otherwise, retry until the patience is over.
+        After a 429, wait for as long as the server asks. This wait does not use up the patience.
 
         Raises:
             ServerUnavailableError: the patience is over.
@@ -295,7 +295,7 @@ def decoded(decode: Callable[[bytes], _T], body: bytes, url: str) -> _T:
 
 
 def refusal(reply: Response, url: str, api_key: str | None, verb: str = "post") -> FailedAttempt:
-    """Return why the same request, which needs a verb, may succeed later.
+    """Return the reason why a request failed, if the same request may succeed later. `verb` is the verb that it needs.
 
     Raises:
         AccessRefusedError: the API key is missing or not accepted.

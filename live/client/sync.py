@@ -94,8 +94,8 @@ class SyncProducer:
 
     @contextmanager
     def _room_for(self, event: Event) -> Iterator[bytes]:
-        """Encode an event, and wait until it may have no response. Other threads wait until it is queued."""
-        # Before the lock, because waiting for the lock may also block the caller's loop.
+        """Encode an event, and wait until the producer has room for it. Other threads wait until it is queued."""
+        # Check this before the lock, because waiting for the lock may also block the caller's loop.
         self._background.check_caller()
         line = self._producer.encode(event)
         with self._lock:
@@ -103,10 +103,10 @@ class SyncProducer:
             yield line
 
     def _make_room(self, line: bytes) -> None:
-        """Wait until one more event may have no response."""
+        """Wait until the producer has room for an encoded event."""
         self._producer.check()
         if self._producer.settled_bytes < self._producer.least_settled(self._sent, line):
-            # The loop queues events in the order of these calls, so its count has all earlier ones.
+            # The loop queues events in the order of these calls, so its count includes all earlier events.
             self._sent = self._background.run(self._producer.await_room(line))
         self._sent += len(line)
 
@@ -169,7 +169,7 @@ class SyncLiveBoard:
     ) -> Generator[Top]:
         """Yield the top of a board, and wait for changes in between. See `LiveBoard.watch`.
 
-        `token` is an `async` function, which works in the thread of the client.
+        `token` is an `async` function, which runs in the thread of the client.
         """
         tops = self.live.watch(board, limit=limit, interval=interval, token=token)
         turn = asyncio.Lock()  # after an interrupt, `anext` may still run in the other thread

@@ -179,7 +179,7 @@ class TopState:
 
 
 def live_url(url: str, board: str, **query: object) -> str:
-    """Return the URL of the live route of a board. The URL has no parameters that are None."""
+    """Return the URL of the live route of a board. Leave out parameters that are None."""
     given = {name: value for name, value in query.items() if value is not None}
     return socket_url(url, f"/v1/boards/{quote(board, safe='')}/live", urlencode(given))
 
@@ -324,7 +324,7 @@ class Watcher:
             raise
 
     def _next_pause(self) -> float:
-        """Return the seconds to wait before the next connection. The server's request or the back-off determines them.
+        """Return the seconds to wait before the next connection, as the server has asked or as the back-off says.
 
         Raises:
             ServerUnavailableError: the patience would be over after this wait.

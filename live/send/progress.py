@@ -17,8 +17,8 @@ from live.system.files import replacing
 class SendOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The input and the target of a run.
 
-    `speed` is a factor on the pace of the events. None means as fast as the server counts. `key` is the API key, if the
-    server requires one. With `ids`, each event without an id gets a new id.
+    `speed` says how many times as fast as the events happened they are sent. None means as fast as the server counts.
+    `key` is the API key, if the server requires one. With `ids`, each event without an id gets a new id.
     """
 
     path: Path
@@ -33,7 +33,7 @@ class SendOptions(msgspec.Struct, frozen=True, kw_only=True):
 def make_options(
     *, path: Path, url: str, board: str | None, speed: str, restart: bool, key: str | None, ids: bool
 ) -> SendOptions:
-    """Build the options from flags. `speed` is a factor on the pace of the events, or `max`.
+    """Build the options from flags. `speed` is a number, or `max`.
 
     Raises:
         SetupError: the URL, the API key or the speed is malformed.
@@ -53,11 +53,11 @@ def make_options(
 
 
 class ProgressFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The content of the file.
+    """The content of the progress file.
 
-    `run` is part of the ids of the events, so the ids are the same in every run. The first `sent` events were
-    acknowledged. The events after these, up to `reach`, may have been counted without a response. They were sent with
-    an API key of `producer`.
+    `run` is a name that is part of the ids of the events, so a later run sends the same ids. The first `sent` events
+    were acknowledged. The events after these, up to `reach`, may have been counted without a response. They were sent
+    with an API key of `producer`.
     """
 
     run: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
@@ -112,7 +112,7 @@ class SavedProgress:
 
     @property
     def run(self) -> str | None:
-        """The name of the run in its ids, or None without ids."""
+        """The name that is part of the ids, or None without ids."""
         return self._saved.run if self._ids else None
 
     @property
