@@ -47,7 +47,7 @@ class Activity:
         self._wanted = asyncio.Event()
 
     async def samples(self) -> list[Sample]:
-        """Return the samples, the newest last. It is at most `_EVERY` seconds old."""
+        """Return the samples, the newest last. The newest is at most `_EVERY` seconds old."""
         now = time.monotonic()
         self._until = now + _WANTED
         self._wanted.set()

@@ -95,7 +95,7 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False  # one URL for each resource; and a redirect would trust the Host header
-    # The fields for other origins are added outermost, so that error responses have them too.
+    # `CrossOrigin` encloses `ReadRate` and the application, so that their error responses have its header fields too.
     limited = CrossOrigin(ReadRate(app), settings.allowed_origins)
     return SecurityHeaders(Clients(limited, clients, settings.root_path))
 

@@ -187,7 +187,9 @@ def require_token(desk: Desk, form: Form) -> None:
     act = form.get("act", "")
     token = form.get(f"token_{act}", form.get("token", ""))  # a form with several acts has a token for each
     if not hmac.compare_digest(token.encode(), desk.token(act).encode()):
-        raise ProblemError("origin_forbidden", "the form is of an earlier session or another page; load the page again")
+        raise ProblemError(
+            "origin_forbidden", "the form is from an earlier session or another page; load the page again"
+        )
 
 
 def figure(number: float) -> str:

@@ -43,7 +43,7 @@ class JournalState(msgspec.Struct, frozen=True):
 class ServerProcess(msgspec.Struct, frozen=True):
     """A process of the servers: seconds since it said that it is alive, and the version of definitions that it runs.
 
-    `fault` is why it is not ready; it is empty if it is.
+    `fault` says why the process is not ready. It is empty for a process that is ready.
     """
 
     name: str
@@ -55,8 +55,8 @@ class ServerProcess(msgspec.Struct, frozen=True):
 class StoreMemory(msgspec.Struct, frozen=True):
     """The memory of a server of the store in bytes: used, and at most (0: no limit), and when it is full.
 
-    `full` is in milliseconds since 1970, by the growth since the time `since`. It is None if it does not grow, or if it
-    is not known how fast.
+    `full` is in milliseconds since 1970, by the growth since the time `since`. It is None if the memory does not grow,
+    or if its growth is not known.
     """
 
     server: str
@@ -89,7 +89,7 @@ async def show(
         reasons, is_ready = [public_reason(unready)], False
     days = [] if measured is None else measured.days
     entries = [] if desk.is_limited else await live.trail.last(MAX_ENTRIES)
-    # Estimate the size of the journal when it has as many days as it keeps, from the whole days that it has.
+    # From the whole days that the journal has, estimate its size once it has all the days that it keeps.
     today = int(time.time()) // _DAY
     whole = [day.bytes for day in days if day.day < today]
     return await desk.show(

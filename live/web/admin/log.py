@@ -73,7 +73,7 @@ async def undo(desk: Desk, form: Form) -> Response:
 def row_of(entry: AuditEntry) -> LogRow:
     """Find the requests that do and undo the action of an entry."""
     make = _CALLS.get(entry.what)
-    is_erased = not entry.key and entry.what in OF_MEMBERS  # otherwise the entry may be about several titles at once
+    is_erased = not entry.key and entry.what in OF_MEMBERS  # also true for an entry about several titles
     call, undo = (None, None) if make is None or is_erased else make(entry)
     return LogRow(entry, call, undo)
 

@@ -126,7 +126,9 @@ async def _checked(desk: Desk, board: str, answers: Form) -> tuple[dict[str, Any
 
 
 def with_more(choices: dict[str, Any], toml: str) -> dict[str, Any]:
-    """Add choices in TOML to the choices of the answers, or replace these. Tables are united.
+    """Add the choices in a TOML text to the choices of the answers.
+
+    A choice in the text replaces the same choice of the answers. If both are tables, they are united.
 
     Raises:
         ValueError: the text is not TOML, or has a number that is not finite. For other texts that no JSON can express,
@@ -159,7 +161,7 @@ def choices_of_answers(answers: Form) -> dict[str, Any]:
             window["day_start"] = day_start
     operator, _, end = answers["kept"].partition("_")
     votes: dict[str, Any] = {}
-    # A like of a visitor counts once. If events leave a rolling window, the identity of the like ensures this. On other
+    # A like of a visitor counts once. On a board with a rolling window, the identity of the like ensures this. On other
     # boards, the like is a vote.
     has_votes = not (isinstance(window, Mapping) and "rolling" in window)
     if answers["votes"] == "once" or (answers["votes"] == "visitors" and has_votes):

@@ -70,7 +70,7 @@ async def _serve(page: AdminPage, request: Request) -> Response:
     form: Form = NO_FORM
     try:
         if page.needs_all_boards and desk.is_limited:
-            raise ProblemError("scope_forbidden", "the API key is limited to some boards, and this page is about all")
+            raise ProblemError("scope_forbidden", "this page is about all boards, and the API key is limited to some")
         if request.method != "POST":
             return await page.show(desk)
         form = await read_form(request, page.most, _EXPECTED, page.fields)

@@ -15,7 +15,7 @@ from live.system.processes import CHILDREN, follow_parent
 _R = TypeVar("_R")
 
 _LONGEST: Final = 60.0  # seconds
-_FREE: Final = threading.Lock()  # each process of the server does one such work at a time
+_FREE: Final = threading.Lock()  # held during the work, because a process of the server starts one at a time
 
 
 class _Failed(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ async def run_apart(work: Callable[..., _R], *given: object) -> _R:
     """Do work in another process, which ends with the request. Changes that it has made until then stay.
 
     Raises:
-        ProblemError: another process does such work, the work takes too long, or it failed.
+        ProblemError: other work is under way, the work takes too long, or it failed.
         StoreUnavailableError: the store is unavailable.
     """
     if not _FREE.acquire(blocking=False):
@@ -61,7 +61,7 @@ async def run_apart(work: Callable[..., _R], *given: object) -> _R:
 def _receive(pipe: Connection) -> Any:  # noqa: ANN401 - what the work returns
     if pipe.poll(_LONGEST):
         return pipe.recv()
-    return _Failed(f"it takes longer than {_LONGEST:.0f} s: use the command", is_store=False)
+    return _Failed(f"this takes longer than {_LONGEST:.0f} s: use the command", is_store=False)
 
 
 def _begin(pipe: Connection, work: Callable[..., object], given: tuple[object, ...]) -> None:

@@ -151,6 +151,6 @@ async def sign_out(request: Request, producer: Principal, *, everywhere: bool) -
 
 
 def _forget_old(response: Response, client: Client, root: str) -> None:
-    """Delete the cookie that earlier versions set without TLS. Its path is longer, so that browsers send it first."""
+    """Delete the cookie that earlier versions set without TLS. Browsers send it first, because its path is longer."""
     if client.scheme != "https":
         response.delete_cookie(client.cookie("admin", root), f"{root}/admin", httponly=True, samesite="strict")

@@ -104,7 +104,7 @@ def _void(
     board: str | None,
     dry: bool,  # noqa: FBT001
 ) -> list[Outcome]:
-    """Run the void in a separate process."""
+    """Take contributions back, as the work of the separate process."""
 
     async def work() -> list[Outcome]:
         with existing_journal(settings, writes=False) as database:

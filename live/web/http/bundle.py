@@ -34,7 +34,7 @@ Read = Callable[[str], str]
 def bundle(name: str, read: Read, apart: Collection[str] = ()) -> str:
     """Join a script with its imports into one module. `read` gives the text of a file by its path.
 
-    Imports from a package, or from a module in `apart`, stay, and so do modules that are loaded when they are needed.
+    Imports from a package, or from a module in `apart`, stay, and so do calls of `import()`.
 
     Raises:
         ValueError: the modules can't be joined.

@@ -31,7 +31,7 @@ VARY: Final = (b"vary", b"Accept-Encoding")
 def negotiated(request: Request, reply: Reply) -> Response:
     """Make a response of a reply. The response is compressed if the client accepts that.
 
-    Keep the reply: it is compressed only once.
+    Keep the reply for further requests: it is compressed only once.
     """
     return as_response(reply.gzipped if takes_gzip(request.headers.getlist("accept-encoding")) else reply)
 

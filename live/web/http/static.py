@@ -64,7 +64,7 @@ _PARTS: Final = frozenset({"fallbacks.js"})  # what entry points load when they 
 _SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "items.js", "words.js")}  # by entry points
 _WORDS: Final = "client/words/"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
-_AROUND: Final = frozenset({"tools", "rail", "later"})  # the styles of what stands around a board, but not on surfaces
+_AROUND: Final = frozenset({"tools", "rail", "later"})  # styles of parts around a board, which only its page shows
 # Pages do not need these regions: they have a cookie instead of a token, and the server writes facts about boards into
 # them. They neither wait for a first snapshot nor name the parts of rows.
 _APART: Final = re.compile(r"^ *//#region .*?//#endregion\n", re.MULTILINE | re.DOTALL)
@@ -182,7 +182,7 @@ def _page_scripts(tag: str, page: str) -> dict[str, str]:
 
 
 def _adopting(parts: Sequence[str]) -> str:
-    """Return a script that gives a page these style sheets, or those of them that surfaces need."""
+    """Return a script that gives a page these style sheets. Another surface gets only those that it needs."""
     around = [part for part in parts if part in _AROUND]
     everywhere = [part for part in parts if part not in _AROUND]
     texts = [_style_of(around), _style_of(everywhere), *(f"../{'+'.join(names)}.css" for names in (everywhere, parts))]

@@ -60,7 +60,8 @@ _MOST: Final = 8  # replies made from one page, in languages and themes
 _LONGEST_QUERY: Final = 256  # bytes; links of the pages are shorter
 _MOST_FOUND: Final = 10  # members that a page lists for a search
 _SERVES: Final = 1.0  # seconds: the trends on a page change with the time, without a change of the board
-_OWN: Final = frozenset({"as_of", "contestants", "find", "key", "start", "token"})  # parameters of pages of one request
+# Parameters whose pages are drawn for one request, and not kept for others.
+_OWN: Final = frozenset({"as_of", "contestants", "find", "key", "start", "token"})
 
 
 class ListPlace(msgspec.Struct, frozen=True):
@@ -140,7 +141,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def members(self) -> Iterator[str]:
-        """Everyone on the page."""
+        """All members on the page."""
         yield from (record.member for record in (self.page.records if self.page else ()))
         if self.ballot is not None:
             yield from (record.member for record in (*self.ballot.contestants, *self.ballot.podium))
@@ -373,7 +374,7 @@ def _kept(page: Page) -> dict[CacheKey, _Kept]:
 
 
 async def _find(visit: Visit, ledger: Ledger, as_of: int | None) -> FoundMembers | None:
-    """Find the members that the address asks for. While the store is unavailable, the page says so anyway."""
+    """Find the members that the address asks for. Return None while the store is unavailable: the page says so."""
     text = visit.query.get("find", "").strip()
     if not text:
         return None
@@ -382,7 +383,7 @@ async def _find(visit: Visit, ledger: Ledger, as_of: int | None) -> FoundMembers
         found = await find_records(visit.live, ledger, visit.client.network, wanted)
         members = [FoundMember(record.member, record.rank) for record in found.records]
         if as_of is not None:
-            # The page of that time was read before.
+            # The journal has everything before that time, because the page of that time was read before.
             past = await BoardPast.of(visit.live, ledger, visit.client.network)
             known = [
                 member
@@ -475,7 +476,7 @@ async def _show(visit: Visit, ledger: Ledger, stretch: Stretch, top: PageResult 
         period=None if when.as_of is not None or when.is_now else str(when.period),
         links=_links_of(language, board, page, newest, is_now=when.is_now),
         viewers=viewers,
-        # The script must not ask for a key that is no valid member.
+        # The script must not ask for a `key` that is no valid member.
         key=key if key is None or key_fault(key) is None else None,
         place=words,
         start=start,

@@ -27,7 +27,7 @@ NEIGHBOURS: Final = 5  # records on each side of the member
 MOST_SLOTS: Final = 200
 
 _LEAST_SLOTS: Final = 2
-_PARTS: Final = 4  # distances of time between grid lines of a chart
+_PARTS: Final = 4  # parts into which grid lines divide the time of a chart
 
 
 class Bar(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class Bar(msgspec.Struct, frozen=True):
 class Chart(msgspec.Struct, frozen=True):
     """The scores in the points of the window, the oldest first. `highest` is the highest score.
 
-    `ticks` are values on the axis of scores. `marks` are the numbers of the bars that a line of the grid precedes.
+    `ticks` are values on the axis of scores. `marks` are the numbers of the bars that come right after a grid line.
     """
 
     title: str

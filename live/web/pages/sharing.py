@@ -68,7 +68,7 @@ async def records_csv(request: Request) -> Response:
         body = (_MARK + text.getvalue()).encode()
         return Reply(HTTPStatus.OK, b"text/csv; charset=utf-8", body, extra, REVALIDATED)
 
-    if found.is_past:  # a hidden member disappears from the past at once
+    if found.is_past:  # the table is not kept, so that a hidden member disappears from the past at once
         async with live.drawings.turn(client):
             return as_response(await draw())
     key = ("records", request.scope["query_string"], (board.id, live.hub.revision))

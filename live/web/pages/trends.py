@@ -92,7 +92,7 @@ async def trends_of(live: Live, ledger: Ledger, page: Page | None, *, has_lines:
 
 def _lines_of(slots: SlotValues) -> dict[str, Line]:
     """Draw the sparklines on one scale, without the slot that is still open."""
-    # Amounts add up here, so no event is zero.
+    # The scores here are sums, so a slot without an event has the value 0.
     ended = [[value or 0 for value in (values or ())[:-1]] for values in slots.values]
     scale = trend_scale(itertools.chain.from_iterable(ended))
     points = [trend_points(values, scale) for values in ended]

@@ -82,7 +82,7 @@ def zone_words(language: Language, window: Periods) -> str:
 def trend_words(language: Language, window: Window) -> str:
     """Write the length of a window whose rows have sparklines, `24 hours`; empty for other windows.
 
-    Such a window has one ranking over several slots, which can be read as a whole.
+    Such a window has one ranking over several slots, and at most `MOST_FOLDED` of them.
     """
     match window:
         case Rolling(length) if window.live <= MOST_FOLDED:
@@ -112,7 +112,7 @@ def period_words(language: Language, unit: Unit, name: str) -> str:
 
 
 def name_words(language: Language, key: str) -> str:
-    """Write a member as its row shows it: cut in the middle if it is long, and named if nothing of it can be seen."""
+    """Write a member as its row shows it: cut in the middle if it is long, or as a word if it is invisible."""
     if all(unicodedata.category(letter) in _UNSEEN or letter in _INVISIBLE for letter in key):
         return language.translate("blank")
     return key if len(key) <= _LONGEST_NAME else f"{key[:_NAME_START]}\u2026{key[-_NAME_END:]}"
@@ -284,7 +284,7 @@ def _month(language: Language, number: int) -> str:
 
 
 def _place(member: tuple[str, msgspec.Raw]) -> int:
-    """Sort as ECMAScript does: array indexes come first, ascending, and then the other names as they came."""
+    """Return a key to sort by as ECMAScript does: array indexes first, ascending, then other names as they came."""
     name = member[0]
     return int(name) if _INDEX.fullmatch(name) and int(name) <= _MOST_INDEX else _MOST_INDEX + 1
 

@@ -1,4 +1,4 @@
-"""The boards: list them; read, create, change and delete one."""
+"""Routes that list the boards, and that read a page, the definition or the baseline of a board."""
 
 import base64
 from collections.abc import Mapping

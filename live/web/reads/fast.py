@@ -60,7 +60,7 @@ class _Plain(NamedTuple):
 class FastReads:
     """Finds plain reads, and answers them.
 
-    It remembers heads, because clients send the same heads again and again, with other tags.
+    It remembers heads, because clients send the same heads again and again, except for the tag in `If-None-Match`.
     """
 
     def __init__(self, live: Live, clients: ClientResolver) -> None:

@@ -107,12 +107,12 @@ async def get_explanation(request: Request) -> Response:
 
 
 async def get_history(request: Request) -> Response:
-    """Return how one record moved."""
+    """Return the scores and ranks of one member over time."""
     return await _history(request, [request.path_params["key"]])
 
 
 async def list_history(request: Request) -> Response:
-    """Return how some records moved, or without `key`, how the first records moved in the last hour."""
+    """Return the scores and ranks of members over time; without `key`, of the first records in the last hour."""
     members = request.query_params.getlist("key")
     if members:
         return await _history(request, some_members(members, MAX_MEMBERS))
@@ -131,7 +131,7 @@ async def list_history(request: Request) -> Response:
 
 
 async def _read_top(live: Live, ledger: Ledger) -> TopHistory:
-    """Read how the first records moved in the last hour, minute by minute, as far as the journal has it.
+    """Read the scores and ranks of the first records for each minute of the last hour that the journal has.
 
     There are no records if reading them takes too long, or on an event clock, which has no last hour.
 

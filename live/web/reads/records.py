@@ -1,4 +1,4 @@
-"""The records of a board: read them, register or withdraw a contestant, hide or show a record."""
+"""Routes that read the records of a board, and those of one member on all boards."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final

@@ -19,7 +19,7 @@ from live.web.services import live_of, reader_of
 DEFAULT_POINTS: Final = TOP_POINTS
 MAX_POINTS: Final = 100
 MAX_MEMBERS: Final = 100
-_MAX_VALUES: Final = 10_000  # read for one response, by several requests to the store of about a millisecond
+_MAX_VALUES: Final = 10_000  # for one response, read with several requests to the store of about a millisecond each
 
 
 class SlotTime(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ from live.web.services import Live, live_of, reader_of
 
 _T = TypeVar("_T")
 
-_PAST_CACHE: Final = b"public, max-age=60"  # a member that is hidden now disappears from the past too
+_PAST_CACHE: Final = b"public, max-age=60"  # not for longer, because a member that is hidden leaves the past too
 _NOR_JOURNAL: Final = ", and the journal does not have this one"
 
 
@@ -90,7 +90,7 @@ def requester_of(request: Request) -> Requester:
 
 
 class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A query for a page, from a client that is known by its network, by a reader.
+    """A query for a page. `client` is the network of the client that asks.
 
     `cache` is the `Cache-Control` of a reply that shows the store.
     """
@@ -335,9 +335,9 @@ def past_reply(body: object) -> Reply:
 
 
 def _given(what: Selection) -> tuple[object, ...]:
-    """Return the arguments for a reading of the past.
+    """Return the arguments of a function that reads the past.
 
-    It can't begin at a score. Then it begins with the first record.
+    A page of the past can't begin at a score. In that case, it begins with the first record.
     """
     if what.mode == "around":
         return what.name, what.number

@@ -68,7 +68,7 @@ class GzipEvents(PlainEvents):
         return self._stream.start() + self._stream.own(text)
 
     def encode(self, frame: Frame) -> bytes:
-        """Return the blocks of a frame, which the frame keeps for all streams. A rank is for one viewer only."""
+        """Return the blocks of a frame, which the frame keeps for all streams. An `around` is for one viewer only."""
         return self._stream.own(frame.event) if frame.type == "around" else self._stream.shared(frame.shared_event)
 
     def finish(self, text: bytes) -> bytes:

@@ -113,8 +113,8 @@ class Waiting:
     def take(self, page: Page) -> None:
         """Answer with a page that differs.
 
-        One change can answer thousands of requests at once, so the number of viewers comes from the hub where it has
-        one.
+        One change can answer thousands of requests at once, so take the number of viewers from the hub if the hub has
+        it.
         """
         self._timer.cancel()
         status = self._channel.status

@@ -45,7 +45,7 @@ ACTING: Final = "live.acting"
 
 
 async def _admin_of(request: Request) -> Principal:
-    """Return the producer whose API key may change the board of this request, or any board if the path names none.
+    """Return the administrator who sends a request. If the path names a board, the API key must include this board.
 
     Raises:
         ProblemError: `credentials_required`, `credentials_invalid`, `scope_forbidden`, `origin_forbidden` or
@@ -72,7 +72,7 @@ def note_origin(request: Request) -> None:
 
 
 async def unlimited_admin_of(request: Request, why: str = "titles appear on all of them") -> Principal:
-    """Return the producer whose API key may change data of all boards. `why` is the reason in a refusal.
+    """Return the administrator who sends a request, with an API key for all boards. `why` is the reason in a refusal.
 
     Raises:
         ProblemError: as `_admin_of`; `scope_forbidden` also if the API key is limited to some boards.
@@ -389,7 +389,7 @@ async def _put(request: Request, producer: Principal, items: Sequence[Item]) -> 
     faults = [f"{item.member!r}: {fault}" for item in items for fault in item_faults(item, live.settings.image_hosts)]
     if faults:
         raise ProblemError("item_invalid", "\n".join(faults[:_SHOWN_FAULTS]))
-    shown = items[:_SHOWN_ITEMS]  # the entry shows some titles, and the journal has the earlier ones of all members
+    shown = items[:_SHOWN_ITEMS]  # the audit log shows some titles; the journal has the earlier titles of all members
     known = await live.items.of([item.member for item in shown])
     await live.items.put(items)
     if len(items) == 1:

@@ -68,7 +68,7 @@ async def _like(request: Request, *, is_script: bool) -> Response:
             raise ProblemError("origin_forbidden", "likes come from the pages of this server; programs post events")
         require_own_page(request)
     voter = reader.voter if board.id in reader.likes else None
-    # Votes count a voter once on any board that has them. Other boards remember likes only if they have the button.
+    # A board with votes counts each voter once. Other boards remember likes only if they have the like button.
     counts_voters = voter is not None and board.votes is not None and board.votes.per_key == 1
     if not (board.like_button or counts_voters):
         raise ProblemError("likes_not_allowed", "set `like_button` in the definition of the board")
@@ -135,7 +135,7 @@ async def _visitor_of(request: Request) -> tuple[str | None, Sequence[str]]:
 
 
 def _cookie_name(request: Request) -> str:
-    """Name each cookie differently, so that a later one does not replace it."""
+    """Make a name that no other cookie has, so that a later cookie does not replace this one."""
     return _cookie_prefix(request) + secrets.token_hex(4)
 
 
@@ -158,7 +158,8 @@ async def _count(request: Request, board: Board, member: str, visitor: str) -> b
         page = await ledger.reader.read(1)  # the member is a contestant without votes
     if page is None:
         raise ProblemError("record_not_found", "only members on the board can be liked")
-    # Where likes are votes, the actor decides in each period; elsewhere the identity decides in the whole window.
+    # On a board with votes, the actor decides whether the like counts, in each period. On other boards, the identity
+    # decides, in the whole window.
     event = IncomingEvent(
         key=member, board=board.id, actor=visitor, source=visitor, id=f"{page.period or ''}\n{member}"
     )
