@@ -69,7 +69,9 @@ PROCESS_MEMORY: Final = UnitCost(
 FRAME_BYTES: Final = UnitCost("a compressed frame of the top 50", "218 bytes", 218, "egress")
 EVENT_SERVER: Final = UnitCost("an event in a body of 1,000", "1.4 µs of a server", 1.4 * MICRO, "ingest-batch")
 EVENT_STORE: Final = UnitCost("… in the store", "6.0 µs of a primary", 6.0 * MICRO, "ingest-batch")
-ID_SERVER: Final = UnitCost("an event with an id, likewise", "3.5 µs of a server", 3.5 * MICRO, "ingest-batch")
+ID_SERVER: Final = UnitCost(
+    "an event with an id, in a body of 1,000", "3.5 µs of a server", 3.5 * MICRO, "ingest-batch"
+)
 ID_STORE: Final = UnitCost("… in the store", "9.4 µs of a primary", 9.4 * MICRO, "ingest-batch")
 ID_MEMORY: Final = UnitCost("an id that is remembered", "41 bytes in the store", 41, "id-memory")
 MEMBER_MEMORY: Final = UnitCost("a member in the ranking and a slot", "215 bytes in the store", 215, "rotation")
@@ -98,7 +100,7 @@ STORE_BUSY: Final = 0.4  # share of a primary's core; the rest is for rotation, 
 LEAST_PRIMARIES: Final = 3  # primaries of a Cluster
 _DAY: Final = 86400.0  # seconds
 _MUCH_EGRESS: Final = 1 * GB  # a second
-_MUCH_MEMORY: Final = 64 * GB  # of ids
+_MUCH_MEMORY: Final = 64 * GB  # for ids
 _MANY_MEMBERS: Final = 10_000_000  # members of one board: its slot takes eleven minutes to leave
 _TOO_MANY_MEMBERS: Final = 100_000_000
 _MUCH_SQL: Final = 100 * GB  # a day
@@ -236,7 +238,7 @@ def _advice(demand: Demand, processes: int, primaries: int, event_cost: float) -
     if demand.viewers * demand.frames * FRAME_BYTES.value > _MUCH_EGRESS:
         yield (
             "A longer LIVE_CONFLATION_INTERVAL: the traffic costs more than the processors. A CDN for viewers who can "
-            "poll: with LIVE_CACHE=1s they cost one request a second for each of its places."
+            "poll: with LIVE_CACHE=1s they cost one request a second for each location of the CDN."
         )
     if processes > _MANY_PROCESSES:
         yield "A replica of the store for each region, with viewer processes beside it."

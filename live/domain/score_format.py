@@ -13,7 +13,7 @@ NumberFormat = Literal["number", "duration"]
 
 
 class ScoreFormat(msgspec.Struct, frozen=True):
-    """How people read the whole numbers of a board: `1,234.50 €` or `1:23.456`. Scripts write them in the same way.
+    """How people read the whole numbers of a board: `1,234.50 €` or `1:23.456`. The scripts of pages do the same.
 
     `scale` is the number of decimals. A `duration` is in seconds, or with a scale of 3 in milliseconds.
     """
