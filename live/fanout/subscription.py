@@ -64,8 +64,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
     `interval` is in milliseconds. 0 means the interval of the board. `epoch` and `offset` are the position of a viewer
     that reconnects. With a `key`, the viewer also receives the rank of that member with `around` neighbours on each
-    side; a reader whose token has a member need not name it. With a `replay`, the viewer watches the top of the default
-    size at another time.
+    side. If the reader's token names a member, `around` alone asks for that member. With a `replay`, the viewer watches
+    the top of the default size at another time.
     """
 
     size: int
@@ -126,4 +126,4 @@ def _seconds(text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError:
-        return 0.0  # no parameter takes it
+        return 0.0  # no parameter may be 0

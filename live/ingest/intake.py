@@ -370,7 +370,7 @@ class Intake:
         """Give the events of a body to their boards.
 
         If no board takes an event, look for new boards before refusing the event. The next application may have a board
-        that takes it, so a retiring one counts nothing of the body.
+        that takes it, so an application that retires counts nothing of the body.
         """
 
         def new_posting() -> Posting:

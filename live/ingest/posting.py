@@ -138,7 +138,7 @@ class Posting:
             self._on_result(ProblemError("too_many_events", detail))
             return
         if self._wants.strict and self._rejected:
-            # No board can take one of its events.
+            # No board can take one of the events, so none of them counts.
             named = {rejection.index for rejection in self._rejected}
             left = [index for index in self._body.indexes if index not in named]
             self._rejected += [Rejection(index, "not_counted", REFUSALS["not_counted"]) for index in left]

@@ -84,7 +84,9 @@ class Reply(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def gzipped(self) -> "Reply":
-        """The same reply compressed, for all clients that take gzip. A small reply, or no success, stays as it is.
+        """The same reply, compressed for clients that take gzip.
+
+        A small reply, or a reply that reports no success, stays as it is.
 
         The `ETag` of a compressed reply is weak, because both forms have the same `ETag`. The header fields of both
         must vary by `Accept-Encoding`. A reply must not be compressed if it contains both a secret and text that a

@@ -42,7 +42,7 @@ log = structlog.get_logger()
 
 _R = TypeVar("_R")
 
-_BUSY: Final = 5.0  # seconds to wait for another connection of SQLite, and for one to PostgreSQL
+_BUSY: Final = 5.0  # seconds to wait for the lock of another SQLite connection, and for a connection to PostgreSQL
 _LOCK: Final = 0x6C697665  # the advisory lock of the writer in PostgreSQL
 
 
@@ -282,7 +282,7 @@ class Database:
         """
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the write-ahead log
         if not self._files:
-            # If the lock file is gone from its path, another process could take it and write too.
+            # If the lock file is gone from its path, another process could lock a new file there, and write too.
             paths = (self.path, self.path.with_name(f"{self.path.name}-wal"), self.path.with_suffix(".lock"))
             self._files = {path: _identity(path) for path in paths if path.exists()}
 

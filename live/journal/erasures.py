@@ -29,12 +29,12 @@ _ADD: Final = msgspec.msgpack.Decoder(Add)
 
 
 def hidden(key: bytes, digest: bytes) -> bytes:
-    """Return the keyed digest of a digest. Without both secrets, nobody can check whether it belongs to an actor."""
+    """Return the keyed digest of a digest. To look for an actor in it, `key` and the board's secret are needed."""
     return blake2b(digest, digest_size=_DIGEST, key=key, person=b"erased").digest()
 
 
 def member_digest(key: bytes, member: str) -> bytes:
-    """Return the keyed digest of a member. Who has the key and guesses the member can confirm the guess."""
+    """Return the keyed digest of a member. Somebody who has the key and guesses the member can confirm the guess."""
     return hidden(key, b"member " + member.encode())
 
 
@@ -81,8 +81,8 @@ class Erasures:
     def __init__(self, key: bytes, erased: Mapping[bytes, int]) -> None:
         self._key = key
         self._erased = erased
-        # The time of the erasure for each digest of an erased actor and a member that the list lacks. An older backup
-        # can have votes that no longer existed when the list was made.
+        # For each digest of an erased actor together with a member that the list lacks: the time of the erasure. An
+        # older backup can have votes that no longer existed when the list was made.
         self._with_others: dict[bytes, int] = {}
         self._last = max(erased.values(), default=-1)
 
@@ -106,7 +106,7 @@ class Erasures:
                         self._with_others[content(pair)] = when
 
     def clean(self, data: Snapshot) -> None:
-        """Remove digests that were erased after the last entry of contents, and not added again later."""
+        """Remove the digests that were erased after the last entry in the contents."""
         if data.time < self._last:
             take_out(data, self.among(digests_in(data), data.time))
 

@@ -361,7 +361,7 @@ async def _bring_up_to_date(client: Store, copy: Database) -> None:
     sink = await sink_of(client, prefix)
     if sink not in ("", copy.id):
         raise SetupError(
-            f"the journals of this store go into the database {sink}, and this one is {copy.id}: choose the data "
+            f"the journals of this store go into the database {sink}, and the copied one is {copy.id}: choose the data "
             "directory of the server with --data-dir"
         )
     client.high_water.refresh()

@@ -43,7 +43,7 @@ def compact(
     """Compact the timelines of some boards, or of all. This process must hold the lock of the journal.
 
     Reading a timeline begins with the timeline that it continues, which can belong to another board. So timelines that
-    continue a wanted timeline are compacted too, and first.
+    continue a wanted timeline are compacted too, before the wanted timeline.
 
     Raises:
         SetupError: there is no such board.

@@ -1,7 +1,7 @@
 """Find what one producer or one actor contributed to a board, in its journal.
 
 A batch that takes contributions back names their identities. An identity is computed from an entry and a contributor.
-So the journal knows which contributions were taken back as long as it has them.
+So as long as the journal has these batches, it shows which contributions were taken back.
 """
 
 import asyncio
@@ -120,7 +120,7 @@ def _parts(
 
 
 class Vote(msgspec.Struct, frozen=True):
-    """A vote. `actor` is the digest of its actor, `pair` that of actor and member. `change` changes both counts."""
+    """A vote. `actor` is the digest of its actor, and `pair` that of actor and member. `change` changes both counts."""
 
     start: int
     member: str
@@ -137,7 +137,8 @@ class Contribution(msgspec.Struct, frozen=True):
         amounts: the amounts that it added to slots. A contest has `votes` instead.
         votes: its votes.
         events: its events in a sliding window: the time in milliseconds, the member and the amount of each.
-        alone: whether taking it back needs a separate batch, so that `Voided.like` can tell what it was.
+        alone: whether the contribution must be taken back in a separate batch, so that `Voided.like` can tell its slot,
+        member and amount.
     """
 
     identity: bytes
@@ -154,7 +155,7 @@ class Voided:
         self._known: dict[bytes, Amount | None] = {}
 
     def read(self, body: bytes) -> None:
-        """Record the contributions that an entry of a void took back. Ignore all other entries."""
+        """Record the contributions that this entry took back. Ignore an entry that is not of a void."""
         if _SENT.decode(body).producers != [VOIDER]:
             return
         whole = _ADD.decode(body)
@@ -173,7 +174,7 @@ class Voided:
         self._known |= dict.fromkeys(found, like)
 
     def add(self, identities: Iterable[bytes]) -> None:
-        """Add contributions that were taken back, as the store says."""
+        """Add contributions that were taken back according to the store."""
         self._known |= dict.fromkeys(identities, None)
 
     def __contains__(self, identity: bytes) -> bool:

@@ -46,7 +46,7 @@ from live.store.connection.client import Store, required
 from live.store.connection.durability import rewrite_log
 from live.store.connection.loss import require_no_loss
 
-_NOW: Final = 2**63  # the time of digests that the store still has, or has again after their erasure
+_NOW: Final = 2**63  # stands for the time of digests in the store: they are later than all erasures
 _STEP: Final = 1000  # votes that are looked up at once
 _PATIENCE: Final = 60.0  # seconds to wait until a server has moved entries to SQL
 _POLL: Final = 0.1
@@ -65,8 +65,8 @@ _MEND: Final = msgspec.msgpack.Decoder(Mend)
 class Search:
     """Find the digests of an actor on a board, except those that were erased before.
 
-    The actor alone has a digest, and so has each pair of the actor and a member. The second kind is searched only where
-    the first is found. `found` collects the digests.
+    The actor alone has a digest, and so has each pair of the actor and a member. The digests of pairs are searched only
+    where the digest of the actor is found. `found` collects the digests.
     """
 
     def __init__(self, actor: str, erased: Erasures) -> None:
@@ -83,7 +83,7 @@ class Search:
         self._digests: set[bytes] = set()
 
     def add_secret(self, secret: bytes) -> None:
-        """Add a possible key of the digests of voters."""
+        """Add a secret with which the board may have keyed the digests of voters."""
         if secret and secret not in self._secrets:
             self._secrets.add(secret)
             self.voters.add(voter_digests(secret, self._actor, "")[0])
@@ -217,7 +217,8 @@ class Erasing:
         self._in_file = in_file
         self._database = database
         self._drainer = drainer
-        # Digests in the journals of boards that the store lacks, so that these boards can't have an `erase` entry.
+        # Digests of boards that can't have an `erase` entry, because the store lacks the board or the board has no
+        # journal.
         self._elsewhere: list[tuple[str, list[bytes]]] = []
 
     async def erase(self, actor: str, boards: Iterable[str], *, take_back: bool) -> tuple[list[Erased], str]:

@@ -79,7 +79,7 @@ class MemberErasing(Erasing):
     async def erase_member(self, member: str) -> tuple[ErasedPerson, str]:
         """Erase a member. Every step can be repeated: after an interruption, the same call continues.
 
-        The second result is what an operator still has to do.
+        The second result lists the remaining tasks of the operator.
 
         Raises:
             SetupError: nobody moves entries to SQL, the store has lost data, or the journal is damaged.

@@ -61,7 +61,7 @@ class Newest(NamedTuple):
     """The state of a board at the end of its journal.
 
     Attributes:
-        hidden: the members that are hidden then. An export of an earlier time hides them too.
+        hidden: the members that are hidden at the end. An export of an earlier time hides them too.
         time: the time of the last entry in milliseconds since 1970; 0 for none.
         slot: the start of the newest slot; None for none.
     """

@@ -30,7 +30,7 @@ from live.store.registry.items import Items
 from live.store.registry.trail import command_acting
 
 MOST_LINE: Final = 16 * 1024  # bytes
-MOST_NAMED: Final = 100  # maximum refused lines that a result lists
+MOST_NAMED: Final = 100  # refused lines that a result lists at most
 _PIECE: Final = 1000  # lines in one batch
 _MOST_READ: Final = 20_000  # values, one for each member and slot, that the script compares for one batch
 _MOST_REASON: Final = 500  # characters
@@ -65,7 +65,7 @@ class RefusedLine(msgspec.Struct, frozen=True):
 
 
 class SourcePart(msgspec.Struct, frozen=True):
-    """Some lines of the source, the size that was read so far, and the whole size: 0 if that is not known."""
+    """Some lines of the source, the size that was read so far, and the whole size, which is 0 if it is not known."""
 
     lines: list[ScoreLine | RefusedLine]
     done: int
@@ -118,7 +118,7 @@ async def csv_parts(file: BinaryIO) -> AsyncIterator[SourcePart]:
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, str | None]]:
-    """Yield each line that is not blank with its number. A line that is too long or no UTF-8 is None."""
+    """Yield each line that is not blank, with its number. The text is None if it is too long or not UTF-8."""
     number = 0
     while line := file.readline(MOST_LINE + 1):
         number += 1
@@ -137,7 +137,7 @@ def _cells(text: str) -> list[str]:
     """Split a line.
 
     Raises:
-        csv.Error: it has a quote that does not end, for example because a cell has several lines.
+        csv.Error: the line has a quote that does not end, for example because a cell has several lines.
     """
     return next(csv.reader(io.StringIO(text), strict=True), [])
 
@@ -217,9 +217,9 @@ class Importing:
         `show` receives the size that was read, the whole size, and the number of lines.
 
         Raises:
-            SetupError: there is no such board, it is a union or frozen, or a union can't follow: the message says why,
-                and what that union may lack.
-            StoreUnavailableError, EpochLostError: the same import continues where it stopped. If the store may have run
+            SetupError: there is no such board, the board is a union or is frozen, or a union of the board can't take
+                the changes. Then the message says why, and which changes the union may lack. StoreUnavailableError,
+                EpochLostError: the same import continues where it stopped. If the store may have run
                 the last batch, that batch may be missing in the unions.
         """
         await require_no_loss(self._client, self._settings.key_prefix, self._board)
@@ -306,7 +306,8 @@ async def _move_unions(
 ) -> list[Corrected | str]:
     """Make the changes of a board on its unions too. Return the outcomes, or why a union refuses a change.
 
-    What a union refuses is taken back on the board, because the next import only adds what the board lacks.
+    If a union refuses a change, the board takes this change back, because the next import adds only what the board
+    lacks.
 
     Raises:
         SetupError: a union is frozen, or can't be reached. The message names what a board may lack.

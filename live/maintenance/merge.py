@@ -1,8 +1,8 @@
-"""Merge two members that are one person: move the events of one to the other on all boards. Or undo this.
+"""Merge two members that are one person, or undo a merge. A merge moves events between the members on all boards.
 
 Each board makes one batch, whose reason in the journal has the number of the merge. An undo reads the entries since the
-merge. On boards that add amounts, it moves the same amounts back. On other boards, it folds the journal without the
-merge, to compute what both members would have.
+merge. On boards that add amounts, the undo moves the same amounts back. On other boards, it folds the journal without
+the merge, to compute the amounts that both members would have.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _VOTES: Final = (
 _NO_JOURNAL: Final = "it has no journal, so the merge could not be undone"
 _NOT_SAID: Final = "its journal does not say which amount is newer: correct the score of one member, and hide the other"
 _GONE: Final = "its journal does not reach back to the merge"
-_BEGUN: Final = "its journal has begun again since the merge, so nobody knows what both would have"
+_BEGUN: Final = "its journal has begun again since the merge, so nobody knows what both members would have"
 _BEHIND: Final = "its journal is behind the store: look at `live journal status`, and run it again"
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
@@ -57,10 +57,11 @@ class Merged(msgspec.Struct, kw_only=True):
 
     Attributes:
         board: the id of the board.
-        slots: in how many slots or periods it changed something.
-        before: what each member had in these slots; on boards with the best or the last amount, in the newest one.
-        after: the same afterwards.
-        fault: why the board refuses it; empty if it does not.
+        slots: in how many slots or periods an amount changed.
+        before: the amount of each member before, summed up over these slots. On boards with the best or the last
+        amount, the amount in the newest of these slots.
+        after: the amount of each member afterwards, computed like `before`.
+        fault: why the board refuses the merge or the undo; empty if it succeeds.
     """
 
     board: str
@@ -85,7 +86,7 @@ class Merge(msgspec.Struct):
 
     @property
     def members(self) -> list[str]:
-        """Both members: the one that received the events, and the one that was given up. An erased member is empty."""
+        """The member that received the events, and the member that was given up. An erased member has an empty name."""
         return (
             list((self.add.events or self.add.groups[0]).members[-2:])
             if self.add.events
@@ -144,7 +145,7 @@ class Retraced:
     """
 
     def __init__(self, before: Snapshot, merge: Merge, entries: Sequence[tuple[Head, bytes]]) -> None:
-        """Apply entries from the merge on to the contents before it.
+        """Apply the entries from the merge on to the contents before the merge.
 
         Also skip merges that were undone meanwhile, together with their undos.
         """
@@ -178,7 +179,7 @@ class Retraced:
 
 
 def newest_of(entries: Iterable[Found], members: tuple[str, str]) -> dict[int, bool | None]:
-    """Return for each slot whether the amount of the first member is newer than that of the second. None means unknown.
+    """Return for each slot whether the first member's amount is newer than the second member's. None means unknown.
 
     Of events in one batch, the events of the second member are newer if time does not decide ties.
     """
@@ -196,12 +197,12 @@ def newest_of(entries: Iterable[Found], members: tuple[str, str]) -> dict[int, b
                     last[group.start, member] = number, abs(group.orders[place]) if group.orders else 0
                 continue
             places = [(group.start, member) for member in group.members]
-            if not match[1]:  # the events of the other member now belong to this one
+            if not match[1]:  # the events of the second member now belong to the first
                 new, old = saved[match[2], group.start] = [last.get(place, never) for place in places]
                 last[places[0]] = max(new, old)
                 last.pop(places[1], None)
             elif (match[2], group.start) in saved:
-                places.reverse()  # the merge has used the same order
+                places.reverse()  # the undo names the members in the opposite order
                 new, old = saved[match[2], group.start]
                 if last.get(places[0], never) == max(new, old):
                     last[places[0]] = new

@@ -233,7 +233,7 @@ class Rebuilding:
         return done
 
     async def _without_journal(self, names: Sequence[str], texts: _Texts) -> list[str]:
-        """Return the boards among these run-time boards that the store lacks."""
+        """Return those of the given run-time boards that the store lacks."""
         found = []
         for name in names:
             definition = msgspec.json.decode(texts["boards"][name], type=Definition)
@@ -262,7 +262,7 @@ class Rebuilding:
             raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
 
     async def _lines(self, wanted: Wanted, texts: _Texts) -> tuple[list[_Line], list[Timeline]]:
-        """Return the last timeline of each wanted board with the ones that it continues, and the timelines that end.
+        """Return each wanted board's last timeline with the timelines that it continues, and the timelines that end.
 
         The last timeline of a run-time board is the timeline of its definition. It is empty if the board never had a
         journal.
@@ -284,7 +284,7 @@ class Rebuilding:
         return chosen, [line[0] for line in lines if line[0].board in ending]
 
     def _read_lines(self, connection: Connection) -> tuple[list[_Line], set[str]]:
-        """Return the open timelines, each with the ones that it continues, and the boards made at run time."""
+        """Return the open timelines, each with the timelines that it continues, and the boards made at run time."""
         timelines = open_timelines(connection, self._prefix)
         lines = [[timeline, *origins(connection, self._prefix, timeline)] for timeline in timelines]
         return lines, made_once(connection, self._prefix)

@@ -50,8 +50,8 @@ class LiveLog:
     def move(self, data: Snapshot, left: int, gone: tuple[int, int, int] | None = None) -> None:
         """Keep only the events of a log that are later than `left` (milliseconds since 1970).
 
-        `gone` is the `place` of an event. That event and all events before it have left too, even if the clock was set
-        back since. None means that no such event is known.
+        `gone` is the `place` of an event. That event and all events before it have also left the window, even if the
+        clock was set back since. None means that no such event is known.
         """
         gone = gone or _NONE_GONE
         if data.log is not self._log or left < self.left:  # a correction replaced the log, or the clock was set back
@@ -276,7 +276,8 @@ class Reconciler:
         """Compare every value that the store or the journal has.
 
         Raises:
-            SetupError: entries of the journal are missing, the journal is damaged, or it has more than the store.
+            SetupError: entries of the journal are missing, the journal is damaged, or the journal has more than the
+            store.
             EpochLostError: the board has another epoch by now.
         """
         state = self._state
@@ -320,7 +321,7 @@ class Reconciler:
         """Compare each piece with the state of the journal at its instant.
 
         `seen` collects the names under a store key. After the last piece of a store key, `missing` receives the names
-        that it lacks.
+        that the store key lacks.
         """
         for place, piece in pieces:
             data = await self._follower.advance(piece.link)

@@ -129,7 +129,7 @@ def require_prefix(manifest: Manifest, settings: Settings) -> None:
     """
     if manifest.prefix != settings.key_prefix:
         raise SetupError(
-            f"the backup is of the key prefix {manifest.prefix!r}, and this one is {settings.key_prefix!r}: "
+            f"the backup has the key prefix {manifest.prefix!r}, and the settings have {settings.key_prefix!r}: "
             f"set LIVE_KEY_PREFIX={manifest.prefix}"
         )
 

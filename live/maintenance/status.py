@@ -49,7 +49,7 @@ class TimelineStatus(msgspec.Struct, frozen=True, kw_only=True):
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The result of reading all entries of a board.
 
-    `faults` has a sentence for each damaged or missing thing, and `gaps` has a sentence for each recorded gap.
+    `faults` has a sentence for everything that is damaged or missing, and `gaps` has one for each recorded gap.
     """
 
     board: str
@@ -122,7 +122,7 @@ def measure_journal(settings: Settings, boards: Sequence[str] | None) -> Measure
 
 
 async def lost_at_most(client: Store | None, settings: Settings, found: Sequence[TimelineStatus]) -> dict[str, str]:
-    """Say for each fault which acknowledged events it would lose, by the settings of the servers.
+    """Say, for each fault that may happen, which acknowledged events are lost then, with the settings of the servers.
 
     `client` is None if the store does not answer.
 
@@ -148,7 +148,7 @@ async def lost_at_most(client: Store | None, settings: Settings, found: Sequence
         "the store restarts": "nothing",
         "a replica takes over": replica,
         "the data of the store is lost": data,
-        "the database of the journal is lost": "the journal. Boards go on",
+        "the database of the journal is lost": "the journal. Boards continue",
     }
 
 

@@ -43,7 +43,7 @@ _NO_ACTORS: Final = "it does not tell actors apart: only boards with `votes` or 
 _MOST_CONTRIBUTIONS: Final = 256  # contributions in one batch
 _MOST_AMOUNTS: Final = 2000  # amounts, votes and events in one batch
 _EXAMPLES: Final = 10  # members that a dry run names
-_ATTEMPTS: Final = 20  # a failed attempt means that somebody changed the same votes meanwhile
+_ATTEMPTS: Final = 20  # an attempt fails if somebody changes the same votes meanwhile
 
 
 class Taken(msgspec.Struct):
@@ -108,7 +108,7 @@ class TakingBack:
                 case [b"votes", *words]:
                     batch.refuse([int(number) for number in words[::2]])
                 case [b"frozen"]:
-                    raise SetupError("it is frozen. Unfreeze it first")
+                    raise SetupError("it is frozen. Thaw it first")
                 case [b"crowded", *_]:
                     raise SetupError("it is full. Raise its `max_members`")
                 case [b"unregistered", member, *_]:
@@ -142,7 +142,7 @@ class _Batch:
         self.held: dict[tuple[int, bytes], int] = {}
         self.size = (0, 0, 0)
         self.changed: dict[str, int] = {}
-        self._refused: set[tuple[int, bytes]] = set()  # votes that the board refuses to give back
+        self._refused: set[tuple[int, bytes]] = set()  # withdrawals that the board refuses to take back
         self._planned: list[tuple[int, bytes]] = []  # the votes of the last plan, in order
 
     def pairs(self) -> dict[int, list[bytes]]:
@@ -154,10 +154,10 @@ class _Batch:
         return {start: list(pairs) for start, pairs in found.items()}
 
     def refuse(self, numbers: Sequence[int]) -> None:
-        """Leave withdrawn votes out from now on if the board refuses to give them back.
+        """Leave withdrawals out from now on if the board refuses to take them back.
 
-        `numbers` are the refused votes of the last plan, from 1. Of these votes, only withdrawn votes are left out: the
-        others have changed since they were read.
+        `numbers` are the refused votes of the last plan, counted from 1. Only withdrawals are left out: the other votes
+        have changed since they were read.
         """
         net = self._net()
         # Taking back a withdrawal would bring the vote back.
@@ -341,7 +341,7 @@ class Voiding:
             outcome.fault = f"its journal begins at {_instant(reach)}: give a later --since"
         elif contributions and board.operator != "incr":
             outcome.fault = (
-                f"it keeps one amount of a member (operator {board.operator}), and not those that it replaced"
+                f"it keeps one amount of a member (operator {board.operator}), and not the amounts before it"
             )
         elif contributions and criteria.actor is not None and len(set(board.union.values())) > 1:
             outcome.fault = SEVERAL_WEIGHTS

@@ -83,7 +83,7 @@ Name = tuple[str, str]
 class Drainer:
     """Move all journals under one prefix of store keys to a database.
 
-    `writes` says whether this process does so now.
+    `writes` says whether this process moves them now.
     """
 
     def __init__(
@@ -163,7 +163,8 @@ class Drainer:
                     if await self._database.take():
                         await self.claim()
                         self.writes = health.writes = True
-                        # Published before the check of the boards, which may take longer than they wait for SQL.
+                        # This is published before the boards are checked: the check may take longer than boards wait
+                        # for SQL.
                         health.sql_away = False
                         await health.publish()
                         await self._work()
@@ -194,8 +195,8 @@ class Drainer:
         holder = await claim_sink(self._client, self._prefix, self._database.id)
         if holder != self._database.id:
             raise SetupError(
-                f"the journals of this store go into the database {holder}, and this one is {self._database.id}. "
-                "Set LIVE_JOURNAL to that database, or move to this one with `live journal adopt`"
+                f"the journals of this store go into the database {holder}, and this database is {self._database.id}. "
+                "Set LIVE_JOURNAL to that database, or move to this database with `live journal adopt`"
             )
 
     async def _work(self) -> None:
@@ -328,7 +329,7 @@ class Drainer:
         """Move all entries of boards, and of journals that are new, to SQL. Raises as `sweep`."""
         wanted = set(boards)
         names = [name for name in self._timelines if name[0] in wanted]
-        # One of the names is a new board, or the channel that announces new journals.
+        # A name without a timeline is a new board, or the empty name, which stands for the list of all journals.
         if len({board for board, _ in names}) < len(wanted):
             with self._going_on("list"):
                 listed = await journals(self._client, self._prefix)
@@ -486,7 +487,7 @@ class Drainer:
         return [self._timelines[name] for name in names]
 
     async def _segment(self, timeline: Timeline, entries: list[Entry]) -> Segment | None:
-        """Pack the entries that follow a timeline, if there are any. If one is missing, begin the journal again."""
+        """Pack the entries that follow a timeline, if any. If entries are missing, begin the journal again."""
         followers, found = following(timeline, entries)
         if found is not None and not followers:
             return await self._skip(timeline, entries, found)

@@ -191,7 +191,7 @@ def entries_after(connection: Connection, timeline: Timeline, segment: int) -> t
 
 
 def before(time: int, clock: ClockKind = "server") -> Stop:
-    """Return a stop at the first entry made at or after a time (milliseconds since 1970) by the board's clock."""
+    """Return a `Stop` before the first entry made at or after a time (milliseconds since 1970) by the board's clock."""
     if clock == "server":
         return lambda head, _: head.time >= time * 1000
     return lambda head, body: head.kind == "add" and (_LATEST.decode(body).latest or time - 1) >= time

@@ -143,7 +143,7 @@ def _state_of(client: Store, settings: Settings, board: Board, epoch: str, reign
 
 
 def _group_of(entry: tuple[Head, bytes]) -> tuple[str, bool]:
-    """Return the kind of an entry, and whether it has identities. Only then, its plan depends on buckets."""
+    """Return the kind of an entry, and whether it has identities: only then does its plan depend on buckets."""
     head, body = entry
     return head.kind, head.kind == "add" and "identities" in _fields(body)
 

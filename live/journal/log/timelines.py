@@ -418,7 +418,7 @@ class Loss(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         timeline = self.timeline
         has = f"the journal has board {timeline.board} (epoch {timeline.epoch}) up to offset {timeline.offset}"
-        return f"{has}, and it {self.what}"
+        return f"{has}, and the board {self.what}"
 
 
 async def find_lost(client: Store, prefix: str, database: Database) -> list[Loss]:
@@ -450,7 +450,8 @@ async def find_lost(client: Store, prefix: str, database: Database) -> list[Loss
 def _what_is_missing(timeline: Timeline, offset: int, journal: bytes | None, waiting: bytes | None) -> str:
     """Say what the store has instead of the last entry of a timeline. The text is empty if the store has this entry.
 
-    `journal` is the link of its last entry, with a size, and `waiting` the head of the first one that SQL lacks.
+    `journal` is the link of the last entry in the store, and the size of the journal. `waiting` is the head of the
+    first entry there that SQL lacks.
     """
     if journal is None:  # the journal has ended
         return f"is at offset {offset}" if offset < timeline.offset else ""

@@ -213,7 +213,7 @@ def _tallies(
 
 
 def _largest(tally: _Tally, what: str, gain: int) -> tuple[str, float]:
-    """Return the largest actor or producer of a member, and its share of the gain."""
+    """Return the actor or producer that added most to a member, and its share of the gain."""
     found = [(amount, name) for (kind, name), amount in tally.items() if kind == what and name]
     amount, name = max(found, default=(0, ""))
     return name, min(1.0, max(0, amount) / gain)

@@ -24,7 +24,7 @@ from live.journal.state.top import RunningTop
 _SLICE: Final = 0.05  # seconds that one call may take, so that other replays get their turn
 _MOST_PAGES: Final = 16  # pages in one call
 _SEGMENTS: Final = 4  # segments in one read
-_CHECKPOINT: Final = "checkpoint"  # the stand-in for the deleted entries of a timeline
+_CHECKPOINT: Final = "checkpoint"  # the kind of an entry that stands for the deleted entries of a timeline
 
 
 class Player:

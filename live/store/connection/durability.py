@@ -63,7 +63,7 @@ async def unsafe_settings(client: Store) -> list[str]:
 
 
 def _require_answer(replies: Sequence[tuple[str, Any]]) -> None:
-    """Check that a primary has replied, or does not permit the command."""
+    """Raise an error if all primaries are away."""
     away = [reply for _, reply in replies if _is_away(reply)]
     if away and len(away) == len(replies):
         raise StoreUnavailableError(reason_of(away[0])) from away[0]

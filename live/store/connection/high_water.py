@@ -6,8 +6,8 @@ one board, or the whole store: its identity, the definitions of boards, or the p
 disk, at once or, if another process is writing, half a second later. The numbers that grow often are in the files of
 `shared_offsets.py`: the highest offset of each board, and the versions of definitions and producers.
 
-A single server of the store has synced everything that it shows, so everything that clients saw must be there later.
-Where replicas are promoted, only acknowledged changes must be there.
+A store of one server has synced everything that it shows, so it must still have everything that clients saw. Where a
+replica can be promoted, the store must have only what was acknowledged.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ Versioned = Literal["definitions", "producers"]
 
 _Change = Callable[["Facts"], dict[str, Any]]
 
-_VERSION: Final = ":"  # the prefix of versions among the positions, because no board id has a colon
+_VERSION: Final = ":"  # begins the name of a version among the names of boards, which have no colon
 _MOST_LOGGED: Final = 20  # boards whose losses get a line each
 _IDENTITY: Final = 24  # characters of a store's identity, enough to distinguish stores
 _LOCK_TIMEOUT: Final = 0.5  # seconds; writing takes milliseconds, so a process that takes longer is frozen
@@ -257,7 +257,7 @@ class HighWater:
                 log.error("facts about the store can't be written yet", reason=self._held)
 
     async def close(self) -> None:
-        """Write the changes that are left, unless a frozen process has the lock, and give up the file of positions."""
+        """Write the changes that are left, unless a frozen process has the lock. Close the file of positions."""
         until = time.monotonic() + _LOCK_TIMEOUT
         while self._unwritten and time.monotonic() < until:
             await asyncio.sleep(_LOCK_POLL)

@@ -82,7 +82,8 @@ class LossWatch:
             losses = await self._compare(self._client.outcomes, boards=True)
         if not known or losses.store:
             return losses
-        # Find the boards that are defined and missing. A board that has expired is about to be deleted.
+        # Find boards that are defined, but missing in the store. An expired board has its state in `gone` until its
+        # definition is deleted.
         defined = (await DefinitionStore(self._client, self._prefix).load()).boards
         epochs = {board: definition.epoch for board, definition in defined.items() if definition.state == "live"}
         commands: list[_Command] = []

@@ -55,7 +55,7 @@ class Channels:
         self.ears: Ears | None = None
 
     def add(self, channel: str, board: str) -> None:
-        """Subscribe to one more channel. `Missed` for its board marks the beginning."""
+        """Subscribe to one more channel. A `Missed` for its board says that notices arrive from now on."""
         name = channel.encode()
         self.boards[name] = board
         if self.ears is not None:
@@ -310,7 +310,7 @@ class Ears:
         ping_at = loop.time() + _PING_INTERVAL
         while True:
             trusted_until = ping_at
-            # The connection that receives notices finds the same error.
+            # If this connection fails too, the connection for notices reports it.
             with suppress(StoreUnavailableError, LostConnectionError):
                 trusted_until = await ear.server.require_replicas()
             await asyncio.wait([ear.lost], timeout=max(0.0, min(trusted_until, ping_at) - loop.time()))

@@ -34,7 +34,7 @@ REIGN: Final = _Reign()
 
 ERRORS: Final = (RedisError, OSError, TimeoutError)  # the errors that redis-py and our connection raise
 
-SILENCE: Final = 3  # the number of timeouts of a call for which a store may owe replies and send nothing
+SILENCE: Final = 3  # timeouts of a call; a store that owes replies and sends nothing for longer has failed
 # Seconds until a connection attempt is cancelled once more, because redis-py may swallow a cancellation.
 _AGAIN: Final = 0.1
 _CHECKS: Final = 10  # checks for late replies within one timeout of a call

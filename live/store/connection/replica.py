@@ -1,7 +1,7 @@
 """A replica that is only read, by processes that show boards far from the primary or may not write.
 
-A replica may be behind its primary. While the primary keeps in touch, its state is recent enough to show. After that,
-the replica counts as unavailable, and viewers see their boards as stale.
+A replica may be behind its primary. While the primary keeps in touch, the data of the replica is recent enough to show.
+After that, the replica counts as unavailable, and viewers see their boards as stale.
 """
 
 import asyncio

@@ -3,7 +3,8 @@
 The source is one file of `live/store/lua`, with the files that it includes. The first argument of a script is its
 request: a struct that is packed as MessagePack. The fields of the struct are read by their names. The caller declares
 the store keys that the script uses, in addition to the request. A script that compares the reign has it as its second
-argument: each connection adds the reign of its server, because a request may be sent to another server than was meant.
+argument: each connection adds the reign of its server, because a request may be sent to another server than the caller
+expected.
 
 The first line of a script says what the store lets it do. `#!lua` alone stands in scripts that write: the store refuses
 such a script as a whole when its `maxmemory` is reached. `#!lua flags=allow-oom` stands in scripts that free memory, or
@@ -12,8 +13,8 @@ replica. A script without such a line may write or not, and fails at its first w
 none.
 
 A call of a script that may write returns when replicas hold its effect (`Store.write`). A script that only reads runs
-on a primary whose replicas have confirmed lately that it is one (`Store.read`). A script that acknowledges and shows
-nothing to anybody is loaded with `waits=False`.
+on a primary whose replicas have confirmed lately that it is one (`Store.read`). A script whose effect is neither
+acknowledged nor shown to anybody is loaded with `waits=False`.
 """
 
 import hashlib
@@ -44,7 +45,7 @@ _R = TypeVar("_R", bound=msgspec.Struct)
 
 
 class _Store(Protocol):
-    """A `Store`, whose module imports this one."""
+    """The methods of `Store` that scripts use. Its module imports this one."""
 
     async def call(self, key: str, *words: Word) -> Any:  # noqa: ANN401 - any reply
         """Send a command."""

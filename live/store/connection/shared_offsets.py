@@ -33,7 +33,7 @@ _MOST_TRIES: Final = 100
 
 
 class _OwnFile:
-    """The rows that this process writes. The file stays locked until the process ends, so others notice that."""
+    """The rows that this process writes. The file is locked until the process ends, so others notice the end."""
 
     def __init__(self, folder: Path) -> None:
         name = secrets.token_hex(8)

@@ -46,7 +46,7 @@ _NOT_READY: Final = ("TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "NOREPL
 
 
 def ours(kind: type[AbstractConnection]) -> type[AbstractConnection]:
-    """Return redis-py's class of connections with what we add."""
+    """Return a class of redis-py's connections with the methods of `OurConnection`."""
     return _OURS[kind]
 
 
@@ -69,7 +69,7 @@ def refusal(reply: object) -> str:
 
 
 class Servers:
-    """The servers of a store: here a single one, which holds every store key. Its refusals are errors."""
+    """The servers of a store: here a single one, which holds every store key. What it refuses is not sent again."""
 
     promotes = False  # whether a replica, which may lack changes, can become a primary
 
@@ -100,8 +100,8 @@ class Servers:
     async def send(self, commands: Sequence[Command], *, replicated: bool = False) -> list[Any]:
         """Send commands, in one packet for each server, and wait for replicas if asked to.
 
-        Refusals are replies. If the connection to one of several servers fails, the replies to the commands for it are
-        the error.
+        Refusals are replies. If the connection to one of several servers fails, its error stands in place of the
+        replies of this server.
 
         Raises:
             RedisError, OSError, TimeoutError, StoreUnavailableError: there is no reply to any command.
@@ -118,7 +118,7 @@ class Servers:
         return {"": self.shared}
 
     async def replicas(self) -> dict[str, SharedConnection]:
-        """Return new connections to all replicas, by their names. Close them."""
+        """Return new connections to all replicas, by their names. The caller closes them."""
         return {}
 
     async def learn(self, key: str, error: Exception) -> None:
@@ -182,7 +182,7 @@ class _Discovered(Servers):
         return replies[0]
 
     async def learn(self, key: str, error: Exception) -> None:
-        """Ask where the servers are. If the same server may answer soon, pause."""
+        """Find the servers again. If the same server may soon accept the command, pause."""
         if not isinstance(error, ResponseError):
             self._lost()
         elif refusal(error) and await self._redirect([(key, error)]):
@@ -232,7 +232,7 @@ class _Discovered(Servers):
         await asyncio.gather(*(send_to(connection, packet) for connection, packet in packets.items()))
 
     async def _connection_for(self, key: str, _before: object) -> PrimaryConnection:
-        """Return where to send a command, after its last reply."""
+        """Return the connection over which to send a command. Its last reply may name the server."""
         return await self.find(key)
 
     async def _redirect(self, refused: Sequence[tuple[str, ResponseError]]) -> bool:
@@ -252,7 +252,7 @@ class Watched(_Discovered):
         self.on_connect.insert(0, self._require_primary)
 
     async def replicas(self) -> dict[str, SharedConnection]:
-        """Return new connections to the replicas that the Sentinels name. Close them."""
+        """Return new connections to the replicas that the Sentinels name. The caller closes them."""
         pool = self._primary_pool
         found = await pool.sentinel_manager.discover_slaves(pool.service_name)
         return {f"{host}:{port}": SharedConnection(pool.pool_of(host, port), self._timeout) for host, port in found}
@@ -418,7 +418,7 @@ class Cluster(_Discovered):
         return {node.name: self._connection_to(node) for node in self._nodes.get_nodes_by_server_type("primary")}
 
     async def replicas(self) -> dict[str, SharedConnection]:
-        """Return new connections to all replicas. Close them."""
+        """Return new connections to all replicas. The caller closes them."""
         await self._learn()  # a server that has just become a replica may be missing in the list
         nodes = self._nodes.get_nodes_by_server_type("replica")
         return {node.name: SharedConnection(self._pool_of(node.host, int(node.port)), self._timeout) for node in nodes}

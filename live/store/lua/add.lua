@@ -2,8 +2,8 @@
 -- Counts a batch in its slots and rankings as planned, or changes nothing and returns the reason.
 --
 -- Every check comes before the first write, and nothing after the first write can fail. All numbers are whole and
--- exact. The script first asks whether it has counted the events before: a repeated event gets the same answer as the
--- first time, whatever the state of the board is by now.
+-- exact. The script first looks for events that it has counted before. So a repeated event is always reported as such,
+-- even if the board takes no events by now.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[3] writers — hash: writer, "sequence offset seconds" of its last batch

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Deletes digests of an actor from the votes and the identities of a board, and records that in its journal.
 --
--- The journal receives digests of the digests. With them, the same votes and identities are deleted from what the
--- journal holds at this instant.
+-- The journal receives digests of the digests. When somebody computes from the journal what the board held, this entry
+-- deletes the same votes and identities.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[3] journal — stream: what SQL does not hold yet

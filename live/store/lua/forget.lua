@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
 -- Deletes everything that a board has of a member, as if it had never been counted, and records that in its journal.
 --
--- The journal receives a digest of the member. With it, the member is deleted from what the journal holds at this
--- instant. A sliding window is searched event by event: a million events block the store for about half a second.
+-- The journal receives a digest of the member. When somebody computes from the journal what the board held, this entry
+-- deletes the member. A sliding window is searched event by event: a million events block the store for about half a
+-- second.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[3] journal — stream: what SQL does not hold yet

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Records up to which offset everything is in SQL (`safe`), and drops those entries unless a backup needs them.
+-- Records up to which offset everything is in SQL (`safe`), and drops the entries up to it unless a backup needs them.
 --
 -- If the offset of the board is lower than that of SQL, the store has lost data. Then its entries may differ from those
 -- in SQL, and all of them stay.

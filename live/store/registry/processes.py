@@ -23,7 +23,7 @@ from live.store.connection.scripts import Script
 class BeatRequest(msgspec.Struct):
     """Record that a process is alive, for `ttl` ms, and which version of the definitions of boards it runs.
 
-    `fault` is why it is not ready; it is empty if it is.
+    `fault` says why the process is not ready. It is empty if the process is ready.
     """
 
     process: str

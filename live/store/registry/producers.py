@@ -87,7 +87,7 @@ class ProducerStore(VersionedHash):
             fields = (part for digest in used for part in (Secret(digest, 0).fingerprint, now))
             commands.append(("HSET", self._used, *fields))
         replies = await self._client.outcomes([(self._used, command) for command in commands])
-        for (name, count), reply in zip(counts, replies, strict=False):  # the last reply is that about the secrets
+        for (name, count), reply in zip(counts, replies, strict=False):  # the last reply is about the secrets
             if not isinstance(reply, Exception):
                 refused -= Counter({name: count})
         if used and not isinstance(replies[-1], Exception):

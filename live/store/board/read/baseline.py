@@ -30,7 +30,7 @@ _AT_ONCE: Final = 8  # baselines in one packet, which blocks the store for some 
 _MINUTE: Final = 60.0
 _LONGEST_WAIT: Final = 60.0  # seconds after which a process that shows a baseline asks for a newer one
 _FIELDS: Final = ("epoch", "suffix", "time", "records", "ranked", "gained", "prior", "prior_gained")
-_LEAST_SPAN: Final = 300_000  # milliseconds that a rate is measured over, at least
+_LEAST_SPAN: Final = 300_000  # milliseconds; a rate is not measured over a shorter time
 _EMPTY_WAIT: Final = 3600.0  # seconds between two checks of a board that has neither records nor events
 
 _decode: Final = msgspec.msgpack.Decoder(list[str]).decode

@@ -17,7 +17,7 @@ from live.store.registry.presence import Presence
 
 _MOST_MEMORY: Final = 20_000_000  # bytes of all cached readings, with the replies that were made of them
 _RECORD: Final = 400  # bytes, approximately
-_CROWD: Final = 8  # callers of one call
+_CROWD: Final = 8  # callers that share one call; from this number on, the next call is delayed
 _PACE: Final = 0.004  # seconds between two calls for a crowd
 _FIRST: Final = Selection("rank", 0, "", 1)
 _READING: Final = 8000  # bytes of a reading without records

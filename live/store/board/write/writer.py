@@ -73,8 +73,8 @@ class BoardWriter:
     ) -> Added:
         """Count a batch and return when the store has synced it to disk. `senders` are the producers, for the journal.
 
-        With `places`, tell where each entry counted. If one entry of a `strict` range of indexes is refused and no
-        duplicate, the others of the range are refused as `not_counted`. The whole batch is applied at one instant.
+        With `places`, tell where each entry counted. If one entry of a `strict` range of indexes is refused, and not as
+        a duplicate, the others of the range are refused as `not_counted`. The whole batch is applied at one instant.
         After a lost reply the batch is sent again under the same number, so that it counts once.
 
         Raises:

@@ -7,7 +7,7 @@
 -- From the clock, the journal knows which events have left a sliding window, unless the clock was set back. For that
 -- case, the field `left` holds "clock time offset number": the clock (ms) at which an event left last, and the time
 -- (ms), offset and number of this event, the last one of those that have left. NONE_LEFT means that the journal knows
--- everything. Boards that have no sliding window, or whose clock is that of the events, have no such field.
+-- everything. Boards without a sliding window, or with `clock = "event"`, have no such field.
 local NONE_LEFT = '0 0 0 0'
 
 -- Appends an entry. Call this before the first write, and `commit` at the end.

@@ -60,7 +60,7 @@ if rules.ties then
       elseif score and (name == '' or event and (event < 0 or event > 0 and score ~= before)) then
         local mark = tag(offset, event and math.abs(event) or i)
         local named = mark .. members[i]
-        -- A batch with several slots may have given it this tag a moment ago.
+        -- A batch with several slots may have given the member this tag a moment ago.
         if before and name ~= named then dropped[#dropped + 1] = name end
         if not event then granted[#granted + 1] = {ranking.suffix, members[i], i} end
         tags[#tags + 1], tags[#tags + 2] = members[i], mark
