@@ -63,7 +63,7 @@ class Board:
     def send(self, content: Posts, load: Load, *, drained: bool = True) -> dict[str, float]:
         """Send events; returns the microseconds of CPU per event, in the server and in the store.
 
-        With `drained`, they include the journal, until all of the events are in SQL.
+        With `drained`, the figures include the journal, until all of the events are in SQL.
 
         Raises:
             BenchError: the board's total differs from the acknowledged events.

@@ -39,7 +39,7 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 def find_peers(programs: Programs) -> dict[str, Peer]:
-    """The baseline first, then the peers."""
+    """Return the baseline first, then the peers."""
     return {
         "floor": Peer("baseline, only write(2)", _program(programs.floor)),
         "nchan": Peer("Nchan, one worker", _nchan(), "nginx with its module nchan"),

@@ -10,7 +10,7 @@ from bench.swarm import built, need_files, not_built, room_for, swarming
 from bench.table import Report, Row, Scale
 from bench.watched import PATH, fill_top, liked, settle, watched_board
 
-_PAUSE: Final = 0.8  # seconds between two frames: a multiple of the board's interval by a power of 2
+_PAUSE: Final = 0.8  # seconds between two frames: eight times the board's interval
 _VIEWERS: Final = 20_000
 _CORES: Final = 0.2
 _MEGABYTES: Final = 150

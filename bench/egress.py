@@ -13,7 +13,7 @@ from bench.swarm import Delivery, Programs, built, need_files, not_built, swarmi
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round
 from bench.watched import PATH, fill, long_name, posted, settle, watched_board
 
-_HISTORY: Final = 3600  # seconds of such likes, with which the board starts
+_HISTORY: Final = 3600  # seconds of likes that the board has at the start
 _BODIES: Final = 200
 _RATE: Final = 20.0  # POSTs per second
 _Round = dict[str, float]

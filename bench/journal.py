@@ -76,7 +76,7 @@ def _ingest_rows(kind: _Kind, scale: Scale, report: Report) -> list[Row]:
 
 
 def _boards(stack: ExitStack, scale: Scale | None = None, report: Report | None = None) -> dict[str, Board]:
-    """Start a board with a journal and one without. With a scale, all members exist before."""
+    """Start a board with a journal and one without. With a scale, all members exist before the measurement."""
     boards = {name: Board(stack, journal=name) for name in _JOURNALS}
     if scale is not None and report is not None:
         report("filling")

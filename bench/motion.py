@@ -1,8 +1,8 @@
 """`python -m bench.motion`: how smoothly the page of a busy board moves in Chromium, and how far it is behind.
 
-It sends 2,000 likes per second to 300 members whose scores are close together, so that rows move all the time. With
-`--minutes`, it sends 300 likes per second for so many minutes, looks back now and then, and shows whether memory stays
-the same.
+The program sends 2,000 likes per second to 300 members whose scores are close together, so that rows move all the time.
+With `--minutes`, it sends 300 likes per second for so many minutes, looks back now and then, and shows whether memory
+stays the same.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from bench.watched import EVENTS, fill
 
 _MEMBERS: Final = 300
 _LIKES: Final = 100  # in one POST
-_FEW_LIKES: Final = 15  # … while memory is measured
+_FEW_LIKES: Final = 15  # in one POST while memory is measured
 _RATE: Final = 20  # POSTs per second
 _FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--enable-precise-memory-info"]
 
@@ -234,7 +234,7 @@ def _behind(shown: list[tuple[float, int]], acknowledged: list[tuple[float, int]
         place = bisect.bisect_right(totals, total)
         if place == len(totals):
             continue
-        newer = acknowledged[place][0]  # times at which the screen differed from the board
+        newer = acknowledged[place][0]  # when the first like that the screen did not show was acknowledged
         found += [max(0.0, begins + step / 100 - newer) for step in range(int((ends - begins) * 100) + 1)]
     return found
 

@@ -56,7 +56,7 @@ async def load(context: BrowserContext, address: str) -> Paint:
     await page.add_init_script(_PROBE)
     await page.goto(f"http://{address}/boards/posts")
     await page.wait_for_selector("#connection[data-state=live]")
-    await asyncio.sleep(2)  # what loads after the page is live
+    await asyncio.sleep(2)  # time for what loads after the page is live
     found = await page.evaluate(_READ)
     await page.close()
     return Paint(round(found["painted"]), round(found["live"]), round(found["shift"], 4), found["requests"])

@@ -11,7 +11,7 @@ Says = Literal["like", "score", "vote", "run"]
 
 
 class Keys(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys of events: `count` keys each in turn, drawn uniformly, or drawn by a Zipf distribution."""
+    """The members of events: each of `count` members in turn, or drawn uniformly or by a Zipf distribution."""
 
     count: int
     order: Literal["each", "uniform", "zipf"] = "uniform"
@@ -55,7 +55,7 @@ class Pairs(Content, frozen=True, kw_only=True, tag="pairs"):
 
 
 class Calls(Content, frozen=True, kw_only=True, tag="calls"):
-    """A POST to webdis that runs the script with this SHA-1 for one like, on the keys of the bare commands."""
+    """A POST to webdis that runs the script with this SHA-1 for one like, on the store keys of the bare commands."""
 
     keys: Keys
     script: str

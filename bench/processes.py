@@ -110,7 +110,7 @@ def add_api_key(store: Server) -> str:
 
 @contextmanager
 def idle_server() -> Iterator[Server]:
-    """The endpoint that does nothing."""
+    """Run the endpoint that does nothing."""
     with module_server("bench.floors") as server:
         yield server
 

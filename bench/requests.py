@@ -60,7 +60,7 @@ def _likes(names: Sequence[str], *, ids: bool = False) -> bytes:
 
 
 def _events(names: Sequence[str], says: Says, chance: random.Random) -> bytes:
-    """Events with more content than their keys."""
+    """Events with more content than their members."""
     makers: dict[str, Callable[[], dict[str, object]]] = {
         "score": lambda: {"amount": chance.randrange(1_000_000)},
         "vote": lambda: {"actor": f"voter-{chance.randrange(100_000):06d}"},

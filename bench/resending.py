@@ -1,4 +1,4 @@
-"""Measures how long it takes to send the batches that a failover lost again from the journal."""
+"""Measures how long it takes to send lost batches again from the journal after a failover."""
 
 import json
 import os

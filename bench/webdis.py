@@ -37,7 +37,7 @@ def load_script(store: Server) -> str:
 
 @contextmanager
 def webdis_server(program: str, store: Server) -> Iterator[Server]:
-    """Run webdis on a store, with its default number of connections to it."""
+    """Run webdis on a store, with the default number of connections."""
     with TemporaryDirectory(prefix="live-bench-") as folder:
         port = free_port()
         settings = {

@@ -113,7 +113,10 @@ async def test_sparklines_show_the_window(valkey_url: str) -> None:
 
 
 async def test_rows_that_enter_or_return_have_sparklines(valkey_url: str) -> None:
-    """The page keeps those of the server, and asks once for those of others, although no slot has ended since."""
+    """The page keeps the sparklines of the server.
+
+    It asks once for those of new rows, although no slot has ended since.
+    """
     times = [f"2026-11-20T{hour}:30:00Z" for hour in (10, 11, 12)]
     async with serving(fresh_settings(valkey_url), rolling_board("3h", "1h", clock="event")) as client:
         await post(
@@ -213,7 +216,7 @@ async def test_the_readers_own_row_is_highlighted(valkey_url: str) -> None:
 
 
 async def test_scores_have_the_unit_of_their_board(valkey_url: str) -> None:
-    """Scores have it live on the pages of board and record, in the list of boards, and in an element elsewhere."""
+    """Scores have the unit live on the pages of board and record, in the list of boards, and in an element."""
     donors = read_board("donors", {"window": "forever", "unit": "€", "scale": 2})
     async with serving(fresh_settings(valkey_url), donors) as client, browser() as chromium:
         url, event = client.base_url, {"board": "donors", "key": "Ada"}

@@ -86,7 +86,10 @@ async def shown(page: Page) -> dict[str, Any]:
 
 
 async def test_the_server_and_the_script_tell_alike(valkey_url: str) -> None:
-    """Both draw the same paces, ticks, bars, gaps, who rises, and who are closest, so all is there without script."""
+    """Both draw the same paces, ticks, bars, gaps, who rises, and who are closest.
+
+    The page is complete without script.
+    """
     async with told(valkey_url) as (page, _, age):
         await until_loaded(page)
         await page.wait_for_function("() => document.querySelector('#happened b') !== null", timeout=PATIENCE)

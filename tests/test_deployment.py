@@ -150,7 +150,7 @@ def test_kubernetes_sets_only_what_exists(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_pod_has_minimal_rights(variant: str) -> None:
-    """Like the image, it can write only its volumes, has no capabilities, has limits, and does not run as root."""
+    """A pod can write only its volumes, has no capabilities, has limits, and does not run as root."""
     for pod, container in containers(variant):
         assert pod["automountServiceAccountToken"] is False
         assert pod["enableServiceLinks"] is False, "the server refuses LIVE_BOARD_PORT, which Kubernetes would set"

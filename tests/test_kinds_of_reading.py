@@ -225,7 +225,10 @@ PLACES = '[[board]]\nid = "week"\nties = "key"\n[[board]]\nid = "ever"\nwindow =
 
 @pytest.mark.slow
 async def test_the_place_of_a_member(valkey_url: str) -> None:
-    """Answers have neighbours, several members, a percentile, one member's boards, and the page around a score."""
+    """The API gives a member's neighbours, percentile and boards.
+
+    It also gives several members at once, and the page around a score.
+    """
     # Every two members have the same score.
     scores = {f"k{number:03}": 1000 - 10 * (number // 2) for number in range(100)}
     rows = ranking(scores.items())

@@ -181,7 +181,7 @@ async def test_what_was_merely_seen_is_no_loss(make: Make, tmp_path: Path) -> No
 
 @pytest.mark.mutant
 async def test_positions_from_reads_are_detected(tmp_path: Path) -> None:
-    """In the mutant, the board takes no more events, although nobody was promised anything."""
+    """In the mutant, the reader takes seen events for acknowledged ones, and the board takes no more events."""
     check = HighWater.check_offset
 
     def remembering(high_water: HighWater, *position: Any) -> None:
@@ -238,7 +238,7 @@ async def is_checked_before_a_write(folder: Path, make: Make = DEFAULT, scripts:
 
 @pytest.mark.parametrize("make", [VALKEY_SENTINEL, REDIS_CLUSTER])
 async def test_a_board_is_checked_before_a_write(make: Make, tmp_path: Path) -> None:
-    """The second machine has another data directory, and finds nothing missing."""
+    """The second machine, whose own data directory knows of fewer events, finds nothing missing."""
     await is_checked_before_a_write(tmp_path, make)
 
 

@@ -281,7 +281,7 @@ class BoardMachine(StoreMachine):
     @precondition(lambda self: self.merging is not None)
     @rule()
     def undo_merge(self) -> None:
-        """Both members have what they would have if they had never been merged."""
+        """After an undone merge, both members have what they would have without the merge."""
         assert self.merging is not None
         self.rotate_all(self.ledgers[0])
         self.run(self.folded.read())

@@ -278,7 +278,7 @@ class Reference:
         records[key] = (amount, self.number)
 
     def ranking(self, clock: int, period: int | None = None) -> list[tuple[str, int, int]]:
-        """The records in order: key, score, rank; of the current period, or of the one that starts at `period`."""
+        """The records in order: member, score, rank; of the current period, or of the one that starts at `period`."""
         now = self.now(clock)
         if now is None:
             return []

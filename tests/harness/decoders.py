@@ -22,10 +22,10 @@ def decode_structured(body: bytes) -> DecodedBody:
 
 
 def decode_batch(body: bytes, max_events: int) -> DecodedBody:
-    """An array of CloudEvents."""
+    """Decode an array of CloudEvents."""
     return finish(cloudevent.decode_batch(body, max_events))
 
 
 def decode_binary(headers: Sequence[tuple[bytes, bytes]]) -> DecodedBody:
-    """A CloudEvent in headers."""
+    """Decode a CloudEvent in headers."""
     return finish(cloudevent.decode_binary(headers))

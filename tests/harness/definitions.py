@@ -1,4 +1,4 @@
-"""Definitions of boards: every kind, every choice at a value that is not its default."""
+"""Definitions of boards of every kind, which together have every choice at a value other than its default."""
 
 from typing import Any, Final
 

@@ -28,7 +28,7 @@ SCORES: Final = (("ann", 5), ("bob", 7), ("cat", 2))
 
 
 async def fill(board: Compared) -> None:
-    """Count some events, hide a member, and register some in a contest."""
+    """Count some events, hide a member, and register some members in a contest."""
     moderation = board.ledger.moderation
     if board.board.votes is not None:
         for member in ("ann", "bob", "cat", "dan"):

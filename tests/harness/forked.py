@@ -23,7 +23,7 @@ class ForkedProcess:
     def __init__(
         self, words: Sequence[str], environment: Mapping[str, str], folder: Path, out: Path, err: Path
     ) -> None:
-        """Start it in a folder. What it prints is appended to the files `out` and `err`."""
+        """Start the process in a folder. Its output is appended to the files `out` and `err`."""
         given = list(words), dict(environment), folder, out, err
         self._process = CHILDREN.Process(target=_run, args=given)
         self._process.start()
@@ -40,7 +40,7 @@ class ForkedProcess:
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end and return the exit status.
+        """Wait for the end of the process and return the exit status.
 
         Raises:
             TimeoutExpired: it runs for longer.
@@ -51,16 +51,16 @@ class ForkedProcess:
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, if it still runs."""
+        """Send a signal if the process still runs."""
         if self._process.exitcode is None:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """End it as an operator does."""
+        """End the process as an operator does."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """End it as `kill -9` does."""
+        """End the process as `kill -9` does."""
         self._process.kill()
 
 
@@ -77,7 +77,7 @@ def run_live(*words: str, environment: Mapping[str, str], timeout: float = 60) -
 
 
 def _run(words: Sequence[str], environment: Mapping[str, str], folder: Path, out: Path, err: Path) -> None:
-    """Become the command: its arguments, environment, folder and output."""
+    """Take the arguments, environment, folder and output of the command, and run the command."""
     for descriptor, path in ((1, out), (2, err)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, descriptor)

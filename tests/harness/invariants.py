@@ -33,7 +33,7 @@ async def drifted(client: Any, keys: Keys) -> list[bytes]:
     """The members for which I1 does not hold, checked by brute force over the whole board at one instant.
 
     Every existing slot hash counts, also one that the board does not list. So the names of these hashes are looked up
-    before and after the check. If it finds something wrong and the names have changed, it is repeated.
+    before and after the check. If the check finds something wrong and the names have changed, the check is repeated.
     """
     while True:
         before = sorted([key.encode() async for key in client.names(keys.slot_pattern)])

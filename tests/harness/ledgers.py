@@ -10,7 +10,7 @@ EVENT_BOARD = rolling_board(clock="event")
 
 
 def like(key: str, amount: int = 1, at: int | None = None) -> Entry:
-    """A like of a key; `at` in seconds."""
+    """A like of a member; `at` is in seconds."""
     return make_entry(key, amount, None if at is None else at * 1000)
 
 
@@ -23,7 +23,7 @@ async def drain(ledger: Ledger) -> int:
 
 
 async def scores(ledger: Ledger) -> dict[str, int]:
-    """The whole board."""
+    """The scores of the whole board."""
     page = await ledger.reader.read(1000)
     assert page.rank_count == len(page.records)
     assert page.total_score == sum(record.score for record in page.records)

@@ -44,8 +44,8 @@ _USER: Final = "user root;" if os.getuid() == 0 else ""
 def nginx(server: str, folder: Path, *changes: tuple[str, str]) -> Iterator[str]:
     """Run nginx in front of a server while in the context; yields the URL at which it listens.
 
-    It uses `docs/nginx.conf` with the two addresses and the folder of the cache replaced.
-    `changes` are further texts in it and their replacements.
+    nginx uses `docs/nginx.conf` with the two addresses and the folder of the cache replaced.
+    `changes` are further texts in that file and their replacements.
     """
     assert NGINX is not None
     folder.mkdir(parents=True, exist_ok=True)

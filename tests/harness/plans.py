@@ -16,12 +16,12 @@ HOUR = 3600
 
 
 def like(key: str, amount: int = 1, at: int | None = None, identity: bytes | None = None) -> Entry:
-    """A like of a key; `at` in seconds."""
+    """A like of a member; `at` is in seconds."""
     return make_entry(key, amount, None if at is None else at * 1000, identity)
 
 
 def vote(key: str, actor: str | None, amount: int = 1, at: int | None = None) -> Entry:
-    """A vote of an actor; `at` in seconds."""
+    """A vote of an actor; `at` is in seconds."""
     return make_entry(key, amount, None if at is None else at * 1000, None, Extra(actor))
 
 

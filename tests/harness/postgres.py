@@ -34,7 +34,7 @@ class Postgres:
         self._run("initdb", "-D", str(folder / "data"), "-A", "trust", "--no-sync", "-E", "UTF8")
 
     def start(self, *flags: str) -> None:
-        """Start it and wait until it answers. `flags` change its settings."""
+        """Start the server and wait until it answers. `flags` change its settings."""
         self.process = subprocess.Popen(
             self._as_user(
                 "postgres", "-D", str(self.folder / "data"), "-k", str(self.folder), "-c", "listen_addresses=", *flags
@@ -48,7 +48,7 @@ class Postgres:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """Kill it, as in a crash."""
+        """Kill the server, as in a crash."""
         assert self.process is not None
         subprocess.run(self._as_user("pg_ctl", "-D", str(self.folder / "data"), "stop", "-m", "immediate"), check=True,
                        stdout=subprocess.DEVNULL)  # fmt: skip

@@ -84,7 +84,7 @@ class Tape:
 
     @property
     def states(self) -> States:
-        """The records that it showed at each offset."""
+        """The records that the viewer showed at each offset."""
         model, found = ModelViewer(), {}
         for text in self.messages:
             if b'"type":"replay"' not in text:

@@ -100,7 +100,7 @@ async def until_ready(client: httpx.AsyncClient) -> None:
 
 
 class _QuickServer(uvicorn.Server):
-    """A server that ends at once, because thousands of tests start one: uvicorn takes two tenths of a second for it."""
+    """A server that ends at once, because thousands of tests start one: uvicorn takes two tenths of a second to end."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -151,7 +151,7 @@ class ServerProcess:
         self.url = ""
 
     def start(self, *flags: str) -> None:
-        """Start it and wait for the URL that it prints."""
+        """Start the server and wait for the URL that it prints."""
         self.spawn(*flags)
         end = time.monotonic() + DEADLINE
         while "Live Board is at " not in (text := self.log()):
@@ -162,7 +162,7 @@ class ServerProcess:
         self.url = text.split("Live Board is at ")[-1].split("/  ")[0]
 
     def spawn(self, *flags: str) -> None:
-        """Start it without waiting."""
+        """Start the server without waiting."""
         self._log = self._folder / f"server-{secrets.token_hex(3)}.log"
         self._log.touch()
         # A process in the checkout would import the package from there, and not the installed one.
@@ -179,17 +179,17 @@ class ServerProcess:
             )
 
     def stop(self) -> int:
-        """End it as an operator does; returns its exit status."""
+        """End the server as an operator does; returns its exit status."""
         assert self.process is not None
         self.process.terminate()
         return self.process.wait(DEADLINE)
 
     def kill(self) -> None:
-        """End it as `kill -9` does."""
+        """End the server as `kill -9` does."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def log(self) -> str:
-        """Everything that it has printed since it was started."""
+        """Everything that the server has printed since it was started."""
         return self._log.read_text(encoding="utf-8")

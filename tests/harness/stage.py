@@ -186,11 +186,11 @@ async def until(condition: Awaitable[Any], stop: asyncio.Event) -> Any:
 
 
 def rows_of(page: BoardPage) -> Rows:
-    """Keys and scores."""
+    """Members and scores."""
     return [(record.member, record.score) for record in page.records]
 
 
 def ranking(scores: Iterable[tuple[str, int]], *, ascending: bool = False) -> Rows:
-    """Records by score, then by key."""
+    """Records by score, then by member."""
     way = 1 if ascending else -1
     return sorted(scores, key=lambda item: (way * item[1], item[0].encode()))

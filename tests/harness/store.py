@@ -34,7 +34,7 @@ class StoreProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the store and wait until it answers."""
         log = self.path.with_suffix(".log")
         with log.open("wb") as out:
             self.process = subprocess.Popen(self._command, stdout=out, env={**os.environ, **self.environment})
@@ -45,14 +45,14 @@ class StoreProcess:
             time.sleep(0.01)
 
     def kill(self) -> None:
-        """End it as `kill -9` does."""
+        """End the store as `kill -9` does."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Stop its process while in the context."""
+        """Stop the store's process while in the context."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
         try:

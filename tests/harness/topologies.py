@@ -54,7 +54,7 @@ class Server(StoreProcess):
 
     @property
     def runs(self) -> bool:
-        """Whether it has been started and has not ended."""
+        """Whether the server has been started and has not ended."""
         return self.process is not None and self.process.poll() is None
 
 
@@ -93,7 +93,7 @@ class Shard:
         return next(server for server in self.shard if server.runs and server.ask("ROLE")[0] == b"master")
 
     def cut_off(self) -> None:
-        """Wait until the replicas have everything. From then on they receive nothing."""
+        """Wait until the replicas have everything, and then cut them off."""
         first = self.primary
         replicas = [server for server in self.shard if server is not first]
         wait(lambda: all(server.ask("ROLE")[4] == first.ask("ROLE")[1] for server in replicas))
@@ -138,7 +138,7 @@ class SentinelSet(Shard):
         self.url = f"{scheme}://{','.join(sentinel.place for sentinel in self.sentinels)}/{NAME}{trust}"
 
     def start(self) -> None:
-        """Start all, and wait until each Sentinel knows the replicas and the other Sentinels."""
+        """Start all servers, and wait until each Sentinel knows the replicas and the other Sentinels."""
         for server in self.servers:
             server.start()
         wait(lambda: self.servers[0].ask("INFO", "replication").count(b"state=online") == 2)
@@ -154,7 +154,7 @@ class SentinelSet(Shard):
         wait(self._settled)
 
     def kill(self) -> None:
-        """End all."""
+        """End all servers."""
         for server in [*self.sentinels, *self.servers]:
             server.kill()
 
@@ -205,7 +205,7 @@ class ClusterSet(Shard):
         self.url = f"{scheme}://{','.join(server.place for server in self.servers[:3])}{trust}"
 
     def start(self) -> None:
-        """Start all, form the Cluster, and wait until every server knows that it works."""
+        """Start all servers, form the Cluster, and wait until every server knows that it works."""
         first, *others = self.servers
         for number, server in enumerate(self.servers):
             server.start()
@@ -224,7 +224,7 @@ class ClusterSet(Shard):
         wait(lambda: all(self._settled(server) for server in self.servers if server.runs))
 
     def kill(self) -> None:
-        """End all."""
+        """End all servers."""
         for server in self.servers:
             server.kill()
 

@@ -55,7 +55,7 @@ class Served(NamedTuple):
         return offset
 
     async def fill(self) -> int:
-        """Post a hundred long keys, so that a sync of all of them is larger than 100 KB."""
+        """Post events of a hundred members with long names, so that a sync of all of them is larger than 100 KB."""
         return await self.post(*({"key": long(number), "amount": number + 1} for number in range(100)))
 
     @property
@@ -69,7 +69,7 @@ class Served(NamedTuple):
 
 
 def long(number: int) -> str:
-    """A long key."""
+    """A long name of a member."""
     return f"{number}-".ljust(LONG, "x")
 
 

@@ -43,7 +43,7 @@ class Shown(msgspec.Struct):
 
 
 class Follower:
-    """A viewer of a member, which keeps every message about it."""
+    """A viewer of a member, which keeps every message about the member."""
 
     def __init__(self, key: str, around: int) -> None:
         self.key = key
@@ -53,7 +53,7 @@ class Follower:
 
     @property
     def query(self) -> str:
-        """The query of its subscription."""
+        """The query of the viewer's subscription."""
         return f"limit=5&key={quote(self.key)}&around={self.around}"
 
     def receive(self, text: str | bytes) -> None:

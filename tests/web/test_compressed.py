@@ -27,7 +27,7 @@ def stable(response: httpx.Response) -> str:
 
 
 async def test_large_responses_are_compressed(valkey_url: str) -> None:
-    """Caches keep both forms apart."""
+    """Caches keep compressed and plain responses apart."""
     async with server(valkey_url) as client:
         await post(client, *MEMBERS)
         for path in PATHS:

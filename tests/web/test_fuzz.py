@@ -60,7 +60,7 @@ def server(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def api(server: ServerProcess) -> Any:
-    """The contract as read from the server, which generates valid and invalid requests."""
+    """The contract as read from the server. It generates valid and invalid requests."""
     return schemathesis.openapi.from_url(f"{server.url}/openapi.json", config=SchemathesisConfig())
 
 
@@ -139,7 +139,7 @@ REFUSED = [f"a{character}b" for character in "\0\n\x1b\x7f\x9b\xad\u061c\u200b\u
 
 
 def must_agree_on_texts(server: ServerProcess, document: dict[str, Any], name: str) -> None:
-    """Check that the contract allows a body with a text if the server takes it, and only then."""
+    """Check that the contract allows exactly the texts that the server takes."""
     path, method, body_with = TEXTS[name]
     (media_type, *_) = (content := document["paths"][path][method]["requestBody"]["content"])
     validator = jsonschema_rs.validator_for({**content[media_type]["schema"], "components": document["components"]})
@@ -212,7 +212,7 @@ def as_json(value: Any) -> bytes:
 
 
 def as_lines(many: list[Any]) -> bytes:
-    """NDJSON."""
+    """Return NDJSON with a line for each value."""
     return b"\n".join(map(as_json, many))
 
 

@@ -157,7 +157,7 @@ async def test_pages_of_other_origins_may_not_watch(valkey_url: str, origin: str
 
 
 async def test_own_and_allowed_pages_may_watch(valkey_url: str) -> None:
-    """The server's own pages, pages of `allowed_origins`, and clients without an origin may."""
+    """The server's own pages, pages of `allowed_origins`, and clients without an origin may watch."""
     async with server(valkey_url, allowed_origins=("https://friend.example",)) as client:
         for headers in ({}, {"Origin": str(client.base_url).rstrip("/")}, {"Origin": "https://friend.example"}):
             async with connect(live_url(client), additional_headers=headers) as socket:

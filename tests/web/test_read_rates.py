@@ -37,7 +37,7 @@ MUTANTS: Final[dict[str, tuple[object, str, Callable[..., object]]]] = {
 
 @asynccontextmanager
 async def limited(store: str) -> AsyncIterator[tuple[httpx.AsyncClient, dict[str, str]]]:
-    """Yield a client and API keys of a server where each client may read once per second, and twice at once."""
+    """Yield a client and API keys of a server where each client may read once per second, and twice in a burst."""
     async with (
         with_keys(store, plain=False, trusted_proxies=TRUSTED, read_rate=1, read_burst=2) as (url, _, keys),
         httpx.AsyncClient(base_url=url, timeout=30) as client,
@@ -77,7 +77,7 @@ async def every_read_counts(store: str, targets: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("door", DOORS)
 async def test_every_way_to_read_counts(valkey_url: str, door: str) -> None:
-    """Reads of boards, records, pages, documents, files and wrong paths count, and handshakes of sockets."""
+    """Reads of boards, records, pages, documents, files and wrong paths count, and so do handshakes of sockets."""
     await every_read_counts(valkey_url, DOORS[door])
 
 

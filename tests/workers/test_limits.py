@@ -19,7 +19,7 @@ from tests.harness.workers import running_workers, until_ready
 
 
 async def admit_as_many(store: str, **changes: Any) -> None:
-    """Let many viewers come to two workers. Together they admit as many as a limit of ten allows."""
+    """Let many viewers come to two workers. Together the workers admit the ten viewers that the limit allows."""
     async with running_workers(store, 2, **changes) as workers, AsyncExitStack() as watching:
         await until_ready(workers)
         address = f"{workers.url.replace('http', 'ws')}/v1/boards/posts/live"

@@ -73,7 +73,7 @@ async def test_one_listening_socket_for_all_is_noticed(valkey_url: str) -> None:
 
 
 async def others_take_over(store: str) -> None:
-    """Kill a worker, whose successor does not come soon. Clients of its socket are answered."""
+    """Kill a worker whose successor comes late. Other workers must answer the clients of its socket."""
     async with running_workers(store, 2) as workers:
         await until_ready(workers)
         with patch.object(supervisor, "pause_after", lambda *_args, **_named: 1000.0):
@@ -149,7 +149,7 @@ async def test_a_killed_worker_is_replaced(valkey_url: str, tmp_path: Path) -> N
 
 @pytest.mark.slow
 async def test_a_killed_fork_server_is_replaced(valkey_url: str, tmp_path: Path) -> None:
-    """The log says so. Its workers go on, and a worker that ends is replaced."""
+    """The log reports it. The workers go on, and a worker that ends is replaced."""
     server = ServerProcess(fresh_settings(valkey_url, workers=2), tmp_path, sys.executable)
     server.start()
     try:
@@ -217,7 +217,7 @@ async def test_a_hot_loop_is_noticed() -> None:
 
 
 def test_pauses_grow_to_a_limit() -> None:
-    """A worker that has served is replaced at once, when it is the first to end."""
+    """A worker that has served is replaced at once if it is the first to end."""
     assert pause_after(0, has_served=True) == 0
     assert pause_after(1, has_served=True) == 0
     assert [pause_after(count, has_served=False) for count in (1, 2, 3, 4, 100)] == [0.5, 1, 2, 4, 30]

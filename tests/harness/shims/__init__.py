@@ -24,7 +24,7 @@ def _built(name: str, folder: Path) -> Path:
 class Power:
     """The power supply of all processes with this environment that keep files in one folder.
 
-    `lose` removes everything that was not synced. Call it after the processes were killed.
+    `lose` removes everything that was not synced. Call `lose` after the processes were killed.
     """
 
     def __init__(self, root: Path, folder: Path) -> None:

@@ -120,7 +120,7 @@ def test_openapi_has_the_limits_of_an_event() -> None:
 
 
 def test_openapi_describes_how_to_send_events() -> None:
-    """Every content type, the attributes of a CloudEvent in binary mode, the API key, and the web hook handshake."""
+    """The document has all content types, a binary CloudEvent's attributes, the API key, and the web hook handshake."""
     path = openapi_document()["paths"]["/v1/events"]
     parameters = {parameter["name"] for parameter in path["post"]["parameters"]}
 

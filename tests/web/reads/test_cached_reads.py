@@ -85,7 +85,7 @@ async def test_a_wait_and_a_read_share_a_page_but_no_header_field(cached: Both) 
 
 @pytest.mark.parametrize(("target", "cache"), UNCACHED.items())
 async def test_everything_else_is_not_kept(cached: Both, target: str, cache: str) -> None:
-    """Caches keep no waits, errors, pages for people, titles, and nothing that only administrators see."""
+    """Caches keep no waits, errors, pages for people or titles, and nothing that only administrators see."""
     for answer in await cached.answers(read(target)):
         assert fields_of(answer, "cache-control") == [cache]
 

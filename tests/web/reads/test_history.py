@@ -72,7 +72,7 @@ async def get(client: httpx.AsyncClient, path: str, **query: Any) -> dict[str, A
 
 
 def ranked(counts: Counter[str]) -> list[tuple[str, int, int]]:
-    """Records by score, then by key."""
+    """Records by score, then by member."""
     rows = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
     return [(key, score, rank) for rank, (key, score) in enumerate(rows, 1)]
 
@@ -127,7 +127,7 @@ async def test_a_read_of_the_past_takes_one_round_trip(valkey_url: str, monkeypa
 
 
 async def test_a_record_has_a_past_a_history_and_an_explanation(valkey_url: str) -> None:
-    """These answers have the record's score and rank at each time, and the parts of the score."""
+    """The answers have the record's score and rank at each time, and the parts of the score."""
     async with journaling(valkey_url) as client:
         await like(client, "a", "b", "b")
         first = await now()
@@ -190,7 +190,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 async def test_questions_that_the_journal_can_not_answer_are_refused(valkey_url: str, name: str) -> None:
-    """The answer has the reason, and is never wrong."""
+    """Instead of a wrong page, the answer has the reason."""
     query, code, reason = REFUSED[name]
     async with journaling(valkey_url) as client:
         await like(client, "a")
@@ -267,7 +267,7 @@ def test_a_line_breaks_where_the_record_was_not_on_the_board() -> None:
 def test_what_happened_to_a_record_follows_from_its_ranks() -> None:
     """The newest event comes first.
 
-    Small steps are no events, and rank 1 and the top ten come before the size of a step.
+    Small steps are no events. A step over rank 1 or the top ten is named after that, and not after its size.
     """
     ranks = [14, None, 12, 11, 9, 5, 1, 1, 4, 7, 12, 11]
     chart = chart_of_ranks(ranks)

@@ -93,7 +93,7 @@ async def test_an_invalid_item_is_refused(client: httpx.AsyncClient, item: dict[
     ],
 )  # fmt: skip
 async def test_a_body_that_is_not_an_object_is_refused(client: httpx.AsyncClient, content: bytes, code: str) -> None:
-    """Requests for one member and for several refuse it."""
+    """Requests for one member and for several members refuse such a body."""
     for path in ("/v1/items/a", "/v1/items"):
         assert (await client.put(path, content=content)).json()["code"] == code
 
@@ -120,7 +120,7 @@ async def test_there_is_room_for_a_number_of_items(client: httpx.AsyncClient) ->
 
 
 async def test_only_administrators_of_all_boards_set_titles(valkey_url: str) -> None:
-    """Producers, administrators of some boards, and anyone without an API key may not."""
+    """Producers, administrators of some boards, and clients without an API key may not set titles."""
     settings = fresh_settings(valkey_url)
     store = connect(valkey_url, settings)
     producers = ProducerStore(store, settings.key_prefix)
@@ -201,7 +201,10 @@ async def test_pictures_come_from_listed_hosts(valkey_url: str) -> None:
 
 
 async def test_without_items_pages_ask_the_store_once_a_second(valkey_url: str) -> None:
-    """Pages ask whether there are items. If there are, they ask only for members whose item they do not know."""
+    """Pages ask the store whether there are items.
+
+    If there are, the process asks only for members whose items it does not know.
+    """
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     commands: list[str] = []
@@ -275,7 +278,7 @@ async def test_titles_stay_when_the_store_does_not_answer(valkey_url: str) -> No
 
 
 def test_hosts_of_urls() -> None:
-    """A host is in lower case, without the port. A pattern with a star matches only names below it."""
+    """A host is in lower case, without the port. A pattern with a star matches only hosts below its domain."""
     assert [host_of(url) for url in ("https://A.example", "HTTPS://a.example:8443/x", "https://[::1]/", "ftp://a")] == [
         "a.example", "a.example", "[::1]", None,
     ]  # fmt: skip

@@ -82,7 +82,7 @@ async def test_one_member_on_every_board(valkey_url: str) -> None:
 
 
 async def test_a_record_of_a_period(valkey_url: str) -> None:
-    """The period is the current or a named one, and the answer names it."""
+    """The period is the current or a named one, and the answer names the period."""
     hours = forever("hours", window=Periods(unit="hour"), clock="event")
     events = [{"key": "a", "amount": amount, "time": f"2026-01-01T0{hour}:00:00Z"} for hour, amount in ((5, 2), (6, 7))]
     async with server(valkey_url, hours) as client:

@@ -148,7 +148,7 @@ async def test_an_invalid_request_is_refused(valkey_url: str, path: str, status:
 
 
 async def test_pages_of_other_origins_may_not_watch(valkey_url: str) -> None:
-    """Pages of `allowed_origins` may, with the CORS header."""
+    """Pages of `allowed_origins` may watch, and get the CORS header."""
     friend = "https://friend.example"
     async with server(valkey_url, allowed_origins=(friend,)) as client:
         response = await client.get("/v1/boards/posts/stream", headers={"Origin": "https://evil.example"})
@@ -165,7 +165,7 @@ async def test_pages_of_other_origins_may_not_watch(valkey_url: str) -> None:
 
 
 async def test_a_head_request_is_not_a_viewer(valkey_url: str) -> None:
-    """The server answers it at once, and its connection stays open."""
+    """The server answers the request at once, and the connection stays open."""
     async with server(valkey_url, max_viewers=1) as client:
         for _ in range(3):
             response = await client.head("/v1/boards/posts/stream")
@@ -175,7 +175,7 @@ async def test_a_head_request_is_not_a_viewer(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("limit", ["max_viewers", "max_board_viewers", "max_address_viewers"])
 async def test_more_viewers_than_the_limit_are_refused(valkey_url: str, limit: str) -> None:
-    """Each limit refuses them. When a viewer leaves, there is room again."""
+    """Each of the limits refuses a second viewer. When a viewer leaves, there is room again."""
     async with serving(fresh_settings(valkey_url, **{limit: 1})) as client:
         async with streaming(client) as stream:
             await stream.until("sync")
@@ -323,7 +323,7 @@ async def test_a_stopping_server_ends_its_streams(valkey_url: str, tmp_path: Pat
 
 @pytest.mark.slow
 async def test_streams_work_on_any_server(valkey_url: str) -> None:
-    """Without this project's own protocol, everything is the same, but the ASGI server manages its connections."""
+    """Without this project's own protocol, streams work alike, although the ASGI server manages the connections."""
     async with (
         run_server(fresh_settings(valkey_url, **QUICK), [rolling_board()], plain=True) as url,
         httpx.AsyncClient(base_url=url) as client,

@@ -42,7 +42,7 @@ console.log(JSON.stringify(response.headers.get("content-encoding")));
 
 
 async def fill(client: httpx.AsyncClient) -> None:
-    """Fifty members with different scores."""
+    """Give fifty members different scores."""
     await post(client, *({"key": key, "amount": 100 - place} for place, key in enumerate(MEMBERS)))
 
 

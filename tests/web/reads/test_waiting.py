@@ -33,7 +33,7 @@ QUICK: dict[str, Any] = {"conflation_interval": Duration(0.01)}
 
 
 async def ask(client: httpx.AsyncClient, tag: str = "", query: str = "wait=30s", board: str = BOARD) -> httpx.Response:
-    """A request that waits."""
+    """Send a request that waits."""
     return await client.get(f"{board}?{query}", headers={"If-None-Match": tag} if tag else {}, timeout=PATIENCE)
 
 
@@ -244,7 +244,7 @@ async def test_a_client_that_disconnects_stops_waiting(valkey_url: str, *, plain
 
 @WAYS
 async def test_a_deleted_board_ends_waits(valkey_url: str, *, plain: bool) -> None:
-    """The answer is 404."""
+    """The answer to the waiting client is 404."""
     async with server(valkey_url, plain=plain, **QUICK, anonymous_admin=True) as client:
         await client.put("/v1/boards/june", json={})
         tag = (await client.get("/v1/boards/june")).headers["etag"]
@@ -295,7 +295,7 @@ async def test_a_failed_answer_that_ends_the_hub_is_detected(valkey_url: str, mo
 
 
 async def test_a_stopping_server_ends_waits(valkey_url: str) -> None:
-    """The answer has Retry-After."""
+    """The answer is 503 with Retry-After."""
     async with httpx.AsyncClient() as client:
         async with run_server(fresh_settings(valkey_url, **QUICK), [rolling_board()]) as url:
             tag = (await client.get(url + BOARD)).headers["etag"]

@@ -58,7 +58,7 @@ async def wait_until_known(client: httpx.AsyncClient, *, there: bool = True) -> 
 
 
 async def keys_of_fresh(settings: Settings) -> list[bytes]:
-    """The store keys of the board."""
+    """The store keys of the board `fresh`."""
     client = connect_store(settings.store, settings)
     pattern = f"{Keys(settings.key_prefix, 'fresh').channel}*"
     found = [key async for key in client.scan_iter(match=pattern, count=1000)]
@@ -67,7 +67,7 @@ async def keys_of_fresh(settings: Settings) -> list[bytes]:
 
 
 async def watch(client: httpx.AsyncClient) -> ClientConnection:
-    """A viewer of the board."""
+    """A viewer of the board `fresh`."""
     return await connect(f"{str(client.base_url).replace('http', 'ws').rstrip('/')}{PATH}/live")
 
 
@@ -84,7 +84,10 @@ def code(response: httpx.Response) -> tuple[int, str]:
 
 
 async def test_a_board_is_created_changed_and_deleted(any_store: str) -> None:
-    """The process that was asked knows at once, another one within two seconds. So does one that starts later."""
+    """The process that was asked knows a change at once, and another process within two seconds.
+
+    A process that starts later knows it too.
+    """
     async with servers(any_store) as (settings, (one, two)):
         made = await one.put(PATH, json=KISS)
         assert (made.status_code, made.headers["location"]) == (201, PATH)
@@ -223,7 +226,10 @@ async def test_viewers_follow_a_change_and_a_recreated_board(valkey_url: str) ->
 
 
 async def test_posts_in_flight_never_revive_a_board(any_store: str) -> None:
-    """Each event counts before the deletion or gets `board_unknown`, even if its process does not know yet of it."""
+    """Each event counts before the deletion or gets `board_unknown`.
+
+    Its process may not know yet of the deletion.
+    """
     async with servers(any_store) as (settings, clients):
         for _ in range(3):
             await clients[0].put(PATH, json={**KISS, "source": ["kiss"]})

@@ -22,7 +22,7 @@ BATCH = {"content-type": "application/cloudevents-batch+json"}
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a server with two boards; likes feed the first."""
+    """A client of a server with two boards; likes feed the first board."""
     async with server(valkey_url, rolling_board(), rolling_board(board="other")) as client:
         yield client
 
@@ -72,7 +72,7 @@ async def test_an_event_of_the_sdk_counts(client: httpx.AsyncClient, mode: str) 
 
 
 async def test_the_identity_is_the_same_in_every_mode(client: httpx.AsyncClient) -> None:
-    """The source and id determine it, also in plain JSON. Another source has its own ids."""
+    """The source and the id determine the identity, also in plain JSON. Another source has its own ids."""
     one, other = event("same", id="7"), event("same", id="7", source="/others")
     for make in MODES.values():
         await send(client, make(one))
@@ -136,7 +136,7 @@ async def test_an_unknown_event_format_is_refused(client: httpx.AsyncClient) -> 
 
 
 async def test_an_invalid_body_is_refused(client: httpx.AsyncClient) -> None:
-    """Both JSON modes refuse it. A batch has the same limits as any body."""
+    """Both JSON modes refuse the body. A batch has the same limits as any body."""
     types = ["application/cloudevents+json", "application/cloudevents-batch+json"]
     for media_type in types:
         response = await client.post("/v1/events", content=b'{"id":', headers={"content-type": media_type})

@@ -71,7 +71,7 @@ async def score(client: httpx.AsyncClient, board: str, key: str, **query: str) -
 
 
 async def test_corrections_of_boards_of_every_kind(valkey_url: str) -> None:
-    """A correction adds or sets, once. The journal explains it, and the past stays as it was."""
+    """A correction adds to a score or sets it, once. The journal explains it, and the past stays as it was."""
     async with server(valkey_url, *parse_boards(BOARDS), anonymous_admin=True, journal="sqlite") as client:
         await client.post("/v1/events", json=[{"key": "a", "amount": 9}, {"key": "b", "amount": 2}])
         await asyncio.sleep(0.005)

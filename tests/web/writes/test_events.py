@@ -38,7 +38,7 @@ def board(name: str, *source: str, clock: str = "server") -> Board:
 
 
 async def test_an_object_an_array_and_lines_count_alike(valkey_url: str) -> None:
-    """Plain or compressed, all three get the same form of answer."""
+    """Plain or compressed, all three bodies get the same form of answer."""
     event = {"key": "a", "amount": 2}
     async with server(valkey_url) as client:
         one = await client.post("/v1/events", json=event)

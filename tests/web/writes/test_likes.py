@@ -325,7 +325,7 @@ async def test_a_visitor_has_as_many_votes_as_anyone(valkey_url: str) -> None:
 async def test_every_process_knows_every_visitor(valkey_url: str) -> None:
     """The processes of one server share the secret that signs cookies, and use one name for cookies.
 
-    Another server has its own.
+    Another server has its own secret and name.
     """
     settings = fresh_settings(valkey_url)
     async with (

@@ -55,7 +55,10 @@ async def voting(store: str) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def vote(client: httpx.AsyncClient, member: str, token: str, board: str = "cup", origin: str = FRIEND) -> Any:
-    """Vote as a page of another origin does: whether the vote was counted now, or the code of the refusal."""
+    """Vote as a page of another origin does.
+
+    Returns whether the vote was counted now, or the code of the refusal.
+    """
     headers = [("Origin", origin), ("Sec-Fetch-Site", "cross-site"), ("Accept", "application/json"), token_field(token)]
     answer = await client.post(f"/boards/{board}/likes", data={"key": member}, headers=headers)
     if origin == FRIEND:

@@ -118,7 +118,7 @@ async def command(settings: Settings, *words: str, status: int = 0) -> str:
 async def test_every_act_is_in_the_audit_log_once(valkey_url: str, tmp_path: Any) -> None:
     """Acts come by API and by command. The journal has all of them, and a changed byte is found.
 
-    No secret or erased name is in it.
+    The audit log has no secret and no erased name.
     """
     settings = fresh_settings(valkey_url, journal="sqlite", anonymous_admin=True)
     file = tmp_path / "boards.toml"
