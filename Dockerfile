@@ -1,8 +1,8 @@
 # Every package is pinned by the hash of its wheel (image/*.txt, made by `make pin`), and none is built from source.
-# The base image is named by a tag, which moves. To pin it, pass `--build-arg BASE=python@sha256:…`. The provenance of a
-# released image names the digest of its base.
-# Behind a proxy that rewrites TLS, give the certificates that pip should trust: `--secret id=certificates,src=FILE`. They
-# are there while this step runs, and no layer has them.
+# The base image is named by a tag, which moves. To pin it, pass `--build-arg BASE=python@sha256:…`. The provenance of
+# a released image names the digest of its base.
+# Behind a proxy that rewrites TLS, give the certificates that pip should trust: `--secret id=certificates,src=FILE`. The
+# first step below can read them, and no layer contains them.
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE} AS build
 WORKDIR /src
@@ -17,12 +17,12 @@ COPY live live
 COPY static static
 COPY templates templates
 COPY packages packages
-# The commit, which /healthz names: `--build-arg COMMIT=$(git rev-parse HEAD)`.
+# /healthz names this commit: `--build-arg COMMIT=$(git rev-parse HEAD)`.
 ARG COMMIT=
 RUN pip install --no-cache-dir --disable-pip-version-check --no-index --no-deps --no-build-isolation --prefix /install .
 
 FROM ${BASE}
-# The user has no home with the files of a login shell. The group has a name too, because some hosts demand one.
+# The home of the user gets no files of a login shell. The group has a name too, because some hosts demand a name.
 RUN groupadd --gid 10001 live \
  && useradd --uid 10001 --gid live --home-dir /var/lib/live --no-create-home --shell /usr/sbin/nologin live \
  && install --directory --owner live --group live --mode 0700 /var/lib/live

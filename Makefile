@@ -5,8 +5,8 @@ SECONDS ?= 600
 PACKAGES ?= journal store ingest fanout protocols
 COUNT ?= 20
 RUN := $(VENV)/bin
-# The tests that use the store in a way that can differ between engines. Redis runs only the tests of stores, without
-# random examples, and leaves out tests that run on both servers anyway.
+# What these tests do with the store can differ between engines. With Redis, `make test-engines` runs only OF_STORES,
+# without random examples, and without the tests that use both servers anyway.
 OF_STORES := tests/store tests/boards tests/journal/log tests/journal/test_one_lost_board.py \
 	tests/maintenance/test_merge.py \
 	--ignore tests/store/board/check/test_usage.py
@@ -46,11 +46,11 @@ coverage: $(VENV)/test  ## run all tests but the mutants, and print the branch c
 	$(RUN)/coverage combine --quiet
 	$(RUN)/coverage report
 
-attack: $(VENV)/test  ## run the tests in tests/security twenty times as long, and random examples by a new seed
+attack: $(VENV)/test  ## run the tests in tests/security twenty times as long, and random examples with a new seed
 	$(RUN)/pytest tests/security tests/web/test_fuzz.py tests/test_properties.py --effort 20 --timeout 3600
 	$(RUN)/pytest -m hypothesis --effort 20
 
-faults: $(VENV)/test  ## run the tests that kill, cut and fill servers, with 50 kills in each gap (ENGINE=cluster: of that engine)
+faults: $(VENV)/test  ## run the tests that kill, cut and fill servers, with 50 kills in each gap (ENGINE=cluster: the faults of a Cluster)
 	$(RUN)/pytest -m 'fault$(if $(ENGINE), and $(ENGINE) and not mutant)' --effort $(if $(ENGINE),20,17) --timeout 3600
 
 soak: $(VENV)/test  ## cause random faults under load for ten minutes (SECONDS=600), and compare what is left
@@ -103,9 +103,9 @@ $(VENV)/run: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/test: $(VENV)/bin/pip pyproject.toml constraints.txt tests/tools/requirements.txt tests/tools/package.json
-	@echo "Installing what the tests need, once; this takes half a minute: Python packages into $(VENV), readers of"
-	@echo "the contracts and packages of Node.js into .tools, and with apt what is missing of Chromium, Redis, nginx, zsh,"
-	@echo "curl, fail2ban and PostgreSQL. The tests say at the end what they skipped, and why."
+	@echo "Installing what the tests need, once; this takes half a minute. Python packages go into $(VENV), packages of"
+	@echo "Node.js and tools that read the contracts into .tools. apt installs what is missing of Chromium, Redis, nginx,"
+	@echo "zsh, curl, fail2ban and PostgreSQL. At the end, the tests say what they skipped, and why."
 	@sh tests/install-tools.sh $(PYTHON) & tools=$$!; \
 	$(INSTALL) --editable '.[docs,load,test]' && \
 	$(RUN)/pytest --collect-only --quiet >/dev/null && sh tests/install-system.sh test && wait $$tools

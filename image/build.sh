@@ -1,8 +1,8 @@
 #!/bin/sh
 # Builds the image without a container engine and without a daemon: sh image/build.sh TAG [BASE]
-# It needs buildah. Without BASE, it makes one from Debian packages and from the Python that runs here, which needs
-# debootstrap and root. BUILD_OPTIONS are further options of `buildah build`. The build trusts the certificates that
-# PIP_CERT or SSL_CERT_FILE names, as behind a proxy that rewrites TLS. They do not stay in the image.
+# It needs buildah. Without BASE, it makes a base image from Debian packages and from the Python that runs here. This
+# needs debootstrap and root. BUILD_OPTIONS are further options of `buildah build`. The build trusts the certificates that
+# PIP_CERT or SSL_CERT_FILE names, for example those of a proxy that rewrites TLS. The image does not keep them.
 set -eu
 cd "$(dirname "$0")/.."
 tag=$1

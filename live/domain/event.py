@@ -48,10 +48,10 @@ class IncomingEvent(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """Why one event of a body was not counted. On a server with several boards, `board` is the one that refused it.
+    """Why one event of a body was not counted.
 
-    `retryable` is true if the same event may count later. `counted` is set if another board has counted the event, now
-    or before.
+    `board` names the board that refused the event, on a server with several boards. `retryable` is true if the same
+    event may count later. `counted` is set if another board has counted the event, now or before.
     """
 
     index: int

@@ -180,9 +180,9 @@ class RecordHistory(msgspec.Struct, frozen=True):
 
 
 class HistoryList(msgspec.Struct, frozen=True):
-    """The scores and ranks of several members at the same times, the first record first.
+    """The scores and ranks of several members at the same times, in the order of the members.
 
-    `since` is the first time that the journal has of the board. Only the answer to a request without `key` has it.
+    `since` is the first time for which the journal has the board. Only a response to a request without `key` has it.
     """
 
     board: str
@@ -199,7 +199,7 @@ class Entrant(msgspec.Struct, frozen=True):
 
 
 class EntrantList(msgspec.Struct, frozen=True):
-    """Registered members of a contest, in no order. `next_cursor` is null if all were listed."""
+    """Registered members of a contest, in no particular order. `next_cursor` is null on the last page."""
 
     board: str
     epoch: str
@@ -208,6 +208,6 @@ class EntrantList(msgspec.Struct, frozen=True):
 
 
 class ItemList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Items of several members. Members without one are omitted."""
+    """Items of several members. Members without an item are omitted."""
 
     items: Sequence[Item]

@@ -66,13 +66,13 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         at: the time in milliseconds since 1970, by the store's clock.
         who: the id of an API key, `anonymous`, `server`, or `command:` and the user of a command.
         what: what was done.
-        board: the board that it concerns; empty for none, or for several.
-        key: the member, API key or other name that it concerns; empty for none.
+        board: the board that was changed; empty if the action changed no board, or several.
+        key: the name of what was changed, such as a member or an API key; empty if it has no name.
         address: the address of the client.
         request: the `X-Request-Id` of the request.
         reason: why, in the words of the administrator.
-        before: what was there before; null for nothing.
-        after: what is there now; null for nothing.
+        before: the values before the action; null if there were none.
+        after: the values after the action; null if there are none.
     """
 
     at: int = 0

@@ -48,8 +48,8 @@ class BaselineView(msgspec.Struct, frozen=True):
 
     `since` is the exact time, and null if there is no baseline yet. A member that is missing in `ranks` was not among
     the first 1,000. `scores` has the same members. `period` is the name of the period that was ranked, on calendar
-    boards. `rank_count` is how many members were ranked, and `per_minute` the amounts that the board counted in a
-    minute, on average in the hour before; null if that is not known.
+    boards. `rank_count` is how many members were ranked. `per_minute` is the sum of the amounts that the board counted
+    in an average minute of the hour before, and null if this is not known.
     """
 
     board: str

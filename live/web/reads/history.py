@@ -64,7 +64,7 @@ class ScoreChange(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The parts of a score at a time, and the newest changes before that time, the last one first."""
+    """The parts of a score at a time, and the newest changes before that time, the newest change first."""
 
     board: str
     key: str

@@ -37,9 +37,9 @@ class SlotScores(msgspec.Struct, frozen=True):
 
 
 class SlotList(msgspec.Struct, frozen=True):
-    """The scores of members in the slots of the window, folded into points.
+    """The scores of members over the window. Each point adds up one or several slots.
 
-    The oldest point is first. The last one is the slot that is still open.
+    The oldest point is first. The last point is the slot that is still open.
     """
 
     board: str

@@ -214,8 +214,8 @@ async def _definition(live: Live, board: str, producer: Principal, status: HTTPS
 class RecordChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A change of a record: whether it is `hidden`, or its score.
 
-    A hidden record keeps counting but has no rank. To correct a score, `add` to it or set it to `score`, and give a
-    `reason`. `time` chooses the slot or the period of the correction.
+    The events of a hidden record still count, but it has no rank. To correct a score, `add` to it or set it to `score`,
+    and give a `reason`. `time` chooses the slot or the period of the correction.
     """
 
     hidden: bool | UnsetType = UNSET

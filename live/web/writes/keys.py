@@ -29,10 +29,10 @@ _LONGEST: Final = 64  # characters of a time
 
 
 class KeyChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The rights of an API key. Fields that are left out have the default, or keep their value.
+    """The rights of an API key. A field that is left out has its default, or keeps its value if the API key exists.
 
-    `boards` are ids and prefixes such as `acme-*`; `["*"]` are all. `for` is how long it is valid, such as `30d` or
-    `never`. With `any_board`, boards may be named that do not exist yet.
+    `boards` are ids and prefixes such as `acme-*`; `["*"]` are all boards. `for` is how long the API key is valid, such
+    as `30d` or `never`. With `any_board`, `boards` may name boards that do not exist yet.
     """
 
     boards: Annotated[tuple[str, ...], Meta(max_length=1000)] = ()
@@ -74,7 +74,7 @@ class KeyList(msgspec.Struct, frozen=True):
 class TokenChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The rights of a viewer token: `boards` has ids and prefixes, and `for` is a time such as `8h`.
 
-    `key` is the viewer's member. With `likes`, `sub` may vote on these boards. One of `boards` and `likes` is needed.
+    `key` is the viewer's member. `likes` are the boards on which `sub` may vote. `boards` or `likes` is needed.
     """
 
     boards: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
