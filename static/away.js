@@ -6,7 +6,7 @@ import { say, stories, storyWords } from "./client/stories.js";
 import { nameIn } from "./story.js";
 
 const LEAST_AWAY = 60_000; // milliseconds
-const CATCH_UP = 10_000; // … after the page is shown again, for which it waits for news
+const CATCH_UP = 10_000; // milliseconds after the page is shown again, in which it waits for news
 const MOST_NEWS = 3;
 
 /** @param {import("./story.js").Shown} shown */

@@ -6,7 +6,7 @@ import { showLocalTimes } from "./times.js";
 import { Trends } from "./trends.js";
 
 const CHART_REST = 20_000; // milliseconds between two charts
-const CHART_AGE = 600_000; // … if the score has not changed
+const CHART_AGE = 600_000; // milliseconds between two charts while the score stays the same
 let drawnAt = Date.now();
 
 /**

@@ -2,10 +2,10 @@
 /** The parts that only contests have: the contestants without votes, and the result when voting ends. */
 
 const RESULT_SOON = 1_000; // milliseconds from the end of voting to the first look at the result
-const RESULT_SPREAD = 3_000; // … over which the requests of pages are spread
-const NEXT_CONTEST = 20_000; // … between the first two checks for another contest; each further pause is twice as long
-const LONGEST_PAUSE = 600_000; // … at most
-const LONGEST_TIMER = 86_400_000; // … that a timer waits
+const RESULT_SPREAD = 3_000; // milliseconds over which the requests of pages are spread
+const NEXT_CONTEST = 20_000; // milliseconds between the first two checks for another contest; each further pause is twice as long
+const LONGEST_PAUSE = 600_000; // the longest pause between two checks, in milliseconds
+const LONGEST_TIMER = 86_400_000; // milliseconds that a timer waits at most
 
 /**
  * @typedef {import("./story.js").Shown & {status: import("./status.js").StatusView, contest?: Contest, periodWords?: unknown}} Shown a board on

@@ -5,7 +5,7 @@ import { nameWords, placeWords } from "./client/words.js";
 import { recordAddress, write } from "./page.js";
 
 const TYPING_REST = 400; // milliseconds without input before the server is asked
-const MOST_FOUND = 10; // members in its answer
+const MOST_FOUND = 10; // members in the answer of the server
 
 /** @typedef {{key: string, rank: number | null}} Found */
 

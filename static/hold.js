@@ -2,10 +2,10 @@
 /** Keeps rows in place while somebody is about to use one, so that a click never lands on a row that moved there. */
 
 const LONGEST_HOLD = 5_000; // milliseconds for which rows are held
-const LINGER = 300; // … after the pointer or the focus has left, because it may be on its way to the next control
-const HOLD_REST = 500; // … for which rows move before they are held again
+const LINGER = 300; // milliseconds for which rows stay held after the pointer or the focus has left: it may be on its way to the next control
+const HOLD_REST = 500; // milliseconds for which rows move before they are held again
 const HOLDING = "a, button";
-const FOCUS = ":focus-visible"; // by the keyboard
+const FOCUS = ":focus-visible"; // a control that has the focus from the keyboard
 
 /**
  * Hold the order of a table while the pointer is on one of its controls, or the focus is in a row.

@@ -109,7 +109,7 @@ function save(store, likes) {
   try {
     localStorage.setItem(store, JSON.stringify(likes));
   } catch {
-    // as above
+    // the browser stores nothing
   }
 }
 

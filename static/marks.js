@@ -3,7 +3,7 @@
 import { barWidth, moveWords } from "./client/words.js";
 
 /**
- * @typedef {{text: string, next: string, isDuel: boolean}} Pace how fast a score changes, the next change, and whether the member may pass the one above within a minute
+ * @typedef {{text: string, next: string, isDuel: boolean}} Pace how fast a score changes, the next change, and whether the member may pass the member above within a minute
  * @typedef {import("./client/view.js").TableView} TableView
  * @typedef {Parameters<NonNullable<TableView["onWrite"]>>} Written
  * @typedef {{rank: number, ranks?: Map<string, number> | null, line: Element | null, points: string, mark: Element | null,

@@ -8,13 +8,13 @@ import { HOUR, MINUTE } from "./poll.js";
  */
 
 const SAMPLE = 30_000; // milliseconds between two samples
-const LEAST_SPAN = 5 * MINUTE; // milliseconds over which a pace is measured at least
-const SPAN = 10 * MINUTE; // … if scores are known for so long. A prediction needs a steady pace over this time
+const LEAST_SPAN = 5 * MINUTE; // the shortest time over which a pace is measured, in milliseconds
+const SPAN = 10 * MINUTE; // the time over which a pace is measured once scores are known for so long; a prediction needs a steady pace over it
 const PARTS = 4; // parts of `SPAN`; a steady pace is about the same in each
 const FURTHEST = 60; // minutes within which a change is predicted
 const FIGHTERS = 10; // records among which the closest two are looked for
 const MOST_PAIRS = 200; // records whose changes of order are counted
-const LEAST_RATE_SPAN = 10_000; // milliseconds over which a rate is measured at least
+const LEAST_RATE_SPAN = 10_000; // the shortest time over which a rate is measured, in milliseconds
 
 /** The scores of a board at some times of the last minutes. */
 export class Paces {

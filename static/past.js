@@ -8,11 +8,11 @@ import { Poll } from "./poll.js";
 
 const SLIDER_REST = 150; // milliseconds after the last move of the slider until the page requests the board
 const CLOCK_BEAT = 500; // milliseconds between two readings of the clock while the past is played
-const SLIDER_STEPS = 360; // of the slider
+const SLIDER_STEPS = 360; // steps of the slider
 const LAST_HOUR = 3600; // in seconds
 const LINE_POINTS = 72; // points of a line where the range is longer than an hour
 const TAPE_AGE = 300_000; // milliseconds between two requests for the lines; the server reads them equally often
-const TAPE_BEAT = 5_000; // … between two readings of the live ranks, which continue the lines
+const TAPE_BEAT = 5_000; // milliseconds between two readings of the live ranks, which continue the lines
 
 /**
  * @typedef {Pick<import("./client/live-board.js").Snapshot, "records" | "rankCount" | "totalScore" | "period">} Moment the

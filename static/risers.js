@@ -9,7 +9,7 @@
 
 const MOST_TOLD = 3; // rows that are marked at a time
 const COUNTING = 250; // milliseconds in which a score counts up before its row moves
-const STAY = 3_200; // … for which a row is marked: while it moves, and about 2.5 s longer
+const STAY = 3_200; // milliseconds for which a row is marked: while it moves, and about 2.5 s longer
 
 export class Risers {
   /** @type {Map<Row, Told>} the rows that are marked now */

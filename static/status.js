@@ -40,7 +40,7 @@ export class StatusView {
   }
 
   show() {
-    if ("past" in this.section.dataset) return; // then `Past` writes which time is shown
+    if ("past" in this.section.dataset) return; // while the page shows the past, `Past` writes the time
     const { snapshot } = this.board;
     const { name } = snapshot.state;
     const [kind, text] = this.#words(snapshot);

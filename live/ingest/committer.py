@@ -105,7 +105,7 @@ class Committer:
         self._accepted = EVENTS_ACCEPTED.labels(self.state.board.id)
         self._settings = settings
         self._waiting: deque[Share] = deque()
-        self._wants: dict[Share, Wants] = {}  # waiting shares that want more than to be counted
+        self._wants: dict[Share, Wants] = {}  # the options of waiting shares that have any
         self.events_waiting = 0
         self._wanted = 1  # the number of waiting shares at which the next batch starts
         self._arrived = asyncio.Event()

@@ -17,7 +17,7 @@ from live.settings import Settings
 from live.system.processes import return_memory
 
 SMALL_BODIES: Final = 16 * 1024  # bytes of one connection that do not count yet
-_LOT: Final = 16 * 1024**2  # bytes of bodies; after more, their memory is worth returning
+_LOT: Final = 16 * 1024**2  # bytes of bodies; if there were more, their memory returns to the system afterwards
 _QUIET: Final = 5.0  # seconds without large bodies after which their memory returns to the system
 _ONE_READ: Final = 256 * 1024  # bytes that a connection may have received before it is paused
 

@@ -5,7 +5,7 @@ const RESTART_PAUSE = 5_000; // milliseconds of the longest pause during this ti
 
 export class Backoff {
   #rounds = 0;
-  #since = 0; // the first failure
+  #since = 0; // the time of the first failure
 
   /** @param {{base?: number, cap?: number, random?: () => number, now?: () => number}} [options] base and cap in milliseconds */
   constructor({ base = 500, cap = 20_000, random = Math.random, now = Date.now } = {}) {

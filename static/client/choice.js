@@ -8,7 +8,7 @@
 const FAILURES = 2; // failures in a row, without a message
 const OPEN_TIMEOUT = 2_000; // milliseconds; doubled after each of the first two rounds in which no transport worked
 const UPGRADE = 600_000; // milliseconds until the first transport is tried again
-const UPGRADE_SOON = 5_000; // … if the first transport has worked before: then the server was away, and nothing blocks it
+const UPGRADE_SOON = 5_000; // milliseconds until then if the first transport has worked before: the server was away, and nothing blocks this transport
 
 export class Choice {
   at = 0;

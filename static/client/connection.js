@@ -13,7 +13,7 @@ import { Backoff } from "./backoff.js";
  *            error: (error: unknown) => void}} Listener `replaces`: this message is the first of a connection that replaces another
  * @typedef {Environment & {random: () => number, staleAfter: number}} Setting
  * @typedef {(at: number, link: Link, whole: boolean, environment?: Environment) => () => void} Open `whole`: request the whole top
- * @typedef {{close: () => void, hasReceived: boolean, current: boolean}} Attempt `hasReceived`: any message; `current`: records
+ * @typedef {{close: () => void, hasReceived: boolean, current: boolean}} Attempt `hasReceived`: a message has come; `current`: records have come
  */
 
 const STABLE = 5_000; // milliseconds after which a connection counts as stable

@@ -55,7 +55,7 @@ bdi { position: relative; }
 /** @type {typeof HTMLElement} a server that renders pages has no `HTMLElement` */
 const Base = globalThis.HTMLElement ?? Object;
 const TINT = "color-mix(in srgb, var(--lb-accent, light-dark(#2f4bd8, #9fb1ff)) 18%, var(--lb-paper, light-dark(#fff, #171a20)))";
-const TINTED = 2_500; // milliseconds for which rows that rose are tinted; rows that rise meanwhile are not
+const TINTED = 2_500; // milliseconds for which rows that rose are tinted; rows that rise meanwhile are not tinted
 const MOST_TINTED = 3;
 const AGAIN = 5_000; // milliseconds until a script that failed to load is requested again
 /** @type {CSSStyleSheet | undefined} all elements share it; it works under every Content-Security-Policy of a page */

@@ -4,7 +4,7 @@
 /** @typedef {{key: string, title: string, image?: string}} Item */
 
 const ASK_REST = 1000; // milliseconds between two requests
-const FAULT_REST = 10_000; // … after a request that failed
+const FAULT_REST = 10_000; // milliseconds from a request that failed to the next one
 const MOST_ASKED = 100; // members in one request
 
 /** Shows the titles of members in their rows, and asks the server for unknown titles. */

@@ -1,5 +1,5 @@
 // @ts-check
-/** The language of the texts: English, or that of the page's script, until another one is set. */
+/** The language of the texts: English or the language of the page's script, until another language is set. */
 import { tag, words } from "./words/en.js";
 
 /**

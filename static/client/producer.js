@@ -26,7 +26,7 @@ import { Backoff } from "./backoff.js";
  */
 
 const MOST_EVENTS = 1000; // the default limit of the server for a body
-const MOST_RANKED = 100; // the server returns at most 1,000 records, one for each board of an event
+const MOST_RANKED = 100; // events in a request with `rank`: the server returns at most 1,000 records, one for each board of an event
 const MOST_BODY = 512 * 1024; // bytes
 const MOST_EVENT = 64 * 1024;
 const LONGEST_PAUSE = 86_400; // seconds: a day

@@ -27,7 +27,7 @@ declare global {
 declare module "react" {
   namespace JSX {
     interface IntrinsicElements {
-      // @ts-ignore: the same
+      // @ts-ignore: nothing to extend without the types of React
       "live-board": import("react").DetailedHTMLProps<import("react").HTMLAttributes<LiveBoardElement>, LiveBoardElement> & LiveBoardAttributes;
     }
   }

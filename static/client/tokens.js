@@ -5,7 +5,7 @@
  * @typedef {import("./transports.js").Environment} Environment
  * @typedef {import("./transports.js").Link} Link
  */
-const RENEWAL = 30_000; // milliseconds before its end, or half of its remaining time if that is less, at which a token is replaced
+const RENEWAL = 30_000; // a token is replaced this many milliseconds before its end, or after half of its time if that is later
 
 /**
  * Ask for a token, open a connection with it, and call `renew` before it ends.

@@ -36,7 +36,7 @@ export function nameWords(key) {
 export const plain = { grouped, short };
 
 /**
- * The gap of a record to the one above it, and of the first of the board to the one below it.
+ * The gap between a record and the record above it. For the first record, the gap to the record below it.
  *
  * @param {{score: number, rank?: number}} record
  * @param {{score: number, rank: number} | undefined} above

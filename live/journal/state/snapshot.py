@@ -12,7 +12,7 @@ Reached = tuple[int, int]
 
 IDENTITY: Final = 16  # bytes
 _OFFSET: Final = 5  # bytes of an offset in a tag and in the name of an event of a log
-_NUMBER: Final = 3  # bytes of the number after it
+_NUMBER: Final = 3  # bytes of the number after the offset
 _PLACE: Final = _OFFSET + _NUMBER
 _LAST: Final[Reached] = (2 ** (8 * _OFFSET) - 1, 2 ** (8 * _NUMBER) - 1)
 _Name = TypeVar("_Name", str, bytes)

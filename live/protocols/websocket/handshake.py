@@ -98,7 +98,7 @@ class Upgrades:
         If the client may be signed in, return the search for its session: call this again with the result.
 
         Raises:
-            ProblemError: the host, the origin, the board or the query is refused, or the limits leave no room. Or the
+            ProblemError: the host, the origin, the board or the query is refused, the limits leave no room, or the
                 client exceeds its rate.
             StoreUnavailableError: the API key of the reader can't be checked now.
         """

@@ -60,9 +60,9 @@ async def begin_journal(
 ) -> str:
     """Begin the journal of a board that has data: its next entry has everything that the board holds.
 
-    A journal that has begun begins again only with `again`, or if it lacks a batch. If it lacks none, and the last
-    entry in the stream has the whole contents already, that entry is enough. Return the id of the entry. Return an
-    empty string if the journal need not begin, or if the board has another epoch.
+    If the journal has begun before, it begins again only with `again`, or if it lacks a batch. If it lacks none, and
+    the last entry in the stream has the whole contents already, that entry is enough. Return the id of the entry.
+    Return an empty string if the journal need not begin, or if the board has another epoch.
     """
     async with announced(client, keys, epoch):
         buckets: list[int] = []

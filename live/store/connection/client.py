@@ -89,8 +89,8 @@ class Store(Redis):
     def write(self, key: str, *words: Word) -> Awaitable[Any]:
         """Send a command as `call`, and return when `LIVE_WAIT_REPLICAS` replicas hold its effect.
 
-        This also holds if the command finds nothing to change. Use it for everything that the server acknowledges to a
-        client.
+        This call waits for the replicas even if the command finds nothing to change. Use it for everything that the
+        server acknowledges to a client.
 
         Raises:
             StoreUnavailableError: as `call`, or `unknown`, because too few replicas have confirmed in time.

@@ -32,7 +32,7 @@ Versioned = Literal["definitions", "producers"]
 
 _Change = Callable[["Facts"], dict[str, Any]]
 
-_VERSION: Final = ":"  # begins the name of a version among the names of boards, which have no colon
+_VERSION: Final = ":"  # begins the names of versions, to tell them from the ids of boards, which have no colon
 _MOST_LOGGED: Final = 20  # boards whose losses get a line each
 _IDENTITY: Final = 24  # characters of a store's identity, enough to distinguish stores
 _LOCK_TIMEOUT: Final = 0.5  # seconds; writing takes milliseconds, so a process that takes longer is frozen

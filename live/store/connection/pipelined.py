@@ -114,7 +114,8 @@ class StoreConnection(asyncio.Protocol):
     def send(self, *commands: tuple[Word, ...]) -> None:
         """Send commands, in one packet with everything that is sent before the event loop's next turn.
 
-        One event may be for a thousand boards. The store syncs to disk once for all commands that it reads at once.
+        One packet saves time, because one event may be for a thousand boards, and the store syncs to disk once for all
+        commands that it reads at once.
         """
         if not self._unsent:
             asyncio.get_running_loop().call_soon(self._flush)

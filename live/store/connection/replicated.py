@@ -1,7 +1,7 @@
 """The connection to a primary, and calls that return when replicas hold their effect.
 
 With `appendfsync always` on the replicas, WAIT returns after their fsync. WAITAOF is of no use: replicas report their
-fsync once a second only, and some versions of the store answer before it.
+fsync once a second only, and some versions of the store answer before the fsync.
 """
 
 import asyncio

@@ -27,7 +27,7 @@ _SHOWN: Final = 20  # most drifted members that a report names
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """A member whose `score` in the ranking (None: no record) differs from `held`, the sum of its slots."""
+    """A member whose `score` in the ranking (None: no record) differs from `held`, the sum of its slot amounts."""
 
     key: str
     score: int | None

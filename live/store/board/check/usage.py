@@ -20,7 +20,7 @@ Kind = Literal["member", "event", "fixed"]
 
 
 class Cost(NamedTuple):
-    """The cost of a collection: whether members or events make it grow, and the bytes of an element when it is big."""
+    """The cost of a collection: whether members or events make it grow, and the bytes of an element once it is big."""
 
     kind: Kind
     each: int

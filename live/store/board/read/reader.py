@@ -21,7 +21,7 @@ _MOST_WORK: Final = 1500  # records in one call, which blocks the store for a mi
 _WORK: Final = 20  # records: finding a member costs as much as reading this many
 _UNCHANGED: Final = 2  # words of the reply if the board is at the known position
 _AT_ONCE: Final = 2  # calls in flight, so that the store need not wait for us; more would delay other clients
-HIGH: Final = 40  # bits of a total below its higher part
+HIGH: Final = 40  # bits of the lower part of a total
 _DIGITS: Final = 4  # digits of the reign in the epoch that clients see
 TAG: Final = 8  # the bytes that stand before the member in a name if the board breaks ties by time
 

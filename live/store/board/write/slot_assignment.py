@@ -141,7 +141,7 @@ def begin_plan(board: Board, clock: Clock) -> Plan:
 
 
 def _plan_likes(plan: Plan, board: Board, keys: list[str]) -> None:
-    """Plan likes that consist of a member only, and add up those of the same member at once."""
+    """Plan likes that consist of a member only, and add up all likes of a member at once."""
     assert plan.current is not None, "a server clock always has a newest slot"  # noqa: S101
     group = plan.slots[plan.current] = SlotPlan(dict(Counter(keys)))
     if board.ties != "key":
@@ -189,7 +189,7 @@ def _plan_entry(
 
 
 def _share(group: SlotPlan, sender: int, key: str, amount: int) -> None:
-    """Record what a producer that is not the first one of its batch added."""
+    """Record what a producer added, unless it is the first producer of the batch."""
     if sender:
         part = group.parts.setdefault(sender, {})
         part[key] = part.get(key, 0) + amount
@@ -232,7 +232,7 @@ def assign_slot(plan: Plan, board: Board, entry: Entry, newest_time: int | None)
 
 
 def _count(group: SlotPlan, board: Board, key: str, amount: int, index: int, sender: int) -> None:
-    """Combine an amount with the earlier ones of the same member, and record which event decides its order."""
+    """Combine an amount with earlier amounts of the same member, and record which event decides its order."""
     amounts, orders = group.amounts, group.orders
     number = index + 1
     if sender and board.operator == "incr":

@@ -5,7 +5,7 @@ local function rows_at(start, limit, count)  -- {name, score, ...}; `count` is t
   if view.order ~= 'turned' then return rows end
   local records = #rows / 2
   local first, turned = 1, {}
-  while first <= records do  -- equal scores come by name descending: reverse the run, or read it forward if it is cut
+  while first <= records do  -- reverse each run of equal scores; read a run again if only a part of it is in `rows`
     local score, last = rows[2 * first], first
     while last < records and rows[2 * last + 2] == score do last = last + 1 end
     local whole = (first > 1 or start == 0) and (last < records or start + records == count)

@@ -108,7 +108,7 @@ if rules.summed then
         gained = grown
       end
     end
-    grow(ranking, gained)  -- the rest
+    grow(ranking, gained)  -- what was not added yet
   end
 end
 
