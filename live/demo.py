@@ -111,7 +111,7 @@ class Crowd:
 
 
 class Demo:
-    """Sends sample events while this process holds the lease. They are counted like all others."""
+    """Sends sample events while this process holds the lease. The server counts them like all other events."""
 
     def __init__(self, intake: Intake, registry: BoardRegistry, board_admin: BoardAdmin, lease: ProcessLease) -> None:
         self._intake = intake

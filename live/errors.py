@@ -100,7 +100,7 @@ REFUSALS: Final[Mapping[str, str]] = {
     "board_full": "the board has its maximum number of members or voters, and the event names a new one",
     "score_out_of_range": "the score of the member would leave the range in which it is exact",
     "amount_required": "the board keeps amounts as scores, and the event has no amount",
-    "not_counted": "the request is strict, and another event of it is refused",
+    "not_counted": "the request is strict, and another event in the request is refused",
 }
 # The codes after which the same event may count later, or the same request may succeed.
 RETRYABLE: Final = frozenset(

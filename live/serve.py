@@ -459,8 +459,8 @@ def bound_socket(settings: Settings) -> Iterator[socket.socket]:
 def bound_sockets(settings: Settings, inherited: socket.socket | None = None) -> Iterator[list[socket.socket]]:
     """Bind a socket for each worker to the same port. The kernel spreads connections evenly over them.
 
-    The first one is bound alone, so that the port is refused if any other server uses it. If a service manager passes
-    on a socket, the workers share it: a free worker accepts the next connection.
+    The first socket is bound alone, so that the port is refused if any other server uses it. If a service manager
+    passes on a socket, the workers share it: a free worker accepts the next connection.
 
     Raises:
         SetupError: the address is not available.

@@ -364,8 +364,8 @@ def load_settings(
 ) -> Settings:
     """Read each setting from a flag (in `given`, not None), else from the environment, else from the defaults.
 
-    `check` finds further mistakes in the valid settings. It also gets the names of the invalid ones, which have their
-    defaults.
+    `check` finds further mistakes in the valid settings. It also gets the names of the invalid settings, which have
+    their defaults.
 
     Raises:
         SetupError: a value is invalid, or a variable is unknown. The message has one line for each mistake.

@@ -30,7 +30,7 @@ log = structlog.get_logger()
 EXTENSION: Final = "live.client"
 
 _MOST_KNOWN: Final = 4096
-_LONGEST_KNOWN: Final = 256  # maximum bytes of an origin; valid hosts are not longer either
+_LONGEST_KNOWN: Final = 256  # maximum bytes of an origin in a remembered request; no valid host is longer
 _SCHEMES: Final = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
 
 

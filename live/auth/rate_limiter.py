@@ -150,7 +150,7 @@ class RateLimiter:
             await self.wait(producer)
 
     def wait(self, producer: Principal) -> asyncio.Future[None]:
-        """Ask the store once for all waiting requests. The future ends as `admit` does."""
+        """Ask the store once for all waiting requests. The future gets the result or the error of `admit`."""
         account = self._account(producer)
         waiter = asyncio.get_running_loop().create_future()
         account.waiting.append(waiter)
@@ -202,7 +202,7 @@ class RateLimiter:
             raise self._refusal(reading, due - now - self._read_ahead)
 
     def give_back(self, producer: Principal) -> None:
-        """Return the price of an admitted request that does not count. The credit expires as before."""
+        """Give back the price of an admitted request that does not count. The credit expires as before."""
         account = self._accounts.get(producer.rate_key)
         if account is not None:
             account.credit += 1

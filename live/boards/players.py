@@ -39,7 +39,7 @@ class PlayerProcess:
         self._settings = settings
         self._pool: ProcessPoolExecutor | None = None
         self._rest: asyncio.TimerHandle | None = None  # ends the other process
-        self._ended: asyncio.Future[None] | None = None  # done when the last other process has ended
+        self._ended: asyncio.Future[None] | None = None  # done when the previous other process has ended
         self._numbers = count(1)
         self._running: dict[int, str] = {}  # the address that started each replay
         self._turns = FairQueue(1, settings.max_replays)  # each replay waits for one call at a time
@@ -56,7 +56,7 @@ class PlayerProcess:
         self._running[number] = address
         began = None
         try:
-            if self._ended is not None:  # wait, so that there is never a second process
+            if self._ended is not None:  # wait, so that two of these processes never run at once
                 await asyncio.shield(self._ended)
             began = await self._run(address, _begin, number, board, frozenset(hidden), size, at)
         finally:

@@ -1,7 +1,7 @@
 """The registry of the boards that a process runs. They come from the boards file and from the store.
 
-It starts and stops everything that belongs to a board. Its mappings change in place, so that a change costs the same
-with any number of boards. If you await something while you iterate over a mapping, copy the mapping first.
+The registry starts and stops everything that belongs to a board. Its mappings change in place, so that a change costs
+the same with any number of boards. If you await something while you iterate over a mapping, copy the mapping first.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class BoardRegistry:
         self._made: dict[str, Definition] = {}
         # Defined boards that can't run; the next change of definitions tries them again.
         self._skipped: dict[str, Definition] = {}
-        self._unions: set[str] = set()  # the unions of the store
+        self._unions: set[str] = set()  # the run-time boards that are unions
         self._version: str | None = None  # None: never read
         self._refreshing = asyncio.Lock()
         self._questions = SingleFlight(crowd=1, pace=_ASKED_EVERY)

@@ -86,7 +86,7 @@ def restore(
 ) -> None:
     """Check a backup, and restore every board, API key and title from it into an empty data directory and store.
 
-    Stop the servers before. Every board gets a new epoch. If the command is interrupted while it rebuilds boards,
+    Stop the servers first. Every board gets a new epoch. If the command is interrupted while it rebuilds boards,
     continue with `live rebuild`.
 
     Example: live restore /backups/2026-11-22 --data-dir live-data

@@ -75,7 +75,7 @@ def export(  # noqa: PLR0913 - one parameter per flag
 ) -> None:
     """Write the ranking of a board, or all changes of its scores, as a table. The data comes from the journal.
 
-    A file gets its name when it is complete. With --json, the command also prints what it has written.
+    The file gets its name when it is complete. With --json, the command also prints what it has written.
 
     Example: live export posts --as-of 2026-11-22T12:00:00Z --format ndjson --output noon.ndjson
     """
@@ -222,7 +222,7 @@ def import_scores(  # noqa: PLR0913 - one parameter per flag
 
 def _print_imported(found: Imported) -> None:
     titles = f" and {counted(found.titles, 'title')}" if found.titles else ""
-    out.print(f"{counted(found.changed, 'score')}{titles} changed, {found.unchanged:,} were so before.")
+    out.print(f"{counted(found.changed, 'score')}{titles} changed, {found.unchanged:,} were the same before.")
     if found.refused:
         out.print(f"{counted(found.refused, 'line')} refused:")
     for one in found.refusals:

@@ -55,7 +55,7 @@ def rebuild(  # noqa: PLR0913 - one parameter per flag
 ) -> None:
     """Write boards, run-time definitions and API keys from the journal into a store that has lost them.
 
-    Stop the servers that use the journal before. Every board gets a new epoch. If the command is interrupted, run it
+    First stop the servers that use the journal. Every board gets a new epoch. If the command is interrupted, run it
     again. Without --store, the command uses the embedded store of the data directory, and starts it if needed.
 
     Example: live rebuild --data-dir live-data
@@ -187,7 +187,7 @@ def compact_now(
     """Forget the past of boards now: keep what they hold, and drop every entry of the journal.
 
     After `live erase`, this removes what is left of the person. The past before now can't be read or rebuilt any more.
-    Final periods stay. Stop the servers that use the journal before. If the command is interrupted, run it again. It
+    Final periods stay. First stop the servers that use the journal. If the command is interrupted, run it again. It
     exits with 1 if a board can't be compacted.
 
     Example: live journal compact --board songs

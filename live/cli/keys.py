@@ -109,7 +109,7 @@ def add(  # noqa: PLR0913 - one parameter per flag
     key, fingerprint = f"{producer}.{secret}", record.secrets[-1].fingerprint
     if reported({"key": key, "fingerprint": fingerprint, **key_view(record)}, as_json=as_json):
         return
-    err.print(f"Send it as `Authorization: Bearer …`. Its fingerprint is {fingerprint}.", soft_wrap=True)
+    err.print(f"Send the API key as `Authorization: Bearer …`. Its fingerprint is {fingerprint}.", soft_wrap=True)
     typer.echo(key)
 
 

@@ -218,7 +218,7 @@ def _print_merged(number: int, found: list[Merged], *, dry: bool, undo: bool) ->
         else:
             changes = [(member, one.before[member], one.after[member]) for member in one.before]
             scores = ", ".join(f"{member} {_score(before)} → {_score(after)}" for member, before, after in changes)
-            out.print(f"{one.board}: {scores or 'nothing is left of it'}", soft_wrap=True)
+            out.print(f"{one.board}: {scores or 'there is nothing to change'}", soft_wrap=True)
     if dry:
         out.print("This is what would change.")
     elif not undo:

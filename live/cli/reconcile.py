@@ -33,7 +33,7 @@ from live.store.registry.trail import command_acting
 
 
 class Side(StrEnum):
-    """What a repair changes."""
+    """The side that a repair replaces."""
 
     STORE = "store"
     JOURNAL = "journal"
@@ -64,7 +64,7 @@ def reconcile(
     """Compare boards in the store with their journals while events come; exit with 1 if they differ.
 
     With `--repair journal`, the journal of such a board begins again with what the store holds. With `--repair
-    store`, the board is rebuilt from its journal under a new epoch: stop the servers before. Without --store, the
+    store`, the board is rebuilt from its journal under a new epoch: stop the servers first. Without --store, the
     command uses the embedded store of the data directory.
 
     Example: live reconcile --board posts

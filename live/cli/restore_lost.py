@@ -27,7 +27,7 @@ def restore_lost(
 ) -> None:
     """Write the entries of a board that the store lost back to the store, from the journal.
 
-    Then the board works again. Stop the servers before.
+    Stop the servers first. Afterwards, the board works again.
 
     The cost depends on what was lost, not on the size of the board. After a failover, running servers do this by
     themselves.

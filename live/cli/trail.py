@@ -26,7 +26,7 @@ from live.store.registry.trail import AuditEntry, AuditTrail
 
 def trail(
     *,
-    since: Annotated[str | None, typer.Option("--since", help="A time such as 2026-11-22T12:00:00Z.")] = None,
+    since: Annotated[str | None, typer.Option("--since", help="The start, such as 2026-11-22T12:00:00Z.")] = None,
     board: Annotated[str | None, typer.Option("--board", help="The only board. Default: everything.")] = None,
     store: StoreOption = None,
     data_dir: DataDirOption = None,

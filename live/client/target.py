@@ -8,14 +8,14 @@ from live.domain.producer import parse_bearer
 
 ACCESS_REFUSED: Final = frozenset({401, 403})
 _FORBIDDEN: Final = 403
-_PATIENCE: Final = 60.0  # seconds for which a server may be away
+_PATIENCE: Final = 60.0  # seconds for which a server may be unavailable
 _FIRST_PATIENCE: Final = 5.0  # the same, for a server that has never answered
 
 
 class Patience:
     """How many seconds a server may be unavailable. The parts of a client share it.
 
-    By default, it is short until the server has answered, because the address may be wrong.
+    The default is short until the server has answered, because the address may be wrong.
     """
 
     def __init__(self, seconds: float | None = None) -> None:

@@ -229,9 +229,8 @@ class Watcher:
         self._state = TopState(board)
         self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._problem = ""  # why the last connection ended
-        # The earliest time at which the server allows a reconnect. This time and the next one are times of the loop's
-        # clock.
-        self._earliest = 0.0
+        # Times of the loop's clock.
+        self._earliest = 0.0  # when the server allows a reconnect at the earliest
         self._last_contact = 0.0  # when the server last sent something
 
     async def tops(self) -> AsyncGenerator[Top]:

@@ -143,7 +143,7 @@ class BoardChoice(Choice, frozen=True, kw_only=True):
 
     @property
     def score_format(self) -> ScoreFormat | None:
-        """How people read scores, unless as whole numbers."""
+        """How people read scores, or None for whole numbers."""
         chosen = ScoreFormat(self.unit, self.scale, self.format)
         return None if chosen == ScoreFormat() else chosen
 
@@ -236,7 +236,7 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
 
 
 def _conflicts(choice: BoardChoice) -> Iterator[str]:
-    """Find choices that contradict each other with any window."""
+    """Find choices that contradict each other, whatever the window is."""
     if choice.types is not None and choice.source is not None:
         yield "`types` with `source`: `source` is the earlier name of `types`; leave it out"
     if choice.cap is not None and choice.operator == "incr":

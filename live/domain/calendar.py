@@ -7,8 +7,8 @@ not a period. An example is 30 December 2011 in Samoa.
 With `day_start = "09:00"`, each day begins at 9:00 on its date: when clocks first show this time or a later one. Weeks,
 months, quarters and years then also begin at 9:00, on their first day.
 
-A week belongs to the year that contains its fourth day, as in ISO 8601. This holds for each first day of the week. So
-the first days of January can belong to the last week of the previous year.
+A week belongs to the year that contains its fourth day, as in ISO 8601, whatever its first day is. So the first days of
+January can belong to the last week of the previous year.
 
 An hour is the time during which a wall clock shows the same hour. It ends when the clocks change. If clocks show an
 hour a second time, this is another period. Its name has the offset: `2026-11-01T01-0500` follows `2026-11-01T01`.

@@ -182,8 +182,8 @@ def _event_of(attributes: dict[str, Any]) -> IncomingEvent | Rejection:
     for name in ("sampledrate", "amount"):
         number = attributes.get(name)
         if isinstance(number, str) and _INTEGER.fullmatch(number):
-            # A header contains a number as text. An event that came from headers may still have text in its JSON.
-            # Integers of CloudEvents have 32 bits, so a larger amount is text too.
+            # A header contains a number as text. A gateway that makes JSON of headers may keep the text. Integers of
+            # CloudEvents have 32 bits, so a larger amount is text too.
             attributes[name] = int(number)
     event = _converted(attributes)
     if isinstance(event, Rejection):

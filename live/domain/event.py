@@ -68,12 +68,12 @@ class Rejection(msgspec.Struct, frozen=True):
 
 
 class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of the member of an event on a board that has counted the event, at a position of the board.
+    """The record of the member of an event, on a board that has counted the event.
 
-    The position is the position of the event or a later one. `period` is the period in which the event counted. `score`
-    and `rank` are null if the member is not on the board: it is hidden, its sum is zero, or others are better on a
-    board with a `cap`. `best` says whether the event was a new best of its member, on boards that keep the best.
-    `fields` make up the score.
+    The record is read at the position of the event on the board, or at a later one. `period` is the period in which the
+    event counted. `score` and `rank` are null if the member is not on the board: it is hidden, its sum is zero, or
+    others are better on a board with a `cap`. `best` says whether the event was a new best of its member, on boards
+    that keep the best. `fields` make up the score.
     """
 
     index: int

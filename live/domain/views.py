@@ -45,7 +45,7 @@ class BoardSummary(msgspec.Struct, frozen=True):
 
 
 class BoardList(msgspec.Struct, frozen=True):
-    """All boards of the server."""
+    """All boards that the reader may read."""
 
     boards: Sequence[BoardSummary]
 

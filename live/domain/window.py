@@ -269,7 +269,9 @@ def _calendar(periods: Periods) -> Calendar:
     try:
         zone = ZoneInfo(periods.timezone)
     except (ValueError, OSError, KeyError):
-        named = {name.rpartition("/")[2]: name for name in sorted(available_timezones())}  # `Berlin` alone is a city
+        named = {
+            name.rpartition("/")[2]: name for name in sorted(available_timezones())
+        }  # finds `Europe/Berlin` for `Berlin`
         near = nearest(periods.timezone, named.values()) or named.get(periods.timezone)
         advice = f"did you mean {near!r}?" if near else "expected an IANA name such as Asia/Shanghai"
         raise ValueError(f"unknown timezone {periods.timezone!r}; {advice}") from None

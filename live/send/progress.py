@@ -17,8 +17,8 @@ from live.system.files import replacing
 class SendOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The input and the target of a run.
 
-    `speed` says how many times as fast as the events happened they are sent. None means as fast as the server counts.
-    `key` is the API key, if the server requires one. With `ids`, each event without an id gets a new id.
+    The events are sent `speed` times as fast as they happened. If `speed` is None, they are sent as fast as the server
+    counts. `key` is the API key, if the server requires one. With `ids`, each event without an id gets a new id.
     """
 
     path: Path

@@ -92,7 +92,7 @@ def take_lock(folder: Path, patience: float, in_use: Callable[[], bool]) -> IO[s
         if is_running or time.monotonic() > deadline:
             raise SetupError(
                 f"the data directory {folder} is in use by process {owner or 'unknown'}: "
-                "stop that one, or choose another --data-dir"
+                "stop that process, or choose another --data-dir"
             )
         time.sleep(_PAUSE)
 

@@ -12,9 +12,9 @@ from typing import BinaryIO
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Write a file that replaces `path` when it is complete and on the disk. Only its owner can read it.
 
-    Until then, the file has a name that nobody can guess. If something with this name exists, it is not opened, so a
-    link can't lead the content elsewhere. After an error, `path` is as before. Sync its directory if the new file must
-    survive a power cut.
+    Until it is complete, the file has a name that nobody can guess. If something with this name exists, it is not
+    opened, so a link can't lead the content elsewhere. After an error, `path` is as before. Sync the directory of
+    `path` if the new file must survive a power cut.
 
     Raises:
         OSError: the file system refuses.

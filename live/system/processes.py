@@ -78,7 +78,7 @@ def start_fork_server() -> None:
 
 
 def keep_fork_server() -> None:
-    """Start another fork server whenever the one of this process ends, while the event loop runs.
+    """Start another fork server whenever the fork server of this process ends, while the event loop runs.
 
     The processes that it has forked go on. Their exit status stays unknown, and reads 255. If a fork server ends early
     or can't start, wait a moment before the next start.

@@ -85,7 +85,7 @@ class ReplaceableServer(uvicorn.Server):
         self._settings = settings
         self._gauge = CONNECTIONS.labels(str(number))
         self._counted = 0  # connections in the gauge, to which a successor in the same process adds its own
-        self._idle_until = 0.0  # how long idle connections may stay after it has retired
+        self._idle_until = 0.0  # until when idle connections may stay after the server has retired
         self._ends_at: float | None = None  # when the server ends, even if connections are left
 
     async def on_tick(self, counter: int) -> bool:

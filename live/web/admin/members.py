@@ -20,7 +20,7 @@ _MOST_NAMED: Final = 200  # boards that the page suggests
 
 
 class MemberRow(msgspec.Struct, frozen=True):
-    """A member in a table. A hidden member has no score and no rank here, a contestant without votes no rank."""
+    """A member in a table. A hidden member has no score and no rank here. A contestant without votes has no rank."""
 
     key: str
     score: int | None = None

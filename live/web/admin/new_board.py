@@ -203,7 +203,7 @@ def _made(choices: dict[str, Any]) -> Board | None:
 
 
 def _by_question(mistakes: Sequence[str], other: str) -> dict[str, list[str]]:
-    """Return the mistakes by the question beside which they are shown: by `other` if a mistake names none.
+    """Return the mistakes by the question beside which the page shows them. `other` is for those that name no question.
 
     A mistake that begins with the name of a choice is about this choice, even if it lists others.
     """

@@ -55,7 +55,7 @@ def require_own_form(request: Request) -> None:
     client, site = client_of(request), request.headers.get("sec-fetch-site")
     is_own = site == "same-origin" if site is not None else client.origin == f"{client.scheme}://{client.host}"
     if not is_own:
-        raise ProblemError("origin_forbidden", "the forms of the admin page are sent from that page")
+        raise ProblemError("origin_forbidden", "a form of the admin page must be sent from the admin page")
 
 
 async def show_sign_in(

@@ -18,7 +18,7 @@ def require_own_page(request: Request) -> None:
         ProblemError: `origin_forbidden`.
     """
     if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-        raise ProblemError("origin_forbidden", "the forms of a page are sent from that page")
+        raise ProblemError("origin_forbidden", "a form of a page must be sent from that page")
 
 
 async def read_form(request: Request, most: int, expected: str, fields: int = _MOST_FIELDS) -> dict[str, str]:

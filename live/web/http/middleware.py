@@ -22,7 +22,7 @@ from live.protocols.http.shared import SharedParts
 from live.web.http.responses import problem_response
 
 READER: Final = "live.reader"  # the ASGI extension with the reader of a request
-SESSION: Final = "live.session"  # the ASGI extension with the reader of its session of the admin page
+SESSION: Final = "live.session"  # the ASGI extension with the reader who is signed in to the admin page
 
 _READING: Final = ("GET", "HEAD")
 _LIKES: Final = re.compile(r"/boards/[^/]+/likes")

@@ -61,7 +61,8 @@ CLIENT: Final = frozenset(
     | {"react.js", "units.js"}
 )
 _PARTS: Final = frozenset({"fallbacks.js"})  # what entry points load when they need it
-_SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "items.js", "words.js")}  # by entry points
+# Modules that several entry points share.
+_SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "items.js", "words.js")}
 _WORDS: Final = "client/words/"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
 _AROUND: Final = frozenset({"tools", "rail", "later"})  # styles of parts around a board, which only its page shows

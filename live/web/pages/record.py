@@ -96,7 +96,7 @@ async def record_page(request: Request) -> Response:
 
 
 def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | None:
-    """Draw the chart of the first member. Return None for a window of one slot."""
+    """Draw the chart of the first member in `slots`. Return None for a window of one slot."""
     values = slots.values[0] if slots.values else None
     if values is None or len(slots.slots) < _LEAST_SLOTS or EVER in slots.slots:
         return None

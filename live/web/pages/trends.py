@@ -53,7 +53,7 @@ class Trends(msgspec.Struct, frozen=True):
 
 
 NO_TRENDS: Final = Trends()
-_LEAST_SPAN: Final = 300_000  # milliseconds over which a pace is measured, at least
+_LEAST_SPAN: Final = 300_000  # a pace is measured over at least so many milliseconds
 _HOUR: Final = 3_600_000  # milliseconds
 _RISING: Final = 3  # members that rise fastest
 

@@ -63,7 +63,7 @@ class BaselineView(msgspec.Struct, frozen=True):
 
 
 async def list_boards(request: Request) -> Response:
-    """Return the definitions of all boards."""
+    """Return the definitions of all boards that the reader may read."""
     live = live_of(request)
     reader = reader_of(request)
     boards = [summary_of(ledger.state.board, live.registry.ledgers, reader) for ledger in live.ledgers(reader)]

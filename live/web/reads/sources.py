@@ -34,7 +34,7 @@ from live.web.services import Live, live_of, reader_of
 _T = TypeVar("_T")
 
 _PAST_CACHE: Final = b"public, max-age=60"  # not for longer, because a member that is hidden leaves the past too
-_NOR_JOURNAL: Final = ", and the journal does not have this one"
+_NOR_JOURNAL: Final = ", and the journal does not have this period"
 
 
 class When(NamedTuple):
@@ -280,7 +280,7 @@ class BoardPast(NamedTuple):
             raise ProblemError("past_unavailable", "this board has no journal")
         # Until the first server of a store records its database, no SQL has entries. Then the wait below is right.
         if self.sink and not await self.past.is_of(self.client, self.sink):
-            raise ProblemError("past_unavailable", "another server keeps the journal of this store: ask that one")
+            raise ProblemError("past_unavailable", "another server keeps the journal of this store: ask that server")
         await self.past.wait(self.client, self.board, self.epoch, self.link, at)
 
     async def moment(self, when: When) -> AsOf:

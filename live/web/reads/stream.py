@@ -1,6 +1,6 @@
 """GET /v1/boards/{board}/stream: the messages of the live route as server-sent events.
 
-To clients that take gzip, the events are sent as one gzip stream. All streams share its blocks.
+To clients that take gzip, the events are sent as one gzip stream. All these streams share their blocks.
 """
 
 import asyncio
@@ -115,7 +115,7 @@ class EventStream(Response):
                 async with asyncio.timeout(settings.slow_timeout):
                     await send({"type": "http.response.body", "body": data, "more_body": True})
                     # An ASGI server blocks this send while earlier data is queued. So the next event is made from the
-                    # state after that.
+                    # state after this wait.
                     await send({"type": "http.response.body", "body": b"", "more_body": True})
                 frame = await viewer.next_frame()
                 data = self._body.encode(frame)
