@@ -163,8 +163,7 @@ class Drainer:
                     if await self._database.take():
                         await self.claim()
                         self.writes = health.writes = True
-                        # This is published before the boards are checked: the check may take longer than boards wait
-                        # for SQL.
+                        # Publish this first, because the check of the boards may take longer than they wait for SQL.
                         health.sql_away = False
                         await health.publish()
                         await self._work()
