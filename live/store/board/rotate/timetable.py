@@ -51,7 +51,7 @@ class Timetable(Generic[_T]):
         """Take the first item that is due. Return None if no item is due."""
         while self._heap:
             at, number, item = self._heap[0]
-            if self._times.get(item, (0, 0))[1] == number:
+            if self._times.get(item) == (at, number):
                 if at > time.monotonic():
                     return None
                 del self._times[item]
@@ -65,7 +65,7 @@ class Timetable(Generic[_T]):
         self._sleeps_until = self._heap[0][0] if self._heap else math.inf
         pause = self._sleeps_until - time.monotonic()
         with suppress(TimeoutError):
-            async with asyncio.timeout(None if math.isinf(pause) else max(0, pause)):
+            async with asyncio.timeout(None if math.isinf(pause) else pause):
                 await self._changed.wait()
         self._changed.clear()
         self._sleeps_until = -math.inf
