@@ -59,8 +59,7 @@ class _OwnFile:
         if at is None:
             at = len(self.rows) * _ROW.size
             if at >= len(self._map):
-                small, self._map = self._map, self._mapped(2 * len(self._map))
-                small.close()
+                self._map = self._mapped(2 * len(self._map))
             row = (epoch.encode(), board.encode())
             _ROW.pack_into(self._map, at, offset, _checksum(*row), *row)
             self.rows[board, epoch] = at
@@ -165,8 +164,8 @@ class SharedOffsets:
                     found[name[1].decode()] = (name[0].decode(), offset)
             for board, position in found.items():
                 mine = self.known.setdefault(board, position)
-                if mine[0] == position[0] and position[1] > mine[1]:
-                    self.known[board] = position
+                if mine[0] == position[0]:
+                    self.known[board] = max(mine, position)
         if is_abandoned:
             for board, (epoch, offset) in self.known.items():
                 self._own_file().write(board, epoch, offset)

@@ -54,6 +54,11 @@ def files(folder: Path) -> list[Path]:
     return list((folder / "positions-live").iterdir())
 
 
+def open_files() -> int:
+    """How many files this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def own_file(positions: SharedOffsets) -> Path:
     """The file that a process writes."""
     assert positions._own is not None
@@ -156,13 +161,19 @@ def test_an_incomplete_row_is_skipped(tmp_path: Path, missing: int) -> None:
 
 
 def test_ended_epochs_take_no_space(tmp_path: Path) -> None:
-    """A board that is deleted and created again and again has a new epoch each time."""
+    """A board that is deleted and created again and again has a new epoch each time. Old files are closed."""
     with shared(tmp_path, 2) as (one, two):
+        one.note("posts", "e0", 0)
+        before, rows = open_files(), set()
         for number in range(1, 2000):
             one.note("posts", f"e{number}", number)
-        assert own_file(one).stat().st_size < 100 * 128
-        assert len(files(tmp_path)) == 1
+            assert one._own is not None
+            rows.add(len(one._own.rows))
+        assert max(rows) == 35, "a few rows, and two for each board"
         two.refresh()
+        one.forget(["other"])
+        assert open_files() == before
+        assert len(files(tmp_path)) == 1
         assert two.known == {"posts": ("e1999", 1999)}
 
 
@@ -188,6 +199,13 @@ def test_a_frozen_process_blocks_nobody(tmp_path: Path) -> None:
             board, offset = acknowledged.split()
             assert other.known[board.decode()][1] >= int(offset)
             writer.kill()
+
+
+def test_files_that_keep_changing_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other processes end and take over files again and again, between each list of files and its reading."""
+    monkeypatch.setattr(SharedOffsets, "_others", lambda _positions: [tmp_path / "gone"])
+    with pytest.raises(OSError, match="keep changing"):
+        SharedOffsets(tmp_path, "live")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff" * 1000, bytes(4096)])
