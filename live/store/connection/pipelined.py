@@ -258,8 +258,6 @@ class PipelinedConnection(StoreConnection):
     def connection_lost(self, error: Exception | None) -> None:
         """Fail every waiting call."""
         super().connection_lost(error)
-        if self._check_timer is not None:
-            self._check_timer.cancel()
         self._fail(LostConnectionError, f"the connection to the store was lost: {error or 'closed'}")
 
     def _check_late_calls(self) -> None:
