@@ -112,8 +112,8 @@ def planned_clock(board: Board, clock: Clock) -> PlannedClock:
         else:
             window = board.window
             slot = window.slot_at(clock.now // 1000)
-            if clock.newest is not None and clock.newest > slot.start:  # a slot never goes backward
-                slot = window.slot_at(clock.newest)
+            if clock.newest is not None:  # a slot never goes backward
+                slot = max(slot, window.slot_at(clock.newest))
             till = slot.end * 1000 if isinstance(window, Rolling | Periods) else None
             planned = PlannedClock(current=slot.start, till=till)
         clock.plan = (board, clock.newest, planned)

@@ -247,7 +247,7 @@ def _count(group: SlotPlan, board: Board, key: str, amount: int, index: int, sen
     elif board.operator == "set":
         if amount != amounts[key]:
             amounts[key], orders[key] = amount, -number
-    elif (amount > amounts[key]) == (board.sort_order == "desc") and amount != amounts[key]:
+    elif amount > amounts[key] if board.sort_order == "desc" else amount < amounts[key]:
         amounts[key], orders[key] = amount, number
 
 

@@ -191,6 +191,7 @@ def test_a_vote_has_digests_of_its_voter_and_its_pair() -> None:
 
     ann, bob = voter_digests(b"secret", "ann", "a"), voter_digests(b"secret", "bob", "a")
     assert made.slots[0].votes == [(*ann, 1), (*bob, -2)]
+    assert {len(digest) for digest in (*ann, *bob)} == {16}
     assert plan_on(forever(votes=votes), [like("a")], 0).refused == {0: "actor_required"}
     assert plan_on(forever(), [vote("a", "ann")], 0).slots[0].votes == []
 
