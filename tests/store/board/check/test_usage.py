@@ -12,7 +12,7 @@ import pytest
 from live.boards.definition import read_board
 from live.domain.event import Entry, Extra, make_entry
 from live.store.board.check import usage
-from live.store.board.check.usage import _FIXED, COSTS, KeyUsage, Memory, count, keys_of, measure
+from live.store.board.check.usage import _FIXED, COSTS, KeyUsage, Memory, count, keys_of, measure, opened_boards
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, connect
@@ -60,7 +60,6 @@ async def settled(client: Store, prefix: str) -> Memory:
         await asyncio.sleep(0.15)  # this pause is longer than the store's pause between two pieces
 
 
-@pytest.mark.slow
 def test_an_estimate_multiplies_what_grows() -> None:
     """Events grow with members unless their number is given. A large collection tells what one more element takes."""
     ranking, log = KeyUsage(COSTS["ranking"], 1000, 10), KeyUsage(COSTS["log"], 500, 5)
@@ -168,6 +167,10 @@ async def test_only_own_store_keys_are_counted(valkey_url: str) -> None:
     assert found["none"] == []
     assert Keys(settings.key_prefix, "b").meta in found["b"]
     assert all("{b}" in name for name in found["b"])
+    gone = Keys(settings.key_prefix, "b").slot(1)
+    measured = [await measure(client, settings.key_prefix, "b", names) for names in (found["b"], [gone, *found["b"]])]
+    assert measured[0] == measured[1], "a store key may be deleted meanwhile"
+    assert await opened_boards(client, settings.key_prefix) == {"b", "bb"}
     await client.aclose()
 
 

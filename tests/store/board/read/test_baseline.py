@@ -1,7 +1,8 @@
 """The baseline of a board: the ranking at the start of the hour, the same for everyone."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
@@ -11,7 +12,7 @@ import pytest
 from live.boards.definition import read_board
 from live.domain.board import Board
 from live.domain.event import make_entry
-from live.errors import EpochLostError, StoreUnavailableError
+from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import renew
 from live.store.board.read.baseline import Baseline, BaselineKeeper, Baselines, BoardBaseline
@@ -19,6 +20,7 @@ from live.store.board.state import SCRIPTS
 from live.store.connection.client import connect
 from tests.harness.boards import open_ledger, rolling_board
 from tests.harness.clock import set_clock, with_clock
+from tests.harness.mutation import replaced
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.tasks import stop
@@ -144,6 +146,55 @@ async def test_a_board_that_was_empty_is_looked_at_once_it_counts(
         await eventually(partial(kept_at, T0 + MINUTE))
         assert await made.ranks() == {"a": 1}
         await stop(keeping)
+
+
+async def test_a_keeper_knows_when_a_board_is_due(valkey_url: str) -> None:
+    """An event wakes an empty board at the next full minute of its plan, and a board whose period may have begun."""
+    async with simulation(valkey_url) as made:
+        board, keeper = made.ledger.baseline, BaselineKeeper()
+
+        def wait() -> float | None:
+            return keeper._timetable._times[board][0] - time.monotonic() if board in keeper._timetable else None
+
+        def fail(error: Exception) -> Callable[..., Any]:
+            async def keep(_board: BoardBaseline) -> float:
+                raise error
+
+            return keep
+
+        async def left(*errors: Exception) -> list[float]:
+            waits = []
+            for error in errors:
+                with replaced(BoardBaseline, "keep", fail(error)):
+                    await keeper._keep(board)
+                waits.append(wait() or 0)
+            return waits
+
+        await set_clock(made.client, made.settings, T0 + 20_000)
+        keeper.add(board)
+        await keeper._keep(board)
+        assert wait() == pytest.approx(3600, abs=9), "the board is empty"
+        board.due -= 100
+        await made.add(a=3)
+        assert wait() == pytest.approx(60, abs=9), "the time was a minute ago"
+        board.due += 90
+        await made.add(a=3)
+        assert wait() == pytest.approx(30, abs=9), "the time comes in half a minute"
+        await made.at(T0 + MINUTE)
+        await keeper._keep(board)
+        assert wait() == pytest.approx(3540, abs=9)
+        await made.add(a=3)
+        assert wait() == pytest.approx(3540, abs=9), "neither empty nor in a new period"
+        board.due -= 3000
+        keeper._expect(board, moved=True)
+        assert wait() == pytest.approx(540, abs=9)
+        keeper.recheck()
+        assert wait() == pytest.approx(0, abs=9)
+        errors = (StoreUnavailableError("away"), EpochLostError("lost"), SetupError("others"))
+        assert await left(*errors) == pytest.approx([5, 5, 3600], abs=2)
+        keeper.remove(board)
+        await keeper._keep(board)
+        assert wait() is None
 
 
 async def test_a_new_period_has_a_new_baseline(valkey_url: str) -> None:

@@ -182,6 +182,24 @@ async def test_a_failed_call_fails_its_callers_only() -> None:
     assert await fine == "fine"
 
 
+async def test_viewers_are_counted_at_most_once_in_a_moment(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counts of a few boards are remembered. When there are too many, all are forgotten."""
+    counted = list[str]()
+
+    async def count(_presence: Presence, board: str) -> int:
+        counted.append(board)
+        return len(counted)
+
+    monkeypatch.setattr(single_flight, "_MOST_COUNTS", 2)
+    monkeypatch.setattr(single_flight, "_COUNT_SERVES", 60)
+    async with open_ledger(valkey_url, rolling_board()) as ledger:
+        reads = shared(ledger)
+        with replaced(Presence, "count", count):
+            assert [await reads.viewers(board) for board in ("a", "b", "a", "b", "c", "a")] == [1, 2, 1, 2, 3, 4]
+            monkeypatch.setattr(single_flight, "_COUNT_SERVES", 0)
+            assert [await reads.viewers(board) for board in ("d", "d")] == [5, 6]
+
+
 def bare(page: Page) -> dict[str, Any]:
     """The content of a page."""
     return msgspec.structs.asdict(page)

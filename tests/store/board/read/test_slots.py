@@ -19,9 +19,7 @@ from live.settings import Duration
 from live.store.board.read import slots
 from live.store.board.read.slots import TOP_POINTS, TopSlots, read_slots
 from live.store.board.rotate.rotation import catch_up
-from live.store.board.state import SCRIPTS, Scripts
 from tests.harness.boards import open_ledger, rolling_board
-from tests.harness.mutation import compiled
 from tests.harness.store import valkey
 
 HOUR: Final = 3600
@@ -106,15 +104,6 @@ async def test_a_process_that_did_not_see_the_newest_slot_reads_it(valkey_url: s
             await other.writer.add([make_entry("a", 7, (T0 + HOUR) * 1000)])
         found = await read_slots(one.state, ["a"], 2)
         assert ([slot.start for slot in found.slots], found.values) == ([T0 - 5 * HOUR, T0 + HOUR], [[1, 7]])
-
-
-async def test_a_clock_that_moves_before_every_plan_is_an_error(valkey_url: str) -> None:
-    """The read fails, because its values would belong to other slots."""
-    script = SCRIPTS.slots.changed("return {'replan', '', '0', ''}")
-    async with open_ledger(valkey_url, rolling_board()) as ledger:
-        ledger.state.scripts = Scripts(slots=compiled(valkey_url, script))
-        with pytest.raises(StoreUnavailableError, match="the clock of board posts moved 20 times in a row"):
-            await read_slots(ledger.state, ["a"], 1)
 
 
 async def test_a_hidden_member_has_no_values(valkey_url: str) -> None:
