@@ -223,6 +223,26 @@ async def test_a_store_without_a_number_is_migrated(any_store: str) -> None:
         assert await stored_number(client, settings) == b"%d" % FORMAT
 
 
+@pytest.mark.one_server
+async def test_a_store_with_old_and_new_names_is_refused(any_store: str) -> None:
+    """A server of an older version has written after the upgrade. Nobody knows which data is right."""
+    async with stored(any_store, FORMAT) as (settings, client):
+        names = SystemKeys(settings.key_prefix)
+        for old, new in names.moved:
+            await client.set(old, "old")
+            await client.set(new, "new")
+        with pytest.raises(StoreUnavailableError, match=r"the store holds both .*an older version of the server has"):
+            await client.servers.shared.call("PING")
+        await client.delete(*(new for _, new in names.moved))
+        assert await client.servers.shared.call("PING") == b"PONG"
+        assert [await client.get(name) for pair in names.moved for name in pair] == [None, b"old"] * len(names.moved)
+        await client.set(names.moved[0][0], "old")
+        client.high_water.active = True
+        client.high_water.remember_store("another")
+        client.servers.shared.drop()
+        assert await client.servers.shared.call("PING") == b"PONG", "this is not our store, so nothing changes in it"
+
+
 @pytest.mark.parametrize(
     ("held", "message"),
     [

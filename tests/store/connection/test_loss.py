@@ -7,11 +7,13 @@ import pytest
 
 from live.domain.board import Boards
 from live.domain.event import make_entry
-from live.errors import StoreUnavailableError
+from live.errors import SetupError, StoreUnavailableError
 from live.serve import check_store
+from live.store.board.keys import Keys, SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
-from live.store.connection.loss import LossWatch, _what_is_lost
+from live.store.connection.loss import Losses, LossWatch, _what_is_lost, require_no_loss
+from live.store.registry.definitions import Definition, DefinitionStore
 from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
 from tests.harness.tasks import stop
@@ -37,6 +39,58 @@ def test_a_board_that_went_back_or_has_another_epoch_is_lost(
     """Offsets of different epochs are not compared."""
     state = [None if word is None else word.encode() for word in held]
     assert _what_is_lost("b", state, reign, expected, known) == lost
+
+
+@pytest.mark.one_server
+async def test_each_loss_is_found_and_described(valkey_url: str, tmp_path: Path) -> None:
+    """A store that is new has lost nothing. A deleted board, and one that can't be read, are not lost."""
+    settings = fresh_settings(valkey_url, data_dir=tmp_path)
+    prefix = settings.key_prefix
+    client, names = connect(valkey_url, settings), SystemKeys(prefix)
+    watch, high_water = LossWatch(client, prefix), client.high_water
+    assert (await watch.find(), high_water.active) == (Losses(), True)
+    identity = await client.call(names.store, "GET", names.store)
+    assert high_water.facts.store == identity.decode()
+    ledger = Ledger(client, rolling_board(), settings)
+    await ledger.writer.add([make_entry("a", 1, None)])
+    definitions, definition = DefinitionStore(client, prefix), Definition(epoch="e", choices={})
+    version = ""
+    for board in ("deleted", "missing", "other"):
+        version = str(await definitions.keep(version, board, definition, None))
+    ended = Definition(epoch="e", choices={}, state="leaving")
+    version = str(await definitions.keep(version, "ended", ended, None))
+    await client.call(names.store, "HSET", Keys(prefix, "deleted").gone, "epoch", "e")
+    await client.call(names.store, "HSET", Keys(prefix, "other").meta, "epoch", "f")
+    defined = {
+        "missing": "board missing is defined with epoch e, and the store holds none",
+        "other": "board other is defined with epoch e, and the store holds f",
+    }
+    assert await watch.find() == Losses([], defined)
+    for one, message in (("missing", "missing is defined"), (None, "missing is defined.*; board other")):
+        with pytest.raises(SetupError, match=message):
+            await require_no_loss(client, prefix, one)
+    await require_no_loss(client, prefix, "posts")
+    await client.call(names.store, "DEL", names.definitions)
+    await client.call(names.producers, "DEL", names.producers)
+    high_water.note_version("producers", 3)
+    high_water.note("posts", ledger.state.epoch or "", 7)
+    lost = f"board posts (epoch {ledger.state.epoch}) went back from offset 7 to 1"
+    versions = [f"the definitions of boards went back from version {version} to none"]
+    versions.append("the producers went back from version 3 to none")
+    assert await watch.find() == Losses(versions, {"posts": lost})
+    with pytest.raises(SetupError, match="the producers went back"):
+        await require_no_loss(client, prefix, "other")
+    await client.call(names.producers, "HSET", names.producers, ":version", 2)
+    await client.call(names.producers, "SET", Keys(prefix, "other").gone, "no hash")
+    await client.call(names.producers, "DEL", ledger.state.keys.meta)
+    await client.call(names.producers, "SET", ledger.state.keys.meta, "no hash")
+    versions[1] = "the producers went back from version 3 to 2"
+    assert await watch.find() == Losses(versions, {}), "this board can't be read"
+    for held, has in ((None, "has no identity"), ("other", "has the identity other")):
+        await client.call(names.store, *(("DEL", names.store) if held is None else ("SET", names.store, held)))
+        said = f"the store {has}, and not {identity.decode()}: it was emptied, or is another one"
+        assert str(await watch.find()) == said
+    await client.aclose()
 
 
 @pytest.mark.one_server

@@ -3,17 +3,19 @@
 import asyncio
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from live.domain.producer import Scope, digest_of
+from live.domain.producer import Scope, Secret, digest_of
 from live.errors import SetupError, StoreUnavailableError
 from live.store.connection.client import connect
 from live.store.connection.scripts import Script
-from live.store.registry.producers import REGISTER, ProducerStore
+from live.store.registry.producers import REGISTER, ProducerStore, refused_name
 from tests.harness.mutation import compiled, mutated
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
@@ -158,6 +160,42 @@ async def test_two_processes_add_producers_concurrently(any_store: str) -> None:
     await client.aclose()
     assert set(records) == {"shared", *(f"p{i}" for i in range(40))}
     assert len(records["shared"].secrets) == 2
+
+
+async def test_uses_that_can_not_be_noted_are_kept(valkey_url: str) -> None:
+    """What is noted is not noted again. The time of a use is that of the store."""
+    async with producer_store(valkey_url) as (producers, client):
+        await client.hset(producers._used, refused_name("bad"), "no number")
+        digests, refused = {digest_of(b"one"), digest_of(b"two")}, Counter({"a": 2, "bad": 1})
+        with pytest.raises(StoreUnavailableError, match="not an integer"):
+            await producers.note_uses(digests, refused)
+        assert (digests, refused) == (set(), Counter({"bad": 1}))
+        await client.hdel(producers._used, refused_name("bad"))
+        await producers.note_uses(digests, refused)
+        assert not refused
+        uses = dict(await producers.last_uses())
+        assert (uses.pop(refused_name("a")), uses.pop(refused_name("bad"))) == (2, 1)
+        now = int((await client.time())[0])
+        assert uses == {Secret(digest_of(text), 0).fingerprint: pytest.approx(now, abs=60) for text in (b"one", b"two")}
+        await client.delete(producers._used)
+        await client.set(producers._used, "no hash")
+        digests = {digest_of(b"one")}
+        with pytest.raises(StoreUnavailableError, match="WRONGTYPE"):
+            await producers.note_uses(digests, refused)
+        assert digests == {digest_of(b"one")}
+
+
+async def test_each_change_of_a_producer_is_remembered(valkey_url: str, tmp_path: Path) -> None:
+    """So the server notices if the store loses it."""
+    settings = fresh_settings(valkey_url, data_dir=tmp_path)
+    client = connect(valkey_url, settings)
+    client.high_water.active = True
+    producers = ProducerStore(client, settings.key_prefix)
+    for change in (producers.add("a", Scope()), producers.revoke("a")):
+        await change
+        held = await client.call(producers.key, "HGET", producers.key, ":version")
+        assert client.high_water.version_of("producers") == int(held)
+    await client.aclose()
 
 
 async def test_an_unreadable_record_is_an_error(valkey_url: str) -> None:

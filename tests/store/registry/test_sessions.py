@@ -34,7 +34,18 @@ async def test_the_oldest_sessions_end_first(valkey_url: str, monkeypatch: pytes
     found = await sessions.peek("first")
     assert found is not None
     assert (found.id, found.fingerprint) == ("chief", "f")
+    assert (await sessions.find("first", is_use=False), await sessions.find("none", is_use=True)) == (found, None)
+    old = msgspec.structs.replace(found, used=now - IDLE // 2)
+    await client.write(key, "HSET", key, "first", msgspec.json.encode(old))
+    assert await sessions.find("first", is_use=False) == old
+    longer = await sessions.find("first", is_use=True)
+    assert longer is not None
+    assert longer.used >= now
+    assert await sessions.peek("first") == longer
     assert await sessions.end_all("other") == 0
     assert await sessions.end_all("chief") == 2
     assert await sessions.peek("third") is None
+    await sessions.add("fourth", "chief", "f")
+    await sessions.end("fourth")
+    assert await sessions.peek("fourth") is None
     await client.aclose()
