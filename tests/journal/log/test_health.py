@@ -10,10 +10,14 @@ import httpx
 import msgspec
 import pytest
 
+from live.domain.event import make_entry
+from live.journal.log.health import HealthReport
+from live.metrics import REGISTRY
 from live.settings import Settings
-from live.store.board.journal_stream import claim_sink
+from live.store.board.journal_stream import claim_sink, journals, read_streams
 from live.store.board.keys import SystemKeys
-from live.store.connection.client import connect
+from live.store.board.ledger import Ledger
+from live.store.connection.client import connect, required
 from live.store.registry.journals import JournalHealth, faults_of
 from tests.harness.boards import rolling_board
 from tests.harness.journaled import journaled
@@ -122,6 +126,52 @@ async def test_nothing_waits_while_sql_keeps_up(valkey_url: str, tmp_path: Path)
         stored = await board.client.get(SystemKeys(board.settings.key_prefix).journal_health)
         found = msgspec.json.decode(cast("bytes", stored), type=JournalHealth)
         assert (found.waiting, found.fullest, found.most) == (0, "", 0)
+
+
+async def test_the_backlog_is_measured_rarely_and_only_while_sql_is_behind(valkey_url: str, tmp_path: Path) -> None:
+    """The board with the most bytes is named. A reason that concerns no board is published as a fault."""
+    async with journaled(valkey_url, tmp_path) as board:
+        prefix = board.settings.key_prefix
+        names = SystemKeys(prefix)
+        report = HealthReport(board.client, prefix)
+
+        async def published() -> JournalHealth:
+            await report.publish()
+            stored = await board.client.call(names.journal_health, "GET", names.journal_health)
+            return msgspec.json.decode(stored, type=JournalHealth)
+
+        report._drained -= 20
+        assert ((await published()).waiting, (await published()).fullest, (await published()).most) == (0, "", 0)
+        await board.like("a")
+        await Ledger(board.client, rolling_board(board="full"), board.settings).writer.add([make_entry("b" * 200)])
+        assert (await published()).waiting == 0, "it was measured just now"
+        report._measured -= 60
+        found = await published()
+        streams = required(await read_streams(board.client, prefix, listed := await journals(board.client, prefix)))
+        sizes = {name: stream.waiting for (name, _), stream in zip(listed, streams, strict=True)}
+        assert (found.waiting, found.fullest, found.most) == (sum(sizes.values()), "full", sizes["full"])
+        assert found.lag == pytest.approx(20, abs=9)
+        assert min(sizes.values()) > 0
+        report.delayed = {("x", "e"): "it is slow", ("y", "e"): "it is away"}
+        report.lost, report.damage, report.sql_away = {("z", "e"): "z is lost"}, "a page", True
+        report.waits["list"] = "no list"
+        for count in (1, 2):
+            report.count_gaps(count)
+        found = await published()
+        assert (found.delayed, found.why) == (2, "the journal of board x waits: it is slow")
+        assert (found.lost, found.example, found.damage, found.sql_away, found.gaps) == (
+            1,
+            "z is lost",
+            "a page",
+            True,
+            3,
+        )
+        assert await board.client.call(names.journal_fault, "GET", names.journal_fault) == b"no list"
+        assert REGISTRY.get_sample_value("live_journal_lag_seconds") == pytest.approx(20, abs=9)
+        report.mark_drained(time.monotonic() - 3)
+        assert REGISTRY.get_sample_value("live_journal_lag_seconds") == pytest.approx(3, abs=2)
+        found = await published()
+        assert (found.waiting, found.fullest, found.most, found.sql_away) == (0, "", 0, False)
 
 
 async def test_a_full_backlog_and_a_gap_are_reported(valkey_url: str, tmp_path: Path) -> None:
