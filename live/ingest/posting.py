@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
-from itertools import chain
 from typing import Final
 
 import msgspec
@@ -193,13 +192,18 @@ class Posting:
 
         A request is not strict with boards whose refusals it must not see.
         """
-        names_it = all(event.board == share.board for event in self._body.events)
-        return msgspec.structs.replace(self._wants, strict=names_it or not self._hides(share.board))
+        return msgspec.structs.replace(self._wants, strict=self._hidden_on(share.board).isdisjoint(share.indexes))
 
-    def _hides(self, board: str) -> bool:
-        """Tell whether the producer must not learn what a board refuses, unless an event names the board."""
-        private = board in self._boards.private and board not in self._producer.opens
-        return private or self._boards.by_id[board].owner not in {"", self._producer.id}
+    def _hidden_on(self, board: str) -> AbstractSet[int]:
+        """Return the indexes of the events of which the producer must not learn whether a board refuses them.
+
+        It may always learn the fate of an event that names the board.
+        """
+        owner = self._boards.by_id[board].owner
+        if self._may_read(board) and owner in {"", self._producer.id}:
+            return frozenset()
+        pairs = zip(self._body.indexes, self._body.events, strict=True)
+        return {index for index, event in pairs if event.board != board}
 
     def receive(self, outcome: Committed | Exception) -> None:
         """Take the outcome of a body with one event for one board, which was submitted without `send`."""
@@ -366,18 +370,12 @@ class Posting:
 
     def _answer(self) -> Answer:
         """Merge the outcomes of the boards."""
-        shares, private = self._shares.values(), self._boards.private
-        offsets = {share.board: share.offset for share in shares if share.offset is not None}
-        if private and not private.isdisjoint(self._shares):
-            shown = self._producer.opens
-            offsets = {board: offset for board, offset in offsets.items() if board not in private or board in shown}
+        offsets = {share.board: share.offset for share in self._visible() if share.offset is not None}
+        if any(share.refused for share in self._shares.values()):
             accepted, duplicates = self._refusals()
-        elif any(share.refused for share in shares):
-            accepted, duplicates = self._refusals()
-        else:
-            indexes = (share.indexes for share in shares)
-            accepted = len(set(chain.from_iterable(indexes))) if len(shares) > 1 else sum(map(len, indexes))
-            duplicates = ()
+        else:  # what the routing refused has no board, and the boards have counted all other events
+            body = self._body
+            accepted, duplicates = len(body.indexes) + len(body.rejections) - len(self._rejected), ()
         if self._wants.records:
             self._counted += self._records()
         self._rejected.sort(key=lambda rejection: rejection.index)
@@ -391,8 +389,11 @@ class Posting:
 
     def _visible(self) -> list[_Share]:
         """Return the shares of boards that the producer may read."""
-        private, opens = self._boards.private, self._producer.opens
-        return [share for share in self._shares.values() if share.board not in private or share.board in opens]
+        return [share for share in self._shares.values() if self._may_read(share.board)]
+
+    def _may_read(self, board: str) -> bool:
+        """Tell whether a board exists for the producer as a reader."""
+        return board not in self._boards.private or board in self._producer.opens
 
     def _records(self) -> Iterator[Counted]:
         """Return the events that boards have counted, now or before, as far as the producer may read the boards."""
@@ -408,19 +409,15 @@ class Posting:
         unless the event names the board. If no other board took the event, the answer is the same as if that board did
         not exist. This also holds for private unions of other producers.
         """
-        body, private = self._body, self._boards.private
+        body = self._body
         accepted: set[int] = set()
         duplicates: set[int] = set()
         hidden: set[int] = set()
         for share in self._shares.values():
-            hidden_here: AbstractSet[int] = frozenset()
-            is_private = share.board in private
-            if is_private and not self._producer.feeds(share.board):
+            may_read = self._may_read(share.board)
+            if not may_read and not self._producer.feeds(share.board):
                 continue
-            is_secret = is_private and share.board not in self._producer.opens
-            if self._hides(share.board):
-                pairs = zip(body.indexes, body.events, strict=True)
-                hidden_here = {index for index, event in pairs if event.board != share.board}
+            hidden_here = self._hidden_on(share.board)
             for position, index in enumerate(share.indexes):
                 code = share.refused.get(position)
                 if code is None or (code == "duplicate" and index in self._implied):
@@ -430,7 +427,7 @@ class Posting:
                 elif index in hidden_here:
                     hidden.add(index)
                 else:
-                    board = share.board if len(self._boards.by_id) > 1 and not is_secret else UNSET
+                    board = share.board if len(self._boards.by_id) > 1 and may_read else UNSET
                     self._rejected.append(Rejection(index, code, share.details.get(index, REFUSALS[code]), board))
         for index in hidden - accepted - duplicates - {rejection.index for rejection in self._rejected}:
             event = body.events[body.indexes.index(index)]

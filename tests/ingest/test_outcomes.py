@@ -4,7 +4,8 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, cast
+from itertools import chain
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import pytest
@@ -18,107 +19,213 @@ from live.domain.board import Boards
 from live.domain.decoding import DecodedBody
 from live.domain.event import Answer, Identities, IncomingEvent, Rejection
 from live.domain.producer import Principal
+from live.domain.reader import BoardScope
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
-from live.ingest.committer import Committed, Committer, Share, Wants
+from live.ingest.committer import PLAIN, Committed, Committer, Share, Wants
 from live.ingest.intake import Intake
 from live.ingest.posting import Posting
 from live.ingest.refusals import Refusals
 from live.ingest.replies import Reply, problem_reply
+from live.ingest.standings import Counted
 from live.store.board.ledger import Ledger
+from live.store.board.write.plan import Placement
 from live.store.connection.client import connect
 from live.store.registry.idempotency import StoredResponses
 from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
 from tests.harness.tasks import stop
 
-OWNERS = {"free": "", "own": "me", "theirs": "other"}
-BOARDS = Boards([msgspec.structs.replace(rolling_board(board=name), owner=owner) for name, owner in OWNERS.items()])
+OWNERS = {"free": "", "own": "me", "theirs": "other", "secret": "", "total": ""}
+PRIVATE = {"secret", "total"}
+TOTAL = msgspec.structs.replace(rolling_board(board="total"), source=frozenset(), union={"free": 2})
+BOARDS = Boards([
+    msgspec.structs.replace(
+        TOTAL if name == "total" else rolling_board(board=name),
+        owner=owner,
+        visibility="private" if name in PRIVATE else "public",
+    )
+    for name, owner in OWNERS.items()
+])  # fmt: skip
 ME = Principal("me", None, frozenset({"post"}), 0, 0, "me")
-codes = st.sampled_from([None, None, "duplicate", "late"])
-events = st.lists(
-    st.tuples(st.sampled_from([None, *OWNERS]), st.fixed_dictionaries(dict.fromkeys(OWNERS, codes))), max_size=5
-)
+READER = msgspec.structs.replace(ME, verbs=frozenset({"post", "read"}))
+LIMITED = msgspec.structs.replace(READER, boards=BoardScope.of(["free", "theirs"]))
+ANONYMOUS = msgspec.structs.replace(ME, id="")
 FAULTS = (ProblemError("overloaded", ""), StoreUnavailableError("", unknown=True), EpochLostError(""), OSError())
-faults = st.dictionaries(st.sampled_from(list(OWNERS)), st.sampled_from(FAULTS))
+
+
+class Sent(NamedTuple):
+    """An event: the board that it names, whether it has an id, and its code on each board that it reaches."""
+
+    named: str | None
+    has_id: bool
+    codes: dict[str, str | None]
+
+
+class Case(NamedTuple):
+    """A body, its producer and options, and the faults of boards."""
+
+    producer: Principal
+    sent: list[Sent]
+    faults: dict[str, Exception]
+    wants: Wants
+    has_key: bool
+
+    def reached(self, named: str | None) -> list[str] | str:
+        """Return the boards that an event reaches, or the code of its refusal."""
+        producer = self.producer
+        known = [name for name in OWNERS if name not in PRIVATE or producer.feeds(name)]
+        if named not in {None, *known}:
+            return "board_unknown"
+        if named == "total":
+            return "board_is_union"
+        allowed = [name for name in known if producer.boards is None or name in producer.boards]
+        fed = [name for name in allowed if named in {None, name} and name != "total"]
+        return [*fed, *(["total"] if "free" in fed else [])] or "board_forbidden"
+
+    def may_read(self, board: str) -> bool:
+        """Whether the producer may read a board."""
+        return board not in PRIVATE or board in self.producer.opens
+
+    def shows(self, board: str, named: str | None) -> bool:
+        """Whether the producer may learn what a board says to an event."""
+        return named == board or (self.may_read(board) and OWNERS[board] in {"", self.producer.id})
+
+
+sent = st.builds(
+    Sent,
+    st.sampled_from([None, None, *OWNERS, "gone"]),
+    st.booleans(),
+    st.fixed_dictionaries(dict.fromkeys(OWNERS, st.sampled_from([None, None, "duplicate", "late"]))),
+)
+cases = st.builds(
+    Case,
+    st.sampled_from([ME, READER, LIMITED, ANONYMOUS]),
+    st.lists(sent, max_size=5),
+    st.dictionaries(st.sampled_from(list(OWNERS)), st.sampled_from(FAULTS), max_size=2),
+    st.builds(Wants, st.booleans(), st.booleans()),
+    st.booleans(),
+)
 
 
 class Given:
     """A committer whose outcome is given: a fault, or a code for each event that it gets."""
 
-    def __init__(self, board: str, outcomes: list[Any], fault: Exception | None) -> None:
-        self.board, self.outcomes, self.fault = board, outcomes, fault
+    def __init__(self, board: str, case: Case) -> None:
+        self.board, self.case = board, case
 
-    def submit(self, share: Share, _wants: Wants) -> None:
+    def submit(self, share: Share, wants: Wants) -> None:
         """Answer at once, or refuse to queue."""
-        if isinstance(self.fault, ProblemError):
-            raise self.fault
-        if self.fault is not None:
-            share.reject(self.fault)
+        case, fault = self.case, self.case.faults.get(self.board)
+        routes = [(one, case.reached(one.named)) for one in case.sent]
+        mine = [one for one, route in routes if self.board in route and not isinstance(route, str)]
+        assert share.producer == case.producer.id
+        assert [amount for _, amount, *_ in share.entries] == [2 if self.board == "total" else 1] * len(mine)
+        must_be_strict = case.wants.strict and all(case.shows(self.board, one.named) for one in mine)
+        assert wants == msgspec.structs.replace(case.wants, strict=must_be_strict)
+        if isinstance(fault, ProblemError):
+            raise fault
+        if fault is not None:
+            share.reject(fault)
             return
-        mine = [codes[self.board] for board, codes in self.outcomes if board in {None, self.board}]
-        assert len(share.entries) == len(mine)
-        refused = {index: code for index, code in enumerate(mine) if code}
-        share.resolve(Committed(None if len(refused) == len(mine) else 7, refused))
+        refused = {place: code for place, one in enumerate(mine) if (code := one.codes[self.board])}
+        placements = {place: Placement(place, None) for place in range(len(mine)) if place not in refused}
+        share.resolve(Committed(None if len(refused) == len(mine) else 7, refused, placements))
 
 
-def expected(outcomes: list[Any], faults: dict[str, Exception]) -> Any:
-    """The answer by the rules: accepted, the indexes of duplicates, the refusals, and boards that counted.
+class Expected(NamedTuple):
+    """An answer. Each refusal is its index, its code, its board, and whether another board has counted the event."""
 
-    Each refusal is its index, its code, its board, and whether another board has counted the event.
-    """
-    reached = {name for board, _ in outcomes for name in ([board] if board else OWNERS)}
-    failed = [faults[name] for name in OWNERS if name in faults and name in reached]
+    accepted: int
+    duplicates: list[int]
+    refusals: list[tuple[int, str, str | None, bool]]
+    offsets: set[str]
+    counted: list[tuple[int, str, bool]]
+
+
+def expected(case: Case) -> Expected | list[Exception]:
+    """The answer by the rules, or the faults of which one is the answer."""
+    routes = {index: case.reached(one.named) for index, one in enumerate(case.sent)}
+    refusals: list[tuple[int, str, str | None, bool]] = [
+        (index, route, None, False) for index, route in routes.items() if isinstance(route, str)
+    ]
+    if case.wants.strict and refusals:
+        left = routes.keys() - {index for index, *_ in refusals}
+        return Expected(0, [], [*refusals, *((index, "not_counted", None, False) for index in left)], set(), [])
+    taken = {index: route for index, route in routes.items() if not isinstance(route, str)}
+    reached = set(chain.from_iterable(taken.values()))
+    failed = [case.faults[name] for name in reached if name in case.faults]
     if failed and (len(failed) == len(reached) or any(isinstance(fault, OSError) for fault in failed)):
-        return "fault"
-    accepted = 0
-    duplicates, refusals = [], []
-    counted = set()
-    for index, (named, codes) in enumerate(outcomes):
-        found = {
-            name: "board_unavailable" if name in faults else codes[name] for name in ([named] if named else OWNERS)
-        }
-        counted |= {name for name, code in found.items() if code is None}
-        accepted += None in found.values()
-        is_counted = not set(found.values()).isdisjoint({None, "duplicate"})
-        if is_counted and None not in found.values():
+        return failed
+    accepted, duplicates, offsets, counted = 0, [], set(), []
+    for index, names in taken.items():
+        named, has_id, codes = case.sent[index]
+        found = {name: "board_unavailable" if name in case.faults else codes[name] for name in names}
+        readable = {name: code for name, code in found.items() if case.may_read(name)}
+        offsets |= {name for name, code in readable.items() if code is None}
+        counted += [(index, name, code is None) for name, code in readable.items() if code in {None, "duplicate"}]
+        # A private union of others does not exist for the producer.
+        told = {name: code for name, code in found.items() if case.may_read(name) or case.producer.feeds(name)}
+        is_known = "duplicate" in told.values()
+        is_accepted = None in told.values() or (is_known and case.has_key and not has_id)
+        accepted += is_accepted
+        if is_known and not is_accepted:
             duplicates.append(index)
-        shown = [(index, code, name, is_counted) for name, code in found.items()
-                 if code not in {None, "duplicate"} and (OWNERS[name] != "other" or named)]  # fmt: skip
+        is_counted = is_accepted or is_known
+        shown = [
+            (index, code, name if case.may_read(name) else None, is_counted)
+            for name, code in told.items()
+            if code not in {None, "duplicate"} and case.shows(name, named)
+        ]
         refusals += shown
         if not shown and not is_counted:
             refusals.append((index, "type_unknown", None, False))
-    return accepted, duplicates, refusals, counted
+    return Expected(accepted, duplicates, refusals, offsets, counted)
 
 
-@given(events, faults)
-def test_the_outcomes_of_boards_become_one_answer(outcomes: list[Any], faults: dict[str, Exception]) -> None:
-    """An event counts if one board has counted it. What the board of another producer refuses stays hidden."""
+def answer(case: Case) -> tuple[Answer | Exception, list[Counted]]:
+    """Post the body of a case. Return the answer, and the events that boards counted."""
     results: list[Answer | Exception] = []
-    incoming = [IncomingEvent(key="a", id=str(n), board=board or UNSET) for n, (board, _) in enumerate(outcomes)]
-    body = DecodedBody(incoming, list(range(len(incoming))), [])
-    posting = Posting(BOARDS, ME, Identities("me"), body, results.append, cast("Any", Sample()))
+    counted: list[Counted] = []
+    incoming = [
+        IncomingEvent(key=f"k{index}", id=f"{index}" if one.has_id else UNSET, board=one.named or UNSET)
+        for index, one in enumerate(case.sent)
+    ]
+    is_plain = all(one.named is None and not one.has_id for one in case.sent)
+    likes = [event.key for event in incoming] if incoming and is_plain else None
+    body, producer = DecodedBody(incoming, list(range(len(incoming))), [], likes), case.producer
+    key, sample = "key" if case.has_key else None, cast("Any", Sample())
+    posting = Posting(BOARDS, producer, Identities(producer.id), body, results.append, sample, key)
+    posting.want(case.wants, counted)
     posting.route()
-    committers: Any = {name: Given(name, outcomes, faults.get(name)) for name in OWNERS}
+    committers: Any = {name: Given(name, case) for name in OWNERS}
     posting.send(committers, cast("RateLimiter", None))  # no board has limits, so the rate limiter is not used
     (result,) = results
-    wanted = expected(outcomes, faults)
+    return result, counted
+
+
+@given(cases)
+def test_the_outcomes_of_boards_become_one_answer(case: Case) -> None:
+    """An event counts if one board has counted it.
+
+    What the board of another producer refuses stays hidden, and so does all that a private board does.
+    """
+    (result, counted), wanted = answer(case), expected(case)
     if isinstance(result, Exception):
-        assert wanted == "fault"
-        assert result in faults.values()
-        unknown = [fault for fault in faults.values() if isinstance(fault, StoreUnavailableError)]
-        reached = [board for board, _ in outcomes]
-        if unknown and None in reached:
-            assert result in unknown
+        assert isinstance(wanted, list)
+        assert result in wanted
+        assert getattr(result, "unknown", False) == any(getattr(fault, "unknown", False) for fault in wanted)
         return
-    refusals = [(one.index, one.code, one.board, one.counted is True) for one in result.rejected]
-    if result.accepted and result.duplicate:
-        assert result.duplicates == tuple(wanted[1])
-    else:
-        assert result.duplicates is UNSET
-    assert (result.accepted, result.duplicate, sorted(refusals, key=str), set(result.offsets)) == (
-        wanted[0], len(wanted[1]), sorted(wanted[2], key=str), wanted[3]
+    assert isinstance(wanted, Expected)
+    assert (result.accepted, result.duplicate, set(result.offsets)) == (
+        wanted.accepted, len(wanted.duplicates), wanted.offsets
     )  # fmt: skip
+    assert result.duplicates == (tuple(wanted.duplicates) if wanted.accepted and wanted.duplicates else UNSET)
+    refusals = [(one.index, one.code, one.board or None, one.counted is True) for one in result.rejected]
+    assert sorted(refusals, key=str) == sorted(wanted.refusals, key=str)
     assert [index for index, *_ in refusals] == sorted(index for index, *_ in refusals)
+    records = [(one.index, one.board, one.placement is not None) for one in counted]
+    assert sorted(records) == (sorted(wanted.counted) if case.wants.records else [])
+    assert all(one.member == f"k{one.index}" for one in counted)
 
 
 @pytest.mark.parametrize(("boards", "kinds", "suggested"), [(100, 3, 3), (100, 4, 3), (101, 1, 0)])
@@ -152,21 +259,12 @@ def test_a_body_that_is_answered_leaves_no_garbage() -> None:
     gc.collect()
     gc.disable()
     try:
-        test_the_outcomes_of_one_event_for_three_boards()
+        event = Sent(None, has_id=False, codes=dict.fromkeys(OWNERS))
+        result, _ = answer(Case(READER, [event], {}, PLAIN, has_key=False))
         assert gc.collect() == 0
     finally:
         gc.enable()
-
-
-def test_the_outcomes_of_one_event_for_three_boards() -> None:
-    """All boards count the event, so the answer has no refusals."""
-    results: list[Answer | Exception] = []
-    body = DecodedBody([IncomingEvent(key="a")], [0], [], ["a"])
-    posting = Posting(BOARDS, ME, Identities("me"), body, results.append, cast("Any", Sample()))
-    posting.route()
-    committers: Any = {name: Given(name, [(None, dict.fromkeys(OWNERS))], None) for name in OWNERS}
-    posting.send(committers, cast("RateLimiter", None))
-    assert results == [Answer(1, 0, (), dict.fromkeys(OWNERS, 7))]
+    assert result == Answer(1, 0, (), dict.fromkeys(OWNERS, 7))
 
 
 @pytest.fixture
