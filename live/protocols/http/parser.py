@@ -29,7 +29,7 @@ class ChunkReader:
 
     def __init__(self) -> None:
         self.done = False
-        self._left = -1  # bytes missing from the current chunk and its line end; -1 before a size
+        self._left = 0  # bytes missing from the current chunk and its line end; 0 before a size
         self._trailers: int | None = None  # bytes of trailers so far; None before the last chunk
 
     def read(self, data: bytes, at: int) -> tuple[bytes, int]:
@@ -46,7 +46,7 @@ class ChunkReader:
             before = at
             if self._trailers is not None:
                 at = self._read_trailer(data, at)
-            elif self._left >= 0:
+            elif self._left:
                 at = self._read_data(data, at, parts)
             else:
                 at = self._read_size(data, at)
@@ -73,23 +73,12 @@ class ChunkReader:
 
     def _read_data(self, data: bytes, at: int, parts: list[bytes]) -> int:
         """Read the available part of the current chunk, and the line end after it."""
-        available = len(data) - at
-        if self._left > 2:  # noqa: PLR2004 - the line end
-            part = data[at : at + self._left - 2]
-            if part:
-                parts.append(part)
-            self._left -= len(part)
-            at += len(part)
-            available -= len(part)
-        if self._left > 2 or not available:  # noqa: PLR2004
-            return at
-        end = data[at : at + self._left]
-        if end != b"\r\n"[2 - self._left :][: len(end)]:
+        piece, size = data[at : at + self._left], max(0, self._left - 2)
+        parts.append(piece[:size])
+        self._left -= len(piece)
+        if not b"\r\n"[: 2 - self._left].endswith(piece[size:]):
             raise ProblemError("malformed_request", "a chunk must end with CR LF")
-        self._left -= len(end)
-        if not self._left:
-            self._left = -1
-        return at + len(end)
+        return at + len(piece)
 
     def _read_trailer(self, data: bytes, at: int) -> int:
         """Skip a trailer."""
@@ -178,7 +167,7 @@ class RequestReader:
 
     def feed(self, data: bytes) -> None:
         """Add received bytes."""
-        self._data = self._data[self._at :] + data if self._at < len(self._data) else data
+        self._data = self._data[self._at :] + data
         self._at = 0
 
     @property
@@ -216,16 +205,19 @@ class RequestReader:
             if is_last:
                 self._chunks = None
             return BodyPiece(part, is_last) if is_last or self._at != at else None
-        end = data.find(_END, at + self._searched) + len(_END)
-        if end < len(_END):  # an incomplete head: check its start, so that other protocols get an answer immediately
+        # The first byte and the line ends of an incomplete head are checked, so that a client of another protocol gets
+        # an answer immediately.
+        if data[at] not in _FIRST_BYTES:
+            raise ProblemError("malformed_request", "a request must begin with its method in capital letters")
+        end = data.find(_END, at + self._searched)
+        if end == -1:
             if len(data) - at > MAX_HEAD:
                 raise _head_too_large()
-            if data[at] not in _FIRST_BYTES:
-                raise ProblemError("malformed_request", "a request must begin with its method in capital letters")
-            if _BARE_NEWLINE.search(data, max(at, at + self._searched - 1)):
+            if _BARE_NEWLINE.search(data, at + self._searched):
                 raise ProblemError("malformed_request", "lines must end with CR LF")
             self._searched = max(0, len(data) - at - len(_END) + 1)
             return None
+        end += len(_END)
         self._searched = 0
         if end - at > MAX_HEAD:
             raise _head_too_large()
