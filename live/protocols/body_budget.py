@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from live.errors import ProblemError
 from live.network.hosts import network_of
-from live.protocols.connection_limits import GRACE, SWEEP, ConnectionLimits, Limited
+from live.protocols.connection_limits import GRACE, ConnectionLimits, Limited
 from live.settings import Settings
 from live.system.processes import return_memory
 
@@ -20,6 +20,7 @@ SMALL_BODIES: Final = 16 * 1024  # bytes of one connection that do not count yet
 _LOT: Final = 16 * 1024**2  # bytes of bodies; if there were more, their memory returns to the system afterwards
 _QUIET: Final = 5.0  # seconds without large bodies after which their memory returns to the system
 _ONE_READ: Final = 256 * 1024  # bytes that a connection may have received before it is paused
+_SWEEP: Final = 0.5  # seconds between two checks of the deadlines
 
 
 class BodySender(Limited, Protocol):
@@ -92,10 +93,12 @@ class BodyBudget:
         return connection in self._counted or connection in self._waiting
 
     async def run(self) -> None:
-        """Refuse bodies that have waited for too long, until cancelled."""
+        """Check the deadlines of connections and bodies until cancelled."""
         while True:
-            await asyncio.sleep(SWEEP)
-            self.sweep(time.monotonic())
+            await asyncio.sleep(_SWEEP)
+            now = time.monotonic()
+            self._limits.sweep(now)
+            self.sweep(now)
 
     def sweep(self, now: float) -> None:
         """Refuse bodies that have waited for too long."""

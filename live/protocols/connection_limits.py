@@ -5,7 +5,6 @@ answer, to send the next request, or to close after its last answer. When a limi
 connections loses one: an idle one first, then its slowest. So a client can slow down only itself.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -18,7 +17,6 @@ from live.settings import Settings
 
 SMALL: Final = 64 * 1024  # bytes of an answer in flight that do not yet count as unread
 HEALTH_PLACES: Final = 16  # further connections beyond the limits, for health and metrics requests only
-SWEEP: Final = 0.5  # seconds between two checks of the deadlines
 _HEALTH_TIMEOUT: Final = 1.0  # seconds
 GRACE: Final = 0.5  # seconds before a connection counts as slow
 _LINGER: Final = 10.0  # seconds that a client has to read its last answer and stop sending
@@ -185,12 +183,6 @@ class ConnectionLimits:
         self._unread_bytes -= size
 
     # Deadlines
-
-    async def run(self) -> None:
-        """Check all deadlines until cancelled."""
-        while True:
-            await asyncio.sleep(SWEEP)
-            self.sweep(time.monotonic())
 
     def sweep(self, now: float) -> None:
         """Close every connection that is past its deadline."""

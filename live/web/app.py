@@ -116,7 +116,6 @@ async def _work(parts: Live, tally: RequestTally) -> None:
         tasks.create_task(parts.activity.run())
         if parts.authenticator.tokens is not None:
             tasks.create_task(parts.authenticator.tokens.run())
-        tasks.create_task(parts.limits.run())
         tasks.create_task(parts.bodies.run())
         tasks.create_task(parts.losses.run())
         if isinstance(parts.client.servers, Replica):

@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 
 from live.errors import ProblemError
+from live.metrics import REGISTRY
 from live.protocols import body_budget, connection_limits
 from live.protocols.body_budget import SMALL_BODIES, BodyBudget
 from live.protocols.connection_limits import GRACE, HEALTH_PLACES, Admission, ConnectionLimits
 from live.settings import Duration, Size
 from tests.harness.settings import fresh_settings
+
+BYTE = 1 / SMALL_BODIES  # one byte in the unit of bodies
 
 SETTINGS: dict[str, Any] = {
     "request_timeout": Duration(8), "idle_timeout": Duration(60), "slow_timeout": Duration(20),
@@ -76,15 +79,15 @@ class Place:
         self.limits.sweep(self.now)
         self.budget.sweep(self.now)
 
-    def send(self, address: str, size: int, *, admitted: bool = True) -> Peer:
+    def send(self, address: str, size: float, *, admitted: bool = True) -> Peer:
         """Begin a body of `size * SMALL_BODIES` bytes on a connection without a place."""
         peer = Peer(address)
         self.begin(peer, size, admitted=admitted)
         return peer
 
-    def begin(self, peer: Peer, size: int, *, admitted: bool = True) -> None:
+    def begin(self, peer: Peer, size: float, *, admitted: bool = True) -> None:
         """Begin a body as the connection does."""
-        peer.wanted = size * SMALL_BODIES
+        peer.wanted = round(size * SMALL_BODIES)
         assert self.budget.admit(peer, peer.wanted) is admitted
         if admitted:
             peer.held, peer.wanted = peer.held + peer.wanted, 0
@@ -93,6 +96,11 @@ class Place:
         """Answer or withdraw every body of a connection."""
         peer.held = peer.wanted = 0
         return self.budget.update(peer)
+
+
+def dropped(reason: str) -> float:
+    """The number of connections that were dropped for a reason, from the metrics."""
+    return REGISTRY.get_sample_value("live_dropped_connections_total", {"reason": reason}) or 0
 
 
 @pytest.fixture
@@ -112,7 +120,19 @@ def test_a_place_is_free_again_once_its_connection_is_closed(place: Place) -> No
     assert set(place.limits._open) == {"a", "b", "c"}
     for peer in peers:
         place.limits.closed(peer)
-    assert (set(place.limits._open), place.limits._count) == ({"c"}, 1)
+    assert (set(place.limits._open), place.limits._count, place.limits._unread_bytes) == ({"c"}, 1, 0)
+
+
+def test_a_closed_connection_has_no_deadline(place: Place) -> None:
+    """Nothing happens to it any more, whatever its client was expected to do."""
+    receiving, idle, lingering = (place.open(address, busy=False) for address in "abc")
+    place.limits.busy(idle)
+    place.limits.idle(idle)
+    assert place.limits.start_lingering(lingering)
+    for peer in (receiving, idle, lingering):
+        place.limits.closed(peer)
+    place.after(99)
+    assert receiving.fate == idle.fate == lingering.fate == []
 
 
 def test_an_address_has_its_own_limit(place: Place) -> None:
@@ -124,10 +144,14 @@ def test_an_address_has_its_own_limit(place: Place) -> None:
 
 
 def test_a_proxy_may_take_all_places(place: Place) -> None:
-    """Only the limit of all connections applies to a proxy."""
-    for _ in range(4):
+    """Only the limit of all connections applies to a proxy. Beyond it, any other client loses an idle connection."""
+    for _ in range(3):
         place.open("proxy")
+    lone = place.open("a")
     place.open("proxy", Admission.HEALTH)
+    place.limits.idle(lone)
+    place.open("proxy")
+    assert lone.fate == ["idle"]
 
 
 def test_requests_about_health_have_a_few_places(place: Place) -> None:
@@ -167,9 +191,9 @@ def test_a_request_has_its_deadline_from_its_first_byte(place: Place) -> None:
     place.now += 5
     place.limits.receiving(slow)
     place.limits.busy(done)
-    place.after(2.9)
+    place.after(2.75)
     assert slow.fate == []
-    place.after(0.2)
+    place.after(0.25)
     assert slow.fate == ["request_timeout: the setting request_timeout allows 8 s for a request"]
     place.limits.receiving(done)
     place.after(7.9)
@@ -193,10 +217,11 @@ def test_an_idle_connection_has_its_deadline(place: Place) -> None:
     assert (idle.fate, again.fate) == (["idle"], [])
     assert "idle" not in reading.fate
     place.limits.idle(again)
+    place.after(59)
     place.limits.receiving(again)
-    place.limits.idle(again)
+    place.after(2)
     place.limits.busy(again)
-    place.after(61)
+    place.after(59)
     assert again.fate == []
     assert place.limits._count == 1
 
@@ -235,6 +260,7 @@ def test_a_few_connections_without_a_place_may_linger(place: Place) -> None:
 
 def test_unread_answers_share_a_budget(place: Place) -> None:
     """Beyond the budget, the client that has read nothing for longest loses its connection."""
+    before = dropped("unread")
     first, second, third = (place.open(address) for address in "abc")
     for peer, size in ((first, 400), (second, 400), (third, 200)):
         peer.unsent = size
@@ -247,7 +273,7 @@ def test_unread_answers_share_a_budget(place: Place) -> None:
     assert first.fate == second.fate == third.fate == [], "a thousand bytes fit"
     third.unsent = 301
     place.limits.unread(third)
-    assert (first.fate, second.fate, third.fate) == ([], ["aborted"], [])
+    assert (first.fate, second.fate, third.fate, dropped("unread") - before) == ([], ["aborted"], [], 1)
     place.limits.closed(first)
     place.limits.closed(third)
     assert (place.limits._unread_bytes, place.limits._count) == (0, 0)
@@ -276,8 +302,8 @@ def test_a_client_that_does_not_read_is_dropped(place: Place) -> None:
 
 def test_a_new_connection_replaces_the_longest_idle_one_of_the_largest_client(place: Place) -> None:
     """A connection of a client with fewer connections than the new one's client is never closed."""
-    peers = [place.open("a") for _ in range(3)]
     lone = place.open("b")
+    peers = [place.open("a") for _ in range(3)]
     for peer in (lone, peers[1], peers[0]):
         place.limits.idle(peer)
     place.open("c")
@@ -347,6 +373,9 @@ def test_bodies_fit_into_a_budget(place: Place) -> None:
     assert not place.end(first)
     assert (waits.fate, waits.held) == (["admitted"], SMALL_BODIES)
     assert not place.budget.update(waits), "so small a body does not count"
+    place.end(waits)
+    place.end(place.send("c", 50 + BYTE, admitted=False))
+    place.end(place.send("c", 50))
     assert not place.end(second)
     assert (place.budget._held, place.budget._held_by) == (0, {})
 
@@ -354,7 +383,7 @@ def test_bodies_fit_into_a_budget(place: Place) -> None:
 def test_a_client_holds_half_of_the_budget(place: Place) -> None:
     """A proxy may hold the whole budget."""
     place.send("a", 40)
-    place.send("a", 11, admitted=False)
+    place.send("a", 10 + BYTE, admitted=False)
     place.send("a", 10)
     place.send("proxy", 30)
     place.send("proxy", 20)
@@ -373,6 +402,7 @@ def test_a_connection_counts_its_bodies_together(place: Place) -> None:
     place.begin(peer, 1, admitted=False)
     peer.wanted = 0  # the client has left
     assert place.budget.update(peer), "what it holds counts until it is answered"
+    assert peer.fate == [], "a body that was withdrawn is not admitted"
     assert not place.end(peer)
     assert (place.budget._held, place.budget._waiting) == (0, {})
 
@@ -412,11 +442,12 @@ def test_a_body_that_waits_for_too_long_is_refused(place: Place) -> None:
     )
 
 
-def test_as_many_bodies_wait_as_the_budget_has_reads(place: Place) -> None:
+def test_as_many_bodies_wait_as_the_budget_has_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only half of the reads that fit into the budget may belong to one client."""
-    place.send("x", 50)
-    place.send("y", 50)
-    for _ in range(4):  # the budget is 100 bodies of 16 KiB: 6.25 reads of 256 KiB; reads of one client count twice
+    place = Place(monkeypatch, max_unanswered=Size(96 * SMALL_BODIES))
+    place.send("x", 48)
+    place.send("y", 48)
+    for _ in range(3):  # the budget is 96 bodies of 16 KiB, or 6 reads of 256 KiB; reads of one client count twice
         place.send("a", 2, admitted=False)
     with pytest.raises(ProblemError, match="not answered"):
         place.budget.admit(Peer("a"), 2 * SMALL_BODIES)
@@ -439,6 +470,8 @@ def test_a_slow_body_loses_its_connection_to_one_that_waits(place: Place) -> Non
         place.now += 0.1
         place.send("b", 1 + few // 2, admitted=False)
         assert (slow.fate == ["aborted"]) is is_dropped, few
+        place.after(GRACE)
+        assert slow.fate == ["aborted"]
         for peer in (slow, other, third, *place.budget._waiting):
             place.limits.closed(peer)
             place.end(peer)  # type: ignore[arg-type]

@@ -58,20 +58,24 @@ def reaper_of(hub: Viewers) -> tuple[ViewerReaper, set[object]]:
 def test_a_viewer_is_checked_once_in_twenty_seconds() -> None:
     """The reaper pings a viewer in one of three rounds, and leaves alone a viewer that is gone."""
     reaper, connections = reaper_of(Viewers())
-    socket, gone = Socket(), Socket()
+    socket, gone, later = Socket(), Socket(), Socket()
     for each in (socket, gone):
         reaper.add(each)
     assert connections == {socket, gone}
     reaper.discard(gone)
     assert connections == {socket}
-    seen = []
+    seen: dict[Socket, list[tuple[object, ...]]] = {socket: [], later: []}
     for second in range(1, 121):
         reaper.sweep()
-        if socket.fate:
-            seen.append((second, *socket.fate))
-            socket.fate.clear()
-    assert [second for second, _ in seen] == [19, 39, 59, 79, 99, 119]
-    assert [what for _, what in seen] == ["ping", "check", "check"] * 2
+        for each, fates in seen.items():
+            if each.fate:
+                fates.append((second, *each.fate))
+                each.fate.clear()
+        if second == 6:
+            reaper.add(later)
+    whats = ["ping", "check", "check"] * 2
+    assert seen[socket] == list(zip((19, 39, 59, 79, 99, 119), whats, strict=True))
+    assert seen[later] == list(zip((25, 45, 65, 85, 105), whats[1:], strict=True))
     assert gone.fate == []
 
 
@@ -91,23 +95,24 @@ def test_a_viewer_without_progress_is_disconnected(monkeypatch: pytest.MonkeyPat
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(viewer_reaper, "time", SimpleNamespace(monotonic=lambda: clock.now))
     reaper, _ = reaper_of(Viewers())
-    stuck, slow, free, over = (Socket() for _ in range(4))
-    for socket in (stuck, slow, free, over):
+    stuck, slow, free, over, gone = (Socket() for _ in range(5))
+    for socket in (stuck, slow, free, over, gone):
         reaper.watch(socket)
         socket.blocked_since = 100.0
     slow.progress, free.blocked_since = True, None
     reaper.unwatch(over)
+    reaper.discard(gone)
     before = REGISTRY.get_sample_value("live_slow_viewers_total") or 0
     clock.now = 109.9
     reaper.sweep()
     assert stuck.fate == []
-    clock.now = 110.1
+    clock.now = 110.0
     for _ in range(2):
         reaper.sweep()
-    assert (stuck.fate, slow.fate, free.fate, over.fate) == ([(SLOW, 1.0)], [], [], [])
+    assert [socket.fate for socket in (stuck, slow, free, over, gone)] == [[(SLOW, 1.0)], [], [], [], []]
     assert (REGISTRY.get_sample_value("live_slow_viewers_total") or 0) - before == 1
-    assert slow.blocked_since == 110.1
-    slow.progress, clock.now = False, 120.2
+    assert slow.blocked_since == 110.0
+    slow.progress, clock.now = False, 120.0
     reaper.sweep()
     assert slow.fate == [(SLOW, 1.0)]
 

@@ -239,7 +239,7 @@ class Pipeline:
         """Whether there is room for the next piece of a body, or the next request."""
         if self.arriving is not None:
             return not self.arriving.is_full
-        return self.accepting and len(self._exchanges) <= _MOST_AHEAD
+        return self.accepting and len(self._exchanges) < _MOST_AHEAD
 
     @property
     def is_closed(self) -> bool:
@@ -249,8 +249,7 @@ class Pipeline:
     @property
     def awaits_answer(self) -> bool:
         """Whether a complete request waits for the server, so that the client is not late."""
-        exchanges = self._exchanges
-        return bool(exchanges) and (len(exchanges) > 1 or exchanges[0] is not self.arriving)
+        return self.first not in {None, self.arriving}
 
     def add(self, exchange: Exchange, *, has_body: bool) -> bool:
         """Queue a request whose head was read; True if it is the first in the queue."""
