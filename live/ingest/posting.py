@@ -171,8 +171,7 @@ class Posting:
 
     def _visible_fault(self, problem: ProblemError, board: str) -> ProblemError:
         """Remove the prefix from a refusal for a producer that may not know of the board."""
-        producer = self._producer
-        if board not in self._boards.private or producer.is_limited or board in producer.opens:
+        if self._may_read(board) or (self._producer.is_limited and self._producer.feeds(board)):
             return problem
         detail = f"boards that take these events exceed their rate; try again in {problem.retry_after} s"
         return ProblemError(problem.code, detail, retry_after=problem.retry_after)

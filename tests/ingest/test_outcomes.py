@@ -18,7 +18,8 @@ from live.auth.rate_limiter import RateLimiter
 from live.domain.board import Boards
 from live.domain.decoding import DecodedBody
 from live.domain.event import Answer, Identities, IncomingEvent, Rejection
-from live.domain.producer import Principal
+from live.domain.limits import PrefixLimits
+from live.domain.producer import Principal, Verb
 from live.domain.reader import BoardScope
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.committer import PLAIN, Committed, Committer, Share, Wants
@@ -28,7 +29,7 @@ from live.ingest.refusals import Refusals
 from live.ingest.replies import Reply, problem_reply
 from live.ingest.standings import Counted
 from live.store.board.ledger import Ledger
-from live.store.board.write.plan import Placement
+from live.store.board.write.slot_assignment import Placement
 from live.store.connection.client import connect
 from live.store.registry.idempotency import StoredResponses
 from tests.harness.boards import rolling_board
@@ -226,6 +227,42 @@ def test_the_outcomes_of_boards_become_one_answer(case: Case) -> None:
     records = [(one.index, one.board, one.placement is not None) for one in counted]
     assert sorted(records) == (sorted(wanted.counted) if case.wants.records else [])
     assert all(one.member == f"k{one.index}" for one in counted)
+
+
+class Exhausted:
+    """A rate limiter with nothing left."""
+
+    def spend(self, limits: PrefixLimits, _events: int) -> None:
+        """Refuse, and name the prefix."""
+        raise ProblemError("rate_exceeded", f"{limits.whom} exceed their rate", retry_after=2)
+
+
+def test_a_refusal_names_only_a_prefix_that_the_producer_may_know() -> None:
+    """A producer knows the boards that it may read, and those that its API key lists."""
+    scope = BoardScope.of(["acme-*"])
+    posts, reads = frozenset[Verb]({"post"}), frozenset[Verb]({"post", "read"})
+    for visibility, boards, verbs, is_named in (
+        ("public", None, posts, True),
+        ("private", None, posts, False),
+        ("private", None, reads, True),
+        ("private", scope, posts, True),
+    ):
+        limited = msgspec.structs.replace(
+            rolling_board(board="acme-a"),
+            visibility=visibility,
+            limits=PrefixLimits(prefix="acme-", rate=1),
+        )
+        results: list[Answer | Exception] = []
+        producer = msgspec.structs.replace(ME, boards=boards, verbs=verbs)
+        body = DecodedBody([IncomingEvent(key="a")], [0], [])
+        posting = Posting(Boards([limited]), producer, Identities("me"), body, results.append, cast("Any", Sample()))
+        posting.route()
+        posting.send({"acme-a": cast("Committer", None)}, cast("RateLimiter", Exhausted()))
+        (problem,) = results
+        assert isinstance(problem, ProblemError)
+        assert (problem.code, problem.retry_after) == ("rate_exceeded", 2)
+        assert ("acme" in problem.detail) is is_named
+        assert is_named or "try again in 2 s" in problem.detail
 
 
 @pytest.mark.parametrize(("boards", "kinds", "suggested"), [(100, 3, 3), (100, 4, 3), (101, 1, 0)])
