@@ -19,7 +19,7 @@ from bench.table import Report, Row, Scale, median_ratio, medians, of_round
 from bench.watched import PATH, fill, settle, sync_size
 from live.load.latencies import Seen, quantiles, times_to_seen
 from live.load.options import Schedule
-from live.load.producers import Producers
+from live.load.worker import Producers
 from live.settings import Settings
 
 _BOARDS: Final = '[[board]]\nid = "posts"\n'

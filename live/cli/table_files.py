@@ -78,7 +78,7 @@ def _csv(file: BinaryIO, columns: Sequence[Column]) -> Iterator[Write]:
     def write(some: Sequence[Row]) -> None:
         for row in some:
             cells = zip(row, kinds, strict=True)
-            write_cells([[_time(cell) if kind == "time" and isinstance(cell, int) else cell for cell, kind in cells]])
+            write_cells([[_utc(cell) if kind == "time" and isinstance(cell, int) else cell for cell, kind in cells]])
 
     try:
         yield write
@@ -90,7 +90,7 @@ def _csv(file: BinaryIO, columns: Sequence[Column]) -> Iterator[Write]:
 def _ndjson(file: BinaryIO, columns: Sequence[Column]) -> Iterator[Write]:
     """Write one JSON object on each line."""
     names = [column.name for column in columns]
-    of_kind: dict[str, Callable[[Any], Any]] = {"time": _time, "json": lambda text: msgspec.Raw(text.encode())}
+    of_kind: dict[str, Callable[[Any], Any]] = {"time": _utc, "json": lambda text: msgspec.Raw(text.encode())}
     shown = [of_kind.get(column.kind, lambda value: value) for column in columns]
 
     def write(some: Sequence[Row]) -> None:
@@ -123,7 +123,7 @@ def _parquet(file: BinaryIO, columns: Sequence[Column]) -> Iterator[Write]:
         yield write
 
 
-def _time(microseconds: int) -> str:
+def _utc(microseconds: int) -> str:
     return rfc3339(microseconds, 1e6, "microseconds")
 
 

@@ -6,9 +6,6 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
-_T = TypeVar("_T")
-
-
 class Background:
     """Runs coroutines for other threads, from `start` to `stop`. A program can end without `stop`."""
 

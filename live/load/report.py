@@ -11,8 +11,7 @@ from rich.text import Text
 
 from live.load.latencies import Acknowledged, Quantiles, is_met, quantiles, times_to_seen
 from live.load.options import Options
-from live.load.producers import Counts
-from live.load.worker import Result
+from live.load.worker import Counts, Result
 
 ENOUGH: Final = 0.95  # the share of the requested likes that must be sent
 _STEPS: Final = 10  # steps of a ramp in the report

@@ -1,25 +1,239 @@
-"""Run one process of a load test: connect viewers, send its share of the load, and report what it measured.
+"""Runs one process of a load test: connects viewers, sends its share of the load, and reports what it measured.
 
 The processes talk over the standard input and output of the children.
 """
 
 import asyncio
 import os
+import random
 import signal
 import sys
-from contextlib import suppress
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from itertools import accumulate
 from typing import Final, TypeAlias
+from urllib.parse import quote
 
+import aiohttp
 import msgspec
 import uvloop
+from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from live.client.errors import AccessRefusedError, RequestRefusedError
+from live.client.events import Event, encode_event
+from live.client.sender import Body, Sender, ndjson, open_session
+from live.client.watching import live_url, open_viewer
+from live.domain.event import Answer
 from live.errors import SetupError
 from live.load.latencies import Acknowledged, Seen
 from live.load.options import Schedule
-from live.load.producers import Counts, Producers
-from live.load.viewers import ViewerPool
+
+_AT_ONCE: Final = 100  # concurrent handshakes
+_OK: Final = 200
+
+_TIMEOUT: Final = 10.0
+_GRACE: Final = 1.0  # seconds after the end in which overdue requests are still sent
+_JSON: Final = {"Content-Type": "application/json"}
 
 _LENGTH: Final = 4  # bytes before each message
+
+
+class _Head(msgspec.Struct):
+    """The offset in a message. A status message has no offset."""
+
+    offset: int | None = None
+
+
+_Note = Callable[[bytes], None]
+_Watch = Callable[[_Note], Awaitable[None]]
+
+
+class ViewerPool:
+    """Open connections that watch one board, over WebSockets or server-sent events."""
+
+    def __init__(self, url: str, board: str) -> None:
+        self.websocket: list[Seen] = []
+        self.sse: list[Seen] = []
+        self.frames = self.bytes = 0
+        self._live = live_url(url, board)
+        self._stream = f"{url}/v1/boards/{quote(board, safe='')}/stream"
+        self._open = AsyncExitStack()
+        self._watching: list[asyncio.Task[None]] = []
+
+    @property
+    def seen(self) -> list[Seen]:
+        """What all viewers saw."""
+        return [*self.websocket, *self.sse]
+
+    async def connect(self, websocket: int, sse: int = 0) -> None:
+        """Open the connections, and wait until each has received its first message.
+
+        Raises:
+            SetupError: the server refuses a connection.
+        """
+        connector = aiohttp.TCPConnector(limit=0)
+        session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
+        await self._open.enter_async_context(session)
+        gate = asyncio.Semaphore(_AT_ONCE)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(websocket):
+                    tasks.create_task(self._start(gate, self.websocket, self._watch_websocket))
+                for _ in range(sse):
+                    tasks.create_task(self._start(gate, self.sse, lambda note: self._watch_events(session, note)))
+        except* (OSError, WebSocketException, aiohttp.ClientError, TimeoutError) as group:
+            raise SetupError(f"a viewer could not connect to {self._live}: {group.exceptions[0]!r}") from None
+
+    async def await_offset(self, offset: int, patience: float) -> None:
+        """Wait until every viewer has seen an offset, for at most `patience` seconds."""
+        deadline = time.perf_counter() + patience
+        while not all(seen.reached(offset) for seen in self.seen) and time.perf_counter() < deadline:  # noqa: ASYNC110 - cold
+            await asyncio.sleep(0.02)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for watching in self._watching:
+            watching.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
+        await self._open.aclose()
+
+    async def _start(self, gate: asyncio.Semaphore, all_seen: list[Seen], watch: _Watch) -> None:
+        """Start one viewer, and wait for its first message."""
+        seen = Seen([], [])
+        all_seen.append(seen)
+        first = asyncio.Event()
+
+        def note(message: bytes) -> None:
+            now = time.perf_counter()
+            self.frames += 1
+            self.bytes += len(message)
+            offset = msgspec.json.decode(message, type=_Head).offset
+            if offset is not None:
+                seen.add(offset, now)
+            first.set()
+
+        async def watch_until_cut() -> None:
+            # If the server closes the connection of a viewer, the viewer does not converge. The report says so.
+            with suppress(ConnectionClosed, aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError):
+                await watch(note)
+
+        async with gate:
+            watching = asyncio.create_task(watch_until_cut())
+            self._watching.append(watching)
+            waiting = asyncio.create_task(first.wait())
+            await asyncio.wait({watching, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            if watching.done():
+                await watching
+                raise ConnectionError("the server closed the connection before the first message")
+
+    async def _watch_websocket(self, note: _Note) -> None:
+        async with await open_viewer(self._live, ping_interval=None) as connection:
+            while True:
+                note(await connection.recv(decode=False))
+
+    async def _watch_events(self, session: aiohttp.ClientSession, note: _Note) -> None:
+        async with session.get(self._stream, headers={"Accept-Encoding": "identity"}) as response:
+            if response.status != _OK:
+                raise ConnectionError(f"{self._stream} returned {response.status}: {(await response.text())[:300]}")
+            received = b""
+            async for data in response.content.iter_any():
+                *events, received = (received + data).split(b"\n\n")
+                for event in events:
+                    _, found, message = event.partition(b"\ndata: ")
+                    if found:
+                        note(message)
+
+
+class Counts(msgspec.Struct):
+    """Numbers of likes by their outcome. `unsent` likes were due, but no connection was free to send them."""
+
+    sent: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    failed: int = 0
+    unsent: int = 0
+
+
+class Producers:
+    """Connections that share a schedule.
+
+    The load is open-loop: a request is due at its time, however long the responses to earlier ones take. If all
+    connections wait for responses, the request is sent late, but its latency counts from the time when it was due. So a
+    server that stalls can't hide the delay by slowing down the sender (coordinated omission).
+    """
+
+    def __init__(self, url: str, board: str, members: int, key: str | None = None, *, seed: int = 7) -> None:
+        self.acknowledged: list[Acknowledged] = []
+        self.waited: list[float] = []  # for each request that was never sent, the seconds that it had waited at the end
+        self.counts = Counts()
+        self.last_offset = 0
+        self._url = url
+        self._board = board
+        self._key = key
+        self._members = [f"post-{number}" for number in range(1, members + 1)]
+        self._weights = list(accumulate(1 / rank for rank in range(1, members + 1)))
+        self._chance = random.Random(seed)  # noqa: S311 - the same likes every time
+
+    async def run(
+        self, connections: int, schedule: Schedule, started: float, *, process: int = 0, processes: int = 1
+    ) -> None:
+        """Send this process's share of a schedule. The schedule starts at `started`, a time of `time.perf_counter`.
+
+        Raises:
+            SetupError: the server requires an API key, or does not accept this one.
+        """
+        due = schedule.share(process, processes)
+        end = started + schedule.seconds + _GRACE
+
+        async def send(sender: Sender) -> None:
+            for offset in due:  # the connections take turns
+                at = started + offset
+                if time.perf_counter() > end:
+                    self._skip(schedule.batch, end - at)
+                    return
+                await asyncio.sleep(max(0.0, at - time.perf_counter()))
+                await self._send(sender, schedule.batch, at)
+
+        async with open_session(self._key, connections=connections) as session:
+            sender = Sender(session, self._url, self._key, timeout=_TIMEOUT)
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    for _ in range(connections):
+                        tasks.create_task(send(sender))
+            except* AccessRefusedError as group:
+                raise SetupError(str(group.exceptions[0])) from None
+        for offset in due:
+            self._skip(schedule.batch, end - started - offset)
+
+    def _skip(self, batch: int, waited: float) -> None:
+        self.counts.unsent += batch
+        self.waited.append(waited)
+
+    async def _send(self, sender: Sender, batch: int, due: float) -> None:
+        members = self._chance.choices(self._members, cum_weights=self._weights, k=batch)
+        lines = [encode_event(Event(member, board=self._board)) for member in members]
+        body = Body(lines[0], _JSON, 1, repeatable=True) if batch == 1 else ndjson(lines, repeatable=True)
+        self.counts.sent += batch
+        sent = time.perf_counter()
+        try:
+            answer = await sender.attempt(body)
+        except AccessRefusedError:
+            raise
+        except RequestRefusedError:
+            self.counts.failed += batch
+            return
+        at = time.perf_counter()
+        if not isinstance(answer, Answer):
+            self.counts.failed += batch
+            return
+        self.counts.accepted += answer.accepted
+        self.counts.rejected += batch - answer.accepted
+        if answer.accepted:
+            offset = answer.offsets[self._board]
+            self.last_offset = max(self.last_offset, offset)
+            self.acknowledged.append(Acknowledged(offset, due, sent, at, answer.accepted))
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, tag=True):

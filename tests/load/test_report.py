@@ -7,9 +7,8 @@ import pytest
 
 from live.load.latencies import Acknowledged, Seen
 from live.load.options import make_options
-from live.load.producers import Counts
 from live.load.report import LoadReport, make_report
-from live.load.worker import Result
+from live.load.worker import Counts, Result
 
 STARTED = 1000.0
 

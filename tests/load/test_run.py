@@ -18,7 +18,7 @@ from live.load.latencies import Acknowledged
 from live.load.options import Options, Schedule, make_options, parse_rate
 from live.load.report import LoadReport, show
 from live.load.run import run
-from live.load.viewers import ViewerPool
+from live.load.worker import ViewerPool
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
