@@ -12,9 +12,8 @@ import pytest
 from live.client import sender, target
 from live.domain.board_file import BoardChoice, make_board
 from live.errors import SetupError
-from live.send.batches import with_id
 from live.send.progress import SendOptions
-from live.send.run import SendOutcome, send_file
+from live.send.run import SendOutcome, send_file, with_id
 from live.settings import Duration
 from tests.harness.boards import rolling_board
 from tests.harness.forked import ForkedProcess, run_live
