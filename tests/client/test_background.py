@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, suppress
 import pytest
 
 from live.client import Event, Rejection, SyncLiveBoard
-from live.client.background import Background
+from live.client.sync import Background
 from tests.harness.boards import rolling_board
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings

@@ -23,8 +23,8 @@ from live.client import (
     Totals,
     sender,
 )
-from live.client.background import Background
 from live.client.events import encode_event
+from live.client.sync import Background
 from live.domain.board_file import BoardChoice, make_board
 from tests.client.support import scores, sums
 from tests.harness.boards import rolling_board
