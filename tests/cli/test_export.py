@@ -14,10 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 
-import live.cli.table_files
+import live.cli.export
 import live.domain.csv_table
-from live.cli.export import export
-from live.cli.table_files import output_file, table
+from live.cli.export import export, output_file, table
 from live.domain.board_file import parse_boards
 from live.domain.event import make_entry
 from live.domain.item import Item
@@ -248,6 +247,6 @@ def test_an_interrupted_export_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_without_the_extra_parquet_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message is one sentence."""
-    monkeypatch.setattr(live.cli.table_files, "find_spec", lambda _: None)
+    monkeypatch.setattr(live.cli.export, "find_spec", lambda _: None)
     with pytest.raises(SetupError, match=r"live-board\[parquet\]"), table("parquet", io.BytesIO(), []):
         pass

@@ -90,7 +90,7 @@ def test_an_error_that_quotes_its_input_is_shown_with_escapes(valkey_url: str, t
 def test_an_export_to_a_terminal_is_shown_with_escapes(form: str) -> None:
     """A file gets the text without escapes."""
     script = (
-        "from live.cli.table_files import output_file, table\n"
+        "from live.cli.export import output_file, table\n"
         "from live.maintenance.export import Column\n"
         f"with output_file('-') as file, table({form!r}, file, [Column('key', 'text')]) as write:\n"
         f"    write([({HOSTILE.replace(chr(10), '')!r},)])\n"
