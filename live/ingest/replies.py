@@ -1,6 +1,7 @@
 """Replies as plain data that every transport can send; problems are RFC 9457 documents."""
 
 import gzip
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from http import HTTPStatus
@@ -19,6 +20,9 @@ from live.errors import (
     StoreUnavailableError,
 )
 from live.metrics import PROBLEMS_ANSWERED
+
+_NAMES: Final = ("gzip", "x-gzip", "*")  # if a client names several of these, the first in this order counts
+_WEIGHT: Final = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 log = structlog.get_logger()
 
@@ -168,3 +172,18 @@ def as_problem(error: Exception) -> ProblemError:
         case _:
             log.error("a request failed", exc_info=error)
             return ProblemError("internal_error", "see the server's log")
+
+
+def takes_gzip(accepted: Iterable[str]) -> bool:
+    """Tell whether to send gzip to a client. `accepted` has its `Accept-Encoding` fields (RFC 9110, section 12.5.3).
+
+    A client that names neither gzip nor `*`, or that prefers `identity`, receives plain responses.
+    """
+    weights: dict[str, float] = {}
+    for part in ",".join(accepted).lower().split(","):
+        coding, _, parameter = part.partition(";")
+        weight = _WEIGHT.fullmatch(parameter.strip())
+        # An invalid weight counts as 0: not acceptable.
+        weights[coding.strip()] = float(weight[1]) if weight else float(not parameter.strip())
+    gzip = next((weights[name] for name in _NAMES if name in weights), 0.0)
+    return gzip > 0 and gzip >= weights.get("identity", 0.0)

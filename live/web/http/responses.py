@@ -14,8 +14,7 @@ from live.domain.ranking import Page
 from live.errors import EPOCH_LOST_DETAIL, EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.engine.channel import SILENCE
 from live.ingest import replies
-from live.ingest.replies import Headers, Reply
-from live.network.encodings import takes_gzip
+from live.ingest.replies import Headers, Reply, takes_gzip
 
 NOT_KEPT: Final = b"no-store"
 NOT_STORED: Final = {"Cache-Control": "no-store"}  # for responses that only the sender of the request may see

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from live.network.encodings import takes_gzip
+from live.ingest.replies import takes_gzip
 from live.web.http.bundle import bundle, script, split_bundle, style
 from live.web.pages.language import TAGS
 from live.web.services import assets

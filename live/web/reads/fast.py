@@ -16,8 +16,7 @@ from live.auth.client import Client, ClientResolver
 from live.auth.rate_limiter import payer_of
 from live.auth.signed_in import marked_cookie
 from live.errors import EpochLostError, ProblemError
-from live.ingest.replies import Reply, problem_reply
-from live.network.encodings import takes_gzip
+from live.ingest.replies import Reply, problem_reply, takes_gzip
 from live.network.parameters import require_known
 from live.protocols.http.parser import Peer, RequestHead
 from live.protocols.http.pipeline import Get, Read

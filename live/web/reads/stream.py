@@ -16,8 +16,8 @@ from live.fanout.engine.delivery import count_frames
 from live.fanout.frames import Frame, status_frame
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import ChannelEndedError, PullViewer
+from live.ingest.replies import takes_gzip
 from live.metrics import SLOW_VIEWERS
-from live.network.encodings import takes_gzip
 from live.web.http.middleware import client_of
 from live.web.http.watching import count_as_viewer, unless_left, until_left
 from live.web.services import Live, live_of, reader_of
