@@ -21,8 +21,8 @@ from live.errors import ProblemError
 from live.journal.past.preview import preview_top
 from live.store.board.ledger import Ledger
 from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
+from live.web.admin.board import board_toml
 from live.web.admin.calls import ApiCall
-from live.web.admin.toml import board_toml
 
 WINDOWS: Final[Mapping[str, Any]] = {
     "day": {"calendar": "day"},

@@ -9,8 +9,8 @@ import msgspec
 
 from live.boards.definition import DefinitionError, forbidden, read_board
 from live.domain.board_file import parse_boards
+from live.web.admin.board import board_toml
 from live.web.admin.new_board import FIXED, KEPT, TIES, VOTERS, WINDOWS, choices_of_answers, with_more
-from live.web.admin.toml import board_toml
 from tests.harness.admin import Administrator, add_key, administrator, fields_of, trail_of
 from tests.harness.producer import post
 from tests.harness.settings import fresh_settings
