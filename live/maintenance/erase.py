@@ -40,7 +40,7 @@ from live.settings import Settings
 from live.store.board.journal_stream import journals, read_streams
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger, open_ledger
-from live.store.board.manage.digests import erase_digests, find_digests, members_of, read_held
+from live.store.board.manage.erasure import erase_digests, find_digests, members_of, read_held
 from live.store.board.write.slot_assignment import voter_digests
 from live.store.connection.client import Store, required
 from live.store.connection.durability import rewrite_log

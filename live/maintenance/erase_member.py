@@ -19,8 +19,7 @@ from live.journal.log.reader import entries_of
 from live.journal.log.timelines import timelines_of
 from live.maintenance.erase import BEHIND, Erasing
 from live.store.board.keys import Keys, SystemKeys
-from live.store.board.manage.digests import read_held
-from live.store.board.manage.forget import forget_member, knows_member
+from live.store.board.manage.erasure import forget_member, knows_member, read_held
 from live.store.connection.durability import rewrite_log
 from live.store.connection.loss import require_no_loss
 from live.store.registry.idempotency import StoredResponses

@@ -28,8 +28,8 @@ from live.maintenance.contributions import Found, Trail, find_trail
 from live.settings import Settings
 from live.store.board.keys import Keys
 from live.store.board.ledger import open_ledger
-from live.store.board.manage.digests import read_held as read_facts
-from live.store.board.manage.forget import knows_member
+from live.store.board.manage.erasure import knows_member
+from live.store.board.manage.erasure import read_held as read_facts
 from live.store.board.state import BoardState
 from live.store.board.write.correction import read_held
 from live.store.board.write.merging import MERGER, Move, Value, put_move, read_move

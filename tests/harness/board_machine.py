@@ -14,7 +14,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-import live.store.board.manage.forget
+import live.store.board.manage.erasure
 import live.store.board.manage.restore
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
@@ -29,7 +29,7 @@ from live.maintenance.merge import Retraced, merges_in, move_back, newest_of, re
 from live.store.board.check.audit import Auditor
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
-from live.store.board.manage.forget import forget_member
+from live.store.board.manage.erasure import forget_member
 from live.store.board.manage.lifecycle import update
 from live.store.board.read.reader import TAG
 from live.store.board.write.correction import Corrected, Correction, correct, read_held
@@ -133,7 +133,7 @@ class BoardMachine(StoreMachine):
         self.time_key = f"{self.settings.key_prefix}:time"
         self.scripts = simulated_scripts(store.url, self.time_key, mutant)
         self.restore = simulated(live.store.board.manage.restore.RESTORE, self.time_key, mutant)
-        self.forgetting = simulated(live.store.board.manage.forget.FORGET, self.time_key, mutant)
+        self.forgetting = simulated(live.store.board.manage.erasure.FORGET, self.time_key, mutant)
         self.now = 0
         self.merges = 0
         self.merging: tuple[str, str] | None = None  # the two members of the last merge, until it is undone
@@ -322,7 +322,7 @@ class BoardMachine(StoreMachine):
         """
         entry = Erase(key=b"key", digests=[], member=member_digest(b"key", key))
         body, board_keys = msgspec.msgpack.encode(entry), self.ledgers[0].state.keys
-        with patch.object(live.store.board.manage.forget, "FORGET", self.forgetting):
+        with patch.object(live.store.board.manage.erasure, "FORGET", self.forgetting):
             assert self.run(forget_member(self.client, self.board, board_keys, key, [], body))
         self.reference.forget(key)
         if self.merging is not None and key in self.merging:

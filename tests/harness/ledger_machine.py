@@ -12,7 +12,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from live.domain.event import MAX_SCORE, Entry, make_entry
 from live.store.board.ledger import Ledger
-from live.store.board.manage.forget import FORGET
+from live.store.board.manage.erasure import FORGET
 from live.store.board.state import SCRIPTS, Scripts
 from live.store.board.write.writer import Added
 from live.store.connection.client import connect

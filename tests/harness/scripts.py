@@ -11,8 +11,7 @@ from live.settings import Settings
 from live.store.board.check.audit import AUDIT, FIX_TOTALS
 from live.store.board.check.pieces import PIECE
 from live.store.board.journal_stream import TRIM
-from live.store.board.manage.digests import ERASE
-from live.store.board.manage.forget import FORGET
+from live.store.board.manage.erasure import ERASE, FORGET
 from live.store.board.manage.lifecycle import DELETE_KEYS, EXPIRE_BOARD, RENEW, UPDATE
 from live.store.board.manage.restore import RESTORE
 from live.store.board.reign import CONFIRM

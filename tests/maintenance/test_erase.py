@@ -38,7 +38,7 @@ from live.maintenance.rebuild import Rebuilding, Wanted
 from live.maintenance.restore import _carry_over
 from live.maintenance.status import verify
 from live.store.board.ledger import Ledger
-from live.store.board.manage import digests
+from live.store.board.manage import erasure
 from live.store.board.manage.lifecycle import delete_keys
 from live.store.board.write.slot_assignment import voter_digests
 from live.store.connection.embedded import EmbeddedStore
@@ -342,7 +342,7 @@ async def test_a_vote_between_the_search_and_the_deletion_is_found(folder: Path)
             if not found:
                 await board.ledger.writer.add([vote_of("c", EVE)], [("shop", 1)])
             found.append(given)
-            return await digests.erase_digests(*given)
+            return await erasure.erase_digests(*given)
 
         with replaced(live.maintenance.erase, "erase_digests", late):
             await erase(board, EVE)
@@ -354,10 +354,10 @@ async def test_a_vote_between_the_search_and_the_deletion_is_found(folder: Path)
 @pytest.mark.mutant
 async def test_a_deletion_without_an_entry_is_detected(folder: Path) -> None:
     """The mutant deletes the digests, and does not tell the journal."""
-    silent = mutated(digests.ERASE.source, {"record(board, 'erase', nil, nil, request.entry)": "local _ = 0"})
-    wrong = digests.ERASE.changed(silent)
+    silent = mutated(erasure.ERASE.source, {"record(board, 'erase', nil, nil, request.entry)": "local _ = 0"})
+    wrong = erasure.ERASE.changed(silent)
     async with machine(folder, CONTEST) as board:
-        with must_be_caught("a deletion without an entry"), replaced(digests, "ERASE", wrong):
+        with must_be_caught("a deletion without an entry"), replaced(erasure, "ERASE", wrong):
             await erased_beside_a_server(board)
 
 
@@ -529,7 +529,7 @@ async def test_a_board_that_has_another_epoch_just_then_is_erased(folder: Path) 
 
         async def renewed(client: Any, keys: Any, held: Any, *given: Any) -> bool:
             before = held if refused else msgspec.structs.replace(held, epoch="before")
-            refused.append(await digests.erase_digests(client, keys, before, *given))
+            refused.append(await erasure.erase_digests(client, keys, before, *given))
             return refused[-1]
 
         with replaced(live.maintenance.erase, "erase_digests", renewed):

@@ -8,16 +8,14 @@ import pytest
 
 import live.journal.log.drainer
 import live.store.board.check.audit
-import live.store.board.manage.digests
-import live.store.board.manage.forget
+import live.store.board.manage.erasure
 import live.store.board.manage.lifecycle
 from live.domain.event import make_entry
 from live.errors import StoreUnavailableError
 from live.store.board.check.audit import Auditor
 from live.store.board.journal_stream import ADOPT, begin_journal
 from live.store.board.ledger import Ledger
-from live.store.board.manage.digests import erase_digests, read_held
-from live.store.board.manage.forget import forget_member
+from live.store.board.manage.erasure import erase_digests, forget_member, read_held
 from live.store.board.manage.lifecycle import expire, update
 from live.store.board.reign import Unchecked
 from live.store.board.state import SCRIPTS
@@ -52,8 +50,8 @@ async def test_a_change_of_an_unchecked_board_is_refused(valkey_url: str) -> Non
         assert held is not None
         auditor = Auditor(client, keys.board, ledger.state.settings.key_prefix, lambda *_: None)
         for module, name, work in (
-            (live.store.board.manage.forget, "FORGET", lambda: forget_member(client, BOARD, keys, "a", [], b"")),
-            (live.store.board.manage.digests, "ERASE", lambda: erase_digests(client, keys, held, [], b"")),
+            (live.store.board.manage.erasure, "FORGET", lambda: forget_member(client, BOARD, keys, "a", [], b"")),
+            (live.store.board.manage.erasure, "ERASE", lambda: erase_digests(client, keys, held, [], b"")),
             (live.store.board.manage.lifecycle, "UPDATE", lambda: update(client, keys, epoch, 1, frozen=True)),
             (live.store.board.manage.lifecycle, "EXPIRE_BOARD", lambda: expire(client, keys, epoch, 0)),
             (live.store.board.check.audit, "REPAIR", lambda: auditor.audit(repair=True)),

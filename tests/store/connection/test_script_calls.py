@@ -21,8 +21,7 @@ from live.store.board.check.pieces import read_piece
 from live.store.board.journal_stream import trim
 from live.store.board.keys import Keys, SystemKeys, Table
 from live.store.board.ledger import Ledger
-from live.store.board.manage.digests import erase_digests, read_held
-from live.store.board.manage.forget import forget_member
+from live.store.board.manage.erasure import erase_digests, forget_member, read_held
 from live.store.board.manage.lifecycle import renew
 from live.store.board.read.contestants import list_contestants
 from live.store.board.read.slots import read_slots

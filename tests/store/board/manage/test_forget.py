@@ -9,7 +9,7 @@ from live.domain.board import Board
 from live.domain.event import make_entry
 from live.domain.window import Sliding
 from live.store.board.journal_stream import read_entries
-from live.store.board.manage.forget import forget_member, knows_member
+from live.store.board.manage.erasure import forget_member, knows_member
 from live.store.connection.client import required
 from live.store.connection.pipelined import Word
 from tests.harness.boards import BOARD, open_ledger

@@ -1,1 +1,0 @@
-"""Subtracts slots, events and periods that have left the window of a board."""
