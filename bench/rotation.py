@@ -17,7 +17,7 @@ from bench.table import Report, Row, Scale, median_ratio, medians, of_round, qua
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import make_entry
 from live.settings import load_settings
-from live.store.board.rotate.rotation import BoardRotator, Rotation
+from live.store.board.rotation import BoardRotator, Rotation
 from live.store.board.state import SCRIPTS, BoardState
 from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import connect

@@ -26,7 +26,7 @@ from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import update
 from live.store.board.read.baseline import BaselineKeeper
 from live.store.board.read.single_flight import SingleFlight
-from live.store.board.rotate.rotation import Rotation
+from live.store.board.rotation import Rotation
 from live.store.connection.client import Store
 from live.store.connection.notices import Away, Channels, listen
 from live.store.registry.definitions import Definition

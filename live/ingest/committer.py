@@ -14,7 +14,7 @@ from live.domain.event import Entry, join
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.metrics import COMMIT_EVENTS, COMMIT_SECONDS, EVENTS_ACCEPTED, RANGE_LEFT
 from live.settings import Settings
-from live.store.board.rotate.rotation import BoardRotator, catch_up
+from live.store.board.rotation import BoardRotator, catch_up
 from live.store.board.write.slot_assignment import Placement
 from live.store.board.write.writer import Added, BoardWriter
 from live.system.tracing import record_span

@@ -10,7 +10,7 @@ from live.settings import Settings
 from live.store.board.manage.moderation import BoardModeration
 from live.store.board.read.baseline import BoardBaseline
 from live.store.board.read.reader import BoardReader
-from live.store.board.rotate.rotation import BoardRotator
+from live.store.board.rotation import BoardRotator
 from live.store.board.state import SCRIPTS, BoardState, Scripts
 from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store

@@ -9,11 +9,13 @@ the store is set, `recheck` makes the others look at the boards that they own.
 """
 
 import asyncio
+import heapq
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
@@ -21,16 +23,79 @@ from live.domain.window import EVER, Forever, Sliding
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.metrics import ROTATION_FAILURES, ROTATION_LAG, ROTATION_SECONDS
 from live.store.board.requests import ExpireEventsRequest, RotatePeriodRequest, RotateRequest
-from live.store.board.rotate.timetable import Timetable
 from live.store.board.state import MOST_REPLANS, BoardState
 
 log = structlog.get_logger()
+
+_T = TypeVar("_T", bound=Hashable)
 
 _CATCH_UP_BUDGET: Final = 1.0
 _PAUSE: Final = 1.0  # seconds between two checks of a board that keeps changing, and after a failure
 _LONGEST_PAUSE: Final = 3600.0  # seconds between two checks of a board to which nothing happened
 FALLBACK: Final = 2.0  # seconds after which a process checks a due board of another process
 _AT_ONCE: Final = 64  # steps in flight, so that a thousand due boards do not block the store
+_SPARE: Final = 64  # outdated entries that the heap may have, in addition to one for each item
+
+
+class Timetable(Generic[_T]):
+    """When each item is due, in seconds of the monotonic clock. After an item was taken, set it again.
+
+    It is fast for any number of items, most of which are due much later.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[_T, tuple[float, int]] = {}
+        self._heap: list[tuple[float, int, _T]] = []
+        self._number = 0  # makes entries distinct, and keeps items with the same time in order
+        self._changed = asyncio.Event()
+        self._sleeps_until = -math.inf
+
+    def __contains__(self, item: _T) -> bool:
+        """Return whether an item is in the timetable, and not taken."""
+        return item in self._times
+
+    def set(self, item: _T, at: float) -> None:
+        """Make an item due at a time. Replace the earlier time of the item, if there is one."""
+        self._number += 1
+        self._times[item] = (at, self._number)
+        heapq.heappush(self._heap, (at, self._number, item))
+        if len(self._heap) > 2 * len(self._times) + _SPARE:
+            self._heap = [(at, number, item) for item, (at, number) in self._times.items()]
+            heapq.heapify(self._heap)
+        if at < self._sleeps_until:
+            self._changed.set()
+
+    def bring_forward(self, item: _T, at: float) -> None:
+        """Make an item due at a time, unless it is due earlier or was taken."""
+        if item in self._times and at < self._times[item][0]:
+            self.set(item, at)
+
+    def remove(self, item: _T) -> None:
+        """Forget an item."""
+        self._times.pop(item, None)
+
+    def take(self) -> _T | None:
+        """Take the first item that is due. Return None if no item is due."""
+        while self._heap:
+            at, number, item = self._heap[0]
+            if self._times.get(item) == (at, number):
+                if at > time.monotonic():
+                    return None
+                del self._times[item]
+                heapq.heappop(self._heap)
+                return item
+            heapq.heappop(self._heap)
+        return None
+
+    async def wait(self) -> None:
+        """Wait until an item may be due."""
+        self._sleeps_until = self._heap[0][0] if self._heap else math.inf
+        pause = self._sleeps_until - time.monotonic()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if math.isinf(pause) else pause):
+                await self._changed.wait()
+        self._changed.clear()
+        self._sleeps_until = -math.inf
 
 
 class BoardRotator:

@@ -10,7 +10,7 @@ from live.domain.event import make_entry
 from live.domain.window import WindowChoice
 from live.settings import Duration
 from live.store.board.ledger import Ledger
-from live.store.board.rotate.rotation import catch_up
+from live.store.board.rotation import catch_up
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import connect
 from tests.harness.clock import set_clock, with_clock

@@ -14,7 +14,7 @@ from live.domain.window import Sliding
 from live.metrics import REGISTRY
 from live.settings import Duration, Settings
 from live.store.board.ledger import Ledger
-from live.store.board.rotate.rotation import FALLBACK, BoardRotator, Rotation, catch_up, step
+from live.store.board.rotation import FALLBACK, BoardRotator, Rotation, catch_up, step
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
@@ -299,7 +299,7 @@ async def test_another_process_takes_over_from_a_killed_owner(any_store: str) ->
 
 async def test_a_rotation_without_fallback_is_detected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant leaves a board to its owner in any case."""
-    monkeypatch.setattr("live.store.board.rotate.rotation.FALLBACK", float("inf"))
+    monkeypatch.setattr("live.store.board.rotation.FALLBACK", float("inf"))
     with must_be_caught("no fallback"):
         await expires_without_its_owner(valkey_url, 2 + FALLBACK + 1)
 

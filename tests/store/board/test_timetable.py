@@ -7,7 +7,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.store.board.rotate.timetable import Timetable
+from live.store.board.rotation import Timetable
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["set", "forward", "remove"]), st.integers(-50, 50))))

@@ -7,7 +7,7 @@ import msgspec
 
 from live.domain.window import Sliding
 from live.errors import StoreUnavailableError
-from live.store.board.rotate.rotation import BoardRotator, catch_up
+from live.store.board.rotation import BoardRotator, catch_up
 from live.store.board.state import BoardState
 from live.store.connection.scripts import Script, Text, text
 

@@ -18,7 +18,7 @@ from live.domain.ranking import ranks_of
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.store.board.read.single_flight import VersionCache
 from live.store.board.requests import BaselineRequest, view_of
-from live.store.board.rotate.timetable import Timetable
+from live.store.board.rotation import Timetable
 from live.store.board.state import MOST_REPLANS, BoardState
 
 log = structlog.get_logger()

@@ -18,7 +18,7 @@ from live.errors import StoreUnavailableError
 from live.settings import Duration
 from live.store.board.read import slots
 from live.store.board.read.slots import TOP_POINTS, TopSlots, read_slots
-from live.store.board.rotate.rotation import catch_up
+from live.store.board.rotation import catch_up
 from tests.harness.boards import open_ledger, rolling_board
 from tests.harness.store import valkey
 
