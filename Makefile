@@ -9,7 +9,7 @@ RUN := $(VENV)/bin
 # without random examples, and without the tests that use both servers anyway.
 OF_STORES := tests/store tests/boards tests/journal/log tests/journal/test_one_lost_board.py \
 	tests/maintenance/test_merge.py \
-	--ignore tests/store/board/check/test_usage.py
+	--ignore tests/store/board/test_usage.py
 OF_VIEWERS := tests/ingest tests/fanout --ignore tests/ingest/test_bodies.py \
 	--ignore tests/fanout/test_replays.py --ignore tests/fanout/test_replay_refusals.py
 # Compiling all modules would take as long as the rest of the installation. Python compiles the modules that it imports.

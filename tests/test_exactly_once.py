@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from live.settings import Duration, Settings
-from live.store.board.check.audit import Auditor
+from live.store.board.audit import Auditor
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board

@@ -24,7 +24,7 @@ from live.journal.log.reader import Follower
 from live.maintenance.reconcile import Reconciler
 from live.settings import Duration, Settings
 from live.store.board import reign
-from live.store.board.check.audit import Auditor
+from live.store.board.audit import Auditor
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.board.state import SCRIPTS, BoardState, Scripts

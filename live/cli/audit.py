@@ -19,7 +19,7 @@ from live.domain.board_file import load_boards
 from live.domain.text import counted, unknown
 from live.errors import NotFoundError
 from live.settings import load_settings
-from live.store.board.check.audit import Auditor, AuditReport
+from live.store.board.audit import Auditor, AuditReport
 from live.store.connection.embedded import opened_store
 from live.store.registry.definitions import DefinitionStore
 from live.store.registry.trail import command_acting

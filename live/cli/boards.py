@@ -19,7 +19,7 @@ from live.cli.terminal import (
     reported,
 )
 from live.settings import load_settings
-from live.store.board.check.usage import count, keys_of, measure, view
+from live.store.board.usage import count, keys_of, measure, view
 from live.store.connection.embedded import opened_store
 
 _FIRM = 1000  # members: with fewer, an estimate is unreliable

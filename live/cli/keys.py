@@ -19,7 +19,7 @@ from live.domain.producer import ALL, Scope, StoredProducer, Verb
 from live.domain.text import unknown
 from live.errors import SetupError
 from live.settings import Settings, load_settings
-from live.store.board.check.usage import opened_boards
+from live.store.board.usage import opened_boards
 from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store
 from live.store.registry.producers import ProducerStore

@@ -19,8 +19,8 @@ from live.journal.database import existing_journal
 from live.journal.log.reader import Follower, StoreBehindError
 from live.journal.state.snapshot import Logged, Ranking, Snapshot, add, logged_of, name_of, tag_of
 from live.settings import Settings
-from live.store.board.check.pieces import MOST_NAMES, Piece, read_piece
 from live.store.board.keys import Keys
+from live.store.board.pieces import MOST_NAMES, Piece, read_piece
 from live.store.board.state import BoardState
 from live.store.connection.client import Store
 

@@ -26,7 +26,7 @@ from live.journal.log.entries import Erase
 from live.journal.state.fold import apply
 from live.journal.state.snapshot import Snapshot, reached_of
 from live.maintenance.merge import Retraced, merges_in, move_back, newest_of, reason_of
-from live.store.board.check.audit import Auditor
+from live.store.board.audit import Auditor
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.erasure import forget_member

@@ -15,7 +15,7 @@ from live.journal.log.entries import pack_entries, unpack_entries
 from live.journal.log.reader import Follower
 from live.journal.schema import SEGMENT
 from live.maintenance.reconcile import Reconciler, Report
-from live.store.board.check.audit import Auditor
+from live.store.board.audit import Auditor
 from live.store.board.journal_stream import Entry, begin_journal
 from live.store.board.state import BoardState
 from tests.harness.folded import data_of

@@ -8,12 +8,12 @@ import msgspec
 
 import live.store
 from live.settings import Settings
-from live.store.board.check.audit import AUDIT, FIX_TOTALS
-from live.store.board.check.pieces import PIECE
+from live.store.board.audit import AUDIT, FIX_TOTALS
 from live.store.board.journal_stream import TRIM
 from live.store.board.manage.erasure import ERASE, FORGET
 from live.store.board.manage.lifecycle import DELETE_KEYS, EXPIRE_BOARD, RENEW, UPDATE
 from live.store.board.manage.restore import RESTORE
+from live.store.board.pieces import PIECE
 from live.store.board.reign import CONFIRM
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import Store, connect

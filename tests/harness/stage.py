@@ -14,7 +14,7 @@ from websockets.asyncio.client import connect as connect_socket
 from live.domain.board_file import parse_boards
 from live.domain.views import BoardPage, MemberRecords, RecordList, RecordView
 from live.settings import Duration, Settings
-from live.store.board.check.audit import Auditor
+from live.store.board.audit import Auditor
 from live.store.connection.client import connect
 from live.web.pages.language import grouped
 from tests.harness.producer import post

@@ -16,7 +16,7 @@ from live.journal.database import Database
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import find_timeline
 from live.settings import Duration, Settings
-from live.store.board.check.audit import Auditor
+from live.store.board.audit import Auditor
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, connect

@@ -11,9 +11,9 @@ from unittest.mock import patch
 import msgspec
 import pytest
 
-import live.store.board.check.pieces
 import live.store.board.journal_stream
 import live.store.board.manage.restore
+import live.store.board.pieces
 from live.domain.board_file import parse_boards
 from live.domain.event import make_entry
 from live.journal.database import Database
@@ -123,10 +123,10 @@ class Sliding:
     async def reconcile(self) -> int:
         """Compare the board with its journal; returns how many values differ."""
         state = self.ledger.state
-        pieces = self.on_clock(live.store.board.check.pieces.PIECE)
+        pieces = self.on_clock(live.store.board.pieces.PIECE)
         with (
             Database("sqlite", self.made.folder, state.settings.key_prefix, writes=False) as database,
-            patch.object(live.store.board.check.pieces, "PIECE", pieces),
+            patch.object(live.store.board.pieces, "PIECE", pieces),
         ):
             # After a rebuild, the board has another key prefix than its journal in SQL.
             follower: Any = _Following(self.folded)

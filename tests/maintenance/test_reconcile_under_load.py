@@ -12,7 +12,7 @@ import live.maintenance.reconcile
 from live.domain.board import Board
 from live.domain.event import make_entry
 from live.domain.window import Periods, Rolling, Sliding
-from live.store.board.check.pieces import read_piece
+from live.store.board.pieces import read_piece
 from tests.harness.compared import Compared, compared
 from tests.harness.drift import BOARDS, slot_of
 from tests.harness.mutation import must_be_caught, replaced

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from live.domain.board import Board
 from live.errors import ProblemError
-from live.store.board.check.usage import measure
+from live.store.board.usage import measure
 from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
 from live.web.admin.boards import row_of
 from live.web.admin.calls import ApiCall

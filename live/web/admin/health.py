@@ -13,7 +13,7 @@ from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.maintenance.reconcile import Report, compare_board
 from live.maintenance.status import Measured, lost_at_most, measure_journal
 from live.settings import Settings
-from live.store.board.check.audit import Auditor, AuditReport
+from live.store.board.audit import Auditor, AuditReport
 from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store

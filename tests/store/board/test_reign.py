@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 import live.journal.log.drainer
-import live.store.board.check.audit
+import live.store.board.audit
 import live.store.board.manage.erasure
 import live.store.board.manage.lifecycle
 from live.domain.event import make_entry
 from live.errors import StoreUnavailableError
-from live.store.board.check.audit import Auditor
+from live.store.board.audit import Auditor
 from live.store.board.journal_stream import ADOPT, begin_journal
 from live.store.board.ledger import Ledger
 from live.store.board.manage.erasure import erase_digests, forget_member, read_held
@@ -54,7 +54,7 @@ async def test_a_change_of_an_unchecked_board_is_refused(valkey_url: str) -> Non
             (live.store.board.manage.erasure, "ERASE", lambda: erase_digests(client, keys, held, [], b"")),
             (live.store.board.manage.lifecycle, "UPDATE", lambda: update(client, keys, epoch, 1, frozen=True)),
             (live.store.board.manage.lifecycle, "EXPIRE_BOARD", lambda: expire(client, keys, epoch, 0)),
-            (live.store.board.check.audit, "REPAIR", lambda: auditor.audit(repair=True)),
+            (live.store.board.audit, "REPAIR", lambda: auditor.audit(repair=True)),
         ):
             script = getattr(module, name).under("another reign")
             with replaced(module, name, script), pytest.raises(StoreUnavailableError, match="waits until it was"):

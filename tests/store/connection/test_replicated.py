@@ -21,7 +21,7 @@ from live.domain.item import Item
 from live.domain.producer import Scope
 from live.errors import StoreUnavailableError
 from live.settings import Duration, Settings
-from live.store.board.check.audit import REPAIR
+from live.store.board.audit import REPAIR
 from live.store.board.journal_stream import claim_sink
 from live.store.board.ledger import Ledger
 from live.store.connection import replicated

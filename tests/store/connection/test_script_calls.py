@@ -16,13 +16,13 @@ from live.domain.producer import Scope
 from live.domain.window import Forever, Periods, Rolling, Sliding
 from live.journal.log.entries import Erase
 from live.settings import Settings
-from live.store.board.check.audit import Auditor
-from live.store.board.check.pieces import read_piece
+from live.store.board.audit import Auditor
 from live.store.board.journal_stream import trim
 from live.store.board.keys import Keys, SystemKeys, Table
 from live.store.board.ledger import Ledger
 from live.store.board.manage.erasure import erase_digests, forget_member, read_held
 from live.store.board.manage.lifecycle import renew
+from live.store.board.pieces import read_piece
 from live.store.board.read.contestants import list_contestants
 from live.store.board.read.slots import read_slots
 from live.store.board.reign import confirm

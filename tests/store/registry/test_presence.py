@@ -10,10 +10,10 @@ import pytest
 from live.boards.admin import BoardAdmin
 from live.domain.board import Boards
 from live.errors import StoreUnavailableError
-from live.store.board.check.audit import Auditor
-from live.store.board.check.usage import keys_of, measure
+from live.store.board.audit import Auditor
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
+from live.store.board.usage import keys_of, measure
 from live.store.connection.client import Store, connect
 from live.store.connection.pipelined import SharedConnection, Word
 from live.store.connection.scripts import Script

@@ -12,7 +12,7 @@ from live.domain.board import Board
 from live.domain.event import MAX_SCORE, make_entry
 from live.domain.packing import Field, Packing
 from live.domain.window import Forever, Periods, Rolling, Sliding, Window
-from live.store.board.check.audit import Auditor
+from live.store.board.audit import Auditor
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import total_of
 from tests.harness.boards import open_ledger

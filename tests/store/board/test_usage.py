@@ -11,10 +11,10 @@ import pytest
 
 from live.boards.definition import read_board
 from live.domain.event import Entry, Extra, make_entry
-from live.store.board.check import usage
-from live.store.board.check.usage import _FIXED, COSTS, KeyUsage, Memory, count, keys_of, measure, opened_boards
+from live.store.board import usage
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
+from live.store.board.usage import _FIXED, COSTS, KeyUsage, Memory, count, keys_of, measure, opened_boards
 from live.store.connection.client import Store, connect
 from tests.harness.mutation import must_be_caught
 from tests.harness.settings import fresh_settings

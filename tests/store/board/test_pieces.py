@@ -1,14 +1,14 @@
 """Reading a board in pieces while its rotation is behind."""
 
 import pytest
+from live.store.board.rotate.rotation import BoardRotator
 
-import live.store.board.check.pieces
+import live.store.board.pieces
 from live.domain.board import Board
 from live.domain.event import make_entry
 from live.domain.window import Sliding
 from live.errors import StoreUnavailableError
-from live.store.board.check.pieces import read_piece
-from live.store.board.rotate.rotation import BoardRotator
+from live.store.board.pieces import read_piece
 from tests.harness.boards import open_ledger
 from tests.harness.mutation import replaced
 
@@ -25,12 +25,12 @@ async def test_a_piece_waits_until_few_events_are_due(valkey_url: str, monkeypat
         state = ledger.state
         await ledger.writer.add([make_entry(member, 1, 1000) for member in "abc"])
         await ledger.writer.add([make_entry("d", 1, 7_200_000)])
-        monkeypatch.setattr(live.store.board.check.pieces, "_MOST_DUE", 3)
+        monkeypatch.setattr(live.store.board.pieces, "_MOST_DUE", 3)
         piece = await read_piece(state, state.keys.log, is_sorted=True)
         assert (len(piece.due), len(piece.pairs), piece.offset, piece.cursor) == (3, 4, 2, "0")
-        monkeypatch.setattr(live.store.board.check.pieces, "_MOST_DUE", 2)
+        monkeypatch.setattr(live.store.board.pieces, "_MOST_DUE", 2)
         with (
-            replaced(live.store.board.check.pieces, "catch_up", nothing),
+            replaced(live.store.board.pieces, "catch_up", nothing),
             pytest.raises(StoreUnavailableError, match="board hot: 3 events wait to be subtracted"),
         ):
             await read_piece(state, state.keys.log, is_sorted=True)

@@ -14,7 +14,7 @@ from live.domain.event import make_entry
 from live.domain.window import Forever, Periods, Rolling, Sliding
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Settings, as_environment
-from live.store.board.check.audit import Auditor, AuditReport, Drift
+from live.store.board.audit import Auditor, AuditReport, Drift
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from live.store.connection.pipelined import Word

@@ -1,1 +1,0 @@
-"""Compare a board with its journal, audit it, and measure its memory."""
