@@ -16,7 +16,7 @@ from websockets.frames import Opcode
 
 from live.domain.ranking import Record
 from live.errors import BAD_REQUEST
-from live.protocols.websocket.handshake import shake_hands
+from live.protocols.websocket import shake_hands
 from tests.harness.browser import CHROMIUM, launched
 from tests.harness.raw_socket import HANDSHAKE, RawSocket, frame
 from tests.harness.viewer import ModelViewer

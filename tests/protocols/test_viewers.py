@@ -11,7 +11,7 @@ from websockets.asyncio.client import connect
 from websockets.frames import Opcode
 
 from live.protocols.viewer_reaper import ViewerReaper
-from live.protocols.websocket.viewer import ViewerSocket
+from live.protocols.websocket import ViewerSocket
 from tests.harness.raw_socket import HANDSHAKE, RawSocket, close, frame, text
 from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import eventually
@@ -152,7 +152,7 @@ async def test_a_viewer_that_does_not_answer_a_close_is_disconnected(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server waits for the answer only until a timeout."""
-    monkeypatch.setattr("live.protocols.websocket.viewer._CLOSE_TIMEOUT", 0.3)
+    monkeypatch.setattr("live.protocols.websocket._CLOSE_TIMEOUT", 0.3)
     async with watch(server.url) as socket:
         await socket.receive()
         await socket.send(frame(Opcode.TEXT, b"a", mask=False))

@@ -14,7 +14,7 @@ import pytest
 from websockets.frames import Opcode
 
 from live.metrics import SLOW_VIEWERS
-from live.protocols.websocket.viewer import ViewerSocket
+from live.protocols.websocket import ViewerSocket
 from live.settings import Duration
 from tests.harness.raw_socket import RawSocket, frame
 from tests.harness.server import ServerProcess

@@ -9,7 +9,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from live.protocols.websocket.viewer import ViewerSocket
+from live.protocols.websocket import ViewerSocket
 from live.settings import Duration
 from tests.harness.certificate import OPENSSL, make_certificate
 from tests.harness.viewer import ModelViewer

@@ -11,7 +11,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from live.auth.rate_limiter import RateLimiter
-from live.protocols.websocket import handshake
+from live.protocols import websocket
 from live.web.http import middleware
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.nginx import TRUSTED
@@ -31,7 +31,7 @@ NUMBERS: Final = count()
 MUTANTS: Final[dict[str, tuple[object, str, Callable[..., object]]]] = {
     "fast path": (RateLimiter, "admit_read", lambda *_: None),
     "routes": (middleware, "payer_of", lambda *_: f"nobody {next(NUMBERS)}"),
-    "socket": (handshake, "payer_of", lambda *_: f"nobody {next(NUMBERS)}"),
+    "socket": (websocket, "payer_of", lambda *_: f"nobody {next(NUMBERS)}"),
 }
 
 

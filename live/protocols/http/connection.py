@@ -32,7 +32,7 @@ from live.protocols.http.parser import MAX_HEAD, BodyPiece, Peer, RequestHead, R
 from live.protocols.http.pipeline import Flow, Get, Pipeline, Refusal, WithBody
 from live.protocols.http.request_counts import VIEWERS
 from live.protocols.http.shared import SharedParts
-from live.protocols.websocket.handshake import Upgrade
+from live.protocols.websocket import Upgrade
 
 HEALTH_PATHS: Final = (b"/healthz", b"/readyz", b"/metrics")
 _EVENTS: Final = b"/v1/events"

@@ -19,7 +19,7 @@ from live.protocols.http.parser import Peer, RequestHead
 from live.protocols.http.pipeline import Reads
 from live.protocols.http.request_counts import RequestTally
 from live.protocols.viewer_reaper import ViewerReaper
-from live.protocols.websocket.handshake import Upgrades
+from live.protocols.websocket import Upgrades
 from live.settings import Settings
 
 _MOST_KNOWN: Final = 1024

@@ -1,7 +1,6 @@
 """Reading a board in pieces while its rotation is behind."""
 
 import pytest
-from live.store.board.rotate.rotation import BoardRotator
 
 import live.store.board.pieces
 from live.domain.board import Board
@@ -9,6 +8,7 @@ from live.domain.event import make_entry
 from live.domain.window import Sliding
 from live.errors import StoreUnavailableError
 from live.store.board.pieces import read_piece
+from live.store.board.rotation import BoardRotator
 from tests.harness.boards import open_ledger
 from tests.harness.mutation import replaced
 

@@ -1,1 +1,0 @@
-"""The WebSockets of viewers."""
