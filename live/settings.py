@@ -147,7 +147,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     boards: Annotated[Path | None, _described(
         "TOML file that defines the boards; without this setting, the server has a single board, `posts`")] = None
     workers: Annotated[int, _described(
-        "number of server processes; limits for clients hold over all of them together", ge=1, le=64)] = 1
+        "number of server processes; limits for clients apply to all of them together", ge=1, le=64)] = 1
     role: Annotated[Literal["all", "ingest", "viewers"], _described(
         "what this process serves: `ingest` accepts events, `viewers` serves boards, `all` does both")] = "all"
     demo: Annotated[bool, _described(

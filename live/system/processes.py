@@ -161,7 +161,7 @@ def share_of(limit: int, workers: int) -> int:
 
 
 def share(settings: Settings) -> Settings:
-    """Divide the limits for clients by the number of workers, so that they hold over all workers together.
+    """Divide the limits for clients by the number of workers, so that they apply to all workers together.
 
     No limit falls below the least value that its setting allows.
     """
