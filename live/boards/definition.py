@@ -128,7 +128,7 @@ def forbidden(old: Board, new: Board) -> Iterator[str]:
     if old.union != new.union:
         yield "`union` and `weights` can't change: the scores were added up with the old values"
     if (old.votes is None) != (new.votes is None):
-        yield "`votes` can't be added or removed: votes are stored from the first event on; only its limits can change"
+        yield "`votes` can't be added or removed: votes are stored from the first event on; only the limits can change"
     if new.cap is not None and (old.cap is None or new.cap < old.cap):
         yield "`cap` can only grow or be removed: a record is cut off only when an event arrives"
     if old.cap is not None and old.sort_order != new.sort_order:

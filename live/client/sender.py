@@ -264,7 +264,7 @@ class Sender:
 
 
 async def stopped_within(stop: asyncio.Event, seconds: float) -> bool:
-    """Wait for a number of seconds, none if it is negative, or until `stop` is set. Return whether `stop` was set."""
+    """Wait until `stop` is set, but at most some seconds (none if negative). Return whether `stop` was set."""
     try:
         async with asyncio.timeout(seconds):
             await stop.wait()

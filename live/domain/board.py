@@ -125,10 +125,9 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tags(self) -> str:
-        """How the tags of ranking elements change with time.
+        """How the tags in the ranking change with time: `rising` or `falling`.
 
-        With tags, the first or the last member to reach a score is ahead. Tags are `rising` or `falling`. `key` means
-        that there are no tags.
+        Tags put the first or the last member to reach a score ahead. `key` means that there are no tags.
         """
         if self.ties == "key":
             return "key"

@@ -29,7 +29,7 @@ RESERVED: Final = 128
 # can't be forked itself, because it has threads.
 CHILDREN: Final = get_context("forkserver")
 CHILDREN.set_forkserver_preload(["live.workers.worker"])
-_LONGEST_FOLDER: Final = 60  # bytes; sockets have names of up to 40 bytes in it, and the kernel allows 107
+_LONGEST_FOLDER: Final = 60  # bytes; the path of a socket in it has up to 40 more, and the kernel allows 107
 _LEAST: Final = 64  # minimum number of connections to start with
 _FORK_SERVER_PAUSE: Final = 1.0  # seconds
 _PR_SET_PDEATHSIG: Final = 1

@@ -156,7 +156,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, templates: Environment) -> Live:
-    """Make the parts of a process, not running yet. `settings.store` is the URL of the store."""
+    """Make the parts of a process, without starting them. `settings.store` is the URL of the store."""
     client = connect(settings.store, settings)
     losses = LossWatch(client, settings.key_prefix)
     losses.guard_connections()

@@ -79,7 +79,7 @@ def page_reply(
     version: object = None,
     cache: bytes = REVALIDATED,
 ) -> Reply:
-    """Make the JSON reply of a page, with an `ETag`. It is a 304 if `known`, an `If-None-Match`, names that tag.
+    """Make the JSON reply of a page, with an `ETag`. If `known`, an `If-None-Match`, names that tag, make a 304.
 
     The page keeps one reply of each kind and `Cache-Control`, which all its readers share until `version` differs.
     """

@@ -66,8 +66,8 @@ _SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "ite
 _WORDS: Final = "client/words/"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
 _AROUND: Final = frozenset({"tools", "rail", "later"})  # styles of parts around a board, which only its page shows
-# Pages do not need these regions: they have a cookie instead of a token, and the server writes facts about boards into
-# them. They neither wait for a first snapshot nor name the parts of rows.
+# Regions of scripts that pages do not need. A page has a cookie instead of a token, and the server writes facts about
+# boards into it. It neither waits for a first snapshot nor names the parts of rows.
 _APART: Final = re.compile(r"^ *//#region .*?//#endregion\n", re.MULTILINE | re.DOTALL)
 # Browsers that can't adopt style sheets (Safari before 16.4) load them.
 _ADOPT: Final = (
