@@ -290,7 +290,7 @@ def table(form: Format, file: BinaryIO, columns: Sequence[Column]) -> AbstractCo
 
 @contextmanager
 def _csv(file: BinaryIO, columns: Sequence[Column]) -> Iterator[Write]:
-    """Write CSV (RFC 4180) in UTF-8 with a header. No cell is a formula for a spreadsheet."""
+    """Write CSV (RFC 4180) in UTF-8 with a header. No spreadsheet takes a cell for a formula."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     write_cells = csv_writer(text, [column.name for column in columns])
     kinds = [column.kind for column in columns]

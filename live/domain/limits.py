@@ -13,7 +13,7 @@ _MOST: Final = 2**53
 class Rated(Protocol):
     """A client, producer or prefix with a rate.
 
-    `rate` is per second (0 means no limit), and `burst` units may come at once. All with the same `rate_key` share a
+    `rate` is per second (0 means no limit), and `burst` units may come at once. Those with the same `rate_key` share a
     rate. `unit` is what is counted, and `whom` is the subject of a refusal. `limit` is the name of the setting; it is
     empty if only a command can change the limit.
     """

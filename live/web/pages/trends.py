@@ -24,7 +24,7 @@ class Trends(msgspec.Struct, frozen=True):
 
     `before` has the ranks in the baseline, and `since` is its time in milliseconds; both are None where ranks cannot be
     compared. `scores` are the scores in the baseline, and `age` is the time since the baseline in milliseconds.
-    `rank_count` is the number of members then, and `per_minute` what the board counted in a minute of the hour before.
+    `rank_count` is the number of members then, and `per_minute` what the board counted per minute in the hour before.
     `has_pace` says whether the board has a pace, and `lines` has the sparklines by member. `until` is when the
     sparklines get another point, in milliseconds; 0 if that is not known.
     """

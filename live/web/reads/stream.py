@@ -77,7 +77,7 @@ class GzipEvents(PlainEvents):
 
 
 class EventStream(Response):
-    """A stream that ends when the viewer disconnects, is too slow, or there is nothing more to watch."""
+    """A stream that ends when the viewer disconnects or is too slow, or when there is nothing more to watch."""
 
     media_type = "text/event-stream"
 
