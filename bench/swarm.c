@@ -2,9 +2,9 @@
  *
  * usage: swarm PORT PATH [PATHS [deflate]]
  *
- * It watches PATH at 127.0.0.1:PORT; with PATHS, `%d` in PATH becomes i modulo PATHS for viewer i. With `deflate`, viewers
- * offer permessage-deflate, and count compressed frames without decompressing them. It reads one command
- * per line from stdin, answers each with a line of JSON, and ends with its input.
+ * The program watches PATH at 127.0.0.1:PORT; with PATHS, `%d` in PATH becomes i modulo PATHS for viewer i. With
+ * `deflate`, viewers offer permessage-deflate, and count compressed frames without decompressing them. The program
+ * reads one command per line from stdin, answers each with a line of JSON, and ends with its input.
  *
  *   connect N AT_ONCE FIRST  Connect N more viewers, and those that `cut` reset, at most AT_ONCE at the same time.
  *                            Answered when all handshakes are done and, if FIRST is 1, every viewer has received a data

@@ -11,7 +11,7 @@ test("pauses double up to a maximum", () => {
   assert.equal(backoff.next(), 500);
 });
 
-test("failures of one round count once", () => {
+test("failures in one round of transports count once", () => {
   const backoff = new Backoff({ base: 500, random: () => 1 });
   assert.deepEqual([false, false, true, false, true].map((isRound) => backoff.next(isRound)), [500, 500, 500, 1000, 1000]);
 });

@@ -72,7 +72,7 @@ test("if streams are refused too, the client uses long polling", async () => {
   assert.equal(live.snapshot.viewers, 1);
 });
 
-test("the client remembers what works, and tries the WebSocket again after ten minutes", async () => {
+test("the client remembers which transport works, and tries the WebSocket again after ten minutes", async () => {
   const storage = new Memory();
   const first = watched({ storage });
   first.world.blocked.websocket = "refuse";
@@ -86,7 +86,7 @@ test("the client remembers what works, and tries the WebSocket again after ten m
   await clock.advance(300 * SECOND);
   assert.deepEqual(world.opened, ["sse"]);
   await clock.advance(310 * SECOND);
-  assert.deepEqual(world.opened, ["sse", "websocket"], "tried beside the stream");
+  assert.deepEqual(world.opened, ["sse", "websocket"], "the WebSocket is tried beside the stream");
   assert.equal(state().name, "live");
   world.blocked.websocket = "";
   await clock.advance(610 * SECOND);
@@ -126,7 +126,7 @@ test("after a failure of 40 s the page is live within 6 s, and knows since when 
   assert.ok(state().since > since + 40 * SECOND);
 });
 
-test("a connection that hangs is stale after 12 s, since the last message", async () => {
+test("a board whose connection hangs is stale after 12 s, as of the last message", async () => {
   const { clock, world, live, state } = watched();
   live.start();
   await clock.advance(SECOND);
@@ -142,7 +142,7 @@ test("a connection that hangs is stale after 12 s, since the last message", asyn
   assert.ok(Math.abs(state().since - since) < SECOND);
   const { since: first } = state();
   await clock.advance(60 * SECOND);
-  assert.deepEqual([state().name, state().since], ["stale", first], "until there is something to show");
+  assert.deepEqual([state().name, state().since], ["stale", first], "it stays stale until messages arrive");
   world.stalled = false;
   await clock.advance(30 * SECOND);
   assert.equal(state().name, "live");
@@ -349,7 +349,7 @@ test("another interval is requested before the open connection is closed", async
   assert.equal(state().name, "live");
 });
 
-test("a connection that replaces another shows nothing older than that one has shown", async () => {
+test("a connection that replaces another one shows nothing older than the other one has shown", async () => {
   const { clock, world, live } = watched();
   const offsets = /** @type {number[]} */ ([]);
   live.on("change", ({ offset }) => offsets.push(offset));

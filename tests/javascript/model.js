@@ -122,7 +122,7 @@ export class World {
   deleted = false;
   lossy = 0;
   opened = /** @type {string[]} */ ([]); // the transports
-  asked = /** @type {string[]} */ ([]); // the addresses
+  asked = /** @type {string[]} */ ([]); // the requested addresses
   viewers = /** @type {Set<any>} */ (new Set());
 
   constructor(/** @type {Board} */ board, /** @type {Clock} */ clock, /** @type {() => number} */ random) {

@@ -10,7 +10,7 @@ const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 
 /**
- * Samples of two members, one each half minute until now, and their scores now.
+ * Samples of two members, one sample each half minute until now, and the scores of both now.
  *
  * @param {(at: number) => number} upper a score at a time
  * @param {(at: number) => number} lower
@@ -56,7 +56,7 @@ test("a baseline is a sample too, in its place by time", () => {
   assert.equal(paces.of({ key: "b", rank: 1, score: 1 }, 31 * MINUTE), undefined);
 });
 
-test("the time until a member passes another is when it does, if both go on like that", () => {
+test("the forecast time of a pass is right if both members keep their paces", () => {
   const random = seeded(5);
   let told = 0;
   for (let run = 0; run < 400; run++) {
@@ -79,7 +79,7 @@ test("the time until a member passes another is when it does, if both go on like
   assert.ok(told > 50, `only ${told} were told`);
 });
 
-test("nothing is foretold of paces that are not steady, or were not watched for ten minutes", () => {
+test("no pass is forecast from paces that are not steady, or were watched for less than ten minutes", () => {
   const now = 12 * MINUTE;
   const steady = growing(1000, 6000);
   const sudden = (/** @type {number} */ at) => (at < 9 * MINUTE ? 900 : 900 + ((at - 9 * MINUTE) * 8000) / HOUR);
@@ -94,14 +94,14 @@ test("nothing is foretold of paces that are not steady, or were not watched for 
   assert.equal(apart.paces.passes(apart.below, apart.above, now), undefined);
 });
 
-test("where low scores are ahead, a member passes by a smaller pace", () => {
+test("on a board where low scores are ahead, the member with the smaller pace passes the other one", () => {
   const now = 12 * MINUTE;
   const { paces, above, below } = watched(growing(1000, 6000), growing(1200, 5400), now);
   const gap = below.score - above.score;
   assert.equal(paces.passes(below, above, now), Math.ceil((gap / 600) * 60));
 });
 
-test("a duel is what one of two neighbours may close within a minute", () => {
+test("two neighbours have a duel if one may close their gap within a minute", () => {
   const now = 12 * MINUTE;
   const { paces, above, below } = watched(growing(1000, 600), growing(995, 300), now);
   assert.equal(paces.isDuel({ ...below, score: above.score - 10 }, above, now), true);
@@ -110,7 +110,7 @@ test("a duel is what one of two neighbours may close within a minute", () => {
   assert.equal(still.paces.isDuel(still.below, still.above, now), false);
 });
 
-test("the closest neighbours are among the first ten; of several, the highest", () => {
+test("the closest neighbours are among the first ten; of several closest pairs, the highest pair counts", () => {
   const random = seeded(3);
   for (let run = 0; run < 200; run++) {
     const count = Math.floor(random() * 14);
@@ -123,7 +123,7 @@ test("the closest neighbours are among the first ten; of several, the highest", 
   }
 });
 
-test("how often two have passed each other is what a list of all changes says, for an hour", () => {
+test("the number of times that two members passed each other in an hour equals that in a list of all changes", () => {
   const random = seeded(8);
   const fights = new Fights();
   const keys = ["a", "b", "c", "d"];
@@ -159,7 +159,7 @@ test("if too many pairs pass each other, those that did so most recently are rem
   assert.equal(fights.changes("a0", "b0", 0), 0);
 });
 
-test("the rate is what the total grew by in a minute, without what leaves the window", () => {
+test("the rate is the growth of the total in a minute; scores that leave the window do not lower it", () => {
   const random = seeded(2);
   const rate = new Rate();
   /** @type {{at: number, by: number}[]} */

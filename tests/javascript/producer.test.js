@@ -8,7 +8,7 @@ import { BufferFullError, Producer, RefusedError, UnavailableError } from "../..
 /** @typedef {{status?: number, body?: object | string, after?: string}} Reply */
 
 /**
- * A server that counts each id once. Before that, it gives some replies; null loses the response of a counted body.
+ * A server that counts each id once. Before that, it gives some replies; a null loses the response to a counted body.
  *
  * @param {(Reply | null)[]} replies
  */
@@ -74,7 +74,7 @@ test("a full batch does not wait, and a batch has at most 1,000 events", async (
   assert.equal(bodies.flat().at(-1).key, "m2499");
 });
 
-test("it waits for as long as the server asks, and a 429 does not use up the patience", async () => {
+test("the producer waits for as long as the server asks, and a 429 does not use up the patience", async () => {
   /** @type {number[]} */
   const pauses = [];
   const busy = { status: 429, after: "90", body: { code: "rate_exceeded" } };

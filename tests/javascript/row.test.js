@@ -4,6 +4,6 @@ import { test } from "node:test";
 
 import { flightTime } from "../../static/client/row.js";
 
-test("a row flies the longer the farther, within bounds", () => {
+test("a row that moves farther flies for longer, within bounds", () => {
   assert.deepEqual([0, 1, 4, 9, 25, 57, 1000].map((rows) => Math.round(flightTime(rows))), [320, 320, 400, 490, 670, 899, 900]);
 });

@@ -13,7 +13,7 @@ import { applied, Gap } from "../../static/client/state.js";
  */
 const walks = JSON.parse(readFileSync(new URL("walks.json", import.meta.url), "utf8"));
 
-test("messages give the records of the server", () => {
+test("the applied messages give the records of the server", () => {
   assert.ok(walks.length > 10);
   for (const { messages, records } of walks) {
     /** @type {import("../../static/client/state.js").Board | null} */
@@ -42,7 +42,7 @@ test("an update from another position is a gap", () => {
   assert.throws(() => applied(applied(null, { ...sync, epoch: "other" }), update), Gap);
 });
 
-test("the facts of a board have nothing else, and stay with updates", () => {
+test("the facts of a board have only known fields, and updates keep them", () => {
   const [sync, update] = walks[0].messages;
   const board = applied(null, /** @type {any} */ ({ ...sync, unit: "€", scale: 2, next_cursor: "c" }));
   assert.deepEqual(board.facts, { unit: "€", scale: 2 });

@@ -7,7 +7,7 @@ import { stories, storyWords, Teller, withStory } from "../../static/client/stor
 const MINUTE = 60_000;
 
 /**
- * A moment with members from the first on: `a=50` has this score, and another member follows with ten less.
+ * A moment with members in the order of their ranks. `a=50` gives a score; by default, it is ten less than the last.
  *
  * @param {string} list
  * @param {number} [at]
@@ -58,7 +58,7 @@ test("each change of a board has its stories", () => {
   }
 });
 
-test("another life or period of the board has no stories", () => {
+test("a change to another epoch or period of the board has no stories", () => {
   assert.deepEqual(stories(moment("a b"), moment("b a", 1, { epoch: "f" })), []);
   assert.deepEqual(stories(moment("a b", 0, { period: "2026-W47" }), moment("b a", 1, { period: "2026-W48" })), []);
 });
@@ -69,11 +69,11 @@ test("members that share the first rank do not lead", () => {
   assert.deepEqual(stories(moment("b=9 a=9", 0, dense), moment("a=10 b=9", 1, dense)).map(brief), ["lead a 1 0 b"]);
 });
 
-test("scores without a difference have no round lead", () => {
+test("where differences of scores mean nothing, there is no round lead", () => {
   assert.deepEqual(stories(moment("a=1900 b=1000"), moment("a=2010 b=1000", 1), false), []);
 });
 
-test("any stories are true, and tell of different members", () => {
+test("the stories of random changes are true, and tell of different members", () => {
   const random = generator(7);
   for (let round = 0; round < 2000; round++) {
     const [before, after] = [randomMoment(random, 0), randomMoment(random, 1)];
@@ -112,7 +112,7 @@ function randomMoment(random, at) {
   return moment(keys.map(([, key], i) => `${key}=${2000 - 100 * i - Math.floor(random() * 90)}`).join(" "), at);
 }
 
-test("two leaders in turn are one story in the list", () => {
+test("two leaders that take turns are one story in the list", () => {
   /** @type {(key: string, other: string, at: number) => import("../../static/client/stories.js").Story} */
   const lead = (key, other, at) => ({ kind: "lead", key, other, at, since: at - 1, rank: 1, by: 0 });
   let list = withStory([], lead("a", "b", 0));
@@ -177,7 +177,7 @@ test("a teller tells of a new leader before the stories that wait", () => {
   assert.deepEqual(told, ["3 top x 8 0", "6 lead b 1 0 a"]);
 });
 
-test("a teller leaves out a leader of a moment, and repeats no story for ten minutes", () => {
+test("a teller leaves out a leader that leads only for a moment, and repeats no story for ten minutes", () => {
   const { teller, told, until } = tellerAt();
   teller.take(moment(TWELVE));
   until(100);
@@ -203,7 +203,7 @@ test("climbs are measured over ten minutes", () => {
   assert.deepEqual(told.map((text) => text.replace(/^\S+ /, "")), ["climb f 3 3"]);
 });
 
-test("a teller leaves out what happened before it forgot, or before its board began anew", () => {
+test("a teller leaves out changes from before a new epoch, or from before it was told to forget", () => {
   const { teller, told, until } = tellerAt();
   teller.take(moment("a b"));
   until(10);

@@ -40,7 +40,7 @@ test("a late, missing or empty baseline is requested again after a minute", () =
   }
 });
 
-test("a viewer whose clock is behind waits for its own hour", () => {
+test("a viewer whose clock is behind waits until its own clock shows the full hour", () => {
   assert.equal(baselinePause(baseline(NINE), NINE - 5 * MINUTE), 5 * MINUTE);
 });
 
@@ -50,13 +50,13 @@ test("the next slots are requested when the newest one ends, but not too often",
   assert.equal(slotsPause(slots(NINE, NINE + 1000), NINE), 5_000);
 });
 
-test("where slots are added up, they are requested when the next point ends", () => {
+test("if several slots make one point of a line, slots are requested when the next point ends", () => {
   const open = slots(NINE + 10 * MINUTE, NINE + 11 * MINUTE);
   open.slots.unshift(...slots(NINE - 20 * MINUTE, NINE + 10 * MINUTE).slots);
   assert.equal(slotsPause(open, NINE + 10 * MINUTE), 20 * MINUTE);
 });
 
-test("on an event clock, slots are requested again after the length of one", () => {
+test("on an event clock, slots are requested again after the length of one slot", () => {
   assert.equal(slotsPause(slots(NINE, NINE + HOUR), NINE + 9 * HOUR), MINUTE);
   assert.equal(slotsPause(slots(NINE, NINE + 10_000), NINE + 9 * HOUR), 10_000);
   assert.equal(slotsPause({ slots: [{ start: null, end: null }], records: [] }, NINE), HOUR);

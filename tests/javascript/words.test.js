@@ -23,20 +23,20 @@ test("a rank is shown with its gap, if there is one", () => {
   assert.notEqual(placeWords(2, 0)[1], placeWords(2, 1)[1]);
 });
 
-test("metadata shows strings and numbers only, and cuts long ones by characters", () => {
+test("metadata shows strings and numbers only, and cuts long strings by characters", () => {
   assert.deepEqual(metadataWords(undefined), []);
   assert.deepEqual(metadataWords({ a: "x", b: 2, c: true, d: null, e: [1], f: { g: 1 } }), ["a: x", "b: 2"]);
   const [long] = metadataWords({ name: "😀".repeat(100) });
   assert.equal(long, `name: ${"😀".repeat(39)}…`);
 });
 
-test("metadata shows a bounded number of members", () => {
+test("metadata shows a bounded number of its fields", () => {
   const many = metadataWords(Object.fromEntries(Array.from({ length: 20 }, (_, number) => [`m${number}`, number])));
   assert.equal(many.length, 9);
   assert.equal(many.at(-1), "…");
 });
 
-test("a long name is cut in the middle by characters, and an invisible one is named", () => {
+test("a long name is cut in the middle by characters, and an invisible name is called blank", () => {
   assert.equal(nameWords("a".repeat(80)), "a".repeat(80));
   assert.equal(nameWords("😀".repeat(80)), "😀".repeat(80));
   assert.equal(nameWords(`${"a".repeat(60)}${"b".repeat(60)}`), `${"a".repeat(50)}…${"b".repeat(29)}`);
@@ -52,7 +52,7 @@ test("the gap to the record above has a sign", () => {
   );
 });
 
-test("a bar is as long as its share of the first", () => {
+test("the length of a bar is the share of its score in the first score", () => {
   assert.deepEqual([[5, 10], [10, 10], [2, 3], [-5, 10], [3, 0], [-2, -1]].map(([score, first]) => barWidth(score, first)), [50, 100, 66.5, 0, 0, 0]);
 });
 

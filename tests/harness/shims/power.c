@@ -1,4 +1,4 @@
-// LD_PRELOAD: a copy of what is on disk for sure, so that a test can take away everything else, as a power cut does.
+// LD_PRELOAD: copies what is on disk for sure, so that a test can take away everything else, as a power cut does.
 //
 // When a process syncs a file below $POWER_ROOT, the file is copied to $POWER_COPY, under its path with '%' for '/'.
 // Renames and removals count as durable at once. A file that ends in .aof is only appended to, so only its new end is
