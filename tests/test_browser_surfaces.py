@@ -121,7 +121,7 @@ CUT = """() => [...document.querySelectorAll("[data-board] tbody tr")].flatMap((
 
 
 async def test_every_format_of_a_wall_shows_names_ranks_and_scores(valkey_url: str) -> None:
-    """A wall is upright or wide, with one, three or six boards. No number is cut, and names are seen."""
+    """A wall is upright or wide, with one, three or six boards. No number is cut, and names are visible."""
     boards = list(parse_boards(WALL))
     async with board_in_browser(valkey_url, *ON_WALL, board=boards, path="posts?display=wall") as (page, _):
         address = page.url

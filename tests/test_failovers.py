@@ -289,7 +289,7 @@ async def test_a_server_that_waits_for_no_replica_is_detected(tmp_path: Path) ->
 
 
 async def asks_past_a_wrong_sentinel(folder: Path) -> None:
-    """The first Sentinel names a replica, one is dead, and one is frozen. The next one is right."""
+    """The first Sentinel names a replica, one is dead, and one is frozen. The next Sentinel is right."""
     servers = SentinelSet(VALKEY, folder)
     wrong = SentinelServer(VALKEY, folder / "wrong", servers.servers[1], 60_000)
     await asyncio.to_thread(servers.start)

@@ -87,7 +87,7 @@ async def test_a_repeated_line_is_counted(lines: Lines) -> None:
 
 @pytest.mark.slow
 async def test_a_line_that_continues_is_logged_once_per_period(lines: Lines) -> None:
-    """The counts of the periods add up to the one at the end."""
+    """The counts of the periods add up to the count at the end."""
     log = structlog.get_logger()
     loop = asyncio.get_running_loop()
     end, said = loop.time() + 5 * QUICK, 0

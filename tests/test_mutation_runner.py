@@ -54,7 +54,7 @@ def test_a_script_that_does_not_compile_is_an_error(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("right", ["no such piece", "local"])
 def test_a_piece_that_is_missing_or_repeated_is_an_error(right: str) -> None:
-    """Otherwise the mistake would not be where the test says."""
+    """If the piece occurs twice or not at all, the mistake is not where the test says."""
     with pytest.raises(ValueError, match="times in the script, not once"), must_be_caught("it is elsewhere"):
         mutated("local a = 1\nlocal b = 2", {right: ""})
 

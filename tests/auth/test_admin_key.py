@@ -159,7 +159,7 @@ async def test_no_key_is_created_if_any_exists(settings: Settings) -> None:
 
 
 async def test_an_invalid_file_is_replaced(settings: Settings) -> None:
-    """If the key can't be stored in the data directory, that is an error."""
+    """A key that can't be stored in the data directory is an error."""
     settings.data_dir.mkdir()
     (settings.data_dir / "admin-key").write_text("nonsense")
     key = await provide_admin_key(settings)

@@ -264,7 +264,7 @@ async def test_the_number_of_boards_is_limited(any_store: str) -> None:
 
 
 async def test_a_union_stays_as_private_as_its_parts(valkey_url: str) -> None:
-    """Neither a part nor its union changes so that more people may read the union. A deleted part does not count."""
+    """No change may let more people read a union than each of its parts. A deleted part does not count."""
     async with bench(valkey_url) as at:
         admin = at.board_admin
         await admin.put("a", KISS, "me")

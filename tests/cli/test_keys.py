@@ -113,7 +113,7 @@ def test_an_api_key_is_printed_once_and_works(commands: Commands) -> None:
 
 
 def test_secrets_and_digests_are_not_listed(commands: Commands) -> None:
-    """Neither text nor JSON has secrets or digests. Both have fingerprints."""
+    """Neither the text nor the JSON has secrets or digests. Both have the fingerprints of API keys."""
     first = commands.json("add", "shop")
     key = first["key"]
     commands.output_of("add", "other", "--board", "posts", "--rate", "1000")

@@ -122,7 +122,7 @@ def test_boards_with_the_same_data_have_the_same_shape(choices: dict[str, Any]) 
 
 
 def test_the_number_of_kept_periods_may_change() -> None:
-    """Neither `keep` nor `grace` changes what is stored."""
+    """A new `keep` or `grace` changes nothing in the store."""
     one, other = (make(window=Periods(unit="day", keep=keep, grace=keep)) for keep in (1, 9))
     assert one.shape == other.shape
 

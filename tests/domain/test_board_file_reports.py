@@ -57,7 +57,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
 
 
 def test_no_mistake_hides_another() -> None:
-    """One file has mistakes in types, names, nested tables, lists, combinations, and between boards."""
+    """The report of one file has mistakes in types, names, nested tables, lists, combinations, and between boards."""
     text = """
     [[board]]
     id = "week"

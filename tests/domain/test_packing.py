@@ -140,7 +140,7 @@ def test_a_field_has_a_plain_name(name: str) -> None:
 
 
 def test_a_field_has_a_range() -> None:
-    """A range of one value is enough; an empty one is refused."""
+    """A range of one value is enough; an empty range is refused."""
     assert Packing((Field("only", "asc", 7, 7),)).pack({"only": 7}) == 0
     with pytest.raises(ValueError, match=r"^the field time 8\.\.7 is empty: its minimum is above its maximum$"):
         Field("time", "asc", 8, 7)
@@ -156,7 +156,7 @@ def test_a_value_out_of_range_is_refused(field: Field, value: Any) -> None:
 
 
 def test_all_fields_are_required_and_no_others() -> None:
-    """The message names the field and the known ones."""
+    """The message names the field and the known fields."""
     with pytest.raises(ValueError, match=r"^time is missing; expected a whole number from 0 to 9999$"):
         GAME.pack({"levels": 1, "revives": 1})
     with pytest.raises(ValueError, match=r"^levels is missing; expected a whole number from 0 to 99$"):

@@ -62,7 +62,7 @@ def test_a_refusal_says_what_is_wrong_with_the_credentials() -> None:
     ],
 )  # fmt: skip
 def test_a_union_is_no_more_public_than_its_parts(part: str, union: str, is_valid: bool) -> None:  # noqa: FBT001
-    """This is checked for each default visibility of the server."""
+    """The rule holds for each default visibility of the server."""
 
     def choice(text: str) -> str:
         return f'visibility = "{text}"\n' if text else ""

@@ -433,7 +433,7 @@ async def settled_again(hub: Hub) -> None:
 
 
 async def test_notices_are_received_while_somebody_watches(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hub subscribes for the first viewer. Some time after the last viewer, it unsubscribes, unless one returns."""
+    """The hub subscribes for the first viewer. It unsubscribes some time after the last viewer, unless one returns."""
     monkeypatch.setattr("live.fanout.hub._LINGER", 0.5)
     monkeypatch.setattr("live.fanout.hub._KEEP_ALIVE_INTERVAL", 0.02)
     async with running_hub(valkey_url) as (hub, ledger):

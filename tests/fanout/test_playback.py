@@ -169,7 +169,7 @@ async def test_a_replay_tells_everything_in_its_order_and_time(
 async def test_a_replay_that_has_reached_the_present_becomes_live_at_once(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not wait for viewers that have received everything."""
+    """The replay does not wait for viewers that have received everything."""
     monkeypatch.setattr(replays, "_POLL", 3_600_000)
     now = round(time.time() * 1000)
     wish, sink = asking(at=now), Sink()
@@ -243,7 +243,7 @@ def hub_of(store: str, board: Board, players: Script | None, **changes: Any) -> 
 
 
 async def test_each_limit_of_replays_allows_what_it_says(valkey_url: str) -> None:
-    """Neither the viewers of a delay that runs already nor unknown addresses count."""
+    """Viewers of a delay that runs already and viewers of unknown addresses do not count."""
     hub = hub_of(valkey_url, rolling_board(), Script(), max_replays=4, max_address_replays=1)
     replays, channel = hub._replays, hub.channels["posts"]
 

@@ -360,7 +360,7 @@ async def test_lookups_do_not_delay_records(valkey_url: str, monkeypatch: pytest
 
 
 async def test_ranks_wait_for_records_that_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the store is away, or before the first read, nothing is looked up."""
+    """While the store is away, or before the first read, no rank is looked up."""
     marked: list[tuple[str, int]] = []
     monkeypatch.setattr(RankLookups, "mark", lambda _lookups, _variants, *position: marked.append(position))
     settings = fresh_settings("")

@@ -69,7 +69,7 @@ def test_all_viewers_share_a_frame() -> None:
 
 
 def test_a_slow_viewer_skips_to_the_latest() -> None:
-    """A viewer that is one page behind receives the update, and one that is further behind the whole top."""
+    """A viewer that is one page behind receives the update, and a viewer that is further behind the whole top."""
     variant, quick, slow = variant_of(5), ViewerPosition(), ViewerPosition()
     variant.advance(page(1, a=1))
     variant.next_frame(quick), variant.next_frame(slow)

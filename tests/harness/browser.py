@@ -1,7 +1,7 @@
 """The page in a real Chromium.
 
-Starting Chromium takes a second of CPU time, so tests that are marked with `IN_BROWSER` share one. Playwright binds it
-to an event loop, so they also share the loop of the session.
+Starting Chromium takes a second of CPU time, so tests that are marked with `IN_BROWSER` share one
+browser. Playwright binds a browser to an event loop, so these tests also share the loop of the session.
 """
 
 import shutil

@@ -16,7 +16,7 @@ BARE: Final = {name: value for name, value in os.environ.items() if not name.sta
 
 
 def run_command(*words: str, **environment: str) -> CompletedProcess[str]:
-    """Run a command to its end, without a terminal. Of the `LIVE_` variables, it sees only those of `environment`."""
+    """Run a command to its end, without a terminal. It sees no `LIVE_` variables but those of `environment`."""
     unset = dict.fromkeys(name for name in os.environ if name.startswith("LIVE_"))
     umask = os.umask(UMASK)
     try:

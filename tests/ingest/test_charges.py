@@ -1,4 +1,4 @@
-"""What the rate limiter charges for a body: one for each event in every format, and more only for useless work."""
+"""The rate limiter charges each event of a body once, in every format, and charges more only for useless work."""
 
 import gzip
 import json

@@ -89,7 +89,7 @@ def commits() -> list[float]:
 async def test_only_large_batches_wait_for_company(valkey_url: str) -> None:
     """A single request is committed at once, even while another one is committed.
 
-    After a large batch, it waits a moment.
+    After a large batch, the request waits a moment.
     """
     bench = Bench(valkey_url, commit_delay=Duration(60), batch_size=2)
     async with asyncio.timeout(30), bench.running():

@@ -96,7 +96,7 @@ async def test_nothing_counts_if_one_event_is_refused(valkey_url: str) -> None:
 
 
 async def test_a_duplicate_is_no_refusal(valkey_url: str) -> None:
-    """This holds even if the duplicate would now be late. A refused body counts nothing, and uses up no id."""
+    """A duplicate passes even if it would now be late. A refused body counts nothing, and uses up no id."""
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
         events: list[dict[str, Any]] = [{"key": "a", "id": "1"}, {"key": "b", "id": "2"}]
         assert (await strictly(client, *events))[0] == 200

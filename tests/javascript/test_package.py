@@ -118,7 +118,7 @@ def said(project: Path) -> list[str]:
 def test_the_package_contains_its_exports(project: Path) -> None:
     """The package has each entry point with its types, the words and the licence, but no tests.
 
-    Its version is that of the server.
+    The package has the version of the server.
     """
     package = project / "node_modules" / "live-board"
     manifest = json.loads((package / "package.json").read_text())

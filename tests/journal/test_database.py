@@ -64,7 +64,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.mark.skipif(not has_postgres(), reason="needs a PostgreSQL server: apt-get install postgresql")
 async def test_the_settings_of_postgres_are_read(tmp_path: Path, postgres: Postgres) -> None:
-    """Both the server and the connection have settings."""
+    """Unsafe settings are found whether the server or the connection has them."""
 
     async def names(url: str) -> list[str]:
         database = open_journal(fresh_settings("", journal=url, data_dir=tmp_path), writes=False)
@@ -158,7 +158,7 @@ async def test_a_store_that_hides_its_replicas_has_a_warning(own_store: StorePro
 
 
 def journal_status(settings: Any) -> list[str]:
-    """Return the warnings of `live journal status --json`. Without `--json`, it must print the same ones."""
+    """Return the warnings of `live journal status --json`. Without `--json`, the command must print the same."""
     environment = {**os.environ, **as_environment(settings)}
     shown, listed = (
         run_live("journal", "status", *flags, environment=environment).stdout for flags in ([], ["--json"])

@@ -282,7 +282,7 @@ async def lose_and_start_again(machine: Machine, far: Far, lose: Lose) -> tuple[
 async def test_a_server_starts_with_a_lost_board_until_an_operator_decides(
     own_store: StoreProcess, tmp_path: Path, lose: Lose, words: tuple[str, ...]
 ) -> None:
-    """The decision ends the loss of this board, and does not touch the other one."""
+    """The decision ends the loss of this board, and does not touch the other board."""
     machine = Machine(own_store.url, tmp_path)
     far = Far(machine.settings, tmp_path)
     machine.server.start()

@@ -163,7 +163,7 @@ async def compare_high_water(board: Journaled, store: StoreProcess, folder: Path
 async def test_after_a_loss_that_only_sql_knows_nothing_is_acknowledged(
     own_store: StoreProcess, tmp_path: Path
 ) -> None:
-    """This happens, for example, after the data directory was replaced."""
+    """Only SQL knows of a loss, for example, if the data directory was replaced."""
     async with journaled(own_store.url, tmp_path) as board:
         await compare_high_water(board, own_store, tmp_path)
 

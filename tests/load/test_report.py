@@ -34,7 +34,7 @@ def report(*, slo: tuple[str, ...] = (), **changes: Any) -> LoadReport:
 
 
 def test_a_test_that_reaches_its_rate_passes() -> None:
-    """Every like was counted, and the viewer saw the last one."""
+    """Every like was counted, and the viewer saw the last like."""
     found = report()
     assert found.passed
     assert (found.rate, found.reached, found.converged) == (10, 1, 1)

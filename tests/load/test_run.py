@@ -115,7 +115,7 @@ def test_a_server_below_a_path_is_watched_there() -> None:
 
 
 async def test_a_report_counts_what_the_server_counted(url: str) -> None:
-    """The report accounts for every like. Every viewer saw the last one, and the board has the same sum."""
+    """The report accounts for every like. Every viewer saw the last like, and the board has the same sum."""
     report = await load(url, sse_viewers=3)
     async with httpx.AsyncClient() as client:
         page = (await client.get(f"{url}/v1/boards/posts?limit=100")).json()
@@ -265,7 +265,7 @@ async def test_a_report_has_a_row_for_each_time(url: str) -> None:
 
 @pytest.mark.parametrize(("slo", "met"), [("p99=60s", True), ("p99=0.001ms", False)])
 async def test_the_exit_status_tells_whether_the_load_test_passed(url: str, slo: str, met: bool) -> None:  # noqa: FBT001
-    """The status is 0 if it passed, and 1 if not. With `--json`, the command prints one object."""
+    """The status is 0 if the load test passed, and 1 if not. With `--json`, the command prints one object."""
     words = ["load", "--server", url, "--rate", "50", "--viewers", "20", "--slo", slo, "--duration", "1s", "--json"]
     ended = await asyncio.to_thread(run_live, *words, environment=os.environ)
     report = msgspec.json.decode(ended.stdout, type=LoadReport)

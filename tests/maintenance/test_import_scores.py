@@ -169,7 +169,7 @@ async def check_import(store: str, folder: Path) -> None:
 
 
 async def test_an_import_twice_is_the_same_as_once(valkey_url: str, tmp_path: Path) -> None:
-    """This holds on boards of every kind, with hidden members.
+    """An import can be repeated on boards of every kind, with hidden members.
 
     The journal has the reason, and agrees with the store.
     """

@@ -26,7 +26,7 @@ def test_an_event_leaves_at_the_end_of_its_time() -> None:
 def test_an_event_that_has_left_stays_away() -> None:
     """The event stays away even if the clock is set back.
 
-    Of several events at one time, the last one that has left and those before it are gone.
+    Of several events at the same time, those before the last one that has left are gone too.
     """
     data, log = Snapshot(), LiveLog()
     data.log = [Logged(10, offset, number, "a", -(2**number)) for offset in (1, 2) for number in (1, 2)]

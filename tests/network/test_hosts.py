@@ -121,7 +121,7 @@ def test_allowed_names_of_a_server() -> None:
     ],
 )  # fmt: skip
 def test_a_root_path_is_removed_once(path: str, root: str, below: str) -> None:
-    """If a path is not below the root path, nothing of it remains."""
+    """A path that is not below the root path becomes empty."""
     assert below_root(path, root) == below
     assert below_root(path.encode(), root.encode()) == below.encode()
 

@@ -72,7 +72,7 @@ async def test_requests_behind_a_waiting_one_are_answered_after_it(valkey_url: s
 
 
 async def test_several_requests_on_one_connection_wait_in_turn(valkey_url: str) -> None:
-    """Only one of them is a viewer at a time."""
+    """Only one of the requests is a viewer at a time."""
     async with served(valkey_url) as here, connected(here.url) as wire:
         await wire.send(post(ONE) + (await wait(here)).replace(b"wait=60s", b"wait=50ms") * 3 + HEALTH)
         found = statuses(await wire.answers(5))

@@ -291,7 +291,7 @@ async def check_store_calls(store: str) -> None:
 
 
 async def test_a_private_board_costs_as_many_store_calls_as_an_unknown_one(valkey_url: str) -> None:
-    """Otherwise the time of a response would show that the board exists."""
+    """With more calls, the time of a response would show that the board exists."""
     await check_store_calls(valkey_url)
 
 

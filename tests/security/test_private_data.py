@@ -104,7 +104,7 @@ async def add_api_key(settings: Settings, store: EmbeddedStore) -> None:
 
 
 async def test_other_users_can_read_nothing(folder: Path) -> None:
-    """Neither the umask of the server's process nor an earlier open directory changes this."""
+    """The umask of the server's process and an earlier open directory make no difference."""
     data = folder / "d"
     settings = fresh_settings("", data_dir=data)
     before = os.umask(0)

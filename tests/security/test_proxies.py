@@ -173,7 +173,7 @@ async def strangers_are_refused(url: str) -> None:
 async def test_a_server_without_api_keys_takes_no_events_through_its_proxy(
     valkey_url: str, tmp_path: Path, changes: tuple[tuple[str, str], ...]
 ) -> None:
-    """This holds even if the proxy says nothing about its clients. With `--open`, the server takes the events."""
+    """The server refuses events even if the proxy says nothing about its clients. With `--open`, it takes them."""
     settings = {"allowed_hosts": ("board.test",), "open": False}
     async with behind_nginx(valkey_url, tmp_path, *changes, **settings) as (url, _):
         await strangers_are_refused(url)
@@ -232,7 +232,7 @@ async def test_the_host_is_checked_behind_a_proxy(
 
 @pytest.mark.slow
 async def test_conflicting_forwarded_fields_are_refused(valkey_url: str, tmp_path: Path) -> None:
-    """If a proxy passes on one of two fields, the server can't know which is the proxy's. So it believes neither."""
+    """If a proxy passes on one of two fields, the server can't know which is the proxy's, and believes neither."""
     leaving = (('proxy_set_header Forwarded         "";', ""),)
     async with (
         behind_nginx(valkey_url, tmp_path, *leaving) as (url, _),

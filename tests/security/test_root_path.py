@@ -78,7 +78,7 @@ async def test_a_socket_has_one_path(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("plain", [False, True])
 async def test_each_resource_has_one_path(valkey_url: str, *, plain: bool) -> None:
-    """This is checked on the fast path, in the application, and under another ASGI server."""
+    """The fast path, the application and another ASGI server agree on the path."""
     async with below_a_path(valkey_url, plain=plain) as client:
         await one_path_for_each_resource(client)
         refused = await client.get("/metrics")

@@ -186,7 +186,7 @@ async def test_an_invalid_request_is_refused_before_the_handshake(
 
 
 async def test_more_viewers_than_the_limit_are_refused(valkey_url: str) -> None:
-    """One more than `max_viewers` gets 503 with `Retry-After`. When a viewer leaves, there is room again."""
+    """A viewer beyond `max_viewers` gets 503 with `Retry-After`. When a viewer leaves, there is room again."""
     async with server(valkey_url, max_viewers=1) as client:
         async with connect(live_url(client)) as first:
             await first.recv()

@@ -152,7 +152,7 @@ async def test_one_process_reads_the_boards_file_again(valkey_url: str, tmp_path
 
 
 async def test_an_old_application_that_fails_does_not_end_the_process() -> None:
-    """Its successor may serve in the same process."""
+    """The application's successor may serve in the same process."""
 
     async def fail() -> None:
         raise RuntimeError

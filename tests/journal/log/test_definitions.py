@@ -180,7 +180,7 @@ async def makes_no_secret(board: Journaled) -> None:
 
 
 async def test_a_store_that_lost_data_gets_no_new_secret(valkey_url: str, tmp_path: Path) -> None:
-    """Otherwise a rebuild would restore the new secret instead of the old one."""
+    """With a new secret, a rebuild would restore that secret instead of the old one."""
     async with journaled(valkey_url, tmp_path) as board:
         await makes_no_secret(board)
 

@@ -53,7 +53,7 @@ async def test_a_follower_reads_what_is_in_sql_and_in_the_store(valkey_url: str,
 
 
 async def test_what_the_store_lost_or_the_journal_lacks_is_named(valkey_url: str, tmp_path: Path) -> None:
-    """An entry at the same position with another checksum was made by a store that had lost the right one."""
+    """An entry at the same position with another checksum was made by a store that had lost the right entry."""
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         await board.like("a")

@@ -26,7 +26,7 @@ HOUR: Final = 3600
 
 
 def calendar(choices: str = "") -> Board:
-    """A board with a ranking for each hour, which keeps the previous one."""
+    """A board with a ranking for each hour, which keeps the previous hour."""
     text = f'[[board]]\nid = "posts"\nwindow = {{ calendar = "hour", keep = 1 }}\nties = "first"\n{choices}'
     (board,) = parse_boards(text)
     return board

@@ -41,7 +41,7 @@ async def test_a_journal_begins_with_identities_that_are_counted_meanwhile(
 
 
 async def test_a_journal_that_begins_again_twice_has_one_such_entry(any_store: str) -> None:
-    """This happens if the reply to the first request is lost, or if SQL refuses the entries that follow."""
+    """The journal begins twice if the reply to the first request is lost, or if SQL refuses the entries that follow."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         client, keys = ledger.state.client, ledger.state.keys
         await ledger.writer.add([make_entry("a")])

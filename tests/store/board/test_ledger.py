@@ -109,7 +109,7 @@ async def test_events_of_a_batch_are_judged_in_order(any_store: str) -> None:
 
 
 async def test_two_writers_follow_each_others_clock(any_store: str) -> None:
-    """A process with an old state of the board's clock plans again, and refuses late events by the current one."""
+    """A process with an old state of the board's clock plans again, and refuses late events by the current clock."""
     settings = fresh_settings(any_store)
     client: Any = connect(any_store, settings)
     one, two = (Ledger(client, EVENT_BOARD, settings) for _ in range(2))

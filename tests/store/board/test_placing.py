@@ -125,7 +125,7 @@ async def test_a_hidden_member_has_no_rank(valkey_url: str) -> None:
 
 
 async def test_a_process_learns_of_a_new_period(valkey_url: str) -> None:
-    """Another process has begun a new period. The lookup reads the new one."""
+    """Another process has begun a new period. The lookup reads the new period."""
     board = board_of("key", "desc", "ordinal", window=Periods(unit="hour", keep=3))
     async with open_ledger(valkey_url, board) as ledger:
         other = Ledger(ledger.state.client, board, ledger.state.settings)

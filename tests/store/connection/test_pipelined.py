@@ -232,7 +232,7 @@ def test_a_reply_in_time_is_never_lost(
     tmp_path: Path,
     scenario: Callable[[StoreProcess, Path], Coroutine[Any, Any, None]],
 ) -> None:
-    """This holds on both event loops, whatever another call waits for."""
+    """No reply in time is lost on either event loop, whatever another call waits for."""
     run(scenario(sleepy_store, tmp_path))
 
 

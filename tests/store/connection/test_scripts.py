@@ -79,7 +79,7 @@ async def test_bytes_are_sent_unchanged(any_store: str, size: int) -> None:
 
 @pytest.mark.parametrize("number", [0, -1, 127, 128, -33, 2**31, -(2**31) - 1, 2**53, -(2**53), 2**53 - 1, 0.5, 1e9])
 async def test_numbers_are_exact(any_store: str, number: float) -> None:
-    """The numbers are whole ones within ±2^53, and fractions. None is sent as a missing field."""
+    """The numbers are whole ones within ±2^53, and fractions. `None` is sent as a missing field."""
 
     class Number(msgspec.Struct):
         number: float
@@ -119,7 +119,7 @@ async def test_scripts_refuse_a_missing_board(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_restarted_store_receives_each_script_once(own_store: StoreProcess) -> None:
-    """This holds even if one event feeds many boards."""
+    """The store gets a script once even if one event feeds many boards."""
     settings = fresh_settings(own_store.url)
     client = connect(own_store.url, settings)
     ledgers = [Ledger(client, rolling_board(board=f"b{number}"), settings) for number in range(100)]

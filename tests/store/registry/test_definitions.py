@@ -49,7 +49,7 @@ async def test_definitions_are_stored_and_read(any_store: str) -> None:
 
 
 async def test_a_change_of_an_outdated_definition_is_refused(any_store: str) -> None:
-    """Neither the definitions nor the audit log change, even if the change is of another board."""
+    """The definitions and the audit log stay as they are, even if the two changes are of different boards."""
     async with definitions(any_store) as (store, client):
         await store.keep("", "a", ONE, None)
         assert not await store.keep("", "b", ONE, AuditEntry(who="ann", what="created"))

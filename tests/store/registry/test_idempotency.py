@@ -1,4 +1,4 @@
-"""Responses under an idempotency key: claimed by one body, one response for all, for the promised time."""
+"""One body claims an idempotency key, and all its requests get one response for the promised time."""
 
 import asyncio
 import hashlib
@@ -32,7 +32,7 @@ def answers(client: Store, **changes: Any) -> StoredResponses:
 
 
 async def test_the_response_is_stored_unchanged(client: Store) -> None:
-    """A claim returns nothing until there is a response, and then always that one, in other processes too."""
+    """A claim returns nothing until there is a response, and then always that response, in other processes too."""
     settings = fresh_settings("")
     mine, theirs = StoredResponses(client, settings), StoredResponses(client, settings)
     answer = bytes(range(256))

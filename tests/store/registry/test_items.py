@@ -88,7 +88,7 @@ async def test_all_items_are_stored_or_none(valkey_url: str) -> None:
 
 
 async def test_the_state_of_journals_is_known_to_all_processes(valkey_url: str) -> None:
-    """If no process publishes it, SQL counts as away. A fault is stored only while there is one."""
+    """If no process publishes the state, SQL counts as away. A fault is stored only while it exists."""
     settings = fresh_settings(valkey_url)
     client, prefix = connect(valkey_url, settings), settings.key_prefix
     names = SystemKeys(prefix)

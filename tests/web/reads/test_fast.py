@@ -164,7 +164,7 @@ async def test_refused_reads_are_counted_once(both: Both) -> None:
 
 @pytest.mark.slow
 async def test_both_paths_answer_without_a_store_alike(own_store: StoreProcess) -> None:
-    """Both answer 503 without the store, and 200 once it is back."""
+    """Both paths answer 503 without the store, and 200 once it is back."""
     async with both_servers(own_store.url) as both:
         own_store.kill()
         for target in ("/boards/posts", "/boards/weeks?period=previous", "/v1/boards/none"):

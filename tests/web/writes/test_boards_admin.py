@@ -400,7 +400,7 @@ async def credentials(settings: Settings, client: httpx.AsyncClient, producer: s
 
 
 async def test_a_definition_can_be_put_back(valkey_url: str) -> None:
-    """This works for every kind of board, also after a change of its definition."""
+    """A PUT of the definition restores every kind of board, also after a change."""
     async with servers(valkey_url, 1, journal="sqlite") as (settings, (client,)):
         client.headers.update(await credentials(settings, client, "owner", verbs=("admin",)))
         await client.put("/v1/boards/other", json={})

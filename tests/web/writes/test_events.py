@@ -169,7 +169,7 @@ async def test_every_answer_has_only_its_own_events(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_too_many_waiting_events_are_overload(own_store: StoreProcess) -> None:
-    """While the store is frozen, a limited number of events waits. More are refused at once with `Retry-After`."""
+    """While the store is frozen, a limited number of events waits. Further events get `Retry-After` at once."""
     settings: dict[str, Any] = {"max_waiting": 5, "rate": 0}  # without a rate, the server asks the store for no credit
     patience = Duration(30)
     async with server(own_store.url, **settings, store_timeout=patience, write_deadline=patience) as client:

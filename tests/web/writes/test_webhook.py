@@ -64,7 +64,7 @@ async def test_without_a_limit_any_rate_is_granted(requested: str | None, allowe
 
 
 async def test_a_client_that_does_not_ask_is_granted_nothing(client: httpx.AsyncClient) -> None:
-    """Such a client asks for the methods, or is a browser with a preflight request."""
+    """The client asks for the methods, or is a browser with a preflight request."""
     page = [("Origin", "https://example.com"), ("Access-Control-Request-Method", "POST")]
     for headers in ([], [("WebHook-Request-Rate", "1")], page):
         response = await ask(client, *headers)

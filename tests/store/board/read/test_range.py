@@ -177,7 +177,7 @@ async def test_a_sliding_window_is_bounded_by_all_of_its_events(valkey_url: str)
 
 
 async def test_packed_scores_and_set_keep_the_whole_range(any_store: str) -> None:
-    """These scores are no sums, so every member may have the highest score."""
+    """Scores of these boards are no sums, so every member may have the highest score."""
     packed = Packing((Field("points", "desc", 0, MAX_SCORE - 1),))
     for choices in ({"operator": "set"}, {"operator": "best"}, {"operator": "best", "score": packed}):
         board = Board(id="b", title="b", window=Forever(), clock="event", ties="key", **choices)

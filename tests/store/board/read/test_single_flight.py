@@ -304,7 +304,7 @@ async def test_the_memory_of_held_pages_is_limited(valkey_url: str, monkeypatch:
 
 
 async def test_a_page_larger_than_the_memory_is_read(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such a page is not held."""
+    """The page is read, but not held in memory."""
     monkeypatch.setattr(single_flight, "_MOST_MEMORY", 10)
     async with open_ledger(valkey_url, rolling_board()) as ledger:
         await ledger.writer.add([make_entry("a", 1, None)])

@@ -81,7 +81,7 @@ def test_points_hold_the_sums_of_their_events(valkey_url: str, name: str, events
 
 
 async def test_the_open_slot_is_the_last_point(valkey_url: str) -> None:
-    """A board without events on an event clock has no slots yet. A window without slots has one for all time."""
+    """A board without events on an event clock has no slots yet. A window without slots has one slot for all time."""
     async with open_ledger(valkey_url, rolling_board("6h", "1h", clock="event")) as ledger:
         assert (await read_slots(ledger.state, ["a"], 3)).slots == []
         await ledger.writer.add([make_entry("a", 2, T0 * 1000), make_entry("a", 5, (T0 + 2 * HOUR) * 1000)])

@@ -46,7 +46,7 @@ def test_a_time_chooses_the_slot() -> None:
 
 @pytest.mark.parametrize(("at", "slot"), [(6 * HOUR, 6 * HOUR), (6 * HOUR - 1, None), (7 * HOUR - 1, 6 * HOUR)])
 def test_an_entry_before_the_window_is_late(at: int, slot: int | None) -> None:
-    """The slot that is exactly a window old still counts (I2). The one before has expired (I4)."""
+    """The slot that is exactly a window old still counts (I2). The slot before it has expired (I4)."""
     made = plan([like("a", 1, at)], 10 * HOUR)
     assert amounts(made) == ({} if slot is None else {slot: {"a": 1}})
     assert made.refused == ({0: "late"} if slot is None else {})
