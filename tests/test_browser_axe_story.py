@@ -109,7 +109,7 @@ async def test_the_story_and_the_tools_are_accessible(valkey_url: str, theme: st
         await post(producer, {"key": "m05", "amount": 5000})
         await page.evaluate(HIDE, "visible")
         await page.wait_for_selector(".away", timeout=PATIENCE)
-        assert await faults(page) == [], "while you were away"
+        assert await faults(page) == [], "the news since the last visit"
 
 
 async def test_displays_are_accessible(valkey_url: str) -> None:
@@ -170,4 +170,4 @@ async def test_nothing_is_cut_where_it_has_room(valkey_url: str) -> None:
         await page.wait_for_selector("th .picture", timeout=PATIENCE)
         lefts = "parts => parts.map((part) => part.getBoundingClientRect().left)"
         bar, name = await page.eval_on_selector_all("th:has(.picture) > :is(.bar, bdi)", lefts)
-        assert bar < name, "the bar is behind the whole name"
+        assert bar < name, "the bar begins before the name"

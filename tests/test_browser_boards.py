@@ -63,13 +63,13 @@ async def test_fields_and_metadata_are_live(valkey_url: str) -> None:
             ["2", "b" + note, "7", "1,200"], ["4", "d", "1", "4,000"],
         ]  # fmt: skip
         assert await page.locator("#records img").count() == 0
-        assert await page.evaluate("window.stays === document.querySelector('[data-key=a] .about')"), "it was let be"
+        assert await page.evaluate("window.stays === document.querySelector('[data-key=a] .about')"), "a redrawn note"
         live = await page.inner_html("#records")
         rendered = await page.evaluate("""async () => {
             const html = await (await fetch(location.href)).text();
             return new DOMParser().parseFromString(html, "text/html").getElementById("records").innerHTML;
         }""")
-        assert page_words(live) == page_words(rendered), "the server writes what the script does"
+        assert page_words(live) == page_words(rendered), "script and server render different rows"
 
 
 def page_words(html: str) -> str:

@@ -99,7 +99,7 @@ async def test_cards_tell_what_moves(valkey_url: str) -> None:
             await page.wait_for_selector("[data-board=other] [data-key^=the]", timeout=PATIENCE)
             assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             long, *_, short = await page.locator("[data-board=other] bdi").evaluate_all(LINES)
-            assert long > short, "the name wraps"
+            assert long > short, "a long name must wrap"
             assert await page.locator("[data-board=other] .score").evaluate_all(LINES) == [1, 1, 1]
 
 

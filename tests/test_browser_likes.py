@@ -123,7 +123,7 @@ async def test_a_refused_like_is_reported(valkey_url: str) -> None:
         box, own = await page.locator(".why").bounding_box(), await page.locator("tr[data-key=Bo]").bounding_box()
         assert box is not None
         assert own is not None
-        assert own["y"] <= box["y"] + box["height"] / 2 <= own["y"] + own["height"], "beside its button"
+        assert own["y"] <= box["y"] + box["height"] / 2 <= own["y"] + own["height"], "the reason is beside the button"
 
 
 async def test_each_refusal_says_why(valkey_url: str) -> None:

@@ -13,7 +13,7 @@ async def test_a_link_and_a_snippet_are_copied(valkey_url: str) -> None:
         await until_live(page)
         await page.focus(".share summary")
         await page.keyboard.press("Enter")
-        assert await page.locator(".share img").count() == 0, "no other device can open an address on loopback"
+        assert await page.locator(".share img").count() == 0, "a QR code of a loopback address helps no other device"
         for name in ("link", "snippet"):
             await page.focus(f"[data-copy={name}]")
             await page.keyboard.press("Enter")

@@ -64,9 +64,9 @@ async def test_ten_rows_fill_a_wall_display(valkey_url: str) -> None:
         )
         assert len(rows) == 10
         cut = "names => names.filter((name) => name.scrollHeight > name.clientHeight).length"
-        assert await page.eval_on_selector_all("th > bdi", cut) == 0, "letters below the line are whole"
+        assert await page.eval_on_selector_all("th > bdi", cut) == 0, "parts of letters are cut off"
         assert max(bottom for bottom, _ in rows) <= 1080
-        assert min(bottom for bottom, _ in rows[-1:]) >= 900, "the screen is used"
+        assert min(bottom for bottom, _ in rows[-1:]) >= 900, "the rows leave much of the screen empty"
         assert min(size for _, size in rows) >= 36
         assert await page.locator("header, footer, .tools, main button:visible").count() == 0
         assert await page.evaluate("document.documentElement.scrollHeight <= innerHeight")

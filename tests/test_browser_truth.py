@@ -39,7 +39,7 @@ async def test_a_stalled_connection_is_shown_as_stale(valkey_url: str) -> None:
         stalled = time.monotonic()
         await post(producer, {"key": "b", "amount": 5})
         await page.wait_for_selector("#connection[data-state=stale]", timeout=30_000)
-        assert time.monotonic() - stalled < 30, "15 s on a machine that is not busy"
+        assert time.monotonic() - stalled < 30, "the page takes too long to notice a stalled connection"
         assert "Stale since" in (await page.text_content("#connection") or "")
         assert await page.is_visible("#retry")
         proxy.resume()

@@ -24,30 +24,30 @@ MUTANTS = {
         "rotate_period", "commit(board, 'newest', request.clock.current)", "local _ = 0"
     ),
     "grace is not checked again": Mutant("add", "return not till or now < till", "return true"),
-    "one too many is kept": Mutant(
+    "one record too many is kept": Mutant(
         "add",
         "local excess = call('ZCARD', ranking.key) - rules.cap",
         "local excess = call('ZCARD', ranking.key) - rules.cap - 1",
     ),
-    "one too few is kept": Mutant(
+    "one record too few is kept": Mutant(
         "add",
         "local excess = call('ZCARD', ranking.key) - rules.cap",
         "local excess = call('ZCARD', ranking.key) - rules.cap + 1",
     ),
-    "a tie with the last is refused": Mutant("add", "sign * score < least then", "sign * score <= least then"),
+    "a tie with the last record is refused": Mutant("add", "sign * score < least then", "sign * score <= least then"),
     "a set board refuses a member that may enter": Mutant(
         "add", "if operation == 'set' or call('ZCARD'", "if call('ZCARD'"
     ),
-    "the worst is kept": Mutant("add", "operation == 'max' and old >= value", "operation == 'max' and old <= value"),
+    "worse values win": Mutant("add", "operation == 'max' and old >= value", "operation == 'max' and old <= value"),
     "an extra vote is counted": Mutant(
         "add", "by_actor > (rules.per_actor or by_actor)", "by_actor > (rules.per_actor or by_actor) + 1"
     ),
     "an extra vote for one member is counted": Mutant(
         "add", "by_pair > (rules.per_key or by_pair)", "by_pair > (rules.per_key or by_pair) + 1"
     ),
-    "a vote is taken back that was not given": Mutant("add", "elseif by_pair < 0 then", "elseif false then"),
+    "a vote that was not given is taken back": Mutant("add", "elseif by_pair < 0 then", "elseif false then"),
     "votes are not kept": Mutant("add", "call('HSET', group.voters, unpack(cast))", "local _ = 0"),
-    "the last to reach a score is first": Mutant(
+    "among ties, the last member is first": Mutant(
         "add", "if rules.ties == 'falling' then return", "if rules.ties ~= 'falling' then return"
     ),
     "a tag stays": Mutant("add", "dropped[#dropped + 1] = name end", "dropped[#dropped + 1] = '' end"),
@@ -55,7 +55,7 @@ MUTANTS = {
         "add", "if size == 0 or call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
     ),
     "a hidden record is ranked": Mutant("add", "if unseen[j] then", "if false then"),
-    "a member without a tag is hidden unnoticed": Mutant("hide", "if rules.ties then granted", "if false then granted"),
+    "hiding an untagged member is unnoticed": Mutant("hide", "if rules.ties then granted", "if false then granted"),
     "a hidden record is subtracted": Mutant("rotate", "if unseen[i] then", "if false then"),
     "a shown record loses its place": Mutant("hide", "elseif score and (name == '' or", "elseif score and (true or"),
     "a shown record is dropped instead of the last": Mutant(
@@ -64,7 +64,7 @@ MUTANTS = {
     "a full ranking grows by a shown record": Mutant(
         "hide", "if score and rules.cap then trim(", "if false then trim("
     ),
-    "a hidden level stays": Mutant(
+    "the level of a hidden record stays": Mutant(
         "hide", "if size == 0 or call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
     ),
     "a hidden record stays in the total": Mutant("hide", "grow(ranking, gained)  -- the rest", "local _ = 0"),
@@ -91,9 +91,9 @@ MUTANTS = {
     "an erasure is missing in the journal": Mutant(
         "forget", "record(board, 'forget', nil, nil, request.entry)", "local _ = 0"
     ),
-    "a merged member stays": Mutant("add", "or dropped and dropped[j] then", "then"),
-    "a correction does not look again": Mutant("add", "if request.held then", "if false then"),
-    "a rotated level stays": Mutant(
+    "the record of a merged member stays": Mutant("add", "or dropped and dropped[j] then", "then"),
+    "a correction does not check the score again": Mutant("add", "if request.held then", "if false then"),
+    "the level of a rotated record stays": Mutant(
         "rotate", "if size == 0 or call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
     ),
 }
@@ -108,27 +108,27 @@ FOCUS: dict[str, dict[str, Any]] = {  # these bugs show only on boards with thes
     "a period is dropped too early": HOURS,
     "a period does not change": HOURS,
     "grace is not checked again": HOURS,
-    "a tie with the last is refused": CAPPED,
+    "a tie with the last record is refused": CAPPED,
     "a set board refuses a member that may enter": {**CAPPED, "operator": "set"},
     "an extra vote is counted": VOTES,
     "an extra vote for one member is counted": VOTES,
-    "a vote is taken back that was not given": VOTES,
+    "a vote that was not given is taken back": VOTES,
     "votes are not kept": VOTES,
-    "a member without a tag is hidden unnoticed": {"window": "sliding", "ties": "first"},
+    "hiding an untagged member is unnoticed": {"window": "sliding", "ties": "first"},
     "a hidden record is subtracted": {"window": "rolling", "votes": None, "ties": "key"},
-    "a rotated level stays": {"window": "rolling", "ranks": "dense"},
+    "the level of a rotated record stays": {"window": "rolling", "ranks": "dense"},
     "a shown record is dropped instead of the last": CAPPED,
     "a full ranking grows by a shown record": CAPPED,
-    "a merged member stays": {"window": "forever", "operator": "set", "clock": "server"},
-    "the worst is kept": {"window": "forever", "operator": "best"},
+    "the record of a merged member stays": {"window": "forever", "operator": "set", "clock": "server"},
+    "worse values win": {"window": "forever", "operator": "best"},
     "a hidden record stays in the total": SUMS,
     "a hidden record is ranked": SUMS,
     "an erasure is missing in the journal": SUMS,
     "a level stays": {**SUMS, "ranks": "dense"},
-    "a hidden level stays": {**SUMS, "ranks": "dense"},
+    "the level of a hidden record stays": {**SUMS, "ranks": "dense"},
     "the first value of a hidden record has no place": {"window": "forever", "operator": "set", "ties": "first"},
 }
-REBUILT = {"a member without a tag is hidden unnoticed"}  # only a rebuild shows these mutants
+REBUILT = {"hiding an untagged member is unnoticed"}  # only a rebuild shows these mutants
 
 
 @pytest.mark.slow

@@ -195,7 +195,7 @@ async def becomes_primary_again(folder: Path) -> None:
             await ledger.writer.add([make_entry("a", 1, None)])
             assert (await ledger.reader.read(10)).total_score == 2
             reign = (await client.call(meta, "HGET", meta, "reign")).decode()
-            assert primary.fields("INFO", "replication")["master_replid"].startswith(reign), "nobody has checked it"
+            assert primary.fields("INFO", "replication")["master_replid"].startswith(reign), "the board was not checked"
         finally:
             await client.aclose()
 
@@ -213,7 +213,7 @@ async def test_a_connection_that_outlives_a_reign_is_detected(tmp_path: Path) ->
     async def keep(_servers: topology.Cluster) -> None:
         pass
 
-    with must_be_caught("one connection, two reigns"), replaced(topology.Cluster, "_retire", keep):
+    with must_be_caught("one connection is used in two reigns"), replaced(topology.Cluster, "_retire", keep):
         await becomes_primary_again(tmp_path)
 
 
@@ -334,9 +334,9 @@ async def test_a_trusted_sentinel_is_detected(tmp_path: Path) -> None:
     async def trusting(*_arguments: object) -> None:
         pass
 
-    with must_be_caught("no check of the role"), replaced(topology.Watched, "_require_primary", trusting):
+    with must_be_caught("the server's role is not checked"), replaced(topology.Watched, "_require_primary", trusting):
         await asks_past_a_wrong_sentinel(tmp_path / "role")
-    with must_be_caught("the same Sentinel again"), replaced(topology.PrimaryPool, "distrust", trusting):
+    with must_be_caught("the same Sentinel is asked again"), replaced(topology.PrimaryPool, "distrust", trusting):
         await asks_past_a_wrong_sentinel(tmp_path / "order")
 
 
@@ -386,7 +386,7 @@ async def test_a_fence_in_a_slot_that_has_moved_is_detected(tmp_path: Path) -> N
     def stubborn(connection: PrimaryConnection) -> str:
         return first.setdefault(connection, fence_key(connection))
 
-    with must_be_caught("the first fence for ever"), replaced(PrimaryConnection, "_fence_key", stubborn):
+    with must_be_caught("the first fence key is used forever"), replaced(PrimaryConnection, "_fence_key", stubborn):
         await moves_slots(VALKEY, move_at_once, tmp_path, deadline=1)
 
 

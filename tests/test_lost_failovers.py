@@ -188,7 +188,7 @@ async def test_positions_from_reads_are_detected(tmp_path: Path) -> None:
         high_water.keeps_seen = True
         check(high_water, *position)
 
-    with must_be_caught("positions from reads"), replaced(HighWater, "check_offset", remembering):
+    with must_be_caught("what was only read counts as safe"), replaced(HighWater, "check_offset", remembering):
         await sees_what_is_lost(tmp_path)
 
 
@@ -247,7 +247,7 @@ async def test_a_fence_without_a_reign_is_detected(tmp_path: Path) -> None:
     """The mutant compares only the epoch, which is the same after a failover."""
     wrong = mutated(SCRIPTS.add.source, {"if reign == '' or held == reign then return end": "do return end"})
     scripts = msgspec.structs.replace(SCRIPTS, add=SCRIPTS.add.changed(wrong))
-    with must_be_caught("a fence without a reign"):
+    with must_be_caught("the fence does not compare the reign"):
         await is_checked_before_a_write(tmp_path, scripts=scripts)
 
 
@@ -335,7 +335,7 @@ async def test_a_board_that_goes_on_although_producers_wait_for_sql_is_detected(
         fence._waits_for_sql = False
         return await may_go_on(fence, *position)
 
-    with must_be_caught("go on without SQL"), replaced(reign.Fence, "_may_go_on", careless):
+    with must_be_caught("the board goes on without SQL"), replaced(reign.Fence, "_may_go_on", careless):
         await goes_on_without_sql(tmp_path)
 
 
@@ -411,7 +411,7 @@ def renumbered(*words: Any) -> Any:
 @pytest.mark.mutant
 async def test_entries_under_new_numbers_are_detected(tmp_path: Path) -> None:
     """In the mutant, the retry of a producer counts again."""
-    with must_be_caught("send again under new numbers"), replaced(resending, "_planned_again", renumbered):
+    with must_be_caught("batches are sent again under new numbers"), replaced(resending, "_planned_again", renumbered):
         await sends_again(tmp_path)
 
 
@@ -478,7 +478,7 @@ async def test_what_was_sent_again_in_part_counts_once(make: Make, tmp_path: Pat
 @pytest.mark.mutant
 async def test_a_second_attempt_under_new_numbers_is_detected(tmp_path: Path) -> None:
     """In the mutant, entries that the first attempt has sent count twice."""
-    with must_be_caught("begin again under new numbers"):
+    with must_be_caught("the second attempt uses new numbers"):
         await is_sent_again_after_an_end(tmp_path, plan=renumbered)
 
 
@@ -490,7 +490,7 @@ async def test_a_board_that_goes_on_with_a_part_is_detected(tmp_path: Path) -> N
     async def forgetful(client: Store, key: str, *words: Any) -> Any:
         return None if words[:3] == ("HSET", key, "resending") else await call(client, key, *words)
 
-    with must_be_caught("on with a part"), replaced(Store, "call", forgetful):
+    with must_be_caught("the board goes on with a part of the events"), replaced(Store, "call", forgetful):
         await is_sent_again_after_an_end(tmp_path)
 
 

@@ -84,7 +84,7 @@ async def test_a_lost_shard_that_stops_all_is_noticed(tmp_path: Path) -> None:
         failed = [reply for reply in replies if isinstance(reply, Exception)]
         return failed[:1] * len(replies) if failed else replies
 
-    with must_be_caught("one lost reply for all"), replaced(Store, "outcomes", all_or_nothing):
+    with must_be_caught("one lost reply fails all commands"), replaced(Store, "outcomes", all_or_nothing):
         await loses_a_shard(tmp_path, 1)
 
 
@@ -159,7 +159,7 @@ async def test_a_server_starts_while_a_shard_is_away(tmp_path: Path, effort: int
 async def test_a_start_that_asks_every_server_is_noticed(tmp_path: Path) -> None:
     """The mutant does not start if a check at its start finds a server away."""
     with (
-        must_be_caught("no start without a shard"),
+        must_be_caught("the server does not start without a shard"),
         patch.object(serve, "_STORE_DEADLINE", 0),
         replaced(serve, "_unless_away", lambda *_: nullcontext()),
     ):

@@ -133,5 +133,5 @@ async def test_a_ping_alone_is_detected(kind: Kind, tmp_path: Path) -> None:
 @pytest.mark.mutant
 async def test_reads_that_ask_nobody_are_detected(tmp_path: Path) -> None:
     """In the mutant, watched pages are stale, but a single request gets what the old primary holds."""
-    with must_be_caught("GET of an old primary"), replaced(Store, "read", Store.call):
+    with must_be_caught("a GET reads from an old primary"), replaced(Store, "read", Store.call):
         await is_left_with_a_primary(SentinelSet, tmp_path)

@@ -197,7 +197,7 @@ def check_framework(name: str, command: list[str], page: Reader) -> None:
                 answer = httpx.post(f"http://127.0.0.1:{page.program}/like/{name}", timeout=DEADLINE)
                 break
             except httpx.ConnectError:
-                assert time.monotonic() < end, "it did not start"
+                assert time.monotonic() < end, "the program did not start"
                 time.sleep(0.1)
         assert answer.status_code == 200, answer.text
         assert f"127.0.0.1:{page.port}/embed/posts" in httpx.get(f"http://127.0.0.1:{page.program}/").text

@@ -126,9 +126,9 @@ async def notices_move(binary: str | None, move: Move, folder: Path) -> None:
             listener.received.clear()
             await move(here, there, slot)
             await listener.until(Missed, {BOARDS[0]})
-            assert not listener.boards(Away), "the server is still there"
+            assert not listener.boards(Away), "a moved slot counts as a server that is away"
             await listener.count(set(BOARDS))
-            assert not listener.boards(Missed), "one gap for each move"
+            assert not listener.boards(Missed), "a move of a slot must be one gap"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ async def test_an_unasked_end_of_a_subscription_that_is_ignored_is_detected(tmp_
         if not (isinstance(reply, list) and reply[0] == b"sunsubscribe"):
             received(ear, reply)
 
-    with must_be_caught("an unasked sunsubscribe is ignored"), replaced(notices._Ear, "received", deaf):
+    with must_be_caught("a `sunsubscribe` that was not asked for is ignored"), replaced(notices._Ear, "received", deaf):
         await notices_move(VALKEY, move_at_once, tmp_path)
 
 
@@ -251,7 +251,7 @@ class Site:
         await asyncio.to_thread(server.start)
         await asyncio.to_thread(self.cluster.settle)
         await self.count(*BOARDS)
-        assert [self.viewers[name].times for name in others] == before, "their server was there all the time"
+        assert [self.viewers[name].times for name in others] == before, "boards of a running server became stale"
 
 
 @asynccontextmanager
@@ -315,9 +315,9 @@ async def test_a_gap_of_all_boards_is_detected(tmp_path: Path) -> None:
     def stop(*_: object) -> Iterator[None]:
         yield
 
-    with must_be_caught("a server for all"), replaced(notices.Ears, "_lose", lose_all):
+    with must_be_caught("one server stops the notices of all boards"), replaced(notices.Ears, "_lose", lose_all):
         await each_server_is_lost(tmp_path / "viewers")
-    with must_be_caught("the list of journals for all"), replaced(Drainer, "_going_on", stop):
+    with must_be_caught("without the list of journals, all journals wait"), replaced(Drainer, "_going_on", stop):
         await each_server_is_lost(tmp_path / "journals")
 
 
@@ -372,5 +372,5 @@ async def test_a_slow_server_that_delays_all_journals_is_detected(cluster_url: s
     async def patient(client: Any, wanted: Any, _patience: float | None = None) -> Any:
         return await read_entries(client, wanted)
 
-    with must_be_caught("a slow server for all"), patch.object(drainer, "read_entries", patient):
+    with must_be_caught("a slow server delays all journals"), patch.object(drainer, "read_entries", patient):
         await one_server_is_slow(cluster_url, tmp_path)

@@ -150,7 +150,7 @@ async def test_a_board_that_is_opened_as_on_a_primary_is_noticed(pair: Pair, tmp
         request = OpenRequest(idle=86400, span=86400, born=born or None, secret=text(bytes(16)))
         return await self.run(self.scripts.open, [self.keys.meta, self.keys.writers, self.keys.slots], request)
 
-    with must_be_caught("open.lua on a replica"), replaced(BoardState, "_opened", writing):
+    with must_be_caught("the board is opened with a script that writes"), replaced(BoardState, "_opened", writing):
         await check_opened(pair, tmp_path)
 
 
@@ -201,7 +201,7 @@ async def test_an_old_state_that_is_shown_as_live_is_noticed(pair: Pair, tmp_pat
     """The mutant trusts a replica whatever its primary does."""
     async with watched(pair, tmp_path) as (_, socket, model):
         mutant = replaced(Replica, "require_current", lambda _self: None)
-        with mutant, must_be_caught("an old replica"), pair.primary.frozen():
+        with mutant, must_be_caught("an old state is shown as live"), pair.primary.frozen():
             await until_stale(socket, model, 8)
 
 

@@ -112,7 +112,7 @@ def mistakes() -> Iterator[tuple[str, str, str]]:
     yield "a `kid` that is a path", "keys", jwt.encode(GOOD, EC, "ES256", {"kid": "../../dev/null"})
     yield "a `kid` that is no text", "keys", signed({"alg": "HS256", "kid": ["e"]}, GOOD)
     yield "the `kid` of another key", "keys", jwt.encode(GOOD, EC, "ES256", {"kid": "r"})
-    yield "a signature of zeros on a curve", "keys", f"{es.rpartition('.')[0]}.{part(bytes(64))}"
+    yield "an elliptic-curve signature of zeros", "keys", f"{es.rpartition('.')[0]}.{part(bytes(64))}"
     yield "another RSA padding", "keys", jwt.encode(GOOD, RSA, "PS256", {"kid": "r"})
     yield "a longer RSA digest", "keys", jwt.encode(GOOD, RSA, "RS512", {"kid": "r"})
     yield "the signature of another token", "keys", f"{es.rpartition('.')[0]}.{rs.rpartition('.')[2]}"
@@ -138,7 +138,7 @@ def wrong_claims() -> Iterator[tuple[str, str, str]]:
     yield "`exp` that is no number", "secret", signed(HS256, {**GOOD, "exp": float("nan")})
     yield "`exp` that is true", "secret", signed(HS256, {**GOOD, "exp": True})
     yield "`exp` below zero", "secret", signed(HS256, {**GOOD, "exp": -1})
-    yield "expired this second", "secret", make_token("staff", ends=0)
+    yield "a token that expired this second", "secret", make_token("staff", ends=0)
     yield "`exp` too far ahead", "secret", make_token("staff", ends=90_000)
     yield "`nbf` tomorrow", "secret", make_token("staff", nbf=time.time() + 90_000)
     yield "`iat` tomorrow", "secret", make_token("staff", iat=time.time() + 90_000)
@@ -148,12 +148,12 @@ def wrong_claims() -> Iterator[tuple[str, str, str]]:
     yield "an audience that is an object", "secret", signed(HS256, {**GOOD, "aud": {"live-board": True}})
     yield "no issuer", "issuer", make_token("staff")
     yield "another issuer", "issuer", make_token("staff", iss="https://login.example.evil")
-    yield "no `iat` where all were revoked", "since", make_token("staff")
-    yield "signed before all were revoked", "since", make_token("staff", iat=1000)
+    yield "no `iat` after all tokens were revoked", "since", make_token("staff")
+    yield "a token signed before all tokens were revoked", "since", make_token("staff", iat=1000)
     yield "`boards` as text", "secret", signed(HS256, {**GOOD, "boards": "staff"})
     yield "`boards` with numbers", "secret", signed(HS256, {**GOOD, "boards": ["staff", 1]})
     yield "a member that can't exist", "secret", make_token("staff", key="a\nb")
-    yield "a circle, which shows less", "secret", make_token("staff", circle=["a"])
+    yield "an unknown claim that restricts the reader", "secret", make_token("staff", circle=["a"])
     yield "claims that are a list", "secret", signed(HS256, [GOOD])
     yield "claims that nest deeply", "secret", signed(HS256, b"[" * 2000)
     yield "a token that is too long", "secret", make_token("staff", more="x" * 4000)

@@ -80,5 +80,5 @@ async def test_one_board_that_fails_holds_up_no_other(valkey_url: str, tmp_path:
 @pytest.mark.mutant
 async def test_an_error_for_all_boards_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """In the mutant, one failed command of a pipeline fails all of its commands."""
-    with must_be_caught("an error for everybody"):
+    with must_be_caught("one failed command fails all commands"):
         await one_fails(valkey_url, tmp_path, takes_all=True)

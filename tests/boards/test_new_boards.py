@@ -234,7 +234,7 @@ async def steady(store: str, events: list[dict[str, str]], most: int) -> None:
             for _ in range(30):
                 answer = (await client.post("/v1/events", json=[{"key": "a"}, *events])).json()
                 assert (answer["accepted"], len(answer["rejected"])) == (1, len(events))
-            assert asked <= most + loop.time() - began, "the process asks again and again"
+            assert asked <= most + loop.time() - began, "the process asks the store again and again"
 
 
 async def test_a_steady_stream_of_unknown_types_does_not_wait(valkey_url: str) -> None:
@@ -245,7 +245,7 @@ async def test_a_steady_stream_of_unknown_types_does_not_wait(valkey_url: str) -
 @pytest.mark.mutant
 async def test_asking_for_each_body_is_caught(valkey_url: str) -> None:
     """The mutant does not remember which boards and types it has just refused."""
-    with must_be_caught("each body asks"), replaced(_Refused, "add", lambda *_: None):
+    with must_be_caught("the process asks the store for each body"), replaced(_Refused, "add", lambda *_: None):
         await test_a_steady_stream_of_unknown_types_does_not_wait(valkey_url)
 
 
@@ -278,7 +278,7 @@ async def test_refusing_without_asking_is_caught(valkey_url: str, use: str, meth
     """The mutant looks for new boards only once a second, not when a request names an unknown board."""
     with replaced(BoardRegistry, method, mutant):
         async with two_processes(valkey_url) as (one, other):
-            with must_be_caught("a process refuses what it does not know yet"):
+            with must_be_caught("a process refuses boards that it does not know yet"):
                 await serves_new_boards(one, other, USES[use])
 
 

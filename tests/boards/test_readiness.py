@@ -80,13 +80,13 @@ async def upgrade(here: Here) -> None:
 
 CASES: Final[dict[str, tuple[Callable[[Here], Awaitable[None]], str]]] = {
     "the store is away": (kill, "the store does not answer"),
-    "its memory is full": (setting("maxmemory", 1), "the store refuses: OOM command not allowed"),
-    "its replicas are missing": (setting("min-replicas-to-write", 1), "the store refuses: NOREPLICAS"),
-    "it is a replica": (replicate, "the store refuses: READONLY"),
-    "it was emptied": (empty, LOST),
-    "it lost a board": (lose_board, LOST),
+    "the store's memory is full": (setting("maxmemory", 1), "the store refuses: OOM command not allowed"),
+    "the store's replicas are missing": (setting("min-replicas-to-write", 1), "the store refuses: NOREPLICAS"),
+    "the store is a replica": (replicate, "the store refuses: READONLY"),
+    "the store was emptied": (empty, LOST),
+    "the store lost a board": (lose_board, LOST),
     "a definition is damaged": (damage_definitions, "board 'damaged' can't be read"),
-    "its format is newer": (upgrade, "the store has format 99"),
+    "the store's format is newer": (upgrade, "the store has format 99"),
 }
 
 
@@ -177,7 +177,7 @@ async def test_a_page_in_place_of_the_reasons_is_noticed(own_store: StoreProcess
     def fail(error: Exception) -> str:
         raise error
 
-    with must_be_caught("the error is a page"), replaced(health, "public_reason", fail):
+    with must_be_caught("`/readyz` answers with an error page"), replaced(health, "public_reason", fail):
         async with serving(fresh_settings(own_store.url), rolling_board()) as client:
             own_store.kill()
             await not_ready(client, "the store does not answer")
@@ -190,7 +190,7 @@ async def test_the_text_of_a_driver_is_noticed(own_store: StoreProcess) -> None:
     def reason(error: StoreUnavailableError) -> str:
         return str(error)
 
-    with must_be_caught("the reason is for the log"), replaced(health, "public_reason", reason):
+    with must_be_caught("`/readyz` shows the driver's message"), replaced(health, "public_reason", reason):
         async with serving(fresh_settings(own_store.url), rolling_board()) as client:
             own_store.kill()
             await not_ready(client, "the store does not answer")

@@ -78,7 +78,7 @@ async def test_the_store_is_in_the_directory_that_was_named(name: str) -> None:
 def test_a_path_of_the_journal_that_is_not_quoted_is_detected(tmp_path: Path, name: str) -> None:
     """In the mutant, SQLite opens another file, or none."""
     (tmp_path / name).mkdir()
-    with must_be_caught("file: before a path"), replaced(Path, "as_uri", lambda path: f"file:{path}"):
+    with must_be_caught("`file:` comes before an unquoted path"), replaced(Path, "as_uri", lambda path: f"file:{path}"):
         journal_is_found(tmp_path / name)
 
 
@@ -88,7 +88,7 @@ async def test_a_path_of_the_store_that_is_not_quoted_is_detected(name: str) -> 
     """In the mutant, the client looks for another socket."""
     with (
         TemporaryDirectory(prefix="live-") as folder,
-        must_be_caught("unix:// before a path"),
+        must_be_caught("`unix://` comes before an unquoted path"),
         replaced(live.store.connection.embedded, "quote", lambda path: path),
     ):
         await store_is_found(Path(folder) / name)

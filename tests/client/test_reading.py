@@ -140,7 +140,7 @@ async def test_each_event_of_a_batch_has_its_own_result(valkey_url: str) -> None
         large = ["amount_too_large"]
         assert outcomes == [("duplicate", []), ("accepted", []), ("accepted", large), ("rejected", large)]
         assert [result.event.member for result in results] == ["a", "b", "c", "d"]
-        assert (await live.post(results[2].event)).duplicate == 1, "it has the id with which it was counted"
+        assert (await live.post(results[2].event)).duplicate == 1, "the event has the id with which it was counted"
         assert producer.totals.accepted + producer.totals.duplicate == 4
 
 

@@ -98,7 +98,7 @@ async def test_a_watcher_yields_the_ordered_top(valkey_url: str, ranks: str) -> 
             await live.post(*[Event(f"m{chance.randrange(9)}", chance.randint(-2, 3)) for _ in range(4)])
             await seen.until_same(url, 5)
         offsets = [top.offset for top in seen.tops]
-        assert offsets == sorted(set(offsets)), "each state once"
+        assert offsets == sorted(set(offsets)), "the watcher got a state twice"
         assert len({top.epoch for top in seen.tops}) == 1
         assert not any(top.stale for top in seen.tops)
 

@@ -31,7 +31,7 @@ def metadata_fault(value: str) -> str | None:
         for document in ({"name": value}, {value: 1}, {"of": [{"a": value}]}):
             raw = json.dumps(document, ensure_ascii=ascii_only).encode()
             faults.add(event_fault(IncomingEvent(key="a", metadata=msgspec.Raw(raw))))
-    assert len(faults) == 1, "all forms are judged alike"
+    assert len(faults) == 1, "one spelling of a text is refused, and another is not"
     fault = faults.pop()
     return None if fault is None else " ".join(fault)
 
@@ -132,7 +132,7 @@ def test_a_wrong_check_of_metadata_is_noticed(mistake: str, name: str, mutant: C
 def test_an_escape_of_ascii_only_is_noticed() -> None:
     """The mutant lets C1 characters through, which also begin terminal sequences."""
     with (
-        must_be_caught("only what is below a space is escaped"),
+        must_be_caught("only characters below a space are escaped"),
         replaced(text, "_is_refused", lambda character: character < " "),
     ):
         for character in REFUSED.values():

@@ -97,7 +97,7 @@ def test_a_check_of_the_authority_alone_is_noticed() -> None:
         if "#" in url:
             raise ValueError("percent-encode the characters @ / ? # % and :")
 
-    with must_be_caught("only # is refused"), replaced(urls, "check_url", lenient):
+    with must_be_caught("only the character # is refused"), replaced(urls, "check_url", lenient):
         for character in READERS_DISAGREE:
             assert_hidden(shown(f"redis://:{PASSWORD.format(character)}"))
 

@@ -66,7 +66,7 @@ class Client:
 
     def _read_frame(self, head: int, payload: bytes) -> None:
         if head & 0x40:
-            assert self.deflates, "a compressed frame for a viewer that did not ask for it"
+            assert self.deflates, "a viewer that did not ask for compression got a compressed frame"
             self.compressed += 1
             try:
                 payload = self._window.decompress(payload + b"\x00\x00\xff\xff")

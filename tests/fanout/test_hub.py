@@ -313,7 +313,7 @@ async def test_boards_can_be_added_and_removed(valkey_url: str) -> None:
         with pytest.raises(ProblemError) as problem, hub.watch("other", top(5)):
             pass
         assert problem.value.code == "board_not_found"
-    assert REGISTRY.get_sample_value("live_store_stale") == 0, "a hub that has ended"
+    assert REGISTRY.get_sample_value("live_store_stale") == 0, "the ended hub still counts a stale board"
 
 
 async def test_a_board_that_turns_out_to_be_deleted_ends_its_viewers(valkey_url: str) -> None:

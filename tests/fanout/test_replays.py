@@ -135,7 +135,7 @@ async def test_a_message_that_is_missing_is_detected(valkey_url: str) -> None:
     async def some(own: replays.Playback, messages: Played) -> None:
         await send(own, msgspec.structs.replace(messages, frames=messages.frames[:1] + messages.frames[2:]))
 
-    with must_be_caught("updates that do not follow"), replaced(replays.Playback, "_send", some):
+    with must_be_caught("an update does not follow from the one before"), replaced(replays.Playback, "_send", some):
         await test_a_replay_begins_with_the_state_of_its_time_and_becomes_live(valkey_url)
 
 
@@ -267,7 +267,7 @@ async def test_a_process_for_each_visit_is_detected(valkey_url: str) -> None:
         end(own, number)
         own._end_unused()
 
-    with must_be_caught("a process for each visit"), replaced(PlayerProcess, "end", at_once):
+    with must_be_caught("each visit starts a process"), replaced(PlayerProcess, "end", at_once):
         await short_visits_share_a_process(valkey_url)
 
 
@@ -297,7 +297,7 @@ async def test_replays_in_the_order_of_their_requests_are_detected(valkey_url: s
     def all_alike(own: PlayerProcess, _address: str, *given: Any) -> Any:
         return run(own, "", *given)
 
-    with must_be_caught("replays in the order of their requests"), replaced(PlayerProcess, "_run", all_alike):
+    with must_be_caught("replays begin in the order of their requests"), replaced(PlayerProcess, "_run", all_alike):
         await addresses_take_turns(valkey_url)
 
 
@@ -355,7 +355,7 @@ async def test_a_replay_that_is_never_ended_is_detected(valkey_url: str) -> None
         if number > 1:
             end(own, number)
 
-    with must_be_caught("a replay that is never ended"), replaced(PlayerProcess, "end", all_but_the_first):
+    with must_be_caught("a replay that has ended counts as running"), replaced(PlayerProcess, "end", all_but_the_first):
         await a_new_process_forgets_old_replays(valkey_url)
 
 

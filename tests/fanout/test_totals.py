@@ -111,7 +111,7 @@ class Simulation:
             before = model.offset
             while (frame := self.variant.next_frame(position)) is not None:
                 model.receive(frame.payload)
-            assert model.offset >= before, "a viewer went back"
+            assert model.offset >= before, "a viewer went back to an earlier offset"
             assert model.records == list(self.page.records[:SIZE]), "a change of the top was held back"
         if records == first.records and offset != first.offset and records:
             assert not self.sent_alone or self.now - self.sent_alone[-1] >= TOTALS, "totals came too soon"

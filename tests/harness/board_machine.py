@@ -298,14 +298,14 @@ class BoardMachine(StoreMachine):
             for head, body in entries[:first]:
                 apply(before, head, body)
             move = Retraced(before, merge, entries[first:]).move(self.board, held, reason)
-            assert move is not None, "the store has what the journal has"
+            assert move is not None, "the store lacks something that the journal has"
             return move
 
         try:
             self.run(put_move(writer, make))
         except SetupError:
             if not self.reference.frozen:
-                assert self.board.cap is not None, "its journal begins again when a member is erased"
+                assert self.board.cap is not None, "only the journal of a board with a cap begins again"
                 self.merging = self.reference.other = None
             return
         self.reference.undo(*self.merging, self.now)
@@ -493,7 +493,7 @@ class BoardMachine(StoreMachine):
         count = page.rank_count
         while page.records:
             forth += page.records
-            assert len(forth) <= count, "the walk goes round"
+            assert len(forth) <= count, "the walk meets records twice"
             back, after = page.first, page.last
             page = self.run(select_page(ledger.reader, "after", after, size, period))
         assert len(forth) == count

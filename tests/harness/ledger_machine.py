@@ -296,7 +296,7 @@ class LedgerMachine(StoreMachine):
             assert page.total_score == sum(score for _, score in expected)
             if not page.records:
                 break
-            assert len(walked) < len(expected), "the walk goes round"
+            assert len(walked) < len(expected), "the walk meets records twice"
             walked += [(record.member, record.score) for record in page.records]
             after = page.last
         assert walked == expected

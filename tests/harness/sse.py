@@ -51,7 +51,7 @@ class Stream:
                 self.model.receive(event["data"] or "")
             self.last_id = event["id"] or self.last_id
             return event
-        assert not lines, "an event without its end"
+        assert not lines, "the stream ended within an event"
         return None
 
     async def until(self, *types: str) -> Event:

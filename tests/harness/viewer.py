@@ -40,7 +40,7 @@ class ModelViewer:
             self.viewers = message["count"]
             return
         if message["type"] == "around":
-            assert self.syncs, "the records come first"
+            assert self.syncs, "a rank came before the records"
             self.around = msgspec.json.decode(text, type=Around)
             return
         if message["type"] == "sync":
@@ -50,7 +50,7 @@ class ModelViewer:
             self.ranks = message.get("ranks", "ordinal")
         else:
             update = msgspec.json.decode(text, type=Update)
-            assert (update.epoch, update.since) == (self.epoch, self.offset), "an update that does not follow"
+            assert (update.epoch, update.since) == (self.epoch, self.offset), "an update leaves out a message"
             self.updates += 1
             self.records = apply(self.records, update.changed, update.removed, self.ranks)
         self.recovered = message.get("recovered", False)

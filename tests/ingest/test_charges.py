@@ -26,7 +26,7 @@ EVENTS: Final[dict[str, Callable[[int], dict[str, Any]]]] = {
     "with metadata": lambda number: {"key": f"k{number}", "metadata": {"a": number}},
     "with long metadata": lambda number: {"key": f"k{number}", "metadata": {"a": "x" * 500}},
     "with escapes": lambda number: {"key": f'a "quoted" name {number}'},
-    "with other letters": lambda number: {"key": f"ключ {number}"},
+    "with Cyrillic letters": lambda number: {"key": f"ключ {number}"},
     "with ids and actors": lambda number: {"key": "k", "id": str(number), "source": "é", "actor": f"ä{number}"},
     "refused": lambda number: {"key": "k", "amount": str(number)},
 }
@@ -146,7 +146,7 @@ def by_events(self: Intake, head: CheckedHead, body: bytes) -> Steps:
 @pytest.mark.mutant
 async def test_other_charges_are_caught(valkey_url: str) -> None:
     """A charge by steps costs too much, and a charge by events alone too little."""
-    with must_be_caught("a charge by steps"), replaced(Intake, "_decode", by_steps):
+    with must_be_caught("a body is charged by its steps"), replaced(Intake, "_decode", by_steps):
         await test_every_format_is_charged_by_its_events(valkey_url, "with metadata")
     with must_be_caught("useless work is free"), replaced(Intake, "_decode", by_events):
         await test_useless_work_is_charged(valkey_url)

@@ -71,7 +71,7 @@ async def test_a_near_name_is_looked_for_once(valkey_url: str, monkeypatch: pyte
         wrong = (await post(client, *[{"key": "a", "type": "barc"}] * 50, {"key": "a"}))["rejected"]
         assert len(wrong) == 50
         assert {one["detail"].partition("; ")[2] for one in wrong} == {"did you mean `bark`?"}
-    assert asked == ["barc", "barc"], "once more after the server has asked for new boards"
+    assert asked == ["barc", "barc"], "the name is compared again after the server has asked for new boards"
 
 
 async def test_an_api_key_learns_only_the_types_of_boards_that_it_may_feed_and_read(valkey_url: str) -> None:
@@ -280,5 +280,5 @@ async def test_an_event_for_many_boards_leaves_turns_to_others(valkey_url: str) 
 async def test_all_boards_in_one_turn_are_caught(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant gives an event to all its boards in one turn, so other requests wait."""
     monkeypatch.setattr(posting, "_BOARDS_PER_TURN", 1000)
-    with must_be_caught("an event takes all turns"):
+    with must_be_caught("an event goes to all its boards in one turn"):
         await many_boards_leave_turns_to_others(valkey_url)

@@ -174,7 +174,7 @@ async def count_at_random(store: str, seed: int) -> None:
 async def test_accepted_strict_bodies_are_what_a_board_holds(valkey_url: str) -> None:
     """The bodies are random. A mutant that withholds nothing is noticed."""
     await count_at_random(valkey_url, 1)
-    with must_be_caught("nothing is withheld"), replaced(writer, "withheld_by", lambda *_: frozenset()):
+    with must_be_caught("events of refused bodies count"), replaced(writer, "withheld_by", lambda *_: frozenset()):
         await count_at_random(valkey_url, 2)
 
 

@@ -97,7 +97,7 @@ async def rebuild_without_a_timeline(board: Journaled) -> None:
     keys = Keys(prefix, "made")
     assert await board.client.hget(keys.meta, "epoch") == done[0].epoch.encode()
     assert await board.client.sismember(SystemKeys(prefix).journals, f"made {done[0].epoch}")
-    assert await rebuilding.rebuild(Wanted()) == [], "the command can run again"
+    assert await rebuilding.rebuild(Wanted()) == [], "a second rebuild finds something to do"
 
 
 async def test_a_board_whose_journal_was_turned_off_is_named(valkey_url: str, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ async def test_a_forgotten_union_is_detected(valkey_url: str, tmp_path: Path) ->
         return {}
 
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("a union without its part"), replaced(Rebuilding, "_unions", none):
+        with must_be_caught("a union lacks its rebuilt part"), replaced(Rebuilding, "_unions", none):
             await rebuild_a_part(board)
 
 
@@ -167,5 +167,5 @@ async def test_a_dropped_definition_is_detected(valkey_url: str, tmp_path: Path)
         return newest
 
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("a definition without a timeline"), replaced(Rebuilding, "_with", with_entries):
+        with must_be_caught("a definition without a timeline is dropped"), replaced(Rebuilding, "_with", with_entries):
             await rebuild_without_a_timeline(board)

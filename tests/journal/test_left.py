@@ -251,7 +251,7 @@ async def test_events_that_come_back_with_a_rebuild_are_detected(
 ) -> None:
     """The mutants do not tell the journal what had left, or tell it of later events."""
     async with sliding(volatile_store.url, tmp_path, mutant) as board:
-        with must_be_caught("events come back"):
+        with must_be_caught("expired events come back"):
             await events_do_not_come_back(board)
 
 

@@ -143,7 +143,7 @@ async def test_a_store_that_goes_back_leaves_the_journal_readable(own_store: Sto
     with served(own_store, tmp_path) as live:
         before = await go_back(live)
         await eventually(lambda: is_lost(live), 30)
-        assert live.get("/readyz").status_code == 200, "one board lost nothing"
+        assert live.get("/readyz").status_code == 200, "the server is ready because of the board that lost nothing"
         lost = live.said("journal", "status")["lost"]
         assert any("has board posts" in line and "is at offset 5" in line for line in lost), lost
         refused = live.run("backup", str(tmp_path / "refused"))
@@ -151,7 +151,7 @@ async def test_a_store_that_goes_back_leaves_the_journal_readable(own_store: Sto
         compared = json.loads(live.run("reconcile", "--json").stdout)
         faults = {report["board"]: report["fault"] for report in compared["boards"]}
         assert "it lost data" in faults["posts"]
-        assert not faults["quiet"], "only boards that lost data are concerned"
+        assert not faults["quiet"], "a board that lost nothing has a fault"
         taught = live.run("reconcile", "--board", "posts", "--repair", "journal")
         assert (taught.returncode, "--accept-loss" in taught.stderr) == (2, True)
         live.server.stop()
@@ -166,14 +166,14 @@ async def test_a_store_that_goes_back_leaves_the_journal_readable(own_store: Sto
         await asyncio.to_thread(live.like, "c", 3)
         await live.drained()
         assert live.scores() == {"a": 5, "c": 3}
-        assert live.scores(as_of=before) == {"a": 5, "b": 7}, "the old timeline, before the loss"
-        assert live.scores(as_of=now()) == {"a": 5, "c": 3}, "the new one, after it"
+        assert live.scores(as_of=before) == {"a": 5, "b": 7}, "a time before the loss belongs to the old timeline"
+        assert live.scores(as_of=now()) == {"a": 5, "c": 3}, "a time after the loss belongs to the new timeline"
         assert live.scores("hot", as_of=before) == {"a": 5, "b": 7}
         assert live.scores("hot", as_of=now()) == {"a": 5, "c": 3}
-        assert live.scores("replayed", as_of="2023-11-14T22:00:03Z") == {"a": 3}, "by the clock of its events"
+        assert live.scores("replayed", as_of="2023-11-14T22:00:03Z") == {"a": 3}, "read by the times of its events"
         await eventually(lambda: has_no_fault(live))  # the reports of the previous server expire after 3 s
         boards = {board["board"]: board for board in live.said("journal", "status")["boards"]}
-        assert (boards["posts"]["gaps"], boards["quiet"]["gaps"]) == (1, 0), "the loss is recorded"
+        assert (boards["posts"]["gaps"], boards["quiet"]["gaps"]) == (1, 0), "only the board that lost data has a gap"
         verdicts = {verdict["board"]: verdict for verdict in live.said("journal", "verify")["boards"]}
         assert "the store lost data: between" in verdicts["posts"]["gaps"][0]
         assert live.said("reconcile")["equal"]

@@ -137,12 +137,12 @@ async def only_far_stops(client: httpx.AsyncClient, near: Load, other: Load, str
         return near.acknowledged >= counted + 20 and other.refused >= 5
 
     await eventually(moves, 20)
-    assert (near.refused, other.after) == (refused, 0), "only the lost board refuses, and it refuses everything"
+    assert (near.refused, other.after) == (refused, 0), "the lost board must refuse everything, and the other nothing"
     answer = await other.send()
     assert (answer.status_code, answer.json()["code"]) == (503, "epoch_lost"), answer.text
     with suppress(TimeoutError):
         await asyncio.wait_for(stream.follow(counted + 20), 10)
-    assert stream.model.offset >= counted + 20, "the viewers of the other board get nothing"
+    assert stream.model.offset >= counted + 20, "viewers of the board that was not lost get nothing"
     assert not stream.model.stale
 
     async def named() -> bool:

@@ -262,7 +262,7 @@ async def test_a_blind_retry_is_detected(
             add_segments(connection, [msgspec.structs.replace(piece, timeline=timeline)])
 
     with (
-        must_be_caught("blind retry without UNIQUE"),
+        must_be_caught("a blind retry adds entries twice without UNIQUE"),
         replaced(Database, "run", blind),
         replaced(live.journal.log.drainer, "add_segments", unchecked),
     ):

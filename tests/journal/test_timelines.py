@@ -98,7 +98,7 @@ async def lose_and_accept(board: Journaled, store: StoreProcess, folder: Path) -
 
     assert await database.run(continued) == [before[0].decode()]
     new, old = await database.run(partial(reaches_of, prefix=prefix, board=board.board))
-    assert (new.gaps, old.gaps) == ([], []), "the past before the loss is what the board held then"
+    assert (new.gaps, old.gaps) == ([], []), "the past before the loss has a gap"
     (verdict,) = (await asyncio.to_thread(verify, database, prefix, lambda *_: None)).boards
     assert (verdict.faults, len(verdict.gaps)) == ([], 1)
 
@@ -145,7 +145,7 @@ async def test_a_loss_that_never_ends_is_detected(own_store: StoreProcess, tmp_p
         return False
 
     async with journaled(own_store.url, tmp_path) as board:
-        with must_be_caught("a loss without an end"), replaced(Drainer, "_is_over", never):
+        with must_be_caught("the drainer never ends a loss"), replaced(Drainer, "_is_over", never):
             await go_on_after_a_loss(board, own_store, tmp_path)
 
 
@@ -155,7 +155,7 @@ async def compare_high_water(board: Journaled, store: StoreProcess, folder: Path
     board.client.high_water.active = True
     await drainer.sweep()
     assert "it lost data" in board.client.high_water.loss_of("posts")
-    assert not board.client.high_water.lost, "the other boards go on"
+    assert not board.client.high_water.lost, "the loss of one board stops the others"
     with pytest.raises(EpochLostError, match="it lost data"):
         await board.like("c")
 
@@ -241,11 +241,11 @@ async def acknowledge_nothing(board: Journaled, store: StoreProcess, folder: Pat
     (timeline,) = drainer._timelines.values()
     await trim(board.client, board.ledger.state.keys, timeline.epoch, timeline.drained, timeline.size)
     _, offset, _, safe, drained = await held(board)
-    assert int(safe or 0) <= int(offset or 0), "nothing is safe beyond the offset"
+    assert int(safe or 0) <= int(offset or 0), "an event beyond the offset counts as safe"
     assert int(drained or 0) < timeline.size
     board.settings = msgspec.structs.replace(board.settings, journal_ack=True, write_deadline=Duration(0.5))
     await accept(board)
-    assert (await held(board))[3:] == [None, None], "nothing of the new epoch is in SQL"
+    assert (await held(board))[3:] == [None, None], "the new epoch begins with nothing in SQL"
     with pytest.raises(StoreUnavailableError) as refused:
         await board.like("c")
     assert refused.value.unknown
@@ -321,7 +321,7 @@ async def test_a_backup_that_proves_nothing_is_detected(valkey_url: str, tmp_pat
     """The mutant's backup says that it is complete, but nobody can restore it."""
     async with journaled(valkey_url, tmp_path) as board:
         wrong = replaced(live.maintenance.backup, "contents_of", lambda *_: Snapshot())
-        with must_be_caught("a backup that is not folded"), wrong:
+        with must_be_caught("a backup is not checked by folding it"), wrong:
             await heal(board, tmp_path)
 
 
@@ -348,7 +348,7 @@ async def roll_back_and_forward(board: Journaled, store: str, scripts: Scripts) 
     await board.ledger.state.open()
     await drainer.sweep()
     await board.must_agree()
-    assert await board.gaps() == 1, "the journal has begun again once"
+    assert await board.gaps() == 1, "the journal must begin again once"
 
 
 async def test_events_that_no_journal_has_are_a_gap(valkey_url: str, tmp_path: Path) -> None:
@@ -363,5 +363,5 @@ async def test_a_missing_comparison_of_batches_is_detected(valkey_url: str, tmp_
     source = mutated(SCRIPTS.open.source, {"if not journal or lacks_batch(journal) then": "if not journal then"})
     wrong = compiled(valkey_url, SCRIPTS.open.changed(source))
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("no comparison of batches"):
+        with must_be_caught("the last batches are not compared"):
             await roll_back_and_forward(board, valkey_url, Scripts(open=wrong))

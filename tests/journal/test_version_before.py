@@ -72,7 +72,7 @@ def journal_opens(folder: Path) -> None:
     with Database("sqlite", folder, "before", writes=True) as opened:
         assert opened.take_now()
     after = rows_of(path)
-    assert not GONE & after.keys(), "the tables are gone"
+    assert not GONE & after.keys(), "the tables of totals and frames must be gone"
     assert {name: after[name] for name in KEPT} == {name: before[name] for name in KEPT}
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT value FROM about WHERE name = 'schema'").fetchone() == (str(schema.VERSION),)
@@ -87,7 +87,7 @@ def test_a_journal_of_the_version_before_loses_only_totals_and_frames(tmp_path: 
 def test_tables_that_stay_are_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above fails if no table is dropped."""
     monkeypatch.setattr(database, "DROPPED", {})
-    with must_be_caught("tables of the version before stay"):
+    with must_be_caught("the tables of totals and frames stay"):
         journal_opens(tmp_path)
 
 
@@ -121,7 +121,7 @@ async def test_a_server_continues_with_the_data_of_the_version_before(own_store:
 @pytest.mark.mutant
 async def test_choices_that_are_not_migrated_are_detected(own_store: StoreProcess, tmp_path: Path) -> None:
     """The test above fails if a stored definition is read as it is."""
-    with replaced(definitions, "migrate_choices", lambda _: None), must_be_caught("choices of the version before"):
+    with replaced(definitions, "migrate_choices", lambda _: None), must_be_caught("earlier choices are not migrated"):
         await server_continues(own_store, tmp_path)
 
 
@@ -149,7 +149,7 @@ def keeps_the_list(folder: Path) -> None:
     path.write_bytes(gzip.decompress((HERE / "erased.db.gz").read_bytes()))
     raw = folded(path, writes=False, erased=False)
     before = folded(path, writes=False, erased=True)
-    assert (len(raw), len(before)) == (6, 3), "an actor, and the actor with each of two members"
+    assert (len(raw), len(before)) == (6, 3), "erased are the digests of an actor alone and with two members"
     with Database("sqlite", folder, "before", writes=False) as opened:
         assert verify(opened, "before", lambda *_: None).sound
     assert folded(path, writes=True, erased=True) == before
@@ -172,7 +172,7 @@ def test_the_list_of_erased_actors_stays(tmp_path: Path) -> None:
 @pytest.mark.mutant
 def test_a_list_that_is_not_migrated_is_detected(tmp_path: Path) -> None:
     """The mutant reads only the rows that name the board."""
-    with must_be_caught("rows without a board"), replaced(erasures, "or_", lambda first, _: first):
+    with must_be_caught("rows without a board are ignored"), replaced(erasures, "or_", lambda first, _: first):
         keeps_the_list(tmp_path)
 
 

@@ -69,7 +69,7 @@ async def test_a_journal_without_the_secret_is_detected(valkey_url: str, tmp_pat
             await right(log, kind, found, version)
 
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("the secret is only in the store"), replaced(DefinitionLog, "_copy", forgetful):
+        with must_be_caught("the journal has no copy of the secret"), replaced(DefinitionLog, "_copy", forgetful):
             assert await is_restored(board, Wanted())
 
 
@@ -100,7 +100,7 @@ async def test_a_process_that_keeps_the_first_secret_is_detected(
 ) -> None:
     """The mutant refuses the cookies of all other processes."""
     monkeypatch.setattr(visitors, "_FRESH", math.inf)
-    with must_be_caught("a secret that is read once"):
+    with must_be_caught("a process reads the secret only once"):
         await notices_a_change(valkey_url, 2)
 
 
@@ -151,7 +151,7 @@ async def test_nobody_likes_twice_after_a_restore(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         await asyncio.to_thread(other.server.start, "--open")
         assert not await other.counts(visitor)
-        assert [*visitor.cookies.jar] == [held], "the cookie is still valid"
+        assert [*visitor.cookies.jar] == [held], "the visitor got another cookie"
         other.server.kill()
         refused = await asyncio.to_thread(other.run, "erase", "--yes", "--actor", forged)
         assert (refused.returncode, "signature of the cookie" in refused.stderr) == (1, True), refused.stderr

@@ -51,7 +51,7 @@ def after_the_copy(board: Journaled, work: Callable[[], Awaitable[object]]) -> A
         copy_database(*arguments)
         asyncio.run_coroutine_threadsafe(_awaited(work), loop).result(10)
 
-    assert board.databases, "there is something to copy"
+    assert board.databases, "the board needs a database to copy"
     return replaced(live.maintenance.backup, "copy_database", copy)
 
 
@@ -109,7 +109,7 @@ async def test_a_missing_pause_is_detected(valkey_url: str, tmp_path: Path) -> N
     """The backup must set the pause, and the drainer must respect it."""
     for name, (module, what, mistake) in {
         "no pause": (live.maintenance.backup, "paused_trimming", no_pause),
-        "no look at the pause": (live.journal.log.drainer, "is_trimming_paused", never),
+        "the drainer ignores the pause": (live.journal.log.drainer, "is_trimming_paused", never),
     }.items():
         (tmp_path / name).mkdir()
         async with journaled(valkey_url, tmp_path / name) as board:
@@ -302,7 +302,7 @@ async def test_the_copy_is_of_one_instant_while_another_process_writes(
 
         def show(done: int, total: int) -> None:
             steps.append((done, total))
-            assert len(steps) < 100, "the copy begins again and again"
+            assert len(steps) < 100, "each write makes the copy begin again"
             asyncio.run_coroutine_threadsafe(write(), loop).result(10)
 
         monkeypatch.setattr(live.maintenance.backup, "_PAGES", 4)
@@ -341,5 +341,5 @@ async def test_a_stopped_board_that_is_trimmed_is_detected(valkey_url: str, tmp_
         await drainer._trim([drainer._timelines[name] for name in drainer._untrimmed])
 
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("a stopped board"), replaced(live.journal.log.drainer.Drainer, "_trim_left", trim_all):
+        with must_be_caught("too much is trimmed"), replaced(live.journal.log.drainer.Drainer, "_trim_left", trim_all):
             await keeps_what_stopped(board)

@@ -176,11 +176,11 @@ async def check(board: Journaled, *, take_back: bool) -> None:
     `joe` stays, and the journal is sound and equals the store.
     """
     rows, before = await board.rows(), await board.contents()
-    assert await places_of(board, EVE) >= {".aof", "SQL"}, "there is something to erase"
+    assert await places_of(board, EVE) >= {".aof", "SQL"}, "the actor is not in the journal"
     done = await erase(board, EVE, take_back=take_back)
     assert done.digests > 0 or take_back
     assert min(done.entries, done.checkpoints) > 0
-    assert await places_of(board, EVE) <= {"SQL", ".db", ".db-wal"}, "only raw entries have her"
+    assert await places_of(board, EVE) <= {"SQL", ".db", ".db-wal"}, "something else than raw entries has the actor"
     assert not digests_in(await board.contents()) & digests_of(board, EVE)
     assert digests_in(await board.contents()) & digests_of(board, "joe")
     assert not digests_in(await board.contents(stop=lambda head, _: head.time > before.time)) & digests_of(board, EVE)
@@ -200,7 +200,7 @@ async def check(board: Journaled, *, take_back: bool) -> None:
     new = compressed_in_sql(board.databases[0])
     gone = [piece for data in old - new for piece in pieces_of(data) if not any(piece in other for other in new)]
     assert gone
-    assert not [piece for piece in gone if piece in pages], "what was dropped is overwritten"
+    assert not [piece for piece in gone if piece in pages], "the file still has dropped data"
     await sound(board)
 
 
@@ -285,7 +285,7 @@ async def test_an_entry_that_compacting_drops_is_detected(folder: Path) -> None:
 
     async with machine(folder, CONTEST) as board:
         await fill(board)
-        with must_be_caught("a dropped entry"), replaced(live.maintenance.compact, "contents_of", too_early):
+        with must_be_caught("compaction drops an entry"), replaced(live.maintenance.compact, "contents_of", too_early):
             await check(board, take_back=False)
 
 
@@ -321,8 +321,8 @@ async def erased_beside_a_server(board: Journaled) -> None:
     assert held == {field: int(count) for field, count in votes.items()}
     secret = board.ledger.state.secret
     (voter, again), *others = (voter_digests(secret, EVE, member) for member in "cab")
-    assert not {pair for _, pair in others} & held.keys(), "the members that she voted for before"
-    assert held.get(voter) == held.get(again), "what she did since then is whole"
+    assert not {pair for _, pair in others} & held.keys(), "earlier votes of the actor are left"
+    assert held.get(voter) == held.get(again), "a later vote of the actor is incomplete"
     assert await board.rows_in_sql() == await board.rows()
 
 
@@ -357,7 +357,7 @@ async def test_a_deletion_without_an_entry_is_detected(folder: Path) -> None:
     silent = mutated(erasure.ERASE.source, {"record(board, 'erase', nil, nil, request.entry)": "local _ = 0"})
     wrong = erasure.ERASE.changed(silent)
     async with machine(folder, CONTEST) as board:
-        with must_be_caught("a deletion without an entry"), replaced(erasure, "ERASE", wrong):
+        with must_be_caught("the journal has no entry of the deletion"), replaced(erasure, "ERASE", wrong):
             await erased_beside_a_server(board)
 
 
@@ -573,7 +573,7 @@ async def test_an_older_backup_is_erased_again(folder: Path, tmp_path: Path) -> 
 async def test_a_missing_list_of_erasures_is_detected(folder: Path, tmp_path: Path) -> None:
     """The mutant forgets the list, so a backup restores the actor."""
     async with machine(folder, CONTEST) as board:
-        with must_be_caught("rebuild after erase"), replaced(restore, "list_in", lambda *_: None):
+        with must_be_caught("a rebuild restores the erased actor"), replaced(restore, "list_in", lambda *_: None):
             await erased_again(board, folder, tmp_path / "restored")
 
 

@@ -159,13 +159,13 @@ async def erased(valkey_url: str, tmp_path: Path) -> Settings:
         await command(settings, "audit", *boards)
         await command(settings, "reconcile", *boards)
         await command(settings, "journal", "verify")
-        assert (await command(settings, "export", "seconds", "--events", *boards)).count(NAME) == 1, "it came back"
+        assert (await command(settings, "export", "seconds", "--events", *boards)).count(NAME) == 1, "one later event"
         assert NAME not in await command(settings, "export", "seconds", "--as-of", before, *boards)
         older = msgspec.structs.replace(settings, data_dir=tmp_path / "backup")
         assert "segment" in await places_of(store, older, NAME)
         with existing_journal(older) as database:
             await asyncio.to_thread(_carry_over, settings.data_dir, database)
-        assert not {"segment", "definition", "checkpoint"} & await places_of(store, older, NAME), "of an older backup"
+        assert not {"segment", "definition", "checkpoint"} & await places_of(store, older, NAME), "the name is left"
     return settings
 
 
@@ -175,7 +175,7 @@ async def test_nothing_is_left_of_a_member(valkey_url: str, tmp_path: Path) -> N
     async with connected(valkey_url, settings) as store:
         assert "segment" in await places_of(store, settings, SIP)
         await command(settings, "erase", "--member", SIP, "--yes", "--boards", str(tmp_path / "boards.toml"))
-        assert await places_of(store, settings, SIP) == set(), "no server runs"
+        assert await places_of(store, settings, SIP) == set(), "the name is left although no server runs"
 
 
 @pytest.mark.mutant

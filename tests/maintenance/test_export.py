@@ -75,5 +75,5 @@ async def test_an_export_that_holds_everything_is_detected(valkey_url: str, tmp_
 
     async with journaled(valkey_url, tmp_path) as board:
         await with_titles(board)
-        with must_be_caught("all titles at once"), replaced(live.maintenance.export, "latest", all_titles):
+        with must_be_caught("all titles are read at once"), replaced(live.maintenance.export, "latest", all_titles):
             await asyncio.to_thread(holds_one_part, board)

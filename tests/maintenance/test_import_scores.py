@@ -179,7 +179,7 @@ async def test_an_import_twice_is_the_same_as_once(valkey_url: str, tmp_path: Pa
 @pytest.mark.mutant
 async def test_unions_that_do_not_follow_are_noticed(valkey_url: str, tmp_path: Path) -> None:
     """The mutant makes no changes for unions."""
-    with replaced(import_scores, "changes_of_union", lambda *_: []), must_be_caught("unions do not follow"):
+    with replaced(import_scores, "changes_of_union", lambda *_: []), must_be_caught("scores of unions do not change"):
         await check_import(valkey_url, tmp_path)
 
 

@@ -55,7 +55,7 @@ async def test_a_store_that_is_lost_again_is_rebuilt_again(valkey_url: str, tmp_
     """SQL has the new timeline before the old one ends."""
     async with journaled(valkey_url, tmp_path) as board:
         await lose_twice(board)
-        assert await rebuilding(board).rebuild(Wanted()) == [], "there is nothing left to do"
+        assert await rebuilding(board).rebuild(Wanted()) == [], "a second rebuild finds something to do"
 
 
 @pytest.mark.mutant
@@ -67,7 +67,7 @@ async def test_an_old_timeline_that_ends_too_early_is_detected(valkey_url: str, 
 
     async with journaled(valkey_url, tmp_path) as board:
         await board.drainer()
-        with must_be_caught("no drain before the end"), replaced(Drainer, "drain", nothing):
+        with must_be_caught("the old timeline ends before the new one is in SQL"), replaced(Drainer, "drain", nothing):
             try:
                 await lose_twice(board)
             except SetupError as error:
@@ -140,7 +140,7 @@ async def test_a_deleted_board_that_is_not_left_out_is_detected(valkey_url: str,
     """The mutant does not see that the definition of the board was deleted."""
     async with journaled(valkey_url, tmp_path) as board:
         with (
-            must_be_caught("nobody knows that it was deleted"),
+            must_be_caught("the rebuild does not know that the board was deleted"),
             replaced(Rebuilding, "_read_lines", lambda self, connection: (_lines(self, connection), set())),
         ):
             await delete_and_lose(board)

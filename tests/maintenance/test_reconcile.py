@@ -148,10 +148,10 @@ async def test_drift_in_the_store_is_found(
         drifted = await board.held()
         found = await board.reconcile()
         assert found.drifted == len(found.drift) > 0
-        assert await board.held() == drifted, "a comparison changes nothing"
+        assert await board.held() == drifted, "the comparison changed the store"
         await board.begin_again()
         assert (await board.reconcile()).drifted == 0
-        assert await board.held() == drifted, "the store stays as it is"
+        assert await board.held() == drifted, "the new beginning changed the store"
 
 
 async def test_a_report_names_the_differences(valkey_url: str, tmp_path: Path) -> None:

@@ -174,14 +174,14 @@ async def repeat(board: Journaled) -> None:
     for name in [name async for name in board.client.names(board.ledger.state.keys.seen_pattern)]:
         await board.client.delete(name)
     again = await void(board, producer="ann")
-    assert again.batches == 0, "nothing is left"
+    assert again.batches == 0, "a second void finds batches"
 
 
 async def test_a_void_that_forgets_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """The mutant does not read in the journal what was voided before."""
     async with counted(valkey_url, tmp_path, "rolling", 0) as (board, _):
         await void(board, producer="ann")
-        with must_be_caught("void twice counts twice"), replaced(Voided, "read", lambda *_: None):
+        with must_be_caught("a second void takes the same events back"), replaced(Voided, "read", lambda *_: None):
             await repeat(board)
 
 

@@ -61,8 +61,8 @@ CASES: Final[dict[str, Case]] = {
     "HTTP/1.0 with keep-alive": _ends(200, post(ONE, ("Connection", "keep-alive"), version="1.0")),
     "close": _ends(200, post(ONE, CLOSE)),
     "close, refused": _ends(400, post(b"{", CLOSE)),
-    "close, with a request after it": _ends(200, post(ONE, CLOSE) + post(ONE)),
-    "close, refused, with a request after it": _ends(415, post(ONE, CLOSE, ("Content-Type", "text/plain")) + post(ONE)),
+    "close, with a request behind it": _ends(200, post(ONE, CLOSE) + post(ONE)),
+    "close, refused, a request behind it": _ends(415, post(ONE, CLOSE, ("Content-Type", "text/plain")) + post(ONE)),
     "odd case": _case(post(ONE, ("cOnTeNt-TyPe", "Application/JSON; Charset=UTF-8"), ("CONTENT-LENGTH", "11"))),
     "spaces around values": _case(post(ONE, ("Content-Type", "  application/json  "), ("Content-Length", " 11 "))),
     "bytes one by one": _case(*_singly(post(ONE))),
@@ -104,8 +104,8 @@ CASES: Final[dict[str, Case]] = {
     "GET without a handshake, unknown board": _case(request("GET", "/v1/boards/none/live"), status=404),
     "bad field": _is_not_http(post(ONE, ("Bad Field", "1"))),
     "bad chunk": _is_not_http(post(b"zz\r\n", CHUNKED)),
-    "bad chunk after a good one": _is_not_http(post(chunks(b"{")[:-5] + b"zz\r\n", CHUNKED)),
-    "bad chunk, expecting": Case(
+    "bad chunk after a good chunk": _is_not_http(post(chunks(b"{")[:-5] + b"zz\r\n", CHUNKED)),
+    "bad chunk after `Expect: 100-continue`": Case(
         (post(b"zz\r\n", CHUNKED, ("Expect", "100-continue")),), (400,), stays_open=False, is_http=False
     ),
     "negative length": _is_not_http(post(ONE, ("Content-Length", "-1"))),

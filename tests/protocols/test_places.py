@@ -233,8 +233,8 @@ def test_a_connection_lingers_until_its_client_has_read(place: Place) -> None:
     assert place.limits.start_lingering(done)
     assert place.limits.start_lingering(reading)
     place.after(9.9)
-    assert place.limits.start_lingering(done), "it does not begin again"
-    assert done.fate == reading.fate == [], "the request is over: its deadline does not count"
+    assert place.limits.start_lingering(done), "the time to read the answer began again"
+    assert done.fate == reading.fate == [], "the deadline of an answered request still counts"
     place.after(0.2)
     assert (done.fate, reading.fate) == (["aborted"], [])
     reading.unsent = 0
@@ -270,7 +270,7 @@ def test_unread_answers_share_a_budget(place: Place) -> None:
     place.after(0.1)  # its client has read something, so its wait begins again
     third.unsent = 300
     place.limits.unread(third)
-    assert first.fate == second.fate == third.fate == [], "a thousand bytes fit"
+    assert first.fate == second.fate == third.fate == [], "a thousand unread bytes are too many"
     third.unsent = 301
     place.limits.unread(third)
     assert (first.fate, second.fate, third.fate, dropped("unread") - before) == ([], ["aborted"], [], 1)
@@ -311,7 +311,7 @@ def test_a_new_connection_replaces_the_longest_idle_one_of_the_largest_client(pl
     place.open("c")
     assert (peers[0].fate, lone.fate) == (["idle"], [])
     place.open("a", Admission.HEALTH)
-    assert lone.fate == [], "it has one, and the new one's client has one"
+    assert lone.fate == [], "a client with one connection loses it to another such client"
 
 
 def test_a_client_at_its_own_limit_replaces_its_own(place: Place) -> None:
@@ -372,7 +372,7 @@ def test_bodies_fit_into_a_budget(place: Place) -> None:
     assert waits.fate == []
     assert not place.end(first)
     assert (waits.fate, waits.held) == (["admitted"], SMALL_BODIES)
-    assert not place.budget.update(waits), "so small a body does not count"
+    assert not place.budget.update(waits), "a small body uses up the budget"
     place.end(waits)
     place.end(place.send("c", 50 + BYTE, admitted=False))
     place.end(place.send("c", 50))
@@ -401,7 +401,7 @@ def test_a_connection_counts_its_bodies_together(place: Place) -> None:
     assert place.budget._held == 50 * SMALL_BODIES
     place.begin(peer, 1, admitted=False)
     peer.wanted = 0  # the client has left
-    assert place.budget.update(peer), "what it holds counts until it is answered"
+    assert place.budget.update(peer), "the body of a departed client is free too early"
     assert peer.fate == [], "a body that was withdrawn is not admitted"
     assert not place.end(peer)
     assert (place.budget._held, place.budget._waiting) == (0, {})
@@ -485,7 +485,7 @@ def test_the_memory_of_a_lot_of_bodies_is_returned(monkeypatch: pytest.MonkeyPat
     place.after(1)
     place.end(lot)
     place.after(6)
-    assert place.freed == 0, "16 MiB are not a lot"
+    assert place.freed == 0, "16 MiB count as much memory"
     lot = place.send("a", 1025)
     place.after(6)
     assert place.freed == 0

@@ -70,7 +70,7 @@ ENDS = {
     "maximum size": (text(b"x" * MOST), 3501),
     "two messages": (text(b"a") + text(b"b"), 3501),
     "text in pieces": (frame(Opcode.TEXT, b"\xc3", final=False) + frame(Opcode.CONT, b"\xa4"), 3501),
-    "text in pieces, a ping between": (
+    "text in pieces with a ping between them": (
         frame(Opcode.TEXT, b"\xc3", final=False) + frame(Opcode.PING, b"") + frame(Opcode.CONT, b"\xa4"), 3501
     ),
     "bytes in pieces": (frame(Opcode.BINARY, b"\xc3", final=False) + frame(Opcode.CONT, b"("), 3501),
@@ -80,7 +80,7 @@ ENDS = {
     "a ping that is not masked": (frame(Opcode.PING, b"", mask=False), 1002),
     "too large": (text(b" " * (MOST + 1)), 1009),
     "too large in pieces": (frame(Opcode.TEXT, b" " * MOST, final=False) + frame(Opcode.CONT, b" "), 1009),
-    "too large, only the beginning": (text(b" " * 70_000)[:20], 1009),
+    "the beginning of a message that is too large": (text(b" " * 70_000)[:20], 1009),
     "unknown opcode": (b"\x83\x80\x00\x00\x00\x00", 1002),
     "reserved bit": (b"\xc1\x80\x00\x00\x00\x00", 1002),
     "a ping in pieces": (b"\x09\x80\x00\x00\x00\x00", 1002),
@@ -220,7 +220,7 @@ async def test_a_library_client_answers_pings(server: Served) -> None:
                 return viewer.is_alive
 
             await eventually(has_answered)
-            assert viewer._parser is None, "the answer to a ping needs no parser"
+            assert viewer._parser is None, "the answer to a ping made a parser"
 
 
 def viewers(reaper: ViewerReaper) -> list[ViewerSocket]:

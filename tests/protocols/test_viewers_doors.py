@@ -23,15 +23,15 @@ VERSION_12 = (*HANDSHAKE[:2], ("Sec-WebSocket-Version", "12"), HANDSHAKE[3])
 
 REFUSED = {
     "unknown board": (request("GET", "/v1/boards/none/live", *HANDSHAKE), 404, "board_not_found"),
-    "board of another alphabet": (request("GET", "/v1/boards/%C3%A4/live", *HANDSHAKE), 404, "board_not_found"),
-    "board that is not UTF-8": (request("GET", "/v1/boards/%ff/live", *HANDSHAKE), 404, "board_not_found"),
+    "board id with a foreign letter": (request("GET", "/v1/boards/%C3%A4/live", *HANDSHAKE), 404, "board_not_found"),
+    "board id that is not UTF-8": (request("GET", "/v1/boards/%ff/live", *HANDSHAKE), 404, "board_not_found"),
     "limit of zero": (request("GET", WATCH + "?limit=0", *HANDSHAKE), 400, "parameter_invalid"),
     "large limit": (request("GET", WATCH + "?limit=101", *HANDSHAKE), 400, "parameter_invalid"),
     "odd limit": (request("GET", WATCH + "?limit=%20", *HANDSHAKE), 400, "parameter_invalid"),
     "odd interval": (request("GET", WATCH + "?interval=soon", *HANDSHAKE), 400, "parameter_invalid"),
     "other page": (request("GET", WATCH, *HANDSHAKE, ("Origin", "https://evil.example")), 403, "origin_forbidden"),
     "opaque origin": (request("GET", WATCH, *HANDSHAKE, ("Origin", "null")), 403, "origin_forbidden"),
-    "other page, unknown board": (
+    "page of another origin, unknown board": (
         request("GET", "/v1/boards/none/live", *HANDSHAKE, ("Origin", "https://evil.example")), 403, "origin_forbidden"
     ),
     "no key": (request("GET", WATCH, *HANDSHAKE[:3]), 400, ""),  # `websockets` writes these three responses

@@ -179,7 +179,7 @@ async def test_a_client_that_leaves_is_removed_at_once(valkey_url: str, leave: L
             await until(lambda: here.watching == 0, 2)
 
         await come_and_leave()
-        with replaced(Get, "disconnect", lambda _get: None), must_be_caught("a client that left is a viewer"):
+        with replaced(Get, "disconnect", lambda _get: None), must_be_caught("a client that has left is still a viewer"):
             await come_and_leave()
 
 

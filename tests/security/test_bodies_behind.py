@@ -187,7 +187,7 @@ async def test_bodies_that_stay_are_caught(valkey_url: str, monkeypatch: pytest.
     for kind in ("stream", "wait", "own"):
         with must_be_caught("viewers keep bodies"), replaced(HttpProtocol, "release_place", keeping):
             await test_viewers_hold_no_bodies(valkey_url, kind)
-    with must_be_caught("such a body has no deadline"), replaced(HttpProtocol, "_report", patient):
+    with must_be_caught("a body behind a slow request has no deadline"), replaced(HttpProtocol, "_report", patient):
         await test_a_body_behind_a_slow_request_has_a_deadline(valkey_url)
-    with must_be_caught("a last answer forgets the body"), replaced(HttpProtocol, "_finish", forgetting):
+    with must_be_caught("the last answer frees no body behind it"), replaced(HttpProtocol, "_finish", forgetting):
         await test_an_answer_that_ends_the_connection_frees_the_body_behind_it(valkey_url)

@@ -152,7 +152,7 @@ def test_a_file_with_a_known_name_is_noticed(backup: Path, tmp_path: Path, name:
         shutil.copyfile(new, path)
 
     module = live.maintenance.restore if name == "put_back" else live.store.connection.high_water
-    with must_be_caught("a name that others know"), replaced(module, "replacing", known):
+    with must_be_caught("other users can guess the file's name"), replaced(module, "replacing", known):
         if name == "put_back":
             restore_into(backup, tmp_path / "new")
         else:

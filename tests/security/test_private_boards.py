@@ -305,7 +305,7 @@ async def test_a_gate_behind_the_store_is_caught(valkey_url: str) -> None:
         return await right(live, board, reader)
 
     right = Live.ledger
-    with must_be_caught("the store knows who asks for the board"), replaced(Live, "ledger", wrong):
+    with must_be_caught("a private board costs another store call"), replaced(Live, "ledger", wrong):
         await check_store_calls(valkey_url)
 
 
@@ -376,7 +376,7 @@ async def test_a_route_without_the_gate_is_caught(valkey_url: str) -> None:
             raise _reader.refusal()
         return found
 
-    with must_be_caught("a route has no gate"), replaced(Live, "ledger", open_to_all):
+    with must_be_caught("a route does not check the reader"), replaced(Live, "ledger", open_to_all):
         await check_every_route(valkey_url)
 
 
@@ -387,7 +387,7 @@ async def test_a_session_that_opens_all_boards_is_caught(valkey_url: str) -> Non
     async def wrong(*_: object) -> Reader:
         return Reader(ALL_BOARDS)
 
-    with must_be_caught("an administrator of some boards sees all"), replaced(SignedIn, "_read", wrong):
+    with must_be_caught("an administrator of some boards sees all boards"), replaced(SignedIn, "_read", wrong):
         await check_every_route(valkey_url, "/baseline")
 
 
@@ -408,7 +408,7 @@ async def test_a_fast_path_without_the_gate_is_caught(valkey_url: str) -> None:
         right(fast, live, clients)
         fast._ledgers = Open(live.registry.ledgers)
 
-    with must_be_caught("the fast path has no gate"), replaced(FastReads, "__init__", wrong):
+    with must_be_caught("the fast path does not check the reader"), replaced(FastReads, "__init__", wrong):
         await check_random_requests(valkey_url, 500, 0)
 
 
@@ -420,7 +420,7 @@ async def test_sockets_without_the_gate_are_caught(valkey_url: str) -> None:
     def wrong(hub: Hub, board: str, subscription: Any, address: str) -> Any:
         return right(hub, board, msgspec.structs.replace(subscription, reader=SERVER), address)
 
-    with must_be_caught("sockets have no gate"), replaced(Hub, "admit", wrong), patch.object(wire, "_WAIT", 2.0):
+    with must_be_caught("sockets check no reader"), replaced(Hub, "admit", wrong), patch.object(wire, "_WAIT", 2.0):
         await check_every_route(valkey_url, "/live")
 
 

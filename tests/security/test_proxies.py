@@ -45,7 +45,7 @@ async def exhaust(client: httpx.AsyncClient, **headers: str) -> None:
     for _ in range(50):
         if (await client.post("/v1/events", json=EVENT, headers=headers)).status_code == 429:
             return
-    raise AssertionError("the rate does not apply")
+    raise AssertionError("no request was refused because of the rate")
 
 
 async def is_known(client: httpx.AsyncClient, **headers: str) -> bool:

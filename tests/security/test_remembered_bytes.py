@@ -131,9 +131,9 @@ async def remembering(self: Items, members: list[str]) -> dict[str, Any]:
 @pytest.mark.mutant
 async def test_caches_without_a_limit_in_bytes_are_caught(valkey_url: str) -> None:
     """The mutants cache names without items, readings of impossible members, or unknown boards."""
-    with must_be_caught("misses are remembered"), replaced(Items, "of", remembering):
+    with must_be_caught("members without items are remembered"), replaced(Items, "of", remembering):
         await test_nothing_remembers_the_bytes_of_strangers(valkey_url, "titles", 1)
-    with must_be_caught("impossible members are read"), patch.object(records, "key_fault", lambda _key: None):
+    with must_be_caught("impossible members are looked up"), patch.object(records, "key_fault", lambda _key: None):
         await test_nothing_remembers_the_bytes_of_strangers(valkey_url, "a record", 1)
     remembered = lru_cache(maxsize=1024)(posting.boards_for)
     with must_be_caught("unknown boards are remembered"), replaced(posting, "boards_for", remembered):

@@ -111,7 +111,7 @@ async def until_known(admin: httpx.AsyncClient) -> None:
         if (await admin.put("/v1/boards/mine", json={})).status_code == 201:
             return
         await asyncio.sleep(0.1)
-    pytest.fail("the API key was never known")
+    pytest.fail("the server never learned of the API key")
 
 
 async def test_a_cached_head_does_not_lend_its_api_key(valkey_url: str) -> None:

@@ -142,7 +142,7 @@ def test_a_terminal_that_shows_texts_as_they_are_is_noticed() -> None:
     """In the mutant, the console of the commands prints texts as they are."""
     file = StringIO()
     console = terminal.Terminal(file=file, width=200)
-    with must_be_caught("texts as they are"), replaced(terminal, "visible", lambda text: text):
+    with must_be_caught("the console prints hostile texts unchanged"), replaced(terminal, "visible", lambda text: text):
         console.print(HOSTILE, markup=False)
         table = terminal.make_table("title")
         table.add_row(HOSTILE)

@@ -247,12 +247,12 @@ def forgetful(protocol: HttpProtocol, size: int) -> None:
 @pytest.mark.mutant
 async def test_budgets_that_do_not_hold_are_caught(valkey_url: str) -> None:
     """The mutants have no limit for the process, no share for an address, or keep the bodies of clients that left."""
-    with must_be_caught("there is no limit"), replaced(BodyBudget, "_fits", lambda *_: True):
+    with must_be_caught("the process has no limit for bodies"), replaced(BodyBudget, "_fits", lambda *_: True):
         await test_slow_bodies_make_room_for_others(valkey_url)
     with (
-        must_be_caught("an address may hold everything"),
+        must_be_caught("one address may use the whole budget"),
         replaced(BodyBudget, "_is_within_share", lambda *_, **__: True),
     ):
         await test_one_address_holds_half_and_others_are_served(valkey_url)
-    with must_be_caught("departed clients hold memory"), replaced(HttpProtocol, "release", forgetful):
+    with must_be_caught("bodies of departed clients stay in the budget"), replaced(HttpProtocol, "release", forgetful):
         await test_clients_that_leave_hold_nothing(valkey_url, "/v1/events")

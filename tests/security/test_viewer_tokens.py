@@ -167,7 +167,7 @@ async def check_the_end(store: str, patience: float = _PATIENCE) -> None:
             ending = asyncio.create_task(close_of(socket))
             _, late = await asyncio.wait({ending}, timeout=patience)
             ending.cancel()
-            assert not late, "the socket stays open"
+            assert not late, "the socket stays open after its token has expired"
             body = await ending
             assert (Close.parse(body).code, Close.parse(body).reason) == (TOKEN_EXPIRED, "token expired")
             assert ends <= time.time()
@@ -188,7 +188,7 @@ async def test_a_connection_ends_when_its_token_does(valkey_url: str) -> None:
 @pytest.mark.mutant
 async def test_a_hub_that_no_token_ends_is_caught(valkey_url: str) -> None:
     """In the mutant, viewers stay after their token has expired."""
-    with must_be_caught("the hub is not told"), replaced(Hub, "recheck", lambda *_: None):
+    with must_be_caught("the hub is not told of the expired token"), replaced(Hub, "recheck", lambda *_: None):
         await check_the_end(valkey_url, 4)
 
 

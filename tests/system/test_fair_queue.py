@@ -74,7 +74,7 @@ async def test_a_queue_by_arrival_is_caught() -> None:
 
     left = FairQueue.leave
     with (
-        must_be_caught("first come, first served"),
+        must_be_caught("requests are served in the order of their arrival"),
         replaced(FairQueue, "enter", as_one_client_each),
         replaced(FairQueue, "leave", leave_any),
     ):
@@ -100,7 +100,7 @@ async def test_the_greediest_client_loses_a_request_when_the_queue_is_full() -> 
     others = await crowd(queue, MODEST, 20, served)
     errors = [task.exception() for task in (*tasks, *others) if task.done()]
     assert {error.code for error in errors if isinstance(error, ProblemError)} == {"overloaded"}
-    assert sum(not task.done() for task in others) == 4, "half of the places belong to each client"
+    assert sum(not task.done() for task in others) == 4, "each client may use half of the places"
     await cancelled([*tasks, *others])
 
 

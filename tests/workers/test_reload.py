@@ -110,7 +110,7 @@ async def reload_under_load(store: str, effort: int, reloads: int = 2, **named: 
                 files = held
                 after = await sums(workers)
                 back = {name: (value, after.get(name)) for name, value in before.items() if after.get(name, 0) < value}
-                assert not back, "sums that have gone back"
+                assert not back, "some sums have gone back"
                 before = after
         finally:
             for task in tasks:
@@ -142,7 +142,7 @@ async def test_connections_that_close_at_once_are_noticed(valkey_url: str) -> No
             worker.signal(signal.SIGTERM, "")
         right(worker, word, *rest)
 
-    with must_be_caught("SIGTERM for a reload"), replaced(supervisor.Worker, "send", terminate):
+    with must_be_caught("a reload sends SIGTERM"), replaced(supervisor.Worker, "send", terminate):
         await reload_under_load(valkey_url, 4, reloads=4)
 
 

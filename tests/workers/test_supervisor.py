@@ -168,7 +168,7 @@ async def test_a_killed_fork_server_is_replaced(valkey_url: str, tmp_path: Path)
         assert 'ended by itself"' not in server.log(), "a worker has ended"
         os.kill(first, signal.SIGKILL)
         await until('"worker serves"', 3)
-        assert len(children(server.process.pid)) == 1, "of the new fork server"
+        assert len(children(server.process.pid)) == 1, "the new fork server must have one worker"
         assert server.stop() == 0
         assert "Traceback" not in server.log()
     finally:

@@ -135,7 +135,7 @@ async def blind(log: DefinitionLog, *commands: tuple[Any, ...], **_named: Any) -
 async def test_a_copy_of_any_store_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """No version number shows the loss: the store has only the secret, which a visitor has replaced."""
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("a copy of a lost store"), replaced(DefinitionLog, "_ask", blind):
+        with must_be_caught("definitions of a store that lost data are copied"), replaced(DefinitionLog, "_ask", blind):
             await keeps_the_secret(board)
 
 
@@ -147,7 +147,7 @@ async def test_a_copy_of_older_versions_is_detected(valkey_url: str, tmp_path: P
         del high_water, what, found, known
 
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("no look at versions"), replaced(HighWater, "check_version", unaware):
+        with must_be_caught("the version of definitions is not checked"), replaced(HighWater, "check_version", unaware):
             await outlives_an_older_store(board, noticed=False)
 
 

@@ -112,7 +112,7 @@ async def test_a_producer_that_waits_until_a_backup_is_over_is_detected(valkey_u
         pass
 
     async with journaled(valkey_url, tmp_path, journal_ack=True, write_deadline=Duration(0.5)) as board:
-        with must_be_caught("no word during a backup"):
+        with must_be_caught("no drainer says during a backup what SQL has"):
             await is_killed_during_a_backup(board, forgetful)
 
 
@@ -147,7 +147,7 @@ async def test_trimming_before_the_commit_is_detected(valkey_url: str, tmp_path:
 
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
-        with must_be_caught("trim before commit"):
+        with must_be_caught("entries are trimmed before the commit"):
             with suppress(KilledError), replaced(live.journal.log.drainer, "read_entries", read_and_trim):
                 drainer = await board.drainer()
                 with replaced(live.journal.log.drainer, "add_segments", lambda *_: (_ for _ in ()).throw(KilledError)):
@@ -236,7 +236,7 @@ async def test_a_missing_check_of_the_previous_entry_is_detected(valkey_url: str
         await drainer.sweep()
         await _trimmed_by_a_stranger(board)
         with (
-            must_be_caught("no check of the entry before"),
+            must_be_caught("the drainer does not check the entry before"),
             replaced(live.journal.log.drainer, "following", lambda _, entries: (list(entries), None)),
         ):
             for _ in range(3):
@@ -331,7 +331,7 @@ async def test_with_ack_an_acknowledged_event_is_in_sql(valkey_url: str, tmp_pat
 async def test_a_missing_wait_for_sql_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """The same check fails without the setting."""
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("no wait for SQL"):
+        with must_be_caught("the answer does not wait for SQL"):
             await acknowledged_and_lost(board)
 
 
@@ -389,7 +389,7 @@ async def test_a_duplicate_that_waits_for_nothing_is_detected(valkey_url: str, t
         return offset is None or await wait(writer, offset)
 
     async with journaled(valkey_url, tmp_path, journal_ack=True, write_deadline=Duration(0.2)) as board:
-        with must_be_caught("no wait for a duplicate"), replaced(BoardWriter, "is_in_sql", careless):
+        with must_be_caught("a duplicate is answered before SQL has it"), replaced(BoardWriter, "is_in_sql", careless):
             await repeats_before_sql_has_it(board)
 
 
@@ -441,7 +441,7 @@ async def test_a_journal_that_begins_during_a_sweep_is_not_begun_again(valkey_ur
 
         with replaced(live.journal.log.drainer.Drainer, "_streams", late):
             await drainer.sweep()
-        assert await board.waiting() == 2, "the beginning and the like, and no second beginning"
+        assert await board.waiting() == 2, "the journal has only its beginning and the like"
         await drainer.sweep()
         await board.must_agree()
 
@@ -534,7 +534,7 @@ async def test_a_sweep_trims_all_journals_at_once(valkey_url: str, tmp_path: Pat
         assert most == 2
         await drainer.sweep()
         assert await board.waiting() == 0
-        assert not drainer._untrimmed, "they need not be trimmed again"
+        assert not drainer._untrimmed, "the drainer has nothing to trim again"
 
 
 async def test_a_journal_that_fails_between_two_sweeps_is_delayed(valkey_url: str, tmp_path: Path) -> None:
@@ -561,7 +561,7 @@ async def test_a_journal_that_delays_all_is_detected(valkey_url: str, tmp_path: 
         return errors[:1] * len(replies) if errors else replies
 
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("an error for all journals"), replaced(Store, "outcomes", first_error):
+        with must_be_caught("one failed command fails all journals"), replaced(Store, "outcomes", first_error):
             await one_journal_fails(board)
 
 
@@ -614,5 +614,5 @@ async def test_whole_boards_that_are_added_again_are_detected(valkey_url: str, t
             first: Any = await board.client.xrange(board.ledger.state.journal, count=1)
             return bool(first[0][0].decode() != entry)
 
-        with must_be_caught("again and again"), replaced(live.journal.log.drainer, "read_entries", first_only):
+        with must_be_caught("entries are read again"), replaced(live.journal.log.drainer, "read_entries", first_only):
             await after_failed_commits(board)

@@ -61,7 +61,7 @@ async def press(board: Journaled, add: Script[Any], rounds: int) -> None:
 
     for _ in range(rounds):
         await asyncio.gather(*map(produce, ledgers))
-        assert await board.total() == board.counted, "what is refused is not counted"
+        assert await board.total() == board.counted, "a refused event has counted"
         await drainer.sweep()
         await board.must_agree()
 
@@ -106,13 +106,13 @@ async def create_again(board: Journaled, *, wipe: bool = False) -> None:
     (before,) = required(await read_streams(board.client, prefix, [("posts", epoch)]))
     await trim(board.client, old.keys, old.epoch or "", "1-0", 100_000)
     (stream,) = required(await read_streams(board.client, prefix, [("posts", epoch)]))
-    assert stream == before, "the entries of another life wait as before"
+    assert stream == before, "a trim of the first life removed entries of the second one"
 
     await drainer.sweep()
     await board.must_agree()
     board.ledger = Ledger(board.client, board.board, board.settings)
     board.ledger.state.epoch = old.epoch
-    assert await board.rows_in_sql() == [("a", 2), ("b", 2)], "the first life is in SQL to its end"
+    assert await board.rows_in_sql() == [("a", 2), ("b", 2)], "SQL lacks the end of the first life"
 
 
 async def test_a_board_can_be_created_again_under_its_id(valkey_url: str, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ async def test_a_board_can_be_created_again_under_its_id(valkey_url: str, tmp_pa
 async def test_deleting_the_backlog_with_its_board_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """The mutant deletes entries that no drainer has moved to SQL."""
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("wipe before drain"):
+        with must_be_caught("the backlog is deleted before it is drained"):
             await create_again(board, wipe=True)
 
 
@@ -135,7 +135,7 @@ async def test_a_trim_without_an_epoch_is_detected(valkey_url: str, tmp_path: Pa
     check = {"local here = epoch == request.epoch": "local here = true"}
     wrong = compiled(valkey_url, TRIM.changed(mutated(TRIM.source, check)))
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("trim without epoch"), replaced(live.store.board.journal_stream, "TRIM", wrong):
+        with must_be_caught("a trim ignores the epoch"), replaced(live.store.board.journal_stream, "TRIM", wrong):
             await create_again(board)
 
 
@@ -224,7 +224,7 @@ async def test_a_watermark_outside_the_transaction_is_detected(valkey_url: str, 
             await (await board.drainer()).sweep()
             await board.must_agree()
             await board.like("a")
-        with must_be_caught("watermark outside the transaction"):
+        with must_be_caught("the watermark has its own transaction"):
             with replaced(live.journal.log.drainer, "add_segments", wrong), suppress(KilledError), dying():
                 await (await board.drainer()).sweep()
             await die_after_the_commit(board)

@@ -63,7 +63,7 @@ async def survive_locks(board: Journaled, chance: random.Random, rounds: int) ->
                 await board.like("a", f"k{chance.randrange(9)}")
                 await fails(drainer)
             rows = await board.rows()
-            assert sum(score for _, score in rows) == board.counted, "events count meanwhile"
+            assert sum(score for _, score in rows) == board.counted, "an event did not count while SQL failed"
         await drainer.sweep()
         await board.must_agree()
     assert await board.gaps() == 0
@@ -99,14 +99,14 @@ async def survive_a_full_disk(board: Journaled, folder: Path, chance: random.Ran
             refused = failed = batches = 0
             while not refused:
                 batches += 1
-                assert batches <= _BATCHES, "nothing was refused: entries are dropped"
+                assert batches <= _BATCHES, "no event was refused, so entries are dropped"
                 try:
                     await board.like(*(chance.randbytes(100).hex() for _ in range(500)))
                 except JournalBehindError:
                     refused += 1
                 failed += await fails(drainer)
-            assert failed, "the disk was full"
-            assert await board.total() == board.counted, "what was refused is not counted"
+            assert failed, "no commit failed on the full disk"
+            assert await board.total() == board.counted, "a refused event has counted"
             disk.leave(64 << 20)
             await drainer.sweep()
             await board.like("after")

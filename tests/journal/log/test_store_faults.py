@@ -66,7 +66,7 @@ async def go_back_and_grow(board: Journaled, store: StoreProcess, folder: Path) 
     for _ in range(3):
         await drainer.sweep()
         assert await board.rows_in_sql() == before, "nothing moves"
-        assert await board.waiting() == 8, "nothing is trimmed"
+        assert await board.waiting() == 8, "the drainer has trimmed entries"
     database = board.databases[0]
     (loss,) = await find_lost(board.client, board.settings.key_prefix, database)
     assert "went back, and counted again" in str(loss)
@@ -103,7 +103,7 @@ async def test_a_link_of_only_an_offset_is_detected(own_store: StoreProcess, tmp
 
     async with journaled(own_store.url, tmp_path) as board:
         with (
-            must_be_caught("a link without writer and sequence"),
+            must_be_caught("an entry is known by its offset alone"),
             replaced(live.journal.log.drainer, "following", by_offset),
         ):
             await go_back_and_grow(board, own_store, tmp_path)
@@ -126,7 +126,7 @@ async def fill_the_store(board: Journaled) -> None:
                 await board.like(*(f"{number}-{index}-{'x' * 300}" for index in range(200)))
 
     await fill()
-    assert await works(drainer.sweep), "the drainer has to make room"
+    assert await works(drainer.sweep), "the drainer makes no room"
     await fill()
 
     async def is_empty() -> bool:
@@ -206,7 +206,7 @@ async def test_a_clock_that_is_set_back_changes_nothing(valkey_url: str, tmp_pat
 async def test_events_that_come_back_are_detected(valkey_url: str, tmp_path: Path) -> None:
     """The mutant counts events that had left the window before the clock was set back."""
     async with journaled(valkey_url, tmp_path, SLIDING) as made:
-        with must_be_caught("events come back"), replaced(live.journal.state.fold, "_leave", lambda *_: None):
+        with must_be_caught("expired events come back"), replaced(live.journal.state.fold, "_leave", lambda *_: None):
             await set_back(made)
 
 
@@ -227,5 +227,8 @@ async def test_a_fold_that_uses_the_clock_is_detected(valkey_url: str, tmp_path:
         return board.window.slot_at(now // 1000).start
 
     async with journaled(valkey_url, tmp_path, board) as made:
-        with must_be_caught("no newest slot"), replaced(live.journal.state.ranking, "newest_slot", by_the_clock):
+        with (
+            must_be_caught("the fold takes the newest slot from the clock"),
+            replaced(live.journal.state.ranking, "newest_slot", by_the_clock),
+        ):
             await set_back(made)

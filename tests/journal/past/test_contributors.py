@@ -111,8 +111,8 @@ async def test_a_gain_is_unusual_that_doubles_a_score_or_comes_from_one_producer
         monkeypatch.setattr("live.journal.past.contributors._MOST_BATCHES", 0)
         assert find_unusual(line.settings, line.board, frozenset({"hidden"}), since, until) == UnusualList(
             [msgspec.structs.replace(found.members[1], producer="", producer_share=0.0)], is_whole=False
-        ), "no batch was searched"
-    assert begun == UnusualList([], is_whole=True), "a single producer sent it all"
+        ), "a producer is named although no batch may be searched"
+    assert begun == UnusualList([], is_whole=True), "events of a single producer count as unusual"
     assert found.is_whole
     assert [(row.key, row.before, row.after, row.reasons, row.producer) for row in found.members] == [
         ("many", 11, 21, ["producer"], "shop"),

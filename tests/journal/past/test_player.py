@@ -139,7 +139,7 @@ async def test_the_messages_of_a_replay_are_exact(valkey_url: str, tmp_path: Pat
 @pytest.mark.mutant
 async def test_records_that_leave_unseen_are_detected(valkey_url: str, tmp_path: Path) -> None:
     """The mutant sends a change only with an entry."""
-    with replaced(Variant, "forget", lambda *_: None), must_be_caught("records that stay"):
+    with replaced(Variant, "forget", lambda *_: None), must_be_caught("records that have left are still shown"):
         await messages_are_exact(valkey_url, tmp_path, "rolling", 7)
 
 
@@ -219,7 +219,7 @@ async def test_records_that_stay_ahead_are_detected(
         return found
 
     async with timeline(valkey_url, tmp_path, board_of("forever")) as line:
-        with replaced(RunningTop, "_find", once), must_be_caught("a record that was behind"):
+        with replaced(RunningTop, "_find", once), must_be_caught("a record that was not kept never comes back"):
             await falling_behind(line)
 
 

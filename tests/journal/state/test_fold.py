@@ -48,7 +48,7 @@ async def rotation_gives_tags(store: str, mutant: Mutant | None) -> None:
         assert sorted(record.member for record in page.records) == ["a", "b"]
         assert folded.ranking(board, (NOON + 50) * 1000) == [(record.member, record.score) for record in page.records]
         tags = folded.tags(board, None)
-        assert {offset for offset, _ in tags.values()} == {page.offset}, "rotation gave them"
+        assert {offset for offset, _ in tags.values()} == {page.offset}, "the tags are not those of the rotation"
     finally:
         await client.aclose()
 

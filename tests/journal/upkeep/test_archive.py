@@ -126,7 +126,7 @@ async def test_a_clock_that_is_set_back_gives_a_period_another_revision(valkey_u
 async def test_a_missing_revision_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """In the mutant, a final period changes without a new revision."""
     async with timeline(valkey_url, tmp_path, calendar()) as line:
-        with replaced(archive, "reopen", lambda *_, **__: None), must_be_caught("final without revision"):
+        with replaced(archive, "reopen", lambda *_, **__: None), must_be_caught("a final period has no new revision"):
             await opened_again(line)
 
 

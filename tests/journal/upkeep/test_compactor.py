@@ -81,7 +81,7 @@ async def test_entries_older_than_the_setting_are_deleted(valkey_url: str, tmp_p
             lambda connection: open_timelines(connection, board.settings.key_prefix)
         )
         assert await board.databases[0].run(lambda connection: forget_entries(connection, timeline, FAR)) == 0, (
-            "no checkpoint yet"
+            "nothing is forgotten without a checkpoint"
         )
         await checkpoint(board)
         await filled(board, 2)
@@ -208,7 +208,7 @@ async def ended_timelines_are_forgotten(board: Journaled) -> None:
     assert (await count(board, LIFE), await count(board, SEGMENT)) == (3, 3)
     compactor, year = Compactor(board.settings, board.databases[0]), 366 * 86_400 * 1_000_000
     await compactor.step()
-    assert await count(board, LIFE) == 3, "they have not ended long enough ago"
+    assert await count(board, LIFE) == 3, "timelines are forgotten too early"
     await compactor.step(time.time_ns() // 1000 + 10 * year)
     assert (await count(board, LIFE), await count(board, SEGMENT)) == (1, 1)
 

@@ -135,7 +135,7 @@ async def test_a_file_that_is_gone_keeps_nothing(
 @pytest.mark.mutant
 async def test_commits_to_a_file_that_is_gone_are_detected(valkey_url: str, tmp_path: Path) -> None:
     """SQLite itself does not notice that its file is gone."""
-    with must_be_caught("no look at the file"), replaced(Database, "_require_files", lambda _: None):
+    with must_be_caught("nobody notices that the file is gone"), replaced(Database, "_require_files", lambda _: None):
         await refuses_to_write(valkey_url, tmp_path, deleted, ".db", 2)
 
 
@@ -301,9 +301,9 @@ async def notices_damage(store: str, folder: Path, deadline: float) -> None:
         await server.says(str(server.path), "the checksum of segment 1, of board posts, is wrong", deadline=deadline)
         metrics = (await server.client.get("/metrics")).text
         assert "live_journal_damaged_rows 1.0" in metrics
-        assert await server.count() == 200, "events are counted and kept"
+        assert await server.count() == 200, "the damage must not stop events"
         past = await server.client.get("/v1/boards/posts", params={"as_of": datetime.now(UTC).isoformat()})
-        assert past.status_code == 503, "that is no mistake of the server"
+        assert past.status_code == 503, "damaged data must give 503, not 500"
         with closing(sqlite3.connect(server.path)) as sql:
             sql.execute("UPDATE segment SET crc = crc - 1 WHERE id = 1")
             sql.commit()

@@ -161,7 +161,7 @@ async def test_another_process_finishes_a_deletion(any_store: str, kind: int, mo
                     return
             await delete_keys(made.client, keys, EPOCH)
             assert await made.everything() == {}
-    pytest.fail("it never ended")
+    pytest.fail("the deletion never ended")
 
 
 async def test_an_expired_board_leaves_nothing(any_store: str) -> None:

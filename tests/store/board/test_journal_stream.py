@@ -80,7 +80,7 @@ async def test_a_journal_begins_although_identities_change_faster_than_they_are_
         await begin_journal(client, keys, epoch, again=True)
         (entries,) = required(await read_entries(client, [(keys, epoch, "0-0")]))
     assert walks == 1
-    assert bytes([4]) * 16 in entries[-1].content, "the one that was counted during the walk"
+    assert bytes([4]) * 16 in entries[-1].content, "the journal lacks the identity that was counted during the walk"
 
 
 async def test_a_board_that_turns_its_journal_off_has_none_once_it_is_open(valkey_url: str) -> None:

@@ -134,7 +134,7 @@ async def test_rotation_takes_bounded_steps(any_store: str) -> None:
             left = members + 1
             while await ledger.rotator.rotate() is None:
                 count = (await ledger.reader.read(1)).rank_count
-                assert left - count <= 3 * 10, "a step took more than it may"
+                assert left - count <= 3 * 10, "a step of the rotation removed too many records"
                 left = count
                 if members < 100:
                     assert await drifted(ledger.state.client, ledger.state.keys) == []

@@ -84,8 +84,8 @@ async def test_what_leaves_while_a_slot_moves_is_subtracted(cluster_url: str, bo
 
 
 MISTAKES: Mapping[str, tuple[str, int, Mapping[str, str]]] = {
-    "EXISTS after HDEL, of slots": ("rotate", 0, {"if left == 0 then": "if call('EXISTS', slot) == 0 then"}),
-    "EXISTS after HDEL, of a sliding window": (
+    "EXISTS after HDEL in a rotation": ("rotate", 0, {"if left == 0 then": "if call('EXISTS', slot) == 0 then"}),
+    "EXISTS after HDEL in a sliding window": (
         "expire_events", 1, {"if size == 0 then call": "if call('EXISTS', slot) == 0 then call"},
     ),
     "ZCOUNT after ZREM": ("rotate", 0, {"if size == 0 or call('ZCOUNT'": "if call('ZCOUNT'"}),

@@ -167,7 +167,7 @@ async def test_no_check_of_the_role_is_detected(tmp_path: Path) -> None:
 
     with (
         running("replica", "valkey", tmp_path) as store,
-        must_be_caught("no check of the role"),
+        must_be_caught("the role of the server is not checked"),
         replaced(live.store.connection.client, "require_primary", trusting),
     ):
         await refuses("replica", store.url)
@@ -180,7 +180,7 @@ async def test_a_comparison_before_the_check_of_the_role_is_detected(own_store: 
     async def trusting(*_connection: object, url: str) -> None:
         pass
 
-    with must_be_caught("a replica is compared"), replaced(live.store.connection.client, "require_primary", trusting):
+    with must_be_caught("a replica looks lost"), replaced(live.store.connection.client, "require_primary", trusting):
         await keeps_the_loss_to_itself(own_store, tmp_path / "data")
 
 

@@ -366,7 +366,7 @@ async def test_a_line_that_is_closed_while_it_logs_in_is_closed(tmp_path: Path) 
             call = send(client.servers.shared, "PING")
             await asked.wait()
         (lost,) = await outcomes(call)
-        assert isinstance(lost, LostConnectionError), "the caller would end as if it was cancelled"
+        assert isinstance(lost, LostConnectionError), "the caller was cancelled in place of an error"
         await asyncio.wait([asyncio.create_task(ended.wait())], timeout=5)
         assert ended.is_set()
 

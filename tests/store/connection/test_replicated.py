@@ -252,10 +252,10 @@ async def test_a_wait_for_other_writes_is_detected(pair: Pair, monkeypatch: pyte
 
     if pair.primary.binary != VALKEY:
         pytest.skip("Redis waits for what any connection has written")
-    with must_be_caught("WAIT over another connection"), replaced(replicated.PrimaryConnection, "_confirmed", apart):
+    with must_be_caught("WAIT on another connection"), replaced(replicated.PrimaryConnection, "_confirmed", apart):
         await acknowledge_nothing_without_the_replica(pair)
     monkeypatch.setattr(replicated, "_FENCE", "return 0")
-    with must_be_caught("no write after what changes nothing"):
+    with must_be_caught("no write comes before WAIT"):
         await acknowledge_nothing_without_the_replica(pair)
 
 

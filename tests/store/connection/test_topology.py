@@ -154,7 +154,7 @@ async def test_one_server_for_all_store_keys_is_detected(cluster_url: str) -> No
     assert isinstance(cluster, topology.Cluster)
     await client.call("a", "PING")
     first = cluster.primary("a")
-    with must_be_caught("one server gets everything"), replaced(topology.Cluster, "primary", lambda *_: first):
+    with must_be_caught("one server gets all commands"), replaced(topology.Cluster, "primary", lambda *_: first):
         replies = await client.outcomes([(name, ("GET", name)) for name in NAMES])
         assert [str(reply) for reply in replies if isinstance(reply, Exception)] == []
     await client.aclose()

@@ -85,7 +85,7 @@ async def test_an_act_is_the_same_by_page_by_api_and_by_the_command_that_the_pag
         assert tomllib.loads(toml)["board"][0]["title"] == JUNE["title"]
         before = len(await trail_of(settings))
         assert await run(put, key) == 200
-        assert len(await trail_of(settings)) == before, "nothing has changed"
+        assert len(await trail_of(settings)) == before, "a board of the file was changed"
         for act, body in (("freeze", {"frozen": True}), ("freeze", {"frozen": False})):
             answer = await browser.act("boards/june", act)
             assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (
@@ -183,7 +183,7 @@ async def test_a_limited_key_sees_and_does_only_what_it_may(valkey_url: str) -> 
         assert "theirs" not in log
         assert "titled" not in log
         assert (await browser.act("boards/mine", "freeze")).status_code == 303
-        assert "theirs" not in (await browser.get("boards/my-sum")).text, "a part of a union"
+        assert "theirs" not in (await browser.get("boards/my-sum")).text, "the page names a part that is private"
         assert (await trail_of(settings))[0].who == "two"
 
 

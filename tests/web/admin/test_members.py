@@ -80,7 +80,7 @@ async def check_void(browser: Administrator, api: httpx.AsyncClient, since: str)
     done = await browser.send("void", {name: text for name, text in fields_of(tried.text, "void").items() if text})
     assert "2 members have another score" in text_of(done.text), done.text
     left = (await api.get("/v1/boards/posts")).json()["records"]
-    assert {one["key"]: one["score"] for one in left} == {"Cy": 1, "Ada <i>": -2}, "the correction stays"
+    assert {one["key"]: one["score"] for one in left} == {"Cy": 1, "Ada <i>": -2}, "the void undid the correction"
     both = await browser.act("void", "try", producer="a", actor="b", since=since)
     assert (both.status_code, "either a producer or an actor" in both.text) == (400, True)
 

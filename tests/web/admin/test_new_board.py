@@ -112,7 +112,7 @@ async def test_all_mistakes_are_beside_their_questions_and_a_right_board_is_made
         assert msgspec.structs.replace(same, at=0) == msgspec.structs.replace(made, at=0, board="other")
         await browser.sign_in(limited)
         assert errors_beside(await send(browser, "create", id="mine")).keys() == {"id"}
-        assert errors_beside(await send(browser, "create", id="my-own")).keys() == {"source"}, "share is not permitted"
+        assert errors_beside(await send(browser, "create", id="my-own")).keys() == {"source"}, "`share` is forbidden"
         await send(browser, "create", id="my-own", source="like")
         assert (await trail_of(settings))[0].who == "two"
 

@@ -56,7 +56,7 @@ async def test_a_drawing_for_each_request_is_caught(valkey_url: str) -> None:
     def forget(_self: Drawings, _key: object) -> None:
         return None
 
-    with must_be_caught("every request draws"), replaced(Drawings, "_find", forget):
+    with must_be_caught("every request draws the reply again"), replaced(Drawings, "_find", forget):
         await many_requests_share_a_drawing(valkey_url, "/")
 
 

@@ -97,7 +97,7 @@ async def test_titles_and_ids_are_searched(client: httpx.AsyncClient) -> None:
     assert links(html)["prev"] == {"page": ["1"], "q": ["b1"], "lang": ["zh-Hans"], "theme": ["dark"]}
     hidden = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]+)">', html)
     assert dict(hidden) == {**look, "back": "/?q=b1&amp;page=2"}
-    assert 'href="/?lang=zh-Hans&amp;theme=dark"' in html, "back to all boards"
+    assert 'href="/?lang=zh-Hans&amp;theme=dark"' in html, "the link back must keep language and theme"
     assert cards(await get(client, q=" ")) == NAMES[:100]
 
 

@@ -53,7 +53,7 @@ async def test_a_chosen_theme_and_language_hold_on_every_page(client: httpx.Asyn
             assert "Cookie" in response.headers["vary"]
         assert [theme_of((await client.get(path)).text) for path in FRAMED] == ["dark", "light"]
         other = "light" if theme == "dark" else "dark"
-        assert theme_of((await client.get(f"/boards/posts?theme={other}")).text) == other, "the address goes first"
+        assert theme_of((await client.get(f"/boards/posts?theme={other}")).text) == other, "the address has precedence"
     await client.post("/preferences", data={"theme": "auto", "back": "/live/"})
     assert theme_of((await client.get("/")).text) is None
 

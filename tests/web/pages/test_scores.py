@@ -58,7 +58,7 @@ def test_a_wrong_format_is_noticed() -> None:
     joined = ScoreFormat._joined
     mistakes: dict[str, tuple[str, Callable[..., str]]] = {
         "no unit": ("_joined", lambda *given: joined(*given).split("\u00a0")[0]),
-        "a duration is a number": ("_joined", lambda one, *given: joined(ScoreFormat(one.unit, one.scale), *given)),
+        "durations are numbers": ("_joined", lambda one, *given: joined(ScoreFormat(one.unit, one.scale), *given)),
         "zeros after the point are lost": ("write", lambda one, number: joined(
             one, number, abs(number) // 10**one.scale, f".{abs(number) % 10**one.scale}" if one.scale else "")),
         "short numbers are rounded up": ("write_short", lambda one, number, write: joined(
@@ -109,7 +109,7 @@ def test_a_wrong_format_of_scripts_is_noticed(tmp_path: Path) -> None:
     mistakes = {
         "no unit": ("${unit ? ", "${!unit ? "),
         "no sign": ("value < 0 ?", "value < -Infinity ?"),
-        "a duration is a number": ('format === "duration" ?', 'format === "" ?'),
+        "durations are numbers": ('format === "duration" ?', 'format === "" ?'),
         "zeros after the point are lost": ('.padStart(scale + 1, "0")', ""),
         "short numbers have decimals": ("scale && !isShort", "scale"),
     }

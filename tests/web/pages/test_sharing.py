@@ -210,5 +210,5 @@ async def test_sharing_the_inner_address_is_caught(valkey_url: str, module: Modu
         return f"http://127.0.0.1:{visit.live.settings.port}/live"
 
     async with behind_a_proxy(valkey_url) as client:
-        with must_be_caught("what is shared has the inner address"), replaced(module, "site_of", inner):
+        with must_be_caught("the page shares the inner address"), replaced(module, "site_of", inner):
             await shares(client, "https://board.test:8443/live", OUTER)

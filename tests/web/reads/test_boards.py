@@ -129,7 +129,7 @@ NO_CURSORS = {
     "not a cursor": ["", "x", "!!!", "bnVsbA", "WzEsMl0", "A" * 5000, "é"],
     "an invalid score": [encode_cursor(Cursor("after", 2**53 + 1, b"a", None))],
     "an invalid direction": [encode_cursor(Cursor("beside", 1, b"a", None))],  # type: ignore[arg-type]
-    "a name too long": [encode_cursor(Cursor("after", 1, b"a" * 1033, None))],
+    "a name that is too long": [encode_cursor(Cursor("after", 1, b"a" * 1033, None))],
     "a period on a board without periods": [encode_cursor(Cursor("after", 1, b"a", 1))],
     "a period out of range": [encode_cursor(Cursor("after", 1, b"a", far)) for far in (10**30, -(10**17))],
 }

@@ -104,5 +104,5 @@ async def test_an_answer_that_only_one_path_marks_is_noticed(cached: Both) -> No
     def unmarked(self: FastReads, plain: Any, reply: Any) -> Any:
         return msgspec.structs.replace(right(self, plain, reply), cache=b"no-cache")
 
-    with replaced(FastReads, "_completed", unmarked), must_be_caught("a fast path without the setting"):
+    with replaced(FastReads, "_completed", unmarked), must_be_caught("the fast path ignores the setting"):
         await cached.same(read("/v1/boards/posts"))

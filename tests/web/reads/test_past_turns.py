@@ -128,7 +128,7 @@ async def test_processes_without_a_share_are_caught(tmp_path: Path, monkeypatch:
         leave(self, next(iter(self._served)))
 
     with (
-        must_be_caught("no share for each client"),
+        must_be_caught("clients have no shares of the processes"),
         replaced(FairQueue, "enter", enter_alone),
         replaced(FairQueue, "leave", leave_any),
     ):

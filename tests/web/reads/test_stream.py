@@ -286,7 +286,7 @@ async def test_a_deletion_taken_for_a_loss_is_detected(valkey_url: str, monkeypa
     async def no_explanation(*_: object) -> None:
         return
 
-    with must_be_caught("a deletion taken for a loss"), replaced(BoardRegistry, "explain", no_explanation):
+    with must_be_caught("a deletion is taken for a loss"), replaced(BoardRegistry, "explain", no_explanation):
         await test_a_deleted_board_ends_its_streams(valkey_url, monkeypatch, is_read=True)
 
 

@@ -290,7 +290,7 @@ async def test_a_failed_answer_that_ends_the_hub_is_detected(valkey_url: str, mo
             tell(receiver)
 
     monkeypatch.setattr(app, "_report", lambda _work: None)  # the real function would end the process of the test
-    with must_be_caught("an error of one client that ends the hub"), replaced(PageViewer, "_notify", notify):
+    with must_be_caught("an error of one client ends the hub"), replaced(PageViewer, "_notify", notify):
         await test_a_client_that_cannot_be_answered_harms_no_other(valkey_url, monkeypatch, plain=False)
 
 

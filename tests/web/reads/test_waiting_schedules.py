@@ -163,7 +163,7 @@ def _forget_to_leave(waiting: Waiting) -> None:
         (Waiting, "leave", _forget_to_leave),
         (Hub, "leave", lambda _hub, viewer, _address: viewer.channel.leave(viewer)),
     ],
-    ids=["a disconnect is ignored", "a wait never leaves", "the hub counts on"],
+    ids=["a disconnect is ignored", "a wait never leaves the hub", "the hub still counts a viewer that has left"],
 )
 async def test_a_viewer_that_is_left_behind_is_noticed(
     valkey_url: str, owner: object, name: str, mutant: Callable[..., object]

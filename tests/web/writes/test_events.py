@@ -203,9 +203,9 @@ async def test_an_unavailable_store_rejects_all_waiting_requests(own_store: Stor
             duration = asyncio.get_running_loop().time() - started
 
         codes = Counter(answer.json()["code"] for answer in answers)
-        assert codes["outcome_unknown"] >= 1, "for the batch that was sent"
-        assert codes["store_unavailable"] >= 1, "for the requests that were not"
-        assert duration < len(answers), "each took its own deadline"
+        assert codes["outcome_unknown"] >= 1, "the outcome of the sent batch must be unknown"
+        assert codes["store_unavailable"] >= 1, "requests that were not sent must fail"
+        assert duration < len(answers), "each request waited for its own deadline"
 
         async def is_counted() -> bool:
             return (await client.post("/v1/events", json={"key": "end"})).status_code == 200

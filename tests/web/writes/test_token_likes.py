@@ -82,13 +82,13 @@ async def check_voters(client: httpx.AsyncClient, mark: str = "") -> None:
     ada, bo = await score(client, "Ada"), await score(client, "Bo")
     ann = f"ann{mark}"
     assert await vote(client, "Ada", signed(ann)) is True
-    assert await vote(client, "Ada", signed(ann, ends=1000)) in {False, "votes_used"}, "twice the same voter"
+    assert await vote(client, "Ada", signed(ann, ends=1000)) in {False, "votes_used"}, "a second token counts"
     assert await vote(client, "Bo", signed(ann)) is True
     assert await vote(client, "Cy", signed(ann)) == "votes_used"
     assert await vote(client, "Ada", signed(f"bob{mark}")) is True
     assert (await score(client, "Ada"), await score(client, "Bo")) == (ada + 2, bo + 1)
     backend = await post(client, {"key": "Ada", "board": "cup", "actor": ann})
-    assert backend["rejected"][0]["code"] == "quota_exceeded", "the voter of the token is the actor of events"
+    assert backend["rejected"][0]["code"] == "quota_exceeded", "the voter of a token must be the actor of events"
 
 
 async def check_refusals(client: httpx.AsyncClient, mark: str = "") -> None:
@@ -160,7 +160,7 @@ async def test_mistakes_of_votes_are_caught(valkey_url: str) -> None:
             ("any board", BoardScope, "__contains__", lambda *_: True, check_refusals),
             ("any origin", Client, "require_origin", lenient, check_refusals),
             ("any signer", Tokens, "_check", unchecked, check_refusals),
-            ("new votes with each token", likes, "_count", per_token(likes._count), check_voters),
+            ("each token has new votes", likes, "_count", per_token(likes._count), check_voters),
         ]
         for number, (name, owner, function, mutant, check) in enumerate(mistakes):
             with must_be_caught(name), replaced(owner, function, mutant):

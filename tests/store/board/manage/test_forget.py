@@ -20,7 +20,7 @@ async def test_a_member_is_known_wherever_a_board_has_it(valkey_url: str) -> Non
     board = Board(id="hot", title="hot", window=Sliding(3600))
     async with open_ledger(valkey_url, board) as ledger:
         client, keys = ledger.state.client, ledger.state.keys
-        assert not await forget_member(client, board, keys, "a b", [], b""), "there is no such board yet"
+        assert not await forget_member(client, board, keys, "a b", [], b""), "there is no board to forget it"
         await ledger.writer.add([make_entry("a b")])
         for amount in (2, -2):
             await ledger.writer.add([make_entry("zero c", amount)])

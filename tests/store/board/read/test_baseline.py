@@ -269,7 +269,7 @@ async def test_a_baseline_is_read_once_for_all_requests(valkey_url: str) -> None
         await made.at(T0 + 2)
         assert await baselines.of(board) is first
         await set_clock(made.client, made.settings, T0 + HOUR)
-        assert await baselines.of(board) is first, "this process has checked just now"
+        assert await baselines.of(board) is first, "the process asks for a new baseline too soon"
         board.checked_at -= 60
         second = await baselines.of(board)
         assert second is not None

@@ -67,7 +67,7 @@ async def everyone_sees_what_they_know(seed: int) -> None:
                 await asyncio.sleep(0)
             value += 1
             known = value
-            assert await calls.call("a", call) >= known, "an older value"
+            assert await calls.call("a", call) >= known, "a caller got an older value than it knew"
 
     await asyncio.gather(*(caller() for _ in range(10)))
 
@@ -345,5 +345,5 @@ async def test_a_size_without_names_is_caught(valkey_url: str) -> None:
     def size_of(_selection: Selection, page: Page) -> int:
         return 8000 + 400 * len(page.records)
 
-    with must_be_caught("names take no memory"), replaced(single_flight, "_size_of", size_of):
+    with must_be_caught("the size of names is not counted"), replaced(single_flight, "_size_of", size_of):
         await names_are_part_of_the_memory(valkey_url)
