@@ -18,7 +18,7 @@ class _Kind(msgspec.Struct, frozen=True):
     goal: str
 
     def __str__(self) -> str:
-        return f"{self.order} keys{' + ids' if self.ids else ''}"
+        return f"{self.order} members{' + ids' if self.ids else ''}"
 
 
 _KINDS: Final = (
@@ -51,7 +51,7 @@ def _rows(board: Board, scale: Scale, kind: _Kind, report: Report) -> list[Row]:
     mid = medians(rounds)
     return [
         Row(
-            work=f"ingest-batch: 1,000 a body, {kind}",
+            work=f"ingest-batch: 1,000 events per body, {kind}",
             measured=events_a_second(mid),
             against=f"bare HINCRBY+ZINCRBY: {1e6 / mid['bare']:,.0f}/CPU s ({mid['bare']:.1f} µs)",
             ratio=median_ratio(rounds, OURS, ("bare",)),

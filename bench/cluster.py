@@ -35,14 +35,14 @@ def _row(sites: dict[str, Site], events: int, load: Load, scale: Scale, report: 
     for number in range(1, scale.rounds + 1):
         figures: _Round = {}
         for name, site in sites.items():
-            of_round(report, number)(f"{events} a body, {name}")
+            of_round(report, number)(f"{events} per body, {name}")
             used = site.send(Posts(keys=Keys(count=scale.keys, seed=number), events=events), load)
             figures |= {f"{name}_{process}": each for process, each in used.items()}
         rounds.append(figures)
     mid = medians(rounds)
     ours, against = ([f"{name}_{process}" for process in ("server", "store")] for name in ("cluster", "one"))
     return Row(
-        work=f"cluster: an event through {_PRIMARIES} primaries, {events:,} a body",
+        work=f"cluster: an event through {_PRIMARIES} primaries, {events:,} per body",
         measured=_cost(mid, ours),
         against=f"one server: {_cost(mid, against)}",
         ratio=median_ratio(rounds, ours, against),

@@ -46,7 +46,7 @@ def crowd(scale: Scale, report: Report) -> list[Row]:
     return [
         Row(
             work=f"{work}, one frame per second",
-            measured=f"{each:.1f} µs a frame, {cores:.2f} cores for {_VIEWERS:,}{late}",
+            measured=f"{each:.1f} µs per frame, {cores:.2f} cores for {_VIEWERS:,}{late}",
             against=f"the goal: {_CORES} cores",
             ratio=cores / _CORES,
             goal=f"≤ {_CORES} cores",

@@ -93,11 +93,11 @@ def behind(share: float) -> str:
 def _rows(rounds: Sequence[_Round], peers: dict[str, Peer], scale: Scale) -> list[Row]:
     mid = medians(rounds)
     late = behind(mid["ours_share"])
-    whole = f"server {mid['server']:.2f} + store {mid['store']:.2f} µs a frame{late}"
+    whole = f"server {mid['server']:.2f} + store {mid['store']:.2f} µs per frame{late}"
     return [
         Row(
-            work=f"fan-out: {scale.viewers:,} viewers, {mid['ours_payload']:.0f}-byte frames, 10 a second",
-            measured=f"server {mid['server']:.2f} µs a frame, {mid['ours_rate']:,.0f} frames/s{late}",
+            work=f"fan-out: {scale.viewers:,} viewers, {mid['ours_payload']:.0f}-byte frames, 10 per second",
+            measured=f"server {mid['server']:.2f} µs per frame, {mid['ours_rate']:,.0f} frames/s{late}",
             against=_cost(mid, "floor", peers),
             ratio=median_ratio(rounds, ("server",), ("floor",)),
             goal=_ALONE,
@@ -112,7 +112,7 @@ def _against(rounds: Sequence[_Round], mid: _Round, name: str, peers: dict[str, 
     goal = _GOALS.get(name, "")
     if name not in mid:
         return Row(work=work, measured=f"not measured: {peers[name].needs} is not installed", goal=goal)
-    ours = whole if name == "floor" else f"{total(mid, OURS):.2f} µs a frame{behind(mid['ours_share'])}"
+    ours = whole if name == "floor" else f"{total(mid, OURS):.2f} µs per frame{behind(mid['ours_share'])}"
     return Row(
         work=work, measured=ours, against=_cost(mid, name, peers), ratio=median_ratio(rounds, OURS, (name,)), goal=goal
     )

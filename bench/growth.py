@@ -55,7 +55,7 @@ def _size_row(rounds: Sequence[_Round], size: str, members: int) -> Row:
     mid = medians(rounds)
     bare = f"{size}_bare"
     return Row(
-        work=f"growth: 1,000 a body, {members:,} members",
+        work=f"growth: 1,000 events per body, {members:,} members",
         measured=events_a_second({name: mid[f"{size}_{name}"] for name in OURS}),
         against=f"bare HINCRBY+ZINCRBY: {mid[bare]:.1f} µs",
         ratio=median_ratio(rounds, [f"{size}_{name}" for name in OURS], (bare,)),

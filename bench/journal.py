@@ -29,8 +29,8 @@ class _Kind(msgspec.Struct, frozen=True):
 
 
 _KINDS: Final = (
-    _Kind("uniform", "uniform keys"),
-    _Kind("zipf", "zipf keys"),
+    _Kind("uniform", "uniform members"),
+    _Kind("zipf", "zipf members"),
     _Kind("each", "each event a new member (worst case)", fresh=True),
 )
 
@@ -60,7 +60,7 @@ def _ingest_rows(kind: _Kind, scale: Scale, report: Report) -> list[Row]:
     ours, others = ([f"{name}_{part}" for part in OURS] for name in _JOURNALS)
     return [
         Row(
-            work=f"journal: 1,000 a body, {kind.name}",
+            work=f"journal: 1,000 events per body, {kind.name}",
             measured=f"{total(mid, ours):.2f} µs (server {mid['sqlite_server']:.2f}, store {mid['sqlite_store']:.2f})",
             against=f"without: {total(mid, others):.2f} µs ({mid['off_server']:.2f}, {mid['off_store']:.2f})",
             ratio=median_ratio(rounds, ours, others),

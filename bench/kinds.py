@@ -61,7 +61,7 @@ def _kind_row(plain: Board, kind: _Kind, scale: Scale, report: Report) -> Row:
     rounds = _rounds(plain, kind, scale, report)
     mid = medians(rounds)
     return Row(
-        work=f"kinds: 1,000 a body, {kind.name}",
+        work=f"kinds: 1,000 events per body, {kind.name}",
         measured=events_a_second(mid),
         against=f"a plain board: {_plain_cost(mid):.1f} µs",
         ratio=median_ratio(rounds, OURS, _names("plain")),
@@ -76,7 +76,7 @@ def _further_row(plain: Board, scale: Scale, report: Report, events: int) -> Row
     ratios = [cost / _plain_cost(figures) for cost, figures in zip(further, rounds, strict=True)]
     mid = medians(rounds)
     return Row(
-        work=f"kinds: one event, {1 + _FURTHER} boards, {events:,} a body",
+        work=f"kinds: one event on {1 + _FURTHER} boards, {events:,} per body",
         measured=f"{median(further):.1f} µs per board after the first; total: server {mid['server']:.1f} + "
         f"store {mid['store']:.1f} µs",
         against=f"the first: {_plain_cost(mid):.1f} µs",

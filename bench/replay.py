@@ -52,8 +52,8 @@ def delayed(scale: Scale, report: Report) -> list[Row]:
     mid = medians(rounds)
     return [
         Row(
-            work=f"delay: {scale.viewers:,} viewers, `delay={_DELAY}s`, 10 frames a second",
-            measured=f"server {mid['delayed']:.2f} µs a frame{behind(mid['delayed_share'])}",
+            work=f"delay: {scale.viewers:,} viewers, `delay={_DELAY}s`, 10 frames per second",
+            measured=f"server {mid['delayed']:.2f} µs per frame{behind(mid['delayed_share'])}",
             against=f"live viewers of the same board: {mid['live']:.2f} µs{behind(mid['live_share'])}",
             ratio=median_ratio(rounds, ("delayed",), ("live",)),
             goal=_GOAL,
@@ -129,7 +129,7 @@ def replayed(scale: Scale, report: Report) -> list[Row]:
         used.append(step(entries, now + _TICK))
     return [
         Row(
-            work=f"replay: {scale.keys:,} members, {scale.likes_a_second:,} likes a second, a frame of the top {_TOP}",
+            work=f"replay: {scale.keys:,} members, {scale.likes_a_second:,} likes/s, a frame of the top {_TOP}",
             measured=f"mean {mean(used):.2f}, max {max(used):.1f} ms; the first one {first_page:.0f} ms",
             goal="≤ 30 ms",
             figures={"milliseconds": used, "first": first_page},

@@ -46,7 +46,7 @@ def _waiting(scale: Scale, report: Report) -> list[Row]:
         for number in range(1, scale.rounds + 1):
             figures: _Round = {}
             for name, site in sites.items():
-                of_round(report, number)(f"one a body, {name}")
+                of_round(report, number)(f"one per body, {name}")
                 used = site.send(Posts(keys=Keys(count=scale.keys, seed=number)), load)
                 figures |= {f"{name}_{part}": used[part] for part in _PARTS}
             rounds.append(figures)
@@ -57,7 +57,7 @@ def _waiting(scale: Scale, report: Report) -> list[Row]:
     waits, none = (median(times[name]) for name in _WAITS)
     return [
         Row(
-            work="replicas: an event that waits for one replica, one a body",
+            work="replicas: an event that waits for one replica, one event per body",
             measured=_cost(mid, "waits"),
             against=f"without waiting: {_cost(mid, 'none')}",
             ratio=median_ratio(rounds, ours, against),

@@ -148,7 +148,7 @@ def _writer(url: str) -> Iterator[list[float]]:
         yield times
         output, _ = process.communicate(timeout=_DEADLINE)
         if process.returncode:
-            raise BenchError("the writer failed; what it said is above")
+            raise BenchError("the writer failed; see its output above")
         times += msgspec.json.decode(output, type=list[float])
     finally:
         stop(process)

@@ -92,7 +92,7 @@ def _frames(scale: Scale, report: Report) -> list[Row]:
     mid = medians(rounds)
     return [
         Row(
-            work=f"workers: a frame of {_WORKERS} workers, {scale.viewers:,} viewers of one board, 10 a second",
+            work=f"workers: a frame of {_WORKERS} workers, {scale.viewers:,} viewers of one board, 10 per second",
             measured=f"all workers and the store {mid['four']:.2f} µs{behind(mid['four_share'])}",
             against=f"one worker: {mid['one']:.2f} µs{behind(mid['one_share'])}",
             ratio=median_ratio(rounds, ["four"], ["one"]),

@@ -48,7 +48,7 @@ async def verdict(machine: Machine, known: Acknowledged) -> list[str]:
                     )
                 )
                 if timeline is None:
-                    faults.append(f"{board.id}: the journal does not know it")
+                    faults.append(f"{board.id}: the journal does not know the board")
                     continue
                 data = database.work(lambda sql, timeline=timeline: contents_of(sql, settings.key_prefix, timeline))  # type: ignore[misc]
                 faults += await _board_faults(ledger, board, data, now, known.scores(board.id))
@@ -82,7 +82,7 @@ async def _board_faults(ledger: Ledger, board: Board, data: Snapshot, now: int, 
     else:
         right = rows == sorted(wanted.items())
     if not right:
-        faults.append(f"{board.id}: the store has not what was acknowledged: {difference}")
+        faults.append(f"{board.id}: the store lacks acknowledged events: {difference}")
     return faults
 
 
