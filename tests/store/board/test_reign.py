@@ -2,24 +2,30 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 import live.journal.log.drainer
 import live.store.board.audit
 import live.store.board.manage.erasure
 import live.store.board.manage.lifecycle
 from live.domain.event import make_entry
-from live.errors import StoreUnavailableError
+from live.errors import EpochLostError, StoreUnavailableError
 from live.store.board.audit import Auditor
 from live.store.board.journal_stream import ADOPT, begin_journal
+from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.erasure import erase_digests, forget_member, read_held
 from live.store.board.manage.lifecycle import expire, update
-from live.store.board.reign import Unchecked
+from live.store.board.reign import Fence, Unchecked
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import connect
+from live.store.connection.pipelined import Word
+from live.store.registry.journals import JournalHealth, publish_health
 from tests.harness.boards import BOARD, open_ledger
 from tests.harness.journaled import journaled
 from tests.harness.mutation import replaced
@@ -39,6 +45,64 @@ async def test_a_board_that_is_refused_after_each_check_is_unavailable(sentinel_
             await asyncio.wait_for(ledger.reader.read(1), DEADLINE)
     finally:
         await client.aclose()
+
+
+async def test_a_board_goes_on_without_sql_after_a_while(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process asks for the check twice a second. After some time without a refusal, the wait begins again.
+
+    If SQL answers, or producers wait for SQL, the board waits. The entries of a board without a journal are not in SQL.
+    """
+    now, asked = [100.0], list[Word]()
+    monkeypatch.setattr("live.store.board.reign.time", SimpleNamespace(monotonic=lambda: now[0]))
+    async with open_ledger(valkey_url, BOARD, data_dir=tmp_path) as ledger:
+        client, keys, settings = ledger.state.client, ledger.state.keys, ledger.state.settings
+        call, fence = client.call, Fence(client, keys, settings)
+
+        async def noting(key: str, *words: Word) -> Any:
+            if words[0] == "SPUBLISH":
+                asked.append(words[2])
+            return await call(key, *words)
+
+        async def waits_at(*times: float) -> list[bool]:
+            found = []
+            for now[0] in times:
+                try:
+                    await fence.check("e", 1, b"link", resending=False)
+                except StoreUnavailableError as error:
+                    assert "waits until it was checked" in str(error)  # noqa: PT017 - the other outcome counts too
+                    found.append(True)
+                else:
+                    found.append(False)
+            return found
+
+        monkeypatch.setattr(client, "call", noting)
+        assert await waits_at(100, 100.4) == [True, True]
+        assert asked == ["e:1"]
+        assert await waits_at(100.5, 101.9, 102, 104) == [True, True, False, False]
+        assert len(asked) == 4
+        with pytest.raises(StoreUnavailableError, match="waits until the events that a failover lost were sent again"):
+            await fence.check("e", 1, b"link", resending=True)
+        assert await waits_at(106.1, 107, 108, 109) == [True, True, True, False]
+        await publish_health(client, settings.key_prefix, JournalHealth(), "")
+        assert await waits_at(109) == [True]
+        asked.clear()
+        await fence.check("e", 1, b"", resending=True)
+        assert asked == []
+        client.high_water.active = True
+        client.high_water.note(keys.board, "e", 2)
+        lost = r"board posts \(epoch e\) is at offset 1 after a failover, and 2 was acknowledged"
+        with pytest.raises(EpochLostError, match=lost):
+            await fence.check("e", 1, b"", resending=False)
+        with pytest.raises(EpochLostError, match=lost):
+            await fence.check("e", 2, b"", resending=False)
+        health = SystemKeys(settings.key_prefix).journal_health
+        await client.call(health, "DEL", health)
+        client.high_water.end_losses([])
+        client.high_water.offsets.forget()
+        fence = Fence(client, keys, replace(settings, journal_ack=True))
+        assert await waits_at(200, 201, 202, 203) == [True] * 4
 
 
 async def test_a_change_of_an_unchecked_board_is_refused(valkey_url: str) -> None:

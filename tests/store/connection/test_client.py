@@ -8,11 +8,11 @@ from typing import cast
 
 import pytest
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
+from redis.exceptions import ConnectionError, ResponseError  # noqa: A004 - the library's own error
 
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Duration, Settings
-from live.store.connection.client import Store, connect, store_errors
+from live.store.connection.client import Store, connect, is_unanswered, may_have_run, store_errors
 from live.store.connection.durability import unsafe_settings
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess, valkey
@@ -76,6 +76,34 @@ def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(SetupError, match=r"^the store ") as caught:
         connect(url, Settings())
     assert "s3cret" not in str(caught.value)
+
+
+def test_the_path_of_a_socket_is_absolute() -> None:
+    """Three slashes are easily forgotten."""
+    with pytest.raises(
+        SetupError, match=r"^the store unix://data/x: the path of a socket begins with /, as in unix:///"
+    ):
+        connect("unix://data/x", Settings())
+
+
+def test_an_error_tells_whether_a_command_may_have_run() -> None:
+    """A refused command has not run, and neither has one without a connection. A lost reply leaves it open."""
+    cases = [
+        (ResponseError("BUSY"), None, False, False),
+        (ConnectionError("Error 111"), ConnectionRefusedError(), False, True),
+        (ConnectionError("Error 2"), FileNotFoundError(), False, True),
+        (ConnectionError("Error 104"), ConnectionResetError(), True, True),
+        (ConnectionError("No connection available: it is closed"), None, False, True),
+        (TimeoutError("Timeout connecting to server"), None, False, True),
+        (TimeoutError("the store did not answer within 2s"), None, True, True),
+        (None, None, True, False),
+    ]
+    for cause, before, may_run, unanswered in cases:
+        error = StoreUnavailableError("away")
+        error.__cause__ = cause
+        if cause is not None:
+            cause.__context__ = before
+        assert (may_have_run(error), is_unanswered(error)) == (may_run, unanswered), cause
 
 
 async def test_a_missing_store_is_unavailable(tmp_path: Path) -> None:

@@ -122,6 +122,9 @@ async def commands_reach_their_servers(client: Store, prefix: str) -> None:
     assert sorted([name async for name in client.names(f"{prefix}:*")]) == sorted(keys)
     assert await asyncio.gather(*(client.get(key) for key in keys)) == [key.encode() for key in keys]
     assert await client.ping()
+    assert await client.hset(f"{prefix}:hash", mapping={"a": "1", "b": "2"}) == 2
+    assert await client.hgetall(f"{prefix}:hash") == {b"a": b"1", b"b": b"2"}
+    assert await client.eval("return {KEYS[1], ARGV[1]}", 1, keys[0], "x") == [keys[0].encode(), b"x"]
     replies = await client.outcomes([(key, ("HGET", key, "field")) for key in keys])
     assert all("WRONGTYPE" in str(reply) for reply in replies)
 

@@ -1,0 +1,102 @@
+"""What a merge moves from one member to another, on each kind of board."""
+
+import pytest
+
+from live.domain.event import make_entry
+from live.domain.window import EVER, Sliding
+from live.store.board.state import Clock
+from live.store.board.write.merging import Move, Value, merged, put_move, read_move
+from live.store.board.write.slot_assignment import Plan, SlotPlan, begin_plan
+from tests.harness.boards import open_ledger
+from tests.harness.plans import HOUR, SERVER, forever
+
+BOTH = ("old", "new")
+
+
+def filled(move: Move, board: object, now: int) -> Plan:
+    """The plan of a move at a time in milliseconds."""
+    assert isinstance(board, type(SERVER))
+    plan = begin_plan(board, Clock(None, now))
+    move.fill(board, plan)
+    return plan
+
+
+def test_the_events_that_are_still_in_a_sliding_window_move() -> None:
+    """An event as old as the window is left out. The plan is valid until the next one leaves."""
+    board = forever(window=Sliding(60))
+    events = {95_000: -1, 40_000: 1, 40_001: 2, 90_000: 0}
+    move = merged(board, BOTH, "why", {}, events=events, metadata={}, newer={})
+    plan = filled(move, board, 100_000)
+    assert plan.events == [(40_001, -2, "old"), (40_001, 2, "new"), (95_000, 1, "old"), (95_000, -1, "new")]
+    assert (plan.till, plan.producers, plan.reason, move.slots) == (100_001, [":merge"], "why", 1)
+    assert plan.slots == {EVER.start: SlotPlan({"new": 1, "old": -1}, {"new": -1, "old": -2})}
+    plan = filled(move, board, 155_000)
+    assert (plan.events, plan.slots, plan.till, move.slots) == ([], {}, None, 0)
+
+
+def test_the_amounts_of_slots_in_the_window_move() -> None:
+    """A slot in which the member has nothing is left out. A change of zero does not reach a score."""
+    held = {
+        "old": {0: b"1", HOUR: b"", 2 * HOUR: b"4", 3 * HOUR: b"0"},
+        "new": dict.fromkeys(range(0, 4 * HOUR, HOUR), b""),
+    }
+    move = merged(SERVER, BOTH, "", held, events={}, metadata={}, newer={})
+    plan = filled(move, SERVER, 6 * HOUR * 1000)
+    assert plan.slots == {
+        2 * HOUR: SlotPlan({"new": 4, "old": -4}),
+        3 * HOUR: SlotPlan({"new": 0, "old": 0}),
+    }
+    tied = forever(ties="first")
+    move = merged(
+        tied, BOTH, "", {"old": {EVER.start: b"0"}, "new": {EVER.start: b""}}, events={}, metadata={}, newer={}
+    )
+    assert filled(move, tied, 0).slots[EVER.start].orders == {"new": 0, "old": 0}
+
+
+@pytest.mark.parametrize(
+    ("operator", "order", "old", "new", "is_newer", "left"),
+    [
+        ("best", "desc", b"5", b"3", False, Value(5, b"o")),
+        ("best", "desc", b"3", b"5", True, Value(5, b"n")),
+        ("best", "desc", b"5", b"5", True, Value(5, b"n")),
+        ("best", "asc", b"3", b"5", False, Value(3, b"o")),
+        ("best", "asc", b"5", b"5", True, Value(5, b"n")),
+        ("best", "desc", b"-5", b"", False, Value(-5, b"o")),
+        ("set", "desc", b"3", b"5", True, Value(3, b"o")),
+        ("set", "desc", b"5", b"3", False, Value(3, b"n")),
+        ("set", "desc", b"5", b"", False, Value(5, b"o")),
+    ],
+)
+def test_one_of_two_values_stays_with_its_metadata(
+    operator: str,
+    order: str,
+    old: bytes,
+    new: bytes,
+    left: Value,
+    *,
+    is_newer: bool,
+) -> None:
+    """It is the better one, or the newer one. A value that stays does not reach its place again."""
+    board, start = forever(operator=operator, sort_order=order), EVER.start
+    metadata = {"old": {start: b"o"}, "new": {start: b"n"}}
+    held = {"old": {start: old}, "new": {start: new}}
+    move = merged(board, BOTH, "", held, events={}, metadata=metadata, newer={start: is_newer})
+    assert move.values == {start: {"old": None, "new": left}}
+    planned = filled(move, board, 0).slots[start]
+    assert planned.amounts == {"new": left.value, "old": int(old)}
+    assert planned.orders == {"new": 0 if new and int(new) == left.value else -1, "old": 0}
+    assert (planned.metadata, planned.drops) == ({"new": left.metadata, "old": b""}, ["old"])
+
+
+async def test_a_dry_move_only_counts_slots(valkey_url: str) -> None:
+    """The same move then changes as many. The events of a sliding window are read for the first member alone."""
+    board = forever(window=Sliding(3600))
+    async with open_ledger(valkey_url, board) as ledger:
+        await ledger.writer.add([make_entry("old", 3), make_entry("new", 2), make_entry("old time", 9)])
+        for dry, scores in ((True, [9, 3, 2]), (False, [9, 5])):
+            move = await put_move(ledger.writer, lambda: read_move(ledger.state, BOTH, "why", {}), dry=dry)
+            assert move.slots == 1
+            assert [record.score for record in (await ledger.reader.read(9)).records] == scores
+        move = await put_move(ledger.writer, lambda: read_move(ledger.state, BOTH, "why", {}))
+        assert move.slots == 0
+        assert (await ledger.reader.read(9)).offset == 2
