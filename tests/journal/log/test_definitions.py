@@ -11,12 +11,14 @@ from live.domain.item import Item
 from live.domain.producer import Scope
 from live.errors import EpochLostError, SetupError
 from live.journal.log.definitions import KINDS, DefinitionLog, latest
+from live.journal.log.trail import read_trail
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
 from live.store.connection.high_water import HighWater
 from live.store.connection.loss import LossWatch
 from live.store.registry.items import Items
 from live.store.registry.producers import ProducerStore
+from live.store.registry.trail import AuditTrail, entry_of
 from tests.harness.journaled import Journaled, backed_up, journaled
 from tests.harness.mutation import must_be_caught, replaced
 
@@ -162,6 +164,24 @@ async def test_definitions_are_copied_after_a_loss_was_accepted(valkey_url: str,
         await held.producers.add("new", Scope(verbs=("post",)))
         assert await DefinitionLog(board.client, held.prefix, board.databases[0]).follow()
         assert (await held.in_sql())["producers"].keys() == {"new"}
+
+
+async def test_after_a_failover_everything_is_compared_again(valkey_url: str, tmp_path: Path) -> None:
+    """Another server can have other contents under the same version, and an audit log that ends earlier."""
+    async with journaled(valkey_url, tmp_path) as board:
+        held = Copied(board)
+        await held.begin()
+        before = await held.in_sql()
+        await board.client.hdel(held.names.producers, "old")
+        held.definitions._last_act = "9999999999999-0"
+        await AuditTrail(board.client, held.prefix).add(entry_of("ann", "titled"))
+        assert await held.definitions.follow()
+        assert await held.in_sql() == before
+        held.definitions.forget()
+        assert await held.definitions.follow()
+        assert await held.in_sql() == {**before, "producers": {}}
+        acts = await board.databases[0].run(lambda sql: read_trail(sql, held.prefix))
+        assert [act.who for act in acts] == ["ann"]
 
 
 async def makes_no_secret(board: Journaled) -> None:

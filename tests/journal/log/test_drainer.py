@@ -24,12 +24,13 @@ from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import delete_keys
 from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store, required
-from live.store.registry.journals import paused_trimming
+from live.store.registry.journals import is_sql_away, paused_trimming
 from tests.harness.boards import rolling_board
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.proxy import Proxy, listening
-from tests.harness.waiting import eventually
+from tests.harness.tasks import stop
+from tests.harness.waiting import DEADLINE, eventually
 
 pytestmark = pytest.mark.fault
 
@@ -252,7 +253,7 @@ async def _trimmed_by_a_stranger(board: Journaled) -> None:
 
 
 async def test_a_deleted_board_is_drained_and_can_be_created_again(valkey_url: str, tmp_path: Path) -> None:
-    """The stream of entries outlives the board, and belongs only to its epoch."""
+    """The stream of entries outlives the board, and belongs only to its epoch. Then its notices end too."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a", "b")
         state = board.ledger.state
@@ -267,6 +268,13 @@ async def test_a_deleted_board_is_drained_and_can_be_created_again(valkey_url: s
         assert await board.rows_in_sql() == [("new", 1)]
         await drainer.sweep()
         assert await journals(board.client, board.settings.key_prefix) == [("posts", again.state.epoch)]
+        later = await board.drainer()
+        await later.sweep()
+        assert later._changes._followed == {"posts"}
+        await delete_keys(board.client, state.keys, again.state.epoch or "")
+        for _ in range(2):
+            await later.sweep()
+        assert later._changes._followed == set()
 
 
 async def test_batches_beyond_the_backlog_are_refused(valkey_url: str, tmp_path: Path) -> None:
@@ -444,6 +452,35 @@ async def test_a_journal_that_begins_during_a_sweep_is_not_begun_again(valkey_ur
         assert await board.waiting() == 2, "the journal has only its beginning and the like"
         await drainer.sweep()
         await board.must_agree()
+
+
+async def test_a_drainer_says_that_sql_answers_before_it_reads_the_store(valkey_url: str, tmp_path: Path) -> None:
+    """After a failover, boards wait for it, and its first sweep may take longer than that.
+
+    A process that waits for another drainer has no fault.
+    """
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer, other = await board.drainer(), await board.drainer()
+        drainer._health.sql_away = True
+        other._health.fault, other.writes = "an old fault", True
+        begun, held = asyncio.Event(), asyncio.Event()
+
+        async def work(_drainer: Drainer) -> None:
+            begun.set()
+            await held.wait()
+
+        async def is_waiting() -> bool:
+            return (other._health.fault, other.writes) == ("", False)
+
+        with replaced(Drainer, "_work", work):
+            running = [asyncio.create_task(drainer.run())]
+            await asyncio.wait_for(begun.wait(), DEADLINE)
+            assert not await is_sql_away(board.client, board.settings.key_prefix)
+            assert drainer.writes
+            running.append(asyncio.create_task(other.run()))
+            await eventually(is_waiting)
+            for task in running:
+                await stop(task)
 
 
 async def test_an_error_beside_the_drainer_is_visible(valkey_url: str, tmp_path: Path) -> None:

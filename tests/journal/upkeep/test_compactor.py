@@ -12,6 +12,8 @@ from structlog.testing import capture_logs
 
 import live.journal.upkeep.checkpoints
 import live.journal.upkeep.compactor
+from live.boards.definition import read_board
+from live.domain.board import Boards
 from live.journal.log.reader import before
 from live.journal.log.timelines import begin_timeline, end_timelines, find_lost, open_timelines
 from live.journal.schema import CHECKPOINT, LIFE, PERIOD, SEGMENT
@@ -119,6 +121,25 @@ async def test_entries_are_kept_for_whole_seconds(
             await Compactor(board.settings, board.databases[0]).step(made + day + late)
             counts.append(await count(board, SEGMENT))
         assert counts == [3, 0]
+
+
+async def test_periods_are_kept_for_whole_seconds(valkey_url: str, tmp_path: Path) -> None:
+    """A period is deleted when it ended longer ago than the setting, with its whole hour."""
+    hours = read_board("hours", {"window": {"calendar": "hour", "keep": 2}})
+    async with journaled(valkey_url, tmp_path, hours, journal_periods=Retention(86_400)) as board:
+        await filled(board, 1)
+        now = (int(time.time()) // 3600 + 48) * 3600
+        starts = [now - 86_400 + hour * 3600 for hour in (-1, 0, 1)]
+
+        def archive(connection: Any) -> None:
+            (timeline,) = open_timelines(connection, board.settings.key_prefix)
+            row = {"life": timeline.id, "newest": now, "revision": 1, "offset": 0, "crc": 0, "final": True, "data": b""}
+            connection.execute(insert(PERIOD), [row | {"start": start} for start in starts])
+
+        await board.databases[0].run(archive)
+        for late, left in ((-1, starts), (0, starts[1:])):
+            await Compactor(board.settings, board.databases[0], lambda: Boards([hours])).step(now * 1_000_000 + late)
+            assert await board.databases[0].run(lambda sql: sql.scalars(select(PERIOD.c.start)).all()) == left
 
 
 async def test_an_epoch_that_never_began_is_no_loss(valkey_url: str, tmp_path: Path) -> None:

@@ -14,14 +14,16 @@ from typing import Any
 import httpx
 import pytest
 import zstandard
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 
 import live.journal.log.entries
 from live.errors import JournalBrokenError, JournalError
 from live.journal.database import Database
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import open_timelines
+from live.journal.schema import METADATA, SEGMENT
 from live.journal.upkeep import scrubber
+from live.journal.upkeep.scrubber import Batch
 from live.maintenance.status import verify
 from live.settings import Duration, Settings, as_environment
 from tests.harness.boards import rolling_board
@@ -41,6 +43,41 @@ def _without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read the journal again without a pause."""
     monkeypatch.setattr(scrubber, "_PAUSE", 0.01)
     monkeypatch.setattr(scrubber, "_REST", 0.05)
+
+
+def test_a_step_reads_about_as_many_rows_as_a_second_allows() -> None:
+    """A step ends with the batch that has the last of them. Faults are reported although nothing could be read."""
+    rows, size, fault = scrubber._ROWS, scrubber._BYTES, (1, "damaged")
+    batches = iter([
+        Batch(rows - 1, 0, []), Batch(1, size, [fault]), Batch(1, size - 1, []), Batch(1, 1, []), Batch(1, 0, []),
+    ])  # fmt: skip
+    assert [scrubber._step(batches) for _ in range(4)] == [[fault], [], [], None]
+    broken = iter([Batch(0, 0, [fault])])
+    assert [scrubber._step(broken) for _ in range(2)] == [[fault], None]
+
+
+async def test_rows_are_read_in_small_pieces(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece has few rows or few bytes, but at least one row. All rows are read."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        for _ in range(5):
+            await board.like("a")
+            await drainer.sweep()
+
+        def pieces() -> list[int]:
+            tables = [table for table in METADATA.sorted_tables if table is not SEGMENT]
+            return [batch.rows for batch in scrubber.scan(board.databases[0], without=tables)]
+
+        sizes = await board.databases[0].run(lambda sql: sql.scalars(select(func.length(SEGMENT.c.data))).all())
+        found = [await asyncio.to_thread(pieces)]
+        monkeypatch.setattr(scrubber, "_ROWS", 2)
+        found.append(await asyncio.to_thread(pieces))
+        monkeypatch.setattr(scrubber, "_ROWS", 9)
+        for most in (sum(sizes[:2]), 1):
+            monkeypatch.setattr(scrubber, "_BYTES", most)
+            found.append(await asyncio.to_thread(pieces))
+        assert (found[0], found[1], found[3]) == ([5], [2, 2, 1], [1] * 5)
+        assert (found[2][0], sum(found[2])) == (2, 5)
 
 
 class Watched:
