@@ -123,7 +123,7 @@ class Database:
                 self._require_files()  # the file may have been replaced, and a commit must not damage another file
         except _ERRORS as error:
             raise self._failure(error) from error
-        self._require_files()  # the file may be gone since, so the store must keep the entries
+        self._require_files()  # the file may be gone by now, so the store must keep the entries
         return found
 
     async def check_files(self) -> None:
@@ -151,7 +151,7 @@ class Database:
     def check_pages(self) -> list[str]:
         """Check the structure of an SQLite database, in the thread of the caller. Return a sentence for each fault."""
         if not self.is_sqlite:
-            return []  # PostgreSQL checks pages when it reads them
+            return []  # only SQLite has such a check; PostgreSQL checks each page that it reads, with data checksums
         try:
             found = self.work(lambda sql: sql.execute(text(f"PRAGMA integrity_check({_PAGE_FAULTS})")).scalars().all())
         except JournalBrokenError as error:
@@ -172,7 +172,7 @@ class Database:
             return JournalError(f"no server has used this journal yet: {self.place} has none of its tables")
         if any(sign in reason for sign in _LOGIN):
             return JournalLoginError(f"the journal's database refuses the login: {reason}")
-        return JournalError(f"the journal's database does not answer: {reason}")
+        return JournalError(f"the journal's database fails: {reason}")
 
     def compact(self) -> None:
         """Rewrite the files of the database without what was deleted or replaced.

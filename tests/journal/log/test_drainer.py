@@ -612,7 +612,7 @@ async def after_failed_commits(board: Journaled) -> None:
         await board.like("b")
 
     def refuse(*_: object) -> None:
-        raise JournalError("the journal's database does not answer")
+        raise JournalError("the journal's database fails")
 
     for _ in range(4):
         await board.like("c")

@@ -91,7 +91,7 @@ async def test_a_server_is_ready_while_sql_is_unavailable(valkey_url: str, tmp_p
         await eventually(is_well)
         postgres.kill()
         await post(client, {"key": "a"})
-        await eventually(lambda: watched.has("the journal's database does not answer"))
+        await eventually(lambda: watched.has("the journal's database fails"))
         await post(client, {"key": "a"})
         postgres.start()
         await eventually(is_well)
