@@ -45,8 +45,8 @@ export class Paces {
   }
 
   /**
-   * By how much a score changes per hour, measured over ten minutes or more. If scores are not known for so long, over
-   * at least five minutes. Undefined if they are known for less.
+   * By how much a score changes per hour, measured over ten minutes or more. If scores are not known for so long, it is
+   * measured over at least five minutes. It is undefined if they are known for less.
    *
    * @param {Place} member
    * @param {number} now

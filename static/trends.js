@@ -14,8 +14,8 @@ import { trendPoints, trendScale, trendWords } from "./sparkline.js";
 
 
 /**
- * Milliseconds until sparklines get another point. That is when the newest slot ends or, if a point covers several
- * slots, when its time has passed.
+ * Milliseconds until sparklines get another point. A point is added when the newest slot ends. If a point covers
+ * several slots, the next point is added when the time of the newest point has passed.
  *
  * @param {Slots} slots
  * @param {number} now
@@ -69,7 +69,7 @@ export class Trends {
     const until = Number(table.body.closest("table")?.dataset.trends); // when the rendered lines get another point
     const pause = Math.max(0, Math.min(HOUR, until - Date.now()));
     const poll = new Poll(() => `${address}/slots`, (slots) => this.#takeSlots(slots), pause);
-    // Until then, the page knows only the lines of its first rows. The answer has more, and stays the same.
+    // Until then, the page knows only the lines of its first rows. Asking sooner brings the lines of more members.
     this.marks.onLineless = () => {
       if (shown.past) return;
       this.marks.onLineless = undefined;

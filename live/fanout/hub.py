@@ -63,7 +63,8 @@ class Hub:
         self._presence = presence
         self._replays = Replays(players, settings, self._go_live)
         self._notices = Channels({})
-        # When the last viewer left each board whose notices this process receives. Infinite while it has viewers.
+        # By board whose notices this process receives: since when the board has no viewer, as `run` found out. Infinite
+        # while it has viewers, and until `run` looks again.
         self._subscribed: dict[str, float] = {}
         self._away: dict[str, str] = {}  # the boards whose server of the store is unavailable, and the reason
         self.schedule: TickSchedule[Channel] = TickSchedule(self._tick)

@@ -135,7 +135,7 @@ class Committer:
             self._arrived.set()
 
     async def commit(self, entries: Sequence[Entry]) -> Committed:
-        """Count entries. Return once they are fsynced.
+        """Count entries, and return when they are fsynced.
 
         Raises:
             EpochLostError: the store lost the board.

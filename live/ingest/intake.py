@@ -413,7 +413,8 @@ class Intake:
             reply = _encode(answer)
             if head.wants.strict and answer.rejected:
                 return _reply_of(reply, refused=True)  # the reply is not stored, because a retry may succeed
-            if all(rejection.code != "board_unavailable" for rejection in answer.rejected):  # else a retry may succeed
+            # A retry may reach a board that is unavailable now.
+            if all(rejection.code != "board_unavailable" for rejection in answer.rejected):
                 reply, size = await self._answers.finish(producer, idempotency_key, reply)
                 self._rate_limiter.charge(head.producer, 1 + size // _STORED_FOR_AN_EVENT)
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors

@@ -460,7 +460,7 @@ def boards_for(
     """Return the boards that an event feeds, with weights. If there are none, return the refusal code.
 
     An event that names a board feeds only that board. Any other event feeds all that take its type and category. Unions
-    follow from their parts. For a producer whose API key does not include it, a private board does not exist.
+    follow from their parts. A private board does not exist for a producer whose API key does not include the board.
     """
     if board is not UNSET and (board not in boards.by_id or (board in boards.private and not producer.feeds(board))):
         return "board_unknown"  # this answer is not remembered: a producer can invent any number of ids, of any length

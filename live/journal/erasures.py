@@ -29,7 +29,7 @@ _ADD: Final = msgspec.msgpack.Decoder(Add)
 
 
 def hidden(key: bytes, digest: bytes) -> bytes:
-    """Return the keyed digest of a digest. To look for an actor in it, `key` and the board's secret are needed."""
+    """Return the keyed digest of a digest. Looking for an actor in it takes `key` and the board's secret."""
     return blake2b(digest, digest_size=_DIGEST, key=key, person=b"erased").digest()
 
 
@@ -76,18 +76,21 @@ def digests_in(data: Snapshot) -> set[bytes]:
 
 
 class Erasures:
-    """The digests that were erased from a board, keyed by `hidden`, each with its newest time in microseconds."""
+    """The digests that were erased from a board.
+
+    `erased` has, by digest as `hidden` returns it: when the digest was erased last, in microseconds.
+    """
 
     def __init__(self, key: bytes, erased: Mapping[bytes, int]) -> None:
         self._key = key
         self._erased = erased
-        # For each digest of an erased actor together with a member that the list lacks: the time of the erasure. An
-        # older backup can have votes that no longer existed when the list was made.
+        # By digest of an erased actor and a member: when the actor was erased, if the list lacks this digest. An older
+        # backup can have votes that no longer existed when the list was made.
         self._with_others: dict[bytes, int] = {}
         self._last = max(erased.values(), default=-1)
 
     def among(self, fields: Iterable[bytes], time: int) -> set[bytes]:
-        """Return the digests that were erased after `time` (microseconds), when their entry or contents were made."""
+        """Return the digests that were erased after `time` (microseconds), when an entry or contents had them."""
         return {field for field in fields if self._when(field) > time} if time < self._last else set()
 
     def member_gone(self, member: str) -> int:
@@ -125,7 +128,7 @@ def erasures_of(connection: Connection, prefix: str, board: str) -> Erasures:
 def add_erasures(connection: Connection, prefix: str, board: str, erased: Sequence[tuple[int, Erase]]) -> None:
     """Add the digests in the `erase` entries of a board to the list, each with the time of its entry.
 
-    Skip an entry with the key of another database, because this database has none of the digests that it erased.
+    Skip an entry with the key of another database, because this database has none of the digests that the entry erased.
     """
     key = key_of(connection)
     rows = [
@@ -179,7 +182,7 @@ def list_in(folder: Path, prefix: str) -> ErasedList | None:
 def import_list(connection: Connection, found: ErasedList, *, replace: bool) -> None:
     """Add `found` to the list in the journal of a backup.
 
-    If the keys of the two lists differ, they can't be joined. Then `found` replaces the known list if this is empty or
+    Two lists with different keys can't be joined. Then `found` replaces the known list if the known list is empty or
     `replace` is true. Otherwise `found` is dropped.
     """
     columns = (ERASED.c.prefix, ERASED.c.board, ERASED.c.time, ERASED.c.digest)

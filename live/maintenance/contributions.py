@@ -155,7 +155,7 @@ class Voided:
         self._known: dict[bytes, Amount | None] = {}
 
     def read(self, body: bytes) -> None:
-        """Record the contributions that this entry took back. Ignore an entry that is not of a void."""
+        """Record the contributions that this entry took back. Ignore an entry that no void made."""
         if _SENT.decode(body).producers != [VOIDER]:
             return
         whole = _ADD.decode(body)

@@ -226,7 +226,8 @@ class Rebuilding:
             await DefinitionLog(self._client, self._prefix, self._database).follow()
             if wanted.name is None:
                 names = [(timeline.board, timeline.epoch) for timeline in over]
-                streams = required(await read_streams(self._client, self._prefix, names))  # boards in the store go on
+                # The timeline of a board that the store still has goes on.
+                streams = required(await read_streams(self._client, self._prefix, names))
                 ended = [timeline for timeline, stream in zip(over, streams, strict=True) if stream.ended]
                 await self._database.run(lambda connection: end_timelines(connection, ended))
             entry["after"] = {"boards": done}

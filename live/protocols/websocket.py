@@ -81,7 +81,7 @@ class ViewerSocket(asyncio.Protocol):
         self.slot = 0
         self.blocked_since: float | None = None
         self._reaper = reaper
-        self._frames = 0  # received since our last ping
+        self._frames = 0  # frames received since our last ping
         self._parser: ServerProtocol | None = None
         self._acked = -1  # bytes acknowledged at the last check
         self._text: bytes | None = None  # text of an incomplete message; None for binary
@@ -117,7 +117,7 @@ class ViewerSocket(asyncio.Protocol):
         self.viewer = self._transport = None
 
     def pause_writing(self) -> None:
-        """Stop reading while data waits to be sent: the answers to the viewer's pings would pile up."""
+        """Stop reading until the waiting data is sent. Otherwise, answers to the viewer's pings could pile up."""
         self.blocked_since = time.monotonic()
         self.has_progressed()
         self._reaper.watch(self)
@@ -183,7 +183,7 @@ class ViewerSocket(asyncio.Protocol):
         return self.blocked_since is not None or self._closing is not None or self._transport is None
 
     def write(self, data: bytes | memoryview) -> bool:
-        """Send data; False if some of it waits to be sent."""
+        """Send data. Return False if some of it waits to be sent."""
         if self._transport is not None:
             self._transport.write(data)
         return not self.waiting

@@ -65,7 +65,7 @@ export class Producer {
   #waiting = [];
   /** @type {Set<Promise<Result>>} */
   #unsettled = new Set();
-  #bytes = 0; // of the events without a response
+  #bytes = 0; // bytes of the events without a response
   #size = 0; // bytes of the events that wait for a batch
   #number = 0;
   #run = Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, "0")).join("");

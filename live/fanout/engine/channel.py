@@ -323,5 +323,5 @@ def _variant(group: Subscribers) -> Variant:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the reason that viewers receive for an error. The log has the details."""
+    """Return the reason that viewers receive for an error: without details, which are not for everybody."""
     return "the store lost the board's data" if isinstance(error, EpochLostError) else "store unreachable"

@@ -163,7 +163,7 @@ class Drainer:
                     if await self._database.take():
                         await self.claim()
                         self.writes = health.writes = True
-                        # Publish this first, because the check of the boards may take longer than they wait for SQL.
+                        # Publish this first: checking all boards may take longer than a board waits for SQL.
                         health.sql_away = False
                         await health.publish()
                         await self._work()

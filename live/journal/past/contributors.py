@@ -193,7 +193,7 @@ def _tallies(
     since, until = (at * 1000 for at in times)
     reaches = reaches_of(connection, prefix, board)
     timeline = timeline_at(reaches, times[1])
-    if timeline is None:  # in PostgreSQL, the journal can have forgotten it since the scores were read
+    if timeline is None:  # in PostgreSQL, the timeline can have been deleted since the scores were read
         raise NoPastError(since_of(reaches))
     erased = erasures_of(connection, prefix, board.id)
     tallies: dict[str, _Tally] = {}

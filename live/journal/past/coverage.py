@@ -98,7 +98,7 @@ def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timel
     # Until an operator accepted a loss, the board still had the lost data, so such a gap does not count.
     gaps = [gap for gap in gaps_of(connection, [timeline]) if not gap.is_loss]
     stretches = [(gap.since // 1000, gap.time // 1000) for gap in gaps]
-    # The previous timeline ended and was forgotten later. The board existed at that time.
+    # If the journal has deleted the previous timeline, the board existed before this timeline began.
     has_lost = row.parent is not None and find_parent(connection, timeline, prefix, row.parent) is None
     # Count the whole second of the first entry as part of the timeline: no event was counted earlier in this second.
     began = entries if segment and row.parent is None else min(row.began // 1000, entries)

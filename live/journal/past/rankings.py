@@ -33,7 +33,7 @@ from live.settings import Settings
 
 _KEPT: Final = 8  # rankings that stay in memory
 _CHANGES: Final = 20  # newest events of a record that an explanation names
-_SEGMENTS: Final = 200  # newest segments in which an explanation searches these events
+_SEGMENTS: Final = 200  # newest segments in which an explanation searches for these events
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 

@@ -46,7 +46,7 @@ class Compactor:
         self._database = database
         self.boards = boards
         self._rounds = Rounds()
-        # By timeline of a calendar board, the period in which the timeline was last archived.
+        # By timeline of a calendar board: the period (the hour, with an event clock) in which it was last archived.
         self._archived_in: dict[int, int] = {}
 
     async def run(self) -> None:

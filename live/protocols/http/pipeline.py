@@ -66,7 +66,7 @@ class Flow(FlowControl):
     """Pauses and resumes reading. Bytes received before a pause are read first.
 
     `held` is the number of bytes of admitted bodies without an answer. `waits` is the request whose body waits.
-    `is_counted` says whether the budget for bodies counts them.
+    `is_counted` says whether the budget for bodies counts this connection.
     """
 
     def __init__(self, transport: asyncio.Transport, read_on: Callable[[], None]) -> None:
@@ -158,8 +158,8 @@ class Get:
     def begin(self) -> None:
         """Begin to read.
 
-        Every earlier request is answered, so this one sees their changes. If the reply is known at once, the connection
-        must send it: many such requests may follow each other.
+        Every earlier request is answered, so this request sees what they changed. If the reply is known at once, the
+        connection must send it: many such requests may follow each other.
         """
         self._is_beginning = True
         self._read(self)

@@ -10,7 +10,7 @@ from typing import Final
 
 from live.metrics import REQUEST_SECONDS, SECONDS
 
-OTHER: Final = "other"  # the route of a request that no route matches, or that is refused before its route is known
+OTHER: Final = "other"  # stands for the route if no route matches, or if a request is refused before its route is known
 VIEWERS: Final = 0.0  # replaces the time of arrival for a request that waits for changes
 
 
@@ -18,7 +18,7 @@ class RequestTally:
     """The answered requests of a process, by route and status."""
 
     def __init__(self) -> None:
-        # By route and bucket, the number of requests and their seconds since the last fold.
+        # By route and status: the requests in each bucket, and the sum of their seconds, since the last `fold`.
         self._counts: dict[tuple[str, int], list[float]] = {}
 
     def count(self, route: str, status: int, arrived: float) -> None:

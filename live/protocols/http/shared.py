@@ -30,7 +30,7 @@ class HeadCache:
     """The results of checking request heads.
 
     A result is valid for the same bytes from the same peer, until API keys or boards change. Do not await while you
-    check a request, so that its producer and its head are of one generation.
+    check a request, so that its producer and its head are checked against the same API keys and boards.
     """
 
     def __init__(self, intake: Intake, authenticator: Authenticator, clients: ClientResolver) -> None:

@@ -74,7 +74,7 @@ async def begin_journal(
             if newest is not None:
                 now, step = int(newest), int(span or 0)
                 if walked is not None and step and walked[1] == step and now <= walked[0] + _NEW_BUCKETS * step:
-                    # The names of new buckets are known without another walk, which can take longer than a bucket.
+                    # The names of new buckets follow from their times. Another walk could take longer than a bucket.
                     buckets = sorted({*buckets, *range(walked[0] + step, now + 1, step)})
                 else:
                     buckets = sorted([int(name.rpartition(":")[2]) async for name in client.names(keys.seen_pattern)])

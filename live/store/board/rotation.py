@@ -5,7 +5,7 @@ board's clock, may make the board due sooner. Then the process that added the ev
 
 Of several processes, one owns a board. The others check the board a little after it is due, in case the owner does not.
 So ownership only saves work: any number of processes may rotate a board at once. When a process ends, or the clock of
-the store is set, `recheck` makes the others look at the boards that they own.
+the store is set, each process that still runs calls `recheck` to look at its own boards.
 """
 
 import asyncio
@@ -103,7 +103,7 @@ class BoardRotator:
 
     def __init__(self, state: BoardState) -> None:
         self.state = state
-        self._leaving = ("", "0")  # the slot that is being drained, and the cursor for the next step
+        self._leaving = ("", "0")  # the slot that is being subtracted, and the cursor for the next step
 
     async def rotate(self) -> float | None:
         """Do one bounded step of rotation.
@@ -264,7 +264,7 @@ class Rotation:
             self._timetable.remove(scheduled)
 
     def recheck(self, *, every: bool = False) -> None:
-        """Check the boards that this process owns now, because they may be due sooner than this process expects.
+        """Check the boards of this process at once, because they may be due sooner than it expects.
 
         Without `every`, check only boards with an event clock or a sliding window. On such boards, an event that
         another process adds can make something due at any time.

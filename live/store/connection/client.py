@@ -111,7 +111,7 @@ class Store(Redis):
         return reply
 
     def read(self, key: str, *words: Word) -> Awaitable[Any]:
-        """Send a command that only reads, like `call`, to a primary that its replicas have confirmed lately.
+        """Send a read-only command as `call` does, to a primary that its replicas have confirmed lately.
 
         Use it for everything that clients see as the present. The hub makes the same check by itself.
 

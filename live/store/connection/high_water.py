@@ -7,7 +7,7 @@ disk, at once or, if another process is writing, half a second later. The number
 `shared_offsets.py`: the highest offset of each board, and the versions of definitions and producers.
 
 A store of one server has synced everything that it shows, so it must still have everything that clients saw. Where a
-replica can be promoted, the store must have only what was acknowledged.
+replica can be promoted, the store must still have what was acknowledged, but it may lack what was only shown.
 """
 
 import asyncio
@@ -132,10 +132,10 @@ class HighWater:
 
     @property
     def _generation(self) -> str:
-        """The epoch of the versions of definitions and producers.
+        """The generation of the store, under which versions are remembered as offsets are under an epoch.
 
-        It is a new one for another store, and after an operator accepts a loss of the whole store. Then no version is
-        known.
+        Another store has another generation, and so has a store after an operator accepts the loss of the whole store.
+        In a new generation, no version is known yet.
         """
         whole = sum(accepted.boards is None for accepted in self.facts.accepted)
         return f"{whole}:{self.facts.store[:_IDENTITY]}"
@@ -203,7 +203,7 @@ class HighWater:
                 self._change(lambda facts: {"epochs": {**epochs, **facts.epochs}})
 
     def require_keys(self) -> None:
-        """Remember that API keys are required."""
+        """Remember that the server requires API keys, so that it still does if the store loses them."""
         if self.active and not self.facts.keys_required:
             self._change(_require_keys)
 

@@ -103,8 +103,8 @@ class LossWatch:
         """Compare what the server behind a new connection holds.
 
         Raises:
-            StoreUnavailableError: data was lost that nobody knew about. The waiting command is not sent, because it may
-                concern what was lost. Later connections can be used.
+            StoreUnavailableError: this comparison found the loss of data. The waiting command is not sent, because it
+                may concern what was lost. Later connections can be used.
         """
         high_water = self._client.high_water
         if high_water.lost:
@@ -161,7 +161,7 @@ class LossWatch:
         answers = required(replies[: len(held)])
         found = {name: answer for (name, _), answer in zip(held, answers, strict=True)}
         if not known.store and names.store not in found:
-            return Losses()  # another server holds the identity, and nothing is known yet
+            return Losses()  # another server holds the identity, and this data directory does not know it yet
         identity = found.get(names.store)
         if not known.store:
             if identity is None:

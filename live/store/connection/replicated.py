@@ -69,7 +69,8 @@ class PrimaryConnection(SharedConnection):
         """Send commands as `calls`. Return when the replicas hold their effects and the data that they read.
 
         All that is sent in one turn of the event loop, or while another packet waits, shares a packet and a WAIT. If
-        too few replicas confirm in time, each reply that is no refusal is a `ReplicasError`.
+        too few replicas confirm in time, a `ReplicasError` replaces every reply that is not itself an error of the
+        store.
         """
         if not self._awaited.replicas:
             return await self.calls(commands)

@@ -12,9 +12,10 @@ that an operator needs to free some. `#!lua flags=no-writes` stands in scripts t
 replica. A script without such a line may write or not, and fails at its first write that needs memory when there is
 none.
 
-A call of a script that may write returns when replicas hold its effect (`Store.write`). A script that only reads runs
-on a primary whose replicas have confirmed lately that it is one (`Store.read`). A script whose effect is neither
-acknowledged nor shown to anybody is loaded with `waits=False`.
+With `LIVE_WAIT_REPLICAS`, a call of a script that may write returns when replicas hold its effect (`Store.write`). A
+script that only reads is sent to the primary, once replicas have confirmed lately that this server still is the primary
+(`Store.read`). A process that reads from a replica sends it there. A script whose effect is neither acknowledged nor
+shown to anybody is loaded with `waits=False`.
 """
 
 import hashlib
@@ -54,7 +55,7 @@ class _Store(Protocol):
         """Send a command, and wait for replicas."""
 
     def read(self, key: str, *words: Word) -> Awaitable[Any]:
-        """Send a command that only reads to a primary that its replicas have confirmed."""
+        """Send a read-only command to a primary that its replicas have confirmed."""
 
 
 class Script(Generic[_R]):
@@ -126,7 +127,7 @@ def all_sources() -> Mapping[str, str]:
 
 
 async def send_sources(connection: PipelinedConnection, _holds: Holds) -> None:
-    """Send the scripts that a store lacks over a new connection: a store that was restarted knows none.
+    """Send the store, over a new connection, the scripts that it does not know: after a restart it knows none.
 
     Otherwise the first event for a thousand boards would send the longest script a thousand times. If the store
     refuses, each script is sent when it is needed.

@@ -29,12 +29,12 @@
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
 --         {'stale'} — a later batch of this writer was applied
 --         {'replan', newest, now, latest, bucket} — the plan does not fit the board's clock; now in milliseconds
---         {'seen', i...} — these identities, from 1, were counted before: plan again without them
+--         {'seen', i...} — these identities (i counts from 1) were counted before: plan again without them
 --         {'frozen'} — the board takes no events
 --         {'changed'} — a member that is corrected or merged does not hold what the caller has read
 --         {'nothing'} — the plan fits, and adds nothing: it refuses the whole batch
 --         {'unregistered', member...} — these members are not registered
---         {'votes', i, code, ...} — these votes, from 1, are refused: plan again without them
+--         {'votes', i, code, ...} — these votes (i counts from 1) are refused: plan again without them
 --         {'behind'} — too many slots wait to be subtracted
 --         {'backlog', bytes} — so much of the journal waits to be moved to SQL
 --         {'crowded', start, member, ...} — these members are new in these slots, and there is no room for them

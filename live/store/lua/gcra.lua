@@ -15,7 +15,7 @@ local rate, burst, debt, need, spare = request.rate, request.burst, request.debt
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local pause = 1000000 / rate  -- microseconds between two events that come at an even pace
+local pause = 1000000 / rate  -- microseconds between two events that come evenly
 local held, written = string.match(redis.call('GET', due) or '0 0', '^(%S+) (%S+)$')
 local ahead = math.max(0, tonumber(held or 0) - math.max(now, tonumber(written or 0))) + debt * pause
 local left = math.floor(burst - ahead / pause + 0.000001)  -- a microsecond is not a whole number of events

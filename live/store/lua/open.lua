@@ -25,7 +25,7 @@ if request.journal then
   local journal = redis.call('HGET', meta, 'journal')
   if not journal or lacks_batch(journal) then
     local refused = unchecked(redis.call('HGET', meta, 'reign'))
-    if refused then return {'reign', refused[2], '', held, ''} end  -- nobody can say which entries SQL lacks
+    if refused then return {'reign', refused[2], '', held, ''} end  -- until the check, nobody can say which entries SQL lacks
     return {'adopt', held}
   end
 end

@@ -191,7 +191,7 @@ class DefinitionStore(VersionedHash):
         return str(reply[1].decode())
 
     async def confirm(self, version: str) -> bool:
-        """Wait until replicas hold the definitions. Return whether they still have this version.
+        """Wait until replicas hold the definitions. Return whether the definitions still have this version.
 
         Raises:
             StoreUnavailableError: as `Store.write`.
@@ -212,8 +212,8 @@ class DefinitionCache:
     async def load(self) -> Definitions:
         """Bring the mapping up to date. The cost grows with the number of changes, not with the number of boards.
 
-        The result of an earlier call shares this mapping, but keeps its version. So a compare-and-set with this version
-        fails.
+        The result of an earlier call shares this mapping, but keeps its old version. If a definition has changed since,
+        a compare-and-set with the old version fails.
         """
         changes = await self.follow(self._version)
         return Definitions(changes.version, MappingProxyType(self._boards), changes.now)

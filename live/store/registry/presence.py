@@ -54,14 +54,14 @@ class Presence:
         self._prefix = prefix
         self._present = present
         self._process = secrets.token_hex(8)
-        self._reported: dict[str, float] = {}  # the boards with viewers that we have reported, and when
+        self._reported: dict[str, float] = {}  # by board: when this process last reported viewers of it
         self._reporting = asyncio.Lock()
 
     async def report(self, counts: Mapping[str, int]) -> dict[str, int]:
         """Report how many viewers this process has on some boards, once a beat. Return how many all processes have.
 
         The result leaves out boards that do not exist, boards without a viewer both now and at the last report, and
-        boards that can't be reached: the next report is for them too.
+        boards that can't be reached now: the next call reports them too.
 
         Raises:
             StoreUnavailableError: no board can be reached. The store may have received the report.

@@ -72,9 +72,10 @@ class ProducerStore(VersionedHash):
         return await self._change(producer, lambda old, now: without_secret(old, producer, fingerprint, now))
 
     async def note_uses(self, digests: set[bytes], refused: Counter[str]) -> None:
-        """Note that the secrets with these digests were used now, and how many requests rates have `refused`, by id.
+        """Note that the secrets with these digests were used now, and add `refused` to the counts in the store.
 
-        Remove what is noted from `digests` and `refused`, so that the rest can be noted later.
+        `refused` has, by id of an API key: how many requests its rate has refused. Remove what is noted from `digests`
+        and `refused`, so that the rest can be noted later.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
@@ -95,9 +96,9 @@ class ProducerStore(VersionedHash):
         required(replies)
 
     async def last_uses(self) -> Mapping[str, int]:
-        """Return when secrets were last used, in seconds since 1970, by their fingerprints.
+        """Return, by fingerprint of a secret: when it was last used, in seconds since 1970.
 
-        The entry with the name `refused_name` is the number of requests of an API key that its rate has refused.
+        Also return, by `refused_name` of an API key: how many of its requests its rate has refused.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
@@ -122,7 +123,7 @@ class ProducerStore(VersionedHash):
 
 
 def refused_name(producer: str) -> str:
-    """Name the number of requests of an API key that its rate has refused. No fingerprint has a colon."""
+    """Return the name under which the refused requests of an API key are counted. No fingerprint has a colon."""
     return f"refused:{producer}"
 
 

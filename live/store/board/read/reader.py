@@ -205,7 +205,7 @@ class BoardReader:
     def is_answered(self, reply: list[Any], known: int) -> bool:
         """Return whether a reply has records.
 
-        If it has none, ask again: the board's clock has moved, or the board must be checked after a failover.
+        If it returns False, ask again: the board's clock has moved, or the board must be checked after a failover.
 
         `known` is the highest offset that was known before the request.
         """

@@ -365,8 +365,8 @@ def withheld_by(strict: Sequence[range], known: Mapping[int, str], planned: Mapp
     """Return the entries that must not count because another entry of their range is refused.
 
     `known` are the codes with which the store has refused entries, and `planned` the codes of the plan, both by index.
-    A duplicate that the store found was counted before, so it is no refusal. A duplicate within the plan counts if the
-    entry that it repeats does not, so it is withheld too.
+    A duplicate that the store found was counted before, so it is no refusal. A duplicate within the plan would count
+    if the entry that it repeats did not. So it is withheld too.
     """
     found: set[int] = set()
     for indexes in strict:
@@ -377,6 +377,6 @@ def withheld_by(strict: Sequence[range], known: Mapping[int, str], planned: Mapp
 
 
 def refusing(entry: Entry) -> Entry:
-    """Return an entry that its board refuses, unless the board has counted it before."""
+    """Return the entry marked as withheld: the board then refuses it, unless it has counted the entry before."""
     key, amount, time, identity, extra = entry
     return (key, amount, time, identity, msgspec.structs.replace(extra or Extra(), refused=WITHHELD))
