@@ -1,6 +1,5 @@
 // @ts-check
 /** The page of one or several boards: each continues from the records that the server rendered. */
-import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
 import { gapWords, grouped, placeWords, shareWords } from "./client/words.js";
@@ -18,19 +17,17 @@ class BoardView {
   trends;
   /** @type {import("./past.js").Moment | null} the moment of the past that is shown instead of the present */
   past = null;
+  /** @type {(text: string) => void} announces news to screen readers; also set later */
+  announce = () => {};
   /** @type {Map<string, number> | null} the ranks when the page was hidden, while it tells what happened since */
   away = null;
 
-  /**
-   * @param {HTMLElement} section
-   * @param {Announcer} announcer
-   */
-  constructor(section, announcer) {
+  /** @param {HTMLElement} section */
+  constructor(section) {
     const { board = "", root = "", limit, records, tail = "" } = section.dataset;
     const place = section.dataset.place ?? (records && !tail ? pinOf(board) : undefined);
     const part = (/** @type {string} */ name) => document.getElementById(name + tail);
     this.section = section;
-    this.announce = announcer.announce;
     this.parts = {
       rankCount: part("rank-count"), totalScore: part("total-score"), viewers: part("viewers"), place: part("place"),
       period: part("period"), empty: part("empty"), previous: section.querySelector("a[rel=prev]"), next: part("next"),
@@ -54,7 +51,7 @@ class BoardView {
     this.status = new StatusView(this.board, section, {
       status,
       retry: /** @type {HTMLElement} */ (part("retry")),
-      announce: this.announce,
+      announce: (text) => this.announce(text),
     });
     this.board.on("state", () => this.status.show());
     this.board.on("change", (snapshot) => {
@@ -125,7 +122,6 @@ function rendered({ dataset }, { rows }, fields) {
 }
 
 showLocalTimes();
-const announcer = new Announcer(document.getElementById("announcer"));
 const sections = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("section[data-board]"));
-const shown = Array.from(sections, (section) => new BoardView(section, announcer));
-loadLater(shown[0].board, () => import("./later.js"), ({ start }) => start(shown, announcer.announce));
+const shown = Array.from(sections, (section) => new BoardView(section));
+loadLater(shown[0].board, () => import("./later.js"), ({ start }) => start(shown));

@@ -2,6 +2,7 @@
 /** Scripts that a board's page loads once it is live: story, past, contest, controls, likes, titles of new rows. */
 import "./items.js";
 import "./likes.js";
+import { Announcer } from "./announcer.js";
 import { startAway } from "./away.js";
 import { say } from "./client/stories.js";
 import { momentWords } from "./client/words.js";
@@ -12,12 +13,11 @@ import { startPast } from "./past.js";
 import { startStory } from "./story.js";
 import { startTools } from "./tools.js";
 
-/**
- * @param {(import("./contest.js").Shown & import("./past.js").Shown)[]} shown
- * @param {(text: string) => void} announce
- */
-export function start(shown, announce) {
+/** @param {(import("./contest.js").Shown & import("./past.js").Shown)[]} shown */
+export function start(shown) {
+  const { announce } = new Announcer(document.getElementById("announcer"));
   for (const one of shown) {
+    one.announce = announce;
     startStory(one);
     one.periodWords = periodWords;
     if ("contest" in one.section.dataset) one.contest = new Contest(one);
