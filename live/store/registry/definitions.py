@@ -103,13 +103,12 @@ class DefinitionChanges(msgspec.Struct, frozen=True):
 class DefinitionStore(VersionedHash):
     """The definitions and the audit log of one key prefix."""
 
-    def __init__(self, client: Store, prefix: str, define: Script[DefineRequest] = DEFINE) -> None:
+    def __init__(self, client: Store, prefix: str) -> None:
         names = SystemKeys(prefix)
         super().__init__(client, "definitions", names.definitions)
         self._changes_key, self._trail_key, self._store_key = names.changes, names.trail, names.store
         # The definitions as last read. Usually, few of many boards change.
         self._decoded: dict[str, tuple[bytes, Definition]] = {}
-        self._define = define
 
     async def load(self) -> Definitions:
         """Read all definitions.
@@ -174,9 +173,7 @@ class DefinitionStore(VersionedHash):
             changes=_MAX_CHANGES,
         )
         try:
-            reply = await self._define(
-                self._client, [self.key, self._trail_key, self._store_key, self._changes_key], request
-            )
+            reply = await DEFINE(self._client, [self.key, self._trail_key, self._store_key, self._changes_key], request)
         except StoreUnavailableError as error:
             high_water.require_no_loss()
             raise StoreUnavailableError(str(error), unknown=may_have_run(error)) from error

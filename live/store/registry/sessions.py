@@ -51,10 +51,9 @@ class Session(msgspec.Struct, frozen=True):
 class SessionStore:
     """The sessions of one key prefix."""
 
-    def __init__(self, client: Store, prefix: str, session: Script[SessionRequest] = SESSION) -> None:
+    def __init__(self, client: Store, prefix: str) -> None:
         self._client = client
         self._key = SystemKeys(prefix).sessions
-        self._session = session
 
     async def add(self, name: str, producer: str, fingerprint: str) -> None:
         """Begin a session, and drop those that have ended.
@@ -77,7 +76,7 @@ class SessionStore:
             StoreUnavailableError: the store is unavailable.
         """
         request = SessionRequest(name, IDLE, LONGEST, _STEP if is_use else -1)
-        reply = await self._session(self._client, [self._key], request)
+        reply = await SESSION(self._client, [self._key], request)
         return msgspec.json.decode(reply[1], type=Session) if reply[0] == b"ok" else None
 
     async def peek(self, name: str) -> Session | None:
