@@ -126,7 +126,7 @@ class SyncProducer:
         self._producer = producer
         self._background = background
         self._lock = threading.Lock()
-        self._sent = 0  # bytes; an interrupt can leave it too high, and then `_make_room` asks the loop
+        self._sent = 0  # bytes; an interrupt can leave it too high, and then `_room_for` asks the loop
 
     def __enter__(self) -> Self:
         self._background.run(self._producer.__aenter__())
@@ -184,16 +184,12 @@ class SyncProducer:
         self._background.check_caller()
         line = self._producer.encode(event)
         with self._lock:
-            self._make_room(line)
+            self._producer.check()
+            if self._producer.settled_bytes < self._producer.least_settled(self._sent, line):
+                # The loop queues events in the order of these calls, so its count includes all earlier events.
+                self._sent = self._background.run(self._producer.await_room(line))
+            self._sent += len(line)
             yield line
-
-    def _make_room(self, line: bytes) -> None:
-        """Wait until the producer has room for an encoded event."""
-        self._producer.check()
-        if self._producer.settled_bytes < self._producer.least_settled(self._sent, line):
-            # The loop queues events in the order of these calls, so its count includes all earlier events.
-            self._sent = self._background.run(self._producer.await_room(line))
-        self._sent += len(line)
 
 
 class SyncLiveBoard:

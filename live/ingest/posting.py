@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Final
@@ -180,18 +180,15 @@ class Posting:
         """Submit some shares now, and the others in later turns of the event loop, between those of other requests."""
         for committer, share in shares[:_BOARDS_PER_TURN]:
             try:
-                committer.submit(share, self._wants if not self._wants.strict else self._strictly(share))
+                wants = self._wants
+                if wants.strict:  # but not with boards whose refusals the request must not see
+                    is_strict = self._hidden_on(share.board).isdisjoint(share.indexes)
+                    wants = msgspec.structs.replace(wants, strict=is_strict)
+                committer.submit(share, wants)
             except ProblemError as error:
                 share.reject(error)
         if rest := shares[_BOARDS_PER_TURN:]:
             asyncio.get_running_loop().call_soon(self._submit, rest)
-
-    def _strictly(self, share: _Share) -> Wants:
-        """Return the options of the request for one board.
-
-        A request is not strict with boards whose refusals it must not see.
-        """
-        return msgspec.structs.replace(self._wants, strict=self._hidden_on(share.board).isdisjoint(share.indexes))
 
     def _hidden_on(self, board: str) -> AbstractSet[int]:
         """Return the indexes of the events of which the producer must not learn whether a board refuses them.
@@ -376,7 +373,13 @@ class Posting:
             body = self._body
             accepted, duplicates = len(body.indexes) + len(body.rejections) - len(self._rejected), ()
         if self._wants.records:
-            self._counted += self._records()
+            # The events that boards have counted, now or before, as far as the producer may read the boards.
+            self._counted += [
+                Counted(index, share.board, share.entries[position][0], share.placements.get(position))
+                for share in self._visible()
+                for position, index in enumerate(share.indexes)
+                if share.refused.get(position, "duplicate") == "duplicate"
+            ]
         self._rejected.sort(key=lambda rejection: rejection.index)
         for code, count in Counter(rejection.code for rejection in self._rejected).items():
             EVENTS_REJECTED.labels(code).inc(count)
@@ -393,13 +396,6 @@ class Posting:
     def _may_read(self, board: str) -> bool:
         """Tell whether a board exists for the producer as a reader."""
         return board not in self._boards.private or board in self._producer.opens
-
-    def _records(self) -> Iterator[Counted]:
-        """Return the events that boards have counted, now or before, as far as the producer may read the boards."""
-        for share in self._visible():
-            for position, index in enumerate(share.indexes):
-                if share.refused.get(position, "duplicate") == "duplicate":
-                    yield Counted(index, share.board, share.entries[position][0], share.placements.get(position))
 
     def _refusals(self) -> tuple[int, tuple[int, ...]]:
         """Collect the refusals. Return the number of accepted events, and the indexes of the duplicates.

@@ -256,7 +256,9 @@ class Channel:
         # `renew` has already scheduled another read after an outdated tick.
         elif page is not None and not tick.is_outdated:
             if self.position is not None and page.epoch == self.position[0] and page.offset < self.position[1]:
-                self._forget()  # the store went back, so the state that viewers have seen no longer exists
+                # The store went back, so the state that viewers have seen no longer exists: every viewer gets a sync.
+                self._variants.forget()
+                self._lookups.forget()
             self.position = (page.epoch, page.offset)
             self._variants.history.add(page)
             self.set_stale(stale)
@@ -297,11 +299,6 @@ class Channel:
         """Do the rank lookups that are due. They run in parallel to the ticks, so nobody else waits."""
         if not await self._lookups.look_up(lambda: self.reader):
             self._schedule.add(self._schedule.now() + _RETRY, self)
-
-    def _forget(self) -> None:
-        """Forget everything that was read: every viewer receives a sync."""
-        self._variants.forget()
-        self._lookups.forget()
 
     def _mark(self, variant: Variant) -> None:
         """Mark a variant as due at its next tick, or at once if it has no page yet."""

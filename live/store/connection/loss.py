@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
@@ -113,7 +112,10 @@ class LossWatch:
         known = high_water.lost_boards
         try:
             losses = await self._compare(
-                partial(_over, connection), boards=True, holds=holds, reign=lambda _key: connection.reign
+                lambda commands: connection.calls([words for _, words in commands]),
+                boards=True,
+                holds=holds,
+                reign=lambda _key: connection.reign,
             )
         except StoreUnavailableError as error:
             if refusal(error.__cause__):
@@ -209,10 +211,6 @@ def _what_is_lost(
     if epoch == known_epoch and int(offset or 0) < highest and reign in ("", checked):
         return f"board {board} (epoch {epoch}) went back from offset {highest} to {int(offset or 0)}"
     return ""
-
-
-async def _over(connection: PipelinedConnection, commands: Sequence[_Command]) -> list[Any]:
-    return await connection.calls([words for _, words in commands])
 
 
 async def require_no_loss(client: Store, prefix: str, board: str | None = None) -> None:

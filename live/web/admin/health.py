@@ -15,7 +15,6 @@ from live.maintenance.status import Measured, lost_at_most, measure_journal
 from live.settings import Settings
 from live.store.board.audit import Auditor, AuditReport
 from live.store.board.keys import Keys, SystemKeys
-from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store
 from live.store.registry.journals import JournalHealth, faults_of
 from live.store.registry.memory import HOUR, MemoryLook, look_at_memory
@@ -197,21 +196,15 @@ def _compare(settings: Settings, boards: Sequence[Board]) -> Checked:
         found, left_out = [], []
         async with opened_store(settings, start=False) as client:
             for board in boards:
-                epoch = await _journaled(client, settings, board)
-                if epoch is None:
+                meta = Keys(settings.key_prefix, board.id).meta
+                epoch, journal = await client.call(meta, "HMGET", meta, "epoch", "journal")
+                if epoch is None or journal is None:
                     left_out.append(board.id)
                 else:
-                    found.append((await compare_board(client, settings, board, epoch, lambda *_: None))[0])
+                    found.append((await compare_board(client, settings, board, epoch.decode(), lambda *_: None))[0])
         return Checked(comparisons=found, left_out=left_out)
 
     return asyncio.run(work())
-
-
-async def _journaled(client: Store, settings: Settings, board: Board) -> str | None:
-    """Return the epoch of a board that has a journal, otherwise None."""
-    meta = Keys(settings.key_prefix, board.id).meta
-    epoch, journal = await client.call(meta, "HMGET", meta, "epoch", "journal")
-    return None if epoch is None or journal is None else epoch.decode()
 
 
 PAGE: Final = AdminPage(path="health", name="health", show=show, acts={"audit": check, "reconcile": check})

@@ -48,7 +48,8 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
     elif ledger is not None:
         page = await ledger.reader.read(_ON_PAGE)
         rows = [MemberRow(one.member, one.score, one.rank) for one in page.records]
-        rows += [MemberRow(member) for member in await _hidden(ledger)]
+        _, hidden = await ledger.state.call("HSCAN", ledger.state.keys.hidden, 0, "COUNT", _MOST_HIDDEN)
+        rows += [MemberRow(member) for member in sorted(name.decode() for name in hidden[::2])[:_MOST_HIDDEN]]
     return await desk.show(
         "members",
         error,
@@ -89,13 +90,6 @@ async def hide(desk: Desk, form: Form) -> Response:
     await desk.send(hiding(board, form["key"], hidden=is_hiding))
     kept = {name: desk.visit.query[name] for name in ("board", "q", "key") if desk.visit.query.get(name)}
     return desk.done("hidden" if is_hiding else "shown", **{"board": board, **kept, "last": form["key"]})
-
-
-async def _hidden(ledger: Ledger) -> list[str]:
-    """Return some of the members that are hidden."""
-    key = ledger.state.keys.hidden
-    _, found = await ledger.state.call("HSCAN", key, 0, "COUNT", _MOST_HIDDEN)
-    return sorted(name.decode() for name in found[::2])[:_MOST_HIDDEN]
 
 
 ACTS: Final = {"hide": hide, "show": hide}

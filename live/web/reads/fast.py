@@ -212,14 +212,11 @@ class FastReads:
         if plain.gzip:
             reply = reply.gzipped
         if self._allowed and plain.origin is not None:
-            reply = self._permitted(reply, plain.origin)
+            varies = b", ".join([*(value for name, value in reply.extra if name == _VARY), b"Origin"])
+            others = (field for field in reply.extra if field[0] != _VARY)
+            extra = (*others, (_VARY, varies), *permissions(plain.origin, self._allowed))
+            reply = msgspec.structs.replace(reply, extra=extra)
         return reply.private if plain.query.reader.sees_more else reply
-
-    def _permitted(self, reply: Reply, origin: str) -> Reply:
-        varies = b", ".join([*(value for name, value in reply.extra if name == _VARY), b"Origin"])
-        others = (field for field in reply.extra if field[0] != _VARY)
-        extra = (*others, (_VARY, varies), *permissions(origin, self._allowed))
-        return msgspec.structs.replace(reply, extra=extra)
 
 
 def _without_tag(head: RequestHead) -> tuple[bytes, str]:

@@ -137,9 +137,9 @@ class BoardReader:
         """
         return (await self.select(Selection("rank", start, "", limit, period))).page
 
-    async def find(self, member: str, around: int, *, period: int | None = None) -> Page | None:
+    async def find(self, member: str, around: int) -> Page | None:
         """Read a member's record with `around` neighbours on each side; None when the member is not on the board."""
-        page = (await self.select(Selection("around", around, member, 0, period))).page
+        page = (await self.select(Selection("around", around, member, 0))).page
         return page if page.records else None
 
     async def current(self) -> int | None:
@@ -257,15 +257,13 @@ async def read_positions(client: Store, boards: Sequence[BoardReader]) -> list[t
     """Read the position (epoch and offset) of each board in one round trip. A board that fails has an error instead."""
     metas = [board.state.keys.meta for board in boards]
     replies = await client.outcomes([(meta, ("HMGET", meta, "epoch", "offset", "reign")) for meta in metas])
+    # Clients see the epoch as the scripts show it, with the beginning of the reign.
     return [
-        reply if isinstance(reply, Exception) else (_shown_epoch(reply[0], reply[2]), int(reply[1] or 0))
+        reply
+        if isinstance(reply, Exception)
+        else (((reply[0] or b"") + (reply[2] or b"")[:_DIGITS]).decode(), int(reply[1] or 0))
         for reply in replies
     ]
-
-
-def _shown_epoch(epoch: bytes | None, reign: bytes | None) -> str:
-    """Return the epoch that clients see, as the scripts do."""
-    return ((epoch or b"") + (reign or b"")[:_DIGITS]).decode()
 
 
 async def read_tops(client: Store, wanted: Sequence[tuple[BoardReader, int]]) -> list[Page | Exception]:
