@@ -35,7 +35,7 @@ async def test_the_page_says_what_is_safe_and_checks_boards(valkey_url: str, tmp
         await eventually(is_safe)
         page = text_of((await browser.get("health")).text)
         assert "the store restarts nothing" in page
-        assert "The process that answers is ready" in page
+        assert "The process that served this page is ready" in page
         other = connect(valkey_url, fresh_settings(valkey_url, key_prefix=settings.key_prefix))
         other.high_water.active = True
         beside = Processes(other, settings.key_prefix, ["posts", "vote"])
