@@ -41,7 +41,7 @@ async def running(store: str, board: Board, *members: str) -> AsyncIterator[tupl
 
 
 async def shown(page: Page, part: str) -> list[str]:
-    """The members in a part of the table that can be seen."""
+    """The members whose rows in this part of the table are visible."""
     found: list[str] = await page.eval_on_selector_all(
         f"#{part} tr[data-key]", "rows => rows.filter(row => row.checkVisibility()).map(row => row.dataset.key)"
     )

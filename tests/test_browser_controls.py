@@ -19,7 +19,7 @@ pytestmark = IN_BROWSER
 
 @asynccontextmanager
 async def board_page(store: str, **context: Any) -> AsyncIterator[tuple[Page, str, httpx.AsyncClient]]:
-    """A page with no address open yet, the address of its board, and a producer."""
+    """A page that has opened no address yet, the address of a board, and a producer."""
     async with (
         run_server(fresh_settings(store), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as producer,

@@ -418,7 +418,7 @@ async def test_entries_under_new_numbers_are_detected(tmp_path: Path) -> None:
 async def is_sent_again_after_an_end(folder: Path, make: Make = DEFAULT, plan: Any = PLAN) -> None:
     """End the server while it sends events again. A backup has paused trimming, so the store has every entry.
 
-    The other machine, which does not wait for SQL, would go on.
+    The other machine does not wait for SQL, but it must wait until all events were sent again.
     """
     servers = make(folder / "store")
     await asyncio.to_thread(servers.start)

@@ -49,7 +49,7 @@ def test_without_variables_the_defaults_apply() -> None:
 
 
 def test_a_flag_takes_precedence_over_the_environment() -> None:
-    """Flags come first, then the environment, then the default. A flag of None was not given."""
+    """Flags come first, then the environment, then the default. A flag that is None was not given."""
     environment = {"LIVE_PORT": "1234", "LIVE_HOST": "::1"}
     settings = load_settings(environment, port=4321, host=None)
     assert (settings.port, settings.host, settings.workers) == (4321, "::1", 1)

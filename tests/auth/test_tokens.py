@@ -61,7 +61,7 @@ def tokens_of(**changes: Any) -> Tokens:
 
 
 def fault(tokens: Tokens, token: str | bytes) -> str:
-    """Return why a token is refused, or an empty text if it opens something."""
+    """Return why a token is refused, or an empty text if the token opens something."""
     reader = tokens.reader(token.encode() if isinstance(token, str) else token)
     assert bool(reader.fault) is ("staff" not in reader.opens)
     return reader.fault

@@ -39,7 +39,7 @@ class Bench:
         self.keys = Keys(settings.key_prefix, "b")
 
     async def define(self, definition: Definition) -> None:
-        """Leave a definition behind, as a process does that dies in the middle of a change."""
+        """Leave a definition behind, as a process that dies in the middle of a change does."""
         found = await self.board_admin.definitions.load()
         assert await self.board_admin.definitions.keep(found.version, "b", definition, None)
 

@@ -157,7 +157,7 @@ async def test_a_recreated_board_keeps_its_viewers(any_store: str) -> None:
 async def test_a_board_that_can_not_run_is_skipped(any_store: str) -> None:
     """The definition is of a newer version, or its data is missing or different.
 
-    It is logged once, and other boards run.
+    The reason is logged once, and other boards run.
     """
     settings = fresh_settings(any_store)
     async with process(settings) as made:

@@ -138,7 +138,7 @@ def test_the_version_is_printed() -> None:
 
 
 def test_a_port_in_use_is_reported_in_one_line(folder: Path) -> None:
-    """The server reports it before it starts a store or writes a file."""
+    """The server reports the port before it starts a store or writes a file."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

@@ -18,7 +18,7 @@ def test_a_valid_id_is_accepted(board_id: str) -> None:
     ["", "A", "-a", "_a", "a b", "a.b", "a/b", "../a", "{}", "*", "{a}b", "a}b{c", "é", "a\n", "a:b", "a" * 65],
 )
 def test_an_invalid_id_is_refused(board_id: str) -> None:
-    """No board id can form another hash tag, path or channel."""
+    """An id of other characters could change the hash tag, the path or the channel that contains it."""
     with pytest.raises(ValueError, match="is not an id"):
         make_board(BoardChoice(id=board_id))
 

@@ -253,7 +253,7 @@ async def test_a_notice_that_nobody_received_is_recovered(valkey_url: str) -> No
 
 @on_uvloop
 async def test_viewers_learn_how_many_they_are(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number includes the viewers of all processes. Viewers of several idle boards learn it at the same time."""
+    """The number includes the viewers of all processes. All idle boards tell their viewers at the same time."""
     monkeypatch.setattr("live.fanout.hub.BEAT", 0.05)
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         boards = ("posts", "b", "c")

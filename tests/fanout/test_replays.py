@@ -342,7 +342,7 @@ async def a_new_process_forgets_old_replays(store: str) -> None:
 
 
 async def test_a_new_process_forgets_old_replays(valkey_url: str) -> None:
-    """If it counted old replays as running, the new process would never end."""
+    """If the new process counted old replays as running, it would never end."""
     await a_new_process_forgets_old_replays(valkey_url)
 
 

@@ -173,7 +173,7 @@ def test_a_viewer_that_asks_at_any_time_holds_the_top(schedule: list[dict[str, i
 
 
 def test_a_redefined_board_sends_the_whole_top_to_every_viewer() -> None:
-    """Viewers in cohorts and alone receive it, also if they had a position from before."""
+    """Viewers in cohorts and viewers alone receive the whole top, even if they had a position before."""
     variant = variant_of(5)
     alone = PullViewer(cast("Any", None), variant, ViewerPosition("one", 1))
     variant.loose.add(alone)

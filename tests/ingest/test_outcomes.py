@@ -144,7 +144,7 @@ class Expected(NamedTuple):
 
 
 def expected(case: Case) -> Expected | list[Exception]:
-    """The answer by the rules, or the faults of which one is the answer."""
+    """The answer by the rules. If all of the request fails, any one of the returned faults may be the answer."""
     routes = {index: case.reached(one.named) for index, one in enumerate(case.sent)}
     refusals: list[tuple[int, str, str | None, bool]] = [
         (index, route, None, False) for index, route in routes.items() if isinstance(route, str)

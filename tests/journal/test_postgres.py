@@ -123,7 +123,7 @@ async def test_a_wrong_login_is_no_outage(tmp_path: Path, postgres: Postgres) ->
 
 
 async def crash_after_commits(store: str, folder: Path, postgres: Postgres, rounds: int) -> None:
-    """Crash the server right after it has committed. The database does not wait for the disk by default."""
+    """Crash the server right after it has committed. By default, this database does not wait for the disk."""
     async with journaled(store, folder, url=postgres.url) as board:
         with psycopg.connect(postgres.url, autocommit=True) as connection:
             connection.execute("ALTER DATABASE postgres SET synchronous_commit = off")

@@ -34,7 +34,7 @@ def rebuilding(board: Journaled, *, in_file: bool = True) -> Rebuilding:
 
 
 async def rows(board: Journaled) -> Rows:
-    """The ranking in the store, as a process reads it that has just started."""
+    """The ranking in the store, as a process that has just started reads it."""
     board.ledger = Ledger(board.client, board.board, board.settings)
     return await board.rows()
 

@@ -280,7 +280,7 @@ def run(copy: Path, drawn: Drawn, known: Covered, right: Collected, longest: flo
 
 @contextmanager
 def mistaken(path: Path, mutant: Mutant) -> Iterator[bytes]:
-    """Make a mistake in a file while in the context, which gets the new source."""
+    """Make a mistake in a file while in the context; yields the new source."""
     source, times = path.read_bytes(), path.stat()
     wrong = mutant.apply(source)
     path.write_bytes(wrong)

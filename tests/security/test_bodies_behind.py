@@ -182,7 +182,7 @@ def forgetting(protocol: HttpProtocol) -> None:
 
 @pytest.mark.mutant
 async def test_bodies_that_stay_are_caught(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the mutants, viewers keep bodies, slow requests protect them, or last answers do not free them."""
+    """Each mutant keeps bodies: of viewers, behind a slow request, or behind the last answer."""
     monkeypatch.setattr(sys.modules[__name__], "patience", 3.0)  # a mutant would take all of the usual deadline
     for kind in ("stream", "wait", "own"):
         with must_be_caught("viewers keep bodies"), replaced(HttpProtocol, "release_place", keeping):

@@ -233,7 +233,7 @@ async def check_random_requests(store: str, count: int, seed: int) -> None:
 
 
 async def test_every_route_answers_as_for_an_unknown_board(valkey_url: str) -> None:
-    """No byte differs for nobody, for a revoked API key, or for API keys of other boards."""
+    """No byte differs, whether a request has no API key, a revoked one, or one for other boards."""
     await check_every_route(valkey_url)
 
 

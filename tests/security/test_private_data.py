@@ -130,7 +130,7 @@ async def test_other_users_can_read_nothing(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_lock_held_by_another_user_does_not_block(folder: Path) -> None:
-    """The lock may have been opened while the directory was open; afterwards it never blocks."""
+    """Another user may have locked the file while the directory was open to all. That lock blocks no server."""
     data = folder / "d"
     for content in ("", "1", "999999"):
         data.mkdir(exist_ok=True)

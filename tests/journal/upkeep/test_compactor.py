@@ -143,7 +143,7 @@ async def test_periods_are_kept_for_whole_seconds(valkey_url: str, tmp_path: Pat
 
 
 async def test_an_epoch_that_never_began_is_no_loss(valkey_url: str, tmp_path: Path) -> None:
-    """A process announces the epoch of a new board, and another process has created the board."""
+    """A process announces an epoch for a new board, but another process has created the board first."""
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         await board.like("a")

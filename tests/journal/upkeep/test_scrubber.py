@@ -364,7 +364,7 @@ async def test_a_scrubber_that_compares_nothing_is_detected(valkey_url: str, tmp
 
 
 async def test_a_server_notices_a_damaged_page(valkey_url: str, tmp_path: Path) -> None:
-    """The server notices it although it still has the page in memory."""
+    """The server notices the damage although it still has the page in memory."""
     async with watched(valkey_url, tmp_path) as server:
         with closing(sqlite3.connect(server.path)) as sql:
             sql.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -39,7 +39,7 @@ async def test_a_member_with_score_zero_has_no_record(any_store: str) -> None:
 
 
 async def test_a_slot_counts_while_any_part_of_it_is_in_the_window(any_store: str) -> None:
-    """At 9:00 today's 9 o'clock slot begins, and yesterday's 8 o'clock slot expires, not its 9 o'clock slot (I2)."""
+    """At 9:00, today's 9 o'clock slot begins. Yesterday's 8 o'clock slot expires, and its 9 o'clock slot stays (I2)."""
     eight, nine = T0 - T0 % 86400 + 8 * HOUR, T0 - T0 % 86400 + 9 * HOUR
     async with open_ledger(any_store, EVENT_BOARD) as ledger:
         await ledger.writer.add([like("eight", 1, nine - 1), like("nine", 1, nine)])

@@ -202,7 +202,7 @@ def test_a_frozen_process_blocks_nobody(tmp_path: Path) -> None:
 
 
 def test_files_that_keep_changing_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other processes end and take over files again and again, between each list of files and its reading."""
+    """Each time that the files are listed, other processes take them over before they can be read."""
     monkeypatch.setattr(SharedOffsets, "_others", lambda _positions: [tmp_path / "gone"])
     with pytest.raises(OSError, match="keep changing"):
         SharedOffsets(tmp_path, "live")

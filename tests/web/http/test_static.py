@@ -96,7 +96,7 @@ async def test_nothing_else_is_served(client: httpx.AsyncClient, name: str) -> N
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 def test_a_bundle_does_what_its_modules_do(tmp_path: Path) -> None:
-    """Each module runs once, before those that import it. Comments go, but not texts that look like comments."""
+    """Each module runs once, before those that import it. Comments are removed, but not texts that look alike."""
     made = bundle("entry.js", MODULES.__getitem__)
     assert "comment. " not in made
     assert made.count("=3;") == 1

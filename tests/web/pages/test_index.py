@@ -177,7 +177,7 @@ async def test_a_page_has_no_tag(client: httpx.AsyncClient) -> None:
 
 @pytest.mark.asyncio
 async def test_a_short_list_has_no_form(valkey_url: str) -> None:
-    """All its boards are in sight. A search works all the same, and a single page has no number."""
+    """All boards of the list are in sight. A search works all the same, and a single page has no number."""
     async with server(valkey_url, rolling_board(), rolling_board(board="other")) as client:
         html = await get(client)
         assert (cards(html), FORM in html, links(html)) == (["posts", "other"], False, {})

@@ -280,7 +280,7 @@ def test_what_happened_to_a_record_follows_from_its_ranks() -> None:
 
 
 def test_axes_have_few_and_round_values() -> None:
-    """The last value of an axis is beyond the highest given value, so an axis has at least two."""
+    """The last value of an axis is beyond the highest given value, so an axis has at least two values."""
     for low, high, values in (
         (0, 0, [0, 1]), (0, 283, [0, 100, 200, 300]), (-10, 30, [-10, 0, 10, 20, 30, 40]), (1, 14, [5, 10, 15]),
         (7, 9, [7, 8, 9, 10]), (0, 9_999, [0, 5000, 10_000]), (1, 10**15, [5 * 10**14, 10**15, 15 * 10**14]),

@@ -361,7 +361,7 @@ async def test_an_unused_board_is_deleted(any_store: str) -> None:
 
 
 async def test_a_union_needs_parts_without_idle_ttl(valkey_url: str) -> None:
-    """Later, the owner of a part may change or delete it."""
+    """Once the union exists, the owner of a part may give the part an `idle_ttl`, or delete it."""
     async with servers(valkey_url, 1) as (_, (one,)):
         await one.put(PATH, json={"idle_ttl": "1h"})
         union = {"union": ["fresh", "posts"]}

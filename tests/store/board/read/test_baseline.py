@@ -149,7 +149,7 @@ async def test_a_board_that_was_empty_is_looked_at_once_it_counts(
 
 
 async def test_a_keeper_knows_when_a_board_is_due(valkey_url: str) -> None:
-    """An event wakes an empty board at the next full minute of its plan, and a board whose period may have begun."""
+    """After an event, an empty board is due at the next full minute. So is a board whose period may have begun."""
     async with simulation(valkey_url) as made:
         board, keeper = made.ledger.baseline, BaselineKeeper()
 

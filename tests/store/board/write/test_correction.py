@@ -25,7 +25,7 @@ def change(member: str, add: int | None = None, score: int | None = None, time: 
 
 @pytest.mark.parametrize("window", [Forever(), Sliding(3600)])
 async def test_a_correction_adds_to_a_score_or_sets_it(valkey_url: str, window: Forever | Sliding) -> None:
-    """The result has the score before and after it. A sum of zero is no score, and nothing is counted for no change."""
+    """The result has both scores. A sum of zero is no score, and a correction without a change is not counted."""
     board = Board(id="b", title="b", window=window)
     async with open_ledger(valkey_url, board) as ledger:
         await ledger.writer.add([make_entry("a", 5), make_entry("b", 2), make_entry("c", 1)])
@@ -69,7 +69,7 @@ async def test_a_refused_correction_leaves_the_others(valkey_url: str) -> None:
 
 
 def test_a_union_follows_the_corrections_of_a_part() -> None:
-    """It adds the weighted difference. Without a difference, and after a refusal, there is nothing to add."""
+    """The union adds the weighted difference. Without a difference, and after a refusal, there is nothing to add."""
     outcomes: list[Corrected | str] = [Corrected(None, 4), Corrected(5, 3), Corrected(3, 3), Corrected(None, 0), "late"]
     made = changes_of_union([change(member, score=1) for member in "abcde"], outcomes, 10)
     assert made == [change("a", add=40), change("b", add=-20)]
