@@ -124,7 +124,7 @@ def test_a_place_is_free_again_once_its_connection_is_closed(place: Place) -> No
 
 
 def test_a_closed_connection_has_no_deadline(place: Place) -> None:
-    """Nothing happens to it any more, whatever its client was expected to do."""
+    """Nothing happens to a closed connection any more, whether it was receiving, idle or lingering."""
     receiving, idle, lingering = (place.open(address, busy=False) for address in "abc")
     place.limits.busy(idle)
     place.limits.idle(idle)

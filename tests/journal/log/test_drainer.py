@@ -253,7 +253,7 @@ async def _trimmed_by_a_stranger(board: Journaled) -> None:
 
 
 async def test_a_deleted_board_is_drained_and_can_be_created_again(valkey_url: str, tmp_path: Path) -> None:
-    """The stream of entries outlives the board, and belongs only to its epoch. Then its notices end too."""
+    """The stream of entries outlives the board. Once it is in SQL, the drainer stops following the board."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a", "b")
         state = board.ledger.state
@@ -455,7 +455,7 @@ async def test_a_journal_that_begins_during_a_sweep_is_not_begun_again(valkey_ur
 
 
 async def test_a_drainer_says_that_sql_answers_before_it_reads_the_store(valkey_url: str, tmp_path: Path) -> None:
-    """After a failover, boards wait for it, and its first sweep may take longer than that.
+    """After a failover, boards wait only for a while to hear that SQL answers. A first sweep may take longer.
 
     A process that waits for another drainer has no fault.
     """

@@ -124,7 +124,7 @@ async def test_entries_are_kept_for_whole_seconds(
 
 
 async def test_periods_are_kept_for_whole_seconds(valkey_url: str, tmp_path: Path) -> None:
-    """A period is deleted when it ended longer ago than the setting, with its whole hour."""
+    """The age of a period counts from its end. A period that is just as old as the setting is deleted."""
     hours = read_board("hours", {"window": {"calendar": "hour", "keep": 2}})
     async with journaled(valkey_url, tmp_path, hours, journal_periods=Retention(86_400)) as board:
         await filled(board, 1)

@@ -50,7 +50,7 @@ async def test_a_board_that_is_refused_after_each_check_is_unavailable(sentinel_
 async def test_a_board_goes_on_without_sql_after_a_while(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its process asks for the check twice a second. After some time without a refusal, the wait begins again.
+    """The process of the board asks for the check twice a second. After a while without a refusal, it waits anew.
 
     If SQL answers, or producers wait for SQL, the board waits. The entries of a board without a journal are not in SQL.
     """

@@ -73,7 +73,7 @@ async def test_what_clients_are_told_is_remembered(valkey_url: str, tmp_path: Pa
 
 
 async def test_a_lost_board_is_not_changed(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not even opened. The store can lose it in the moment when it is opened."""
+    """A lost board is not even opened. The store can also lose a board in the moment when it is opened."""
     async with open_ledger(valkey_url, BOARD, data_dir=tmp_path) as ledger:
         client, settings = ledger.state.client, ledger.state.settings
         client.high_water.active = True

@@ -87,7 +87,7 @@ def test_the_path_of_a_socket_is_absolute() -> None:
 
 
 def test_an_error_tells_whether_a_command_may_have_run() -> None:
-    """A refused command has not run, and neither has one without a connection. A lost reply leaves it open."""
+    """A refused command has not run, and neither has one without a connection. After a lost reply, nobody knows."""
     cases = [
         (ResponseError("BUSY"), None, False, False),
         (ConnectionError("Error 111"), ConnectionRefusedError(), False, True),

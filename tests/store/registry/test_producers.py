@@ -186,7 +186,7 @@ async def test_uses_that_can_not_be_noted_are_kept(valkey_url: str) -> None:
 
 
 async def test_each_change_of_a_producer_is_remembered(valkey_url: str, tmp_path: Path) -> None:
-    """So the server notices if the store loses it."""
+    """The server compares the remembered version with the store, and so notices if the store loses a change."""
     settings = fresh_settings(valkey_url, data_dir=tmp_path)
     client = connect(valkey_url, settings)
     client.high_water.active = True

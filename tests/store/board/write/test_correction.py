@@ -101,7 +101,7 @@ async def test_scores_that_others_change_all_the_time_are_not_changed(valkey_url
 
 
 async def test_a_move_that_the_board_refuses_says_why(valkey_url: str) -> None:
-    """Two full scores have no place in one."""
+    """The sum of two highest scores is out of range, so neither score changes."""
     async with open_ledger(valkey_url, FULL) as ledger:
         await ledger.writer.add([make_entry("a", FULL.most), make_entry("b", FULL.most)])
         with pytest.raises(SetupError, match="score"):

@@ -35,7 +35,7 @@ def test_the_events_that_are_still_in_a_sliding_window_move() -> None:
 
 
 def test_the_amounts_of_slots_in_the_window_move() -> None:
-    """A slot in which the member has nothing is left out. A change of zero does not reach a score."""
+    """A slot in which the member has nothing is left out. An amount of zero does not change who is first among ties."""
     held = {
         "old": {0: b"1", HOUR: b"", 2 * HOUR: b"4", 3 * HOUR: b"0"},
         "new": dict.fromkeys(range(0, 4 * HOUR, HOUR), b""),
@@ -76,7 +76,7 @@ def test_one_of_two_values_stays_with_its_metadata(
     *,
     is_newer: bool,
 ) -> None:
-    """It is the better one, or the newer one. A value that stays does not reach its place again."""
+    """The better or the newer value stays. If it is the one that `new` had, `new` keeps its place among ties."""
     board, start = forever(operator=operator, sort_order=order), EVER.start
     metadata = {"old": {start: b"o"}, "new": {start: b"n"}}
     held = {"old": {start: old}, "new": {start: new}}
@@ -89,7 +89,7 @@ def test_one_of_two_values_stays_with_its_metadata(
 
 
 async def test_a_dry_move_only_counts_slots(valkey_url: str) -> None:
-    """The same move then changes as many. The events of a sliding window are read for the first member alone."""
+    """The real move then changes as many slots. In a sliding window, only events of the first member are read."""
     board = forever(window=Sliding(3600))
     async with open_ledger(valkey_url, board) as ledger:
         await ledger.writer.add([make_entry("old", 3), make_entry("new", 2), make_entry("old time", 9)])
