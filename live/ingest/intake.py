@@ -29,9 +29,9 @@ from live.domain.producer import Principal
 from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.committer import PLAIN, Committed, Committer, Share, Wants
 from live.ingest.decompression import decompress, is_gzip, too_large
-from live.ingest.posting import Kind, OnResult, Posting, boards_for, limit_of
 from live.ingest.refusals import Refusals
 from live.ingest.replies import Reply, json_reply, problem_reply
+from live.ingest.routing import Kind, OnResult, Posting, boards_for, limit_of
 from live.ingest.standings import Counted, read_records
 from live.settings import Settings
 from live.store.registry.idempotency import StoredResponses

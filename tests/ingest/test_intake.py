@@ -11,7 +11,7 @@ import pytest
 
 from live.domain.event import MAX_SCORE
 from live.ingest.intake import _Refused
-from live.ingest.posting import Kind
+from live.ingest.routing import Kind
 from live.settings import Duration
 from tests.harness.boards import rolling_board
 from tests.harness.ingest import NEWS, make_key

@@ -24,9 +24,9 @@ from live.domain.reader import BoardScope
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.committer import PLAIN, Committed, Committer, Share, Wants
 from live.ingest.intake import Intake
-from live.ingest.posting import Posting
 from live.ingest.refusals import Refusals
 from live.ingest.replies import Reply, problem_reply
+from live.ingest.routing import Posting
 from live.ingest.standings import Counted
 from live.store.board.ledger import Ledger
 from live.store.board.write.slot_assignment import Placement

@@ -14,7 +14,7 @@ from live.domain.event import MAX_METADATA_BYTES
 from live.domain.packing import Field, Packing
 from live.domain.text import nearest
 from live.domain.window import Forever, Periods
-from live.ingest import posting
+from live.ingest import routing
 from live.ingest.committer import Committer, Share, Wants
 from tests.harness.ingest import make_key, scores, summary
 from tests.harness.mutation import must_be_caught, replaced
@@ -66,7 +66,7 @@ async def test_a_near_name_is_looked_for_once(valkey_url: str, monkeypatch: pyte
         asked.append(name)
         return nearest(name, known)
 
-    monkeypatch.setattr(posting, "nearest", counted)
+    monkeypatch.setattr(routing, "nearest", counted)
     async with serving(fresh_settings(valkey_url), board("cats"), board("dogs", "bark")) as client:
         wrong = (await post(client, *[{"key": "a", "type": "barc"}] * 50, {"key": "a"}))["rejected"]
         assert len(wrong) == 50
@@ -279,6 +279,6 @@ async def test_an_event_for_many_boards_leaves_turns_to_others(valkey_url: str) 
 @pytest.mark.mutant
 async def test_all_boards_in_one_turn_are_caught(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant gives an event to all its boards in one turn, so other requests wait."""
-    monkeypatch.setattr(posting, "_BOARDS_PER_TURN", 1000)
+    monkeypatch.setattr(routing, "_BOARDS_PER_TURN", 1000)
     with must_be_caught("an event goes to all its boards in one turn"):
         await many_boards_leave_turns_to_others(valkey_url)

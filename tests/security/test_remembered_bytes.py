@@ -12,7 +12,7 @@ from urllib.parse import clear_cache, quote  # type: ignore[attr-defined]
 import pytest
 
 from live.domain.board_file import parse_boards
-from live.ingest import posting
+from live.ingest import routing
 from live.store.registry.items import Items
 from live.web.reads import records
 from tests.harness.mutation import must_be_caught, replaced
@@ -135,6 +135,6 @@ async def test_caches_without_a_limit_in_bytes_are_caught(valkey_url: str) -> No
         await test_nothing_remembers_the_bytes_of_strangers(valkey_url, "titles", 1)
     with must_be_caught("impossible members are looked up"), patch.object(records, "key_fault", lambda _key: None):
         await test_nothing_remembers_the_bytes_of_strangers(valkey_url, "a record", 1)
-    remembered = lru_cache(maxsize=1024)(posting.boards_for)
-    with must_be_caught("unknown boards are remembered"), replaced(posting, "boards_for", remembered):
+    remembered = lru_cache(maxsize=1024)(routing.boards_for)
+    with must_be_caught("unknown boards are remembered"), replaced(routing, "boards_for", remembered):
         await test_nothing_remembers_the_bytes_of_strangers(valkey_url, "a board of an event", 1)
