@@ -23,6 +23,7 @@ from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
 from live.web.http.responses import NOT_KEPT, json_response, kept_json, negotiated, page_reply
+from live.web.reads.long_polling import Wait, answer_after_wait
 from live.web.reads.sources import (
     DEFAULT_LIMIT,
     NOW,
@@ -34,7 +35,6 @@ from live.web.reads.sources import (
     requester_of,
     when_of,
 )
-from live.web.reads.waiting import Wait, answer_after_wait
 from live.web.services import Live, live_of, reader_of
 
 _T = TypeVar("_T")

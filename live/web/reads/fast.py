@@ -26,9 +26,9 @@ from live.web.http.middleware import permissions
 from live.web.pages.board import SinglePage
 from live.web.pages.rendering import make_visit
 from live.web.reads.boards import BoardQuery
+from live.web.reads.long_polling import Wait, Waiting
 from live.web.reads.records import OF_MEMBERS, RecordQuery
 from live.web.reads.sources import PageQuery, Requester
-from live.web.reads.waiting import Wait, Waiting
 from live.web.services import Live
 
 _BOARDS: Final = "/v1/boards/"

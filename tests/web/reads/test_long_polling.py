@@ -15,7 +15,7 @@ from live.metrics import VIEWERS
 from live.settings import Duration
 from live.store.board.read.reader import BoardReader
 from live.web import app
-from live.web.reads.waiting import Waiting
+from live.web.reads.long_polling import Waiting
 from tests.harness.boards import rolling_board
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post

@@ -11,7 +11,7 @@ import pytest
 from live.fanout.hub import Hub
 from live.metrics import VIEWERS
 from live.protocols.http.pipeline import Get
-from live.web.reads.waiting import Waiting
+from live.web.reads.long_polling import Waiting
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.watching import Served, served, until
