@@ -41,9 +41,9 @@ from live.store.connection.embedded import EmbeddedStore
 from live.store.connection.handshake import StoreFormatError, StoreReplicaError, StoreRoleError, is_login
 from live.store.connection.high_water import CHOICES
 from live.store.connection.loss import LossWatch
+from live.store.registry.audit_trail import note_command
 from live.store.registry.definitions import DefinitionStore
 from live.store.registry.producers import ProducerStore
-from live.store.registry.trail import note_command
 from live.system.data_directory import make_private
 from live.system.processes import (
     fit,

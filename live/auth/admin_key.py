@@ -9,8 +9,8 @@ from live.domain.producer import Scope, StoredProducer, digest_of, new_secret, p
 from live.errors import SetupError
 from live.settings import Settings
 from live.store.connection.client import connect
+from live.store.registry.audit_trail import SERVER, AuditTrail, entry_of
 from live.store.registry.producers import ProducerStore
-from live.store.registry.trail import SERVER, AuditTrail, entry_of
 
 ID: Final = "admin"
 FILE: Final = "admin-key"  # in the data directory, readable by its owner only

@@ -13,8 +13,8 @@ from live.domain.text import text_fault, unknown
 from live.domain.window import parse_duration
 from live.errors import NotFoundError
 from live.store.connection.client import Store
+from live.store.registry.audit_trail import AuditTrail, entry_of
 from live.store.registry.producers import ProducerStore, refused_name
-from live.store.registry.trail import AuditTrail, entry_of
 
 VERBS: Final[tuple[Verb, ...]] = get_args(Verb)
 

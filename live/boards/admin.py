@@ -24,8 +24,8 @@ from live.store.board.keys import Keys
 from live.store.board.manage.lifecycle import create, delete_keys, expire, update
 from live.store.board.state import quiet
 from live.store.connection.client import Store
+from live.store.registry.audit_trail import SERVER, entry_of
 from live.store.registry.definitions import Definition, DefinitionCache, Definitions, DefinitionStore, What
-from live.store.registry.trail import SERVER, entry_of
 
 # Seconds after which an unfinished creation counts as abandoned. No call to the store can take as long.
 ABANDONED: Final = 10

@@ -21,8 +21,8 @@ from live.errors import NotFoundError
 from live.settings import load_settings
 from live.store.board.audit import Auditor, AuditReport
 from live.store.connection.embedded import opened_store
+from live.store.registry.audit_trail import command_acting
 from live.store.registry.definitions import DefinitionStore
-from live.store.registry.trail import command_acting
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The board to check. Default: all boards.")]
 

@@ -29,7 +29,7 @@ from live.maintenance.restore import clear, require_empty, require_prefix
 from live.maintenance.restore import restore as restore_boards
 from live.settings import Settings, load_settings
 from live.store.connection.embedded import EmbeddedStore, answers, opened_store
-from live.store.registry.trail import note_command
+from live.store.registry.audit_trail import note_command
 from live.system.data_directory import make_private
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the backup.")]

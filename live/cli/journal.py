@@ -33,7 +33,7 @@ from live.settings import load_settings
 from live.store.board.journal_stream import claim_sink, release_sink
 from live.store.connection.durability import unsafe_settings
 from live.store.connection.embedded import opened_store
-from live.store.registry.trail import command_acting, note_command
+from live.store.registry.audit_trail import command_acting, note_command
 
 journal = typer.Typer(name="journal", no_args_is_help=True, help="Inspect and maintain the journal in SQL.")
 

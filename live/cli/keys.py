@@ -22,8 +22,8 @@ from live.settings import Settings, load_settings
 from live.store.board.usage import opened_boards
 from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store
+from live.store.registry.audit_trail import command_user
 from live.store.registry.producers import ProducerStore
-from live.store.registry.trail import command_user
 
 keys = typer.Typer(
     name="keys",

@@ -36,8 +36,8 @@ from live.maintenance.void import Criteria, Outcome, Voiding, whom_of
 from live.settings import Settings, load_settings
 from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store
+from live.store.registry.audit_trail import command_acting, digest_of_person
 from live.store.registry.producers import ProducerStore
-from live.store.registry.trail import command_acting, digest_of_person
 
 ActorOption = Annotated[
     str | None, typer.Option("--actor", help="The `actor` of votes, or the cookie of a visitor who liked.")

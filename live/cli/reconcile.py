@@ -29,7 +29,7 @@ from live.store.board.journal_stream import begin_journal
 from live.store.board.keys import Keys
 from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store
-from live.store.registry.trail import command_acting
+from live.store.registry.audit_trail import command_acting
 
 
 class Side(StrEnum):

@@ -14,7 +14,7 @@ from live.maintenance.restore_lost import RestoredBoard
 from live.maintenance.restore_lost import restore_lost as restore
 from live.settings import load_settings
 from live.store.connection.embedded import opened_store
-from live.store.registry.trail import command_acting
+from live.store.registry.audit_trail import command_acting
 
 
 def restore_lost(

@@ -18,10 +18,10 @@ from live.cli.terminal import (
 )
 from live.domain.event import rfc3339
 from live.journal.database import existing_journal
-from live.journal.log.trail import last_id, read_trail
+from live.journal.log.audit_trail import last_id, read_trail
 from live.settings import load_settings
 from live.store.connection.embedded import opened_store
-from live.store.registry.trail import AuditEntry, AuditTrail
+from live.store.registry.audit_trail import AuditEntry, AuditTrail
 
 
 def trail(

@@ -15,6 +15,7 @@ import msgspec
 from sqlalchemy import Connection, delete, select, update
 
 from live.journal.erasures import Erasures, erasures_of, member_digest, take_out_members
+from live.journal.log.audit_trail import rewrite_trail
 from live.journal.log.entries import (
     Erase,
     Head,
@@ -27,7 +28,6 @@ from live.journal.log.entries import (
     parse_head,
     unpack_entries,
 )
-from live.journal.log.trail import rewrite_trail
 from live.journal.schema import CHECKPOINT, DEFINITION, ERASED, LIFE, PERIOD, SEGMENT
 from live.journal.state.snapshot import logged_of, pack, unpack
 from live.store.board.journal_stream import Entry

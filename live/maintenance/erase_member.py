@@ -22,9 +22,9 @@ from live.store.board.keys import Keys, SystemKeys
 from live.store.board.manage.erasure import forget_member, knows_member, read_held
 from live.store.connection.durability import rewrite_log
 from live.store.connection.loss import require_no_loss
+from live.store.registry.audit_trail import AuditTrail
 from live.store.registry.idempotency import StoredResponses
 from live.store.registry.items import Items
-from live.store.registry.trail import AuditTrail
 
 _FOREVER: Final = 2**63
 _NOWHERE: Final = (

@@ -25,9 +25,9 @@ from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store
 from live.store.connection.external_redis import read_sorted_set
 from live.store.connection.loss import require_no_loss
+from live.store.registry.audit_trail import command_acting
 from live.store.registry.definitions import DefinitionStore
 from live.store.registry.items import Items
-from live.store.registry.trail import command_acting
 
 MOST_LINE: Final = 16 * 1024  # bytes
 MOST_NAMED: Final = 100  # refused lines that a result lists at most

@@ -25,7 +25,7 @@ from live.maintenance.rebuild import Progress, Rebuilding, Rebuilt, Wanted
 from live.settings import Settings
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store
-from live.store.registry.trail import command_acting
+from live.store.registry.audit_trail import command_acting
 from live.system.files import replacing, sync_folder
 
 log = structlog.get_logger()

@@ -11,10 +11,10 @@ from live.domain.event import rfc3339
 from live.domain.text import counted
 from live.errors import JournalBrokenError, SetupError
 from live.journal.database import Database
+from live.journal.log.audit_trail import trail_faults
 from live.journal.log.entries import Head, read_entries_of
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import Timeline, gaps_of, open_timelines, timelines_of
-from live.journal.log.trail import trail_faults
 from live.journal.past.worker import database_of
 from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
 from live.journal.upkeep.scrubber import WRONG_TYPES, scan

@@ -31,7 +31,7 @@ from live.store.board.write.slot_assignment import Plan, SlotPlan, begin_plan
 from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store
 from live.store.connection.loss import require_no_loss
-from live.store.registry.trail import digest_of_person
+from live.store.registry.audit_trail import digest_of_person
 
 Progress = Callable[[str, int, int], None]
 SEVERAL_WEIGHTS: Final = "it is a union with several weights, and the journal does not say which board a like came from"

@@ -38,11 +38,11 @@ from live.store.board.read.single_flight import SharedPages, VersionCache
 from live.store.board.read.slots import TopSlots
 from live.store.connection.client import Store, connect
 from live.store.connection.loss import LossWatch
+from live.store.registry.audit_trail import AuditTrail
 from live.store.registry.idempotency import StoredResponses
 from live.store.registry.items import Items
 from live.store.registry.presence import Presence
 from live.store.registry.sessions import SessionStore
-from live.store.registry.trail import AuditTrail
 from live.web.activity import Activity
 from live.web.http.drawings import Drawings
 from live.web.http.middleware import READER, SESSION

@@ -21,8 +21,8 @@ from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import create
 from live.store.connection.client import Store, connect, required
+from live.store.registry.audit_trail import AuditTrail
 from live.store.registry.definitions import Definition
-from live.store.registry.trail import AuditTrail
 from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
 

@@ -12,8 +12,8 @@ from live.domain.board import Board
 from live.domain.producer import Scope
 from live.settings import Settings
 from live.store.connection.client import connect
+from live.store.registry.audit_trail import AuditEntry, AuditTrail
 from live.store.registry.producers import ProducerStore
-from live.store.registry.trail import AuditEntry, AuditTrail
 from tests.harness.boards import rolling_board
 from tests.harness.server import run_server
 

@@ -17,6 +17,7 @@ from live.store.board.pieces import PIECE
 from live.store.board.reign import CONFIRM
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import Store, connect
+from live.store.registry.audit_trail import NOTE, REDACT
 from live.store.registry.definitions import CHANGES, DEFINE
 from live.store.registry.idempotency import ONCE
 from live.store.registry.items import PUT_ITEMS
@@ -25,7 +26,6 @@ from live.store.registry.processes import BEAT, HOLD
 from live.store.registry.producers import REGISTER
 from live.store.registry.rate_credit import GCRA
 from live.store.registry.sessions import SESSION
-from live.store.registry.trail import NOTE, REDACT
 
 FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}

@@ -19,8 +19,8 @@ from live.maintenance.restore import _carry_over
 from live.settings import Settings
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store
+from live.store.registry.audit_trail import AuditTrail
 from live.store.registry.idempotency import _unpacked
-from live.store.registry.trail import AuditTrail
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.scripts import connected
 from tests.harness.server import serving

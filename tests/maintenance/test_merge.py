@@ -18,7 +18,7 @@ from live.domain.board_file import parse_boards
 from live.journal.state.fold import apply
 from live.settings import Settings
 from live.store.connection.client import Store
-from live.store.registry.trail import AuditTrail
+from live.store.registry.audit_trail import AuditTrail
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.postgres import has_postgres, running_postgres
 from tests.harness.scripts import connected

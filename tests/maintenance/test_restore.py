@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from live.store.board.keys import SystemKeys
-from live.store.registry.trail import AuditTrail
+from live.store.registry.audit_trail import AuditTrail
 from tests.harness.forked import ForkedProcess
 from tests.harness.journal_server import Machine, fill, seen
 from tests.harness.journaled import journaled

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from live.settings import as_environment
-from live.store.registry.trail import AuditTrail
+from live.store.registry.audit_trail import AuditTrail
 from tests.harness.commands import run_command
 from tests.harness.compared import Compared, compared
 from tests.harness.drift import BOARDS

@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, func, insert, select
 
 from live.journal.database import Database
-from live.journal.log.trail import append, last_id
+from live.journal.log.audit_trail import append, last_id
 from live.journal.schema import DEFINITION
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, required

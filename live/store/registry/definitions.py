@@ -12,7 +12,7 @@ from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, may_have_run
 from live.store.connection.scripts import Script, Text, text
-from live.store.registry.trail import MOST_ENTRIES, AuditEntry
+from live.store.registry.audit_trail import MOST_ENTRIES, AuditEntry
 from live.store.registry.versioned import VERSION, VersionedHash, decode_entry
 
 

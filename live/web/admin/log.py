@@ -7,7 +7,7 @@ import msgspec
 from starlette.responses import Response
 
 from live.errors import ProblemError
-from live.store.registry.trail import OF_MEMBERS, AuditEntry
+from live.store.registry.audit_trail import OF_MEMBERS, AuditEntry
 from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
 from live.web.admin.calls import ApiCall
 from live.web.writes.admin import MAX_ENTRIES, MOST_REASON, AuditLog, visible_entries

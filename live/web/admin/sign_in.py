@@ -17,7 +17,7 @@ from live.auth.signed_in import page_fault, session_cookie, session_name
 from live.domain.producer import Principal, Secret, digest_of, parse_bearer, signing_in
 from live.domain.reader import Reader
 from live.errors import ProblemError
-from live.store.registry.trail import entry_of
+from live.store.registry.audit_trail import entry_of
 from live.web.http.forms import read_form
 from live.web.http.middleware import READER, client_of
 from live.web.http.responses import NOT_STORED

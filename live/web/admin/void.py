@@ -18,7 +18,7 @@ from live.maintenance.void import Criteria, Outcome, Voiding, whom_of
 from live.network.parameters import time_of
 from live.settings import Settings
 from live.store.connection.embedded import opened_store
-from live.store.registry.trail import acting
+from live.store.registry.audit_trail import acting
 from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
 from live.web.admin.separate_process import run_apart
 

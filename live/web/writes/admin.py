@@ -21,7 +21,7 @@ from live.errors import REFUSALS, ProblemError, StoreUnavailableError
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.write.correction import Corrected, Correction, changes_of_union, correct
-from live.store.registry.trail import ORIGIN, ActOrigin, AuditEntry, entry_of
+from live.store.registry.audit_trail import ORIGIN, ActOrigin, AuditEntry, entry_of
 from live.web.http.middleware import client_of
 from live.web.http.responses import NOT_STORED
 from live.web.reads.boards import summary_of

@@ -17,8 +17,8 @@ from live.domain.producer import ALL, Principal, Scope, Verb
 from live.domain.text import unknown
 from live.domain.validation_messages import in_words
 from live.errors import ProblemError, SetupError
+from live.store.registry.audit_trail import digest_of_person, entry_of
 from live.store.registry.producers import ProducerStore
-from live.store.registry.trail import digest_of_person, entry_of
 from live.web.http.responses import NOT_STORED
 from live.web.services import live_of, reader_of
 from live.web.writes.admin import read_object, unlimited_admin_of

@@ -10,15 +10,15 @@ from live.auth.visitors import Visitors
 from live.domain.item import Item
 from live.domain.producer import Scope
 from live.errors import EpochLostError, SetupError
+from live.journal.log.audit_trail import read_trail
 from live.journal.log.definitions import KINDS, DefinitionLog, latest
-from live.journal.log.trail import read_trail
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
 from live.store.connection.high_water import HighWater
 from live.store.connection.loss import LossWatch
+from live.store.registry.audit_trail import AuditTrail, entry_of
 from live.store.registry.items import Items
 from live.store.registry.producers import ProducerStore
-from live.store.registry.trail import AuditTrail, entry_of
 from tests.harness.journaled import Journaled, backed_up, journaled
 from tests.harness.mutation import must_be_caught, replaced
 

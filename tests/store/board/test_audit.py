@@ -18,7 +18,7 @@ from live.store.board.audit import Auditor, AuditReport, Drift
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from live.store.connection.pipelined import Word
-from live.store.registry.trail import AuditTrail
+from live.store.registry.audit_trail import AuditTrail
 from tests.harness.boards import rolling_board
 from tests.harness.commands import run_command
 from tests.harness.invariants import drifted

@@ -23,9 +23,9 @@ from live.store.board.ledger import Ledger
 from live.store.board.manage import lifecycle
 from live.store.board.manage.lifecycle import create, delete_keys, expire
 from live.store.connection.client import Store, connect
+from live.store.registry.audit_trail import AuditTrail
 from live.store.registry.presence import Presence
 from live.store.registry.producers import ProducerStore
-from live.store.registry.trail import AuditTrail
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 

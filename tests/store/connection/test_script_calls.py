@@ -30,6 +30,7 @@ from live.store.board.requests import rules_of
 from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script
+from live.store.registry.audit_trail import AuditTrail, entry_of
 from live.store.registry.idempotency import StoredResponses
 from live.store.registry.items import Items
 from live.store.registry.presence import Presence
@@ -37,7 +38,6 @@ from live.store.registry.processes import Processes, ProcessLease
 from live.store.registry.producers import ProducerStore
 from live.store.registry.rate_credit import CreditStore
 from live.store.registry.sessions import SessionStore
-from live.store.registry.trail import AuditTrail, entry_of
 from tests.harness.boards import rolling_board, select_page
 from tests.harness.folded import Folded
 from tests.harness.scripts import SOURCES, connected

@@ -9,9 +9,9 @@ import pytest
 from live.errors import EpochLostError, StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, connect
+from live.store.registry.audit_trail import AuditEntry, AuditTrail
 from live.store.registry.definitions import Definition, DefinitionCache, DefinitionStore
 from live.store.registry.idempotency import StoredResponses
-from live.store.registry.trail import AuditEntry, AuditTrail
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 

@@ -15,7 +15,7 @@ import pytest
 from live.boards.definition import read_board
 from live.domain.board_file import parse_boards
 from live.settings import RootPath
-from live.store.registry.trail import AuditEntry
+from live.store.registry.audit_trail import AuditEntry
 from tests.harness.admin import Administrator, add_key, administrator, trail_of
 from tests.harness.producer import post
 from tests.harness.settings import fresh_settings

@@ -13,11 +13,11 @@ from sqlalchemy import Connection, text
 import live.web.writes.admin
 from live.domain.board_file import parse_boards
 from live.journal.database import existing_journal
-from live.journal.log.trail import read_trail, trail_faults
+from live.journal.log.audit_trail import read_trail, trail_faults
 from live.settings import Settings
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
-from live.store.registry.trail import AuditEntry, AuditTrail
+from live.store.registry.audit_trail import AuditEntry, AuditTrail
 from live.web.contract.openapi import openapi_document
 from tests.harness.commands import run_command
 from tests.harness.mutation import must_be_caught

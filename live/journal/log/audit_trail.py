@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import Connection, insert, select, update
 
 from live.journal.schema import DEFINITION
-from live.store.registry.trail import AuditEntry, decode, redacted
+from live.store.registry.audit_trail import AuditEntry, decode, redacted
 
 KIND: Final = "trail"
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from live.store.connection.client import connect
-from live.store.registry.trail import (
+from live.store.registry.audit_trail import (
     MOST_BYTES,
     ORIGIN,
     SERVER,
