@@ -153,7 +153,7 @@ async def test_a_problem_is_detected(valkey_url: str) -> None:
         assert "label" in [fault.partition(":")[0] for fault in await faults(page)]
 
 
-async def test_few_announcements_under_load(valkey_url: str) -> None:
+async def test_announcements_under_load_are_few(valkey_url: str) -> None:
     """The leader and the reader's own rank change all the time, but are announced at most once in ten seconds."""
     async with board_in_browser(valkey_url, {"key": "a"}, {"key": "b"}, path="posts?key=a") as (page, producer):
         await until_live(page)
@@ -197,7 +197,7 @@ async def test_nothing_is_lost_at_400_percent(valkey_url: str) -> None:
             await page.locator(".tools summary").nth(place).click()
 
 
-async def test_print_and_forced_colours(valkey_url: str) -> None:
+async def test_print_and_forced_colours_are_readable(valkey_url: str) -> None:
     """On paper, the page is black on white with its address and without controls.
 
     With forced colours, rows keep their borders.

@@ -148,7 +148,7 @@ AROUND = {
 }  # fmt: skip
 
 
-async def test_other_messages(valkey_url: str) -> None:
+async def test_other_messages_are_shown_or_ignored(valkey_url: str) -> None:
     """The messages are the viewer count, the rank of a member, and a type of a newer server, which the page ignores."""
     async with controlled(valkey_url, "?key=me%26you") as (page, server):
         assert await page.text_content("#place") == "Your place: not ranked"

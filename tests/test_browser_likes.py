@@ -79,7 +79,7 @@ async def test_a_new_row_can_be_liked_by_keyboard(valkey_url: str) -> None:
         await page.wait_for_function("document.activeElement.ariaLabel === 'You like Cy'", timeout=PATIENCE)
 
 
-async def test_a_like_without_script(valkey_url: str) -> None:
+async def test_a_like_needs_no_script(valkey_url: str) -> None:
     """A form returns to the page, which says that the like counts. The record page does the same."""
     async with board_in_browser(valkey_url, *EVENTS, board=BOARD, java_script_enabled=False) as (page, producer):
         assert not await page.locator("#liked").is_visible()

@@ -88,7 +88,7 @@ def rendering(examples: Path, port: int) -> Iterator[None]:
         process.wait()
 
 
-async def test_a_plain_page(valkey_url: str, tmp_path: Path) -> None:
+async def test_a_plain_page_shows_the_board(valkey_url: str, tmp_path: Path) -> None:
     """The page shows the records, its state, and every change."""
     examples = tmp_path / "examples"
     with site(tmp_path) as origin:
@@ -102,7 +102,7 @@ async def test_a_plain_page(valkey_url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not ESBUILD.exists(), reason="esbuild is not installed")
-async def test_a_page_with_react(valkey_url: str, tmp_path: Path) -> None:
+async def test_a_page_with_react_shows_the_board(valkey_url: str, tmp_path: Path) -> None:
     """A button shows more records."""
     with site(tmp_path) as origin:
         async with watched(valkey_url, tmp_path, origin) as (page, producer, examples):
@@ -119,7 +119,7 @@ async def test_a_page_with_react(valkey_url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
-async def test_a_page_that_a_server_renders(valkey_url: str, tmp_path: Path) -> None:
+async def test_a_page_that_a_server_renders_becomes_live(valkey_url: str, tmp_path: Path) -> None:
     """The page has records without script.
 
     With script, its first message has only what has changed since the server rendered it.

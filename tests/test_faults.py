@@ -175,7 +175,7 @@ async def test_servers_rotate_under_load(rotating: tuple[list[ServerProcess], An
 
 
 @pytest.mark.timeout(120)
-async def test_a_server_killed_during_a_rotation(tmp_path: Path) -> None:
+async def test_a_server_can_be_killed_during_a_rotation(tmp_path: Path) -> None:
     """`kill -9` between two steps leaves a consistent board. The next server finishes the slot, and nothing is lost."""
     boards = tmp_path / "boards.toml"
     boards.write_text(FAST_BOARD, encoding="utf-8")

@@ -43,7 +43,7 @@ ties = "key"
 """
 
 
-async def test_statistics_over_a_moving_window(valkey_url: str) -> None:
+async def test_one_event_feeds_several_moving_windows(valkey_url: str) -> None:
     """One event feeds windows of minutes, hours and days.
 
     Each window shows the plain sums, page by page, without scores of zero.
@@ -96,7 +96,7 @@ ties = "{ties}"
 
 
 @pytest.mark.parametrize(("operator", "order"), [("best", "desc"), ("best", "asc"), ("set", "desc")])
-async def test_top_500_by_best_value(valkey_url: str, operator: str, order: str) -> None:
+async def test_a_board_keeps_the_top_500_by_best_value(valkey_url: str, operator: str, order: str) -> None:
     """With 16 producers, the board never has more than 500 records, and never fewer once it is full.
 
     Each record has its own metadata.
@@ -173,7 +173,7 @@ async def test_top_3_by_best_value_keeps_ties_by_rule(valkey_url: str, order: st
             assert (await boards.page("top")).records == page.records
 
 
-async def test_the_latest_value(valkey_url: str) -> None:
+async def test_the_latest_value_is_kept(valkey_url: str) -> None:
     """`set` keeps the last value with its metadata, even if the value is the same."""
     async with stage(valkey_url, BEST.format(operator="set", order="desc", cap=2, ties="first")) as boards:
         await boards.accept({"key": "a", "amount": 7, "metadata": {"event": 1}}, {"key": "b", "amount": 5})
@@ -194,7 +194,7 @@ votes = { per_key = 1, per_actor = 4 }
 """
 
 
-async def test_a_voting_contest(valkey_url: str) -> None:
+async def test_an_actor_has_a_limit_of_votes(valkey_url: str) -> None:
     """An actor has four votes, one per member, however many requests are concurrent. A vote can be taken back."""
     async with stage(valkey_url, CONTEST) as boards, boards.watching("contest") as viewer:
 
@@ -269,7 +269,7 @@ window = { sliding = "3s" }
 """
 
 
-async def test_an_exact_sliding_window(valkey_url: str) -> None:
+async def test_a_sliding_window_is_exact(valkey_url: str) -> None:
     """An event expires exactly an hour after its time, to the millisecond."""
     chance = random.Random(6)
     sent: list[tuple[float, str, int]] = []

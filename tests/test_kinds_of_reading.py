@@ -49,7 +49,7 @@ ties = "key"
 """
 
 
-async def test_categories_and_unions(valkey_url: str) -> None:
+async def test_a_union_adds_up_its_parts(valkey_url: str) -> None:
     """A union is the weighted sum of its parts, and changes live with the events of its parts."""
     chance = random.Random(7)
     sold: Counter[str] = Counter()
@@ -100,7 +100,7 @@ score = [
 """
 
 
-async def test_several_fields_in_one_score(valkey_url: str) -> None:
+async def test_a_score_can_rank_by_several_fields(valkey_url: str) -> None:
     """The highest level comes first, then the fewest revives, then the shortest time. Every answer has the fields."""
     chance = random.Random(8)
     best: dict[str, tuple[int, int, int]] = {}
@@ -164,7 +164,7 @@ def test_fields_that_do_not_fit_into_a_score_are_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("ties", get_args(Ties))
 @pytest.mark.parametrize("ranks", get_args(Ranks))
-async def test_ties_and_ranks(valkey_url: str, ties: Ties, ranks: Ranks) -> None:
+async def test_pages_match_under_each_rule_of_ties_and_ranks(valkey_url: str, ties: Ties, ranks: Ranks) -> None:
     """For each tie rule and kind of ranks, pages match in both directions, also while slots expire."""
     chance = random.Random(9)
     choices = f'clock = "event"\nties = "{ties}"\nranks = "{ranks}"\nwindow = {{ rolling = "3h", slot = "1h" }}\n'
@@ -224,7 +224,7 @@ PLACES = '[[board]]\nid = "week"\nties = "key"\n[[board]]\nid = "ever"\nwindow =
 
 
 @pytest.mark.slow
-async def test_the_place_of_a_member(valkey_url: str) -> None:
+async def test_the_place_of_a_member_can_be_read(valkey_url: str) -> None:
     """The API gives a member's neighbours, percentile and boards.
 
     It also gives several members at once, and the page around a score.

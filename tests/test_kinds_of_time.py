@@ -85,7 +85,7 @@ STOPS = [
 
 
 @pytest.mark.slow
-async def test_calendar_boards(valkey_url: str) -> None:
+async def test_calendar_boards_match_a_plain_count(valkey_url: str) -> None:
     """At many times, each kept period has the same scores as a plain count, and older periods are gone."""
     chance = random.Random(4)
     counts: dict[str, dict[str, Counter[str]]] = {board: {} for board in KEEP}

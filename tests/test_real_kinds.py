@@ -32,7 +32,7 @@ async def whole(boards: Stage, board: str, **query: Any) -> Rows:
     return [row for page in await boards.walk(board, 1000, **query) for row in rows_of(page)]
 
 
-async def test_distinct_visitors_per_path_and_day(valkey_url: str) -> None:
+async def test_a_contest_counts_distinct_visitors_per_path_and_day(valkey_url: str) -> None:
     """A contest with one vote per path, visitor and day counts the visitors. All further visits are refused."""
     window = 'window = { calendar = "day", grace = "1h" }\nvotes = { per_key = 1 }\n'
     events = load()
@@ -56,7 +56,7 @@ async def test_distinct_visitors_per_path_and_day(valkey_url: str) -> None:
         assert await boards.shown("visitors") == right[:50]
 
 
-async def test_calendar_days_and_weeks_in_two_zones(valkey_url: str) -> None:
+async def test_calendar_days_and_weeks_follow_their_zone(valkey_url: str) -> None:
     """The days and ISO weeks are those of Shanghai and of New York."""
     text = ""
     for zone, info in ZONES.items():
@@ -85,7 +85,7 @@ async def test_calendar_days_and_weeks_in_two_zones(valkey_url: str) -> None:
     }
 
 
-async def test_an_exact_sliding_hour(valkey_url: str) -> None:
+async def test_a_sliding_hour_is_exact(valkey_url: str) -> None:
     """At many instants, the board has the requests of the last 3,600 seconds, and no others."""
     events = load()
     sent: list[dict[str, Any]] = []

@@ -15,13 +15,13 @@ from tests.harness.stage import Stage, stage, until
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ties", get_args(Ties))
-async def test_a_walk_over_a_changing_ranking(valkey_url: str, ties: Ties) -> None:
+async def test_a_walk_covers_a_changing_ranking(valkey_url: str, ties: Ties) -> None:
     """In both directions, the walk over 20,000 records meets each record that does not change exactly once."""
     await walk_over(valkey_url, 20_000, ties)
 
 
 @pytest.mark.slow
-async def test_a_walk_over_a_large_ranking(valkey_url: str) -> None:
+async def test_a_walk_covers_a_large_ranking(valkey_url: str) -> None:
     """The walk also works with four times as many records."""
     await walk_over(valkey_url, 80_000, "key")
 

@@ -34,7 +34,7 @@ def code(made: Settings, *fields: tuple[str, str], **given: Any) -> str:
     return "ok"
 
 
-def test_a_client_without_a_proxy() -> None:
+def test_a_client_without_a_proxy_is_taken_as_it_connects() -> None:
     """The client has its own address, the scheme of the connection, and the host that it requested."""
     client = resolve(settings(), ("host", "LocalHost:8000"), ("origin", "http://a"), tls=True)
     assert client == Client(PEER, "https", "localhost:8000", "http://a", local=True, own_name=True, proxied=False)
@@ -54,7 +54,7 @@ def test_a_request_names_one_host(fields: tuple[tuple[str, str], ...]) -> None:
     assert code(settings(allowed_hosts="*"), *fields) == "host_invalid"
 
 
-def test_allowed_hosts() -> None:
+def test_an_open_server_answers_only_for_its_own_names() -> None:
     """A server that accepts anything without an API key answers only for its own names."""
     for made, host, expected in [
         ({}, "localhost", "ok"),

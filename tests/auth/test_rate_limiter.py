@@ -93,7 +93,7 @@ async def test_a_prefix_has_its_rate_while_its_shard_is_away() -> None:
     assert account.lend(limits, 0, 0, now + 0.6).wait == 0
 
 
-async def test_the_answer_to_an_exceeded_rate(valkey_url: str) -> None:
+async def test_an_exceeded_rate_is_answered_with_429(valkey_url: str) -> None:
     """The response is 429 with `Retry-After`, and with the `RateLimit` fields as structured fields."""
     async with process(valkey_url) as rate_limiter:
         producer = sender(0.25, 2)
@@ -167,7 +167,7 @@ async def test_a_cancelled_request_does_not_block_others(valkey_url: str) -> Non
 
 
 @pytest.mark.slow
-async def test_two_processes_at_full_speed(any_store: str) -> None:
+async def test_two_processes_at_full_speed_keep_the_rate(any_store: str) -> None:
     """During a second of flooding, two processes together admit the burst and what the rate adds in a second."""
     rate, burst = 2000, 300
     own = fresh_settings(any_store)

@@ -130,7 +130,7 @@ def test_setting_the_clock_does_not_block_producers(
     asyncio.run(waits_at_most_a_burst(valkey_url, limit, run))
 
 
-async def test_setting_the_clock_back_an_hour(any_store: str) -> None:
+async def test_setting_the_clock_back_costs_at_most_one_burst(any_store: str) -> None:
     """A producer that has just used up its burst waits at most for one burst, in this process and in another."""
     producer = sender(100, 200)
     async with Simulation(any_store, 2) as simulation:

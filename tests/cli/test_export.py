@@ -193,7 +193,7 @@ async def test_a_period_that_the_board_has_dropped(
             await found.rows(period="2019-12-31")
 
 
-async def test_a_period_of_a_calendar_board(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_calendar_period_is_exported(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A period is selected by its name, or as the current or the previous one."""
     async with exports(valkey_url, tmp_path, "days") as board:
         found = Exports(board, tmp_path, monkeypatch)

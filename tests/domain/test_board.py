@@ -127,7 +127,7 @@ def test_the_number_of_kept_periods_may_change() -> None:
     assert one.shape == other.shape
 
 
-def test_the_default_board() -> None:
+def test_the_default_board_counts_likes_of_a_day() -> None:
     """The default board counts the likes of a day. The first member to reach a score is ahead."""
     assert (DEFAULT_BOARD.id, DEFAULT_BOARD.title) == ("posts", "Most liked")
     assert (DEFAULT_BOARD.window, DEFAULT_BOARD.ties) == (Rolling(86_400, 3600), "first")

@@ -193,7 +193,7 @@ def test_a_file_with_all_kinds_of_boards_is_read() -> None:
 
 
 @pytest.mark.parametrize(("text", "interval"), [("1ms", 1), ("250ms", 250), ("1.5s", 1500), ("1m", 60_000)])
-def test_the_conflation_interval_of_a_board(text: str, interval: int) -> None:
+def test_a_board_has_its_own_conflation_interval(text: str, interval: int) -> None:
     """The interval replaces the server's setting, and is stored in milliseconds."""
     assert board_of(f'conflation_interval = "{text}"').conflation == interval
     assert board_of().conflation is None

@@ -61,7 +61,7 @@ def test_secrets_are_long_and_unique() -> None:
         (b"", None),
     ],
 )
-def test_parsing_an_authorization_header(header: bytes, parsed: tuple[str, bytes] | None) -> None:
+def test_an_authorization_header_is_parsed(header: bytes, parsed: tuple[str, bytes] | None) -> None:
     """A header has the scheme in any case, an id, a dot and a secret. Anything else is invalid."""
     assert parse_bearer(header) == parsed
 

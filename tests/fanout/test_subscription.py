@@ -28,7 +28,7 @@ def test_the_member_of_a_token_need_not_be_named() -> None:
     assert [Subscription.parse(query, Settings(), reader).key for query in queries] == [None, "own", "a", "a"]
 
 
-def test_the_default_subscription() -> None:
+def test_a_subscription_has_defaults() -> None:
     """A subscription starts with the first fifty records, at the board's interval, without a position."""
     assert parse() == Subscription(size=50)
     assert Subscription.parse({}, Settings(max_live_limit=20), NOBODY).size == 20
@@ -51,7 +51,7 @@ def test_the_default_subscription() -> None:
         ({"at": "1970-01-01T00:00:01Z", "speed": "100"}, {"replay": ReplayRequest(at=1000, speed=100.0)}),
     ],
 )
-def test_each_parameter(query: dict[str, str], changes: dict[str, Any]) -> None:
+def test_each_parameter_changes_its_choice(query: dict[str, str], changes: dict[str, Any]) -> None:
     """Each parameter is given alone."""
     assert parse(**query) == Subscription(**{"size": 50, **changes})
 

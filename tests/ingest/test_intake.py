@@ -108,7 +108,7 @@ async def test_plain_likes_of_one_batch_get_their_own_answers(valkey_url: str) -
         assert (await client.get("/v1/boards/posts")).json()["total_score"] == 101
 
 
-async def test_a_plain_like_for_several_boards_or_none(valkey_url: str) -> None:
+async def test_a_plain_like_may_reach_several_boards_or_none(valkey_url: str) -> None:
     """The fast path is for likes of a single board; a producer's scope may leave one board of two, or none."""
     settings = fresh_settings(valkey_url)
     keys = [await make_key(settings, f"for{len(boards)}", boards=boards) for boards in (("posts",), ("posts", "news"))]

@@ -94,7 +94,7 @@ async def test_twenty_concurrent_requests_count_once(settings: Settings) -> None
 @pytest.mark.parametrize(
     ("body", "counted"), [(TWO, {"b": 2, "a": 1}), (b'[{"key":"a"},{"key":"b"}]', {"a": 1, "b": 1})]
 )
-async def test_a_process_that_dies_before_it_stores_the_answer(
+async def test_a_process_may_die_before_it_stores_the_answer(
     settings: Settings, store: Store, body: bytes, counted: dict[str, int]
 ) -> None:
     """The second answer accepts events that the dead process counted, but they are not counted again.

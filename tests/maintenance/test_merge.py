@@ -130,7 +130,7 @@ async def merged(made: Machine) -> None:
     assert (entries[5].key, entries[5].before, entries[5].after) == (OLD, {"into": NEW}, {"act": "merged"})
 
 
-async def test_a_merge_and_its_undo(valkey_url: str, tmp_path: Path, journal: str) -> None:
+async def test_a_merge_can_be_undone(valkey_url: str, tmp_path: Path, journal: str) -> None:
     """Later events stay with the member that they named.
 
     The past stays as it was. A later merge must be undone first.

@@ -142,7 +142,7 @@ def kill_in_the_middle(machine: Machine, folder: Path) -> None:
         kill_in_the_middle(machine, folder)
 
 
-def test_a_backup_of_a_stopped_server_and_refused_restores(tmp_path: Path) -> None:
+def test_a_backup_of_a_stopped_server_is_complete(tmp_path: Path) -> None:
     """The backup has entries that no drainer moved to SQL. Incomplete backups and existing data are refused."""
     machine = started(tmp_path / "first")
     folder, half = tmp_path / "backup", tmp_path / "half"

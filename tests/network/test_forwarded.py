@@ -27,7 +27,7 @@ def test_each_proxy_adds_its_client() -> None:
     assert hops(("x-forwarded-port", "1")) == []
 
 
-def test_the_standard_field() -> None:
+def test_the_standard_field_is_read() -> None:
     """The examples are those of RFC 7239, sections 4 and 7.4."""
     assert hops(("forwarded", 'For="[2001:db8:cafe::17]:4711"')) == [("[2001:db8:cafe::17]:4711", None, None)]
     assert hops(("forwarded", "for=192.0.2.60;proto=http;by=203.0.113.43")) == [("192.0.2.60", "http", None)]
@@ -74,7 +74,7 @@ def test_a_long_list_takes_little_work() -> None:
         ("1.2.3", None), ("192.0.2.1 ", None), ("example.org", None), ("192.0.2.1:x", None), ("fe80::1%eth0", None),
     ],
 )  # fmt: skip
-def test_the_address_of_a_node(node: str | None, address: str | None) -> None:
+def test_the_address_of_a_node_is_read(node: str | None, address: str | None) -> None:
     """The node may have a port. Anything that is no address gives none."""
     found = node_address(node)
     assert (None if found is None else str(found)) == address

@@ -89,7 +89,7 @@ def test_an_invalid_host_is_refused() -> None:
         ("localhost.example.test", False), ("127.0.0.1.example.test", False), ("2130706433", False),
     ],
 )  # fmt: skip
-def test_loopback_hosts(host: str, *, loopback: bool) -> None:
+def test_loopback_hosts_are_known(host: str, *, loopback: bool) -> None:
     """Only loopback addresses and `localhost` count. Any other name may resolve to any address."""
     assert is_loopback(host) is loopback
     assert is_own_name(host) is loopback

@@ -109,7 +109,7 @@ async def test_a_viewer_over_tls_without_progress_is_disconnected(valkey_url: st
 
 
 @on_uvloop
-async def test_closing_over_tls(valkey_url: str, certificate: Path) -> None:
+async def test_either_side_can_close_over_tls(valkey_url: str, certificate: Path) -> None:
     """Either side may close, with the right codes. Pings are answered."""
     async with served(valkey_url, certificate=certificate) as server:
         async with watching(server, certificate) as socket:

@@ -209,7 +209,7 @@ async def drive(stage: Stage, changes: int) -> None:
 
 
 @pytest.mark.slow
-async def test_two_hundred_viewers_of_fifty_keys(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_hundred_viewers_of_fifty_keys_share_reads(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every message is correct for its offset, the last is the current state, and all viewers share a read per tick."""
     async with stage(valkey_url) as stage_:
         await stage_.post(*({"key": f"k{number}", "amount": number // 4 + 1} for number in range(40)))

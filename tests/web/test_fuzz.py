@@ -324,7 +324,7 @@ class Tally:
         self.answers[code] = self.answers.get(code, 0) + 1
 
 
-def test_thousands_of_bodies_of_any_kind(server: ServerProcess, effort: int) -> None:
+def test_thousands_of_bodies_are_counted_or_refused(server: ServerProcess, effort: int) -> None:
     """Several bodies are sent at a time, over kept connections.
 
     Each answer is a count with refusals, or a client error.

@@ -66,7 +66,7 @@ async def test_a_thousand_concurrent_calls_get_their_own_replies(any_store: str)
         assert await asyncio.gather(*(client.servers.shared.call("ECHO", text) for text in texts)) == texts
 
 
-async def test_replies_of_every_kind(any_store: str) -> None:
+async def test_replies_of_every_kind_are_read(any_store: str) -> None:
     """The replies are null, numbers, nested arrays, and a megabyte in pieces."""
     async with connected(any_store) as client:
         call = client.servers.shared.call

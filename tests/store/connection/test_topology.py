@@ -204,7 +204,7 @@ async def test_boards_count_and_announce(several_servers: str, tmp_path: Path) -
     await own.aclose()
 
 
-async def test_responses_and_files_of_several_servers(client: Store) -> None:
+async def test_several_servers_store_responses_and_rewrite_files(client: Store) -> None:
     """Responses are stored whatever server holds them, and every server rewrites its append-only file."""
     stored = StoredResponses(client, fresh_settings(""))
     assert await stored.begin("shop", "k", b"digest") is None

@@ -32,7 +32,7 @@ async def server(
         yield client
 
 
-async def test_the_list_of_boards(valkey_url: str) -> None:
+async def test_the_list_of_boards_has_each_definition(valkey_url: str) -> None:
     """The list has each board with its definition. The lengths of its window are in seconds."""
     week = Periods(unit="week", timezone="Asia/Shanghai")
     both = Board(
@@ -154,7 +154,7 @@ def test_a_cursor_holds_any_position(key: str) -> None:
         assert quote(word, safe="") == word
 
 
-async def test_a_page_from_any_position(valkey_url: str) -> None:
+async def test_a_page_can_begin_at_any_position(valkey_url: str) -> None:
     """`start` skips records; after the last one, the page is empty."""
     async with server(valkey_url, *({"key": f"k{number}", "amount": 9 - number} for number in range(9))) as client:
         whole = (await client.get("/v1/boards/posts")).json()["records"]
@@ -169,7 +169,7 @@ async def test_a_page_from_any_position(valkey_url: str) -> None:
     ("score", "keys"),
     [(100, "abc"), (5, "abc"), (4, "abc"), (3, "bcd"), (2, "cde"), (1, "cde"), (0, "de"), (-1, "de"), (-9, "e")],
 )
-async def test_a_page_around_a_score(valkey_url: str, score: int, keys: str) -> None:
+async def test_a_page_can_surround_a_score(valkey_url: str, score: int, keys: str) -> None:
     """Half of the records of the page come before the position of the score."""
     events = [{"key": key, "amount": amount} for key, amount in zip("abcde", (5, 4, 3, 1, -2), strict=True)]
     async with server(valkey_url, *events) as client:
@@ -291,7 +291,7 @@ async def test_a_page_that_did_not_change_is_304(valkey_url: str) -> None:
         assert changed.status_code == 200
 
 
-async def test_one_record(valkey_url: str) -> None:
+async def test_one_record_has_its_gap_and_neighbours(valkey_url: str) -> None:
     """The answer has the record's score, rank, gap to the next rank, and neighbours on each side."""
     events: list[dict[str, Any]] = [
         {"key": "a", "amount": 9},

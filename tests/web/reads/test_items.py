@@ -277,7 +277,7 @@ async def test_titles_stay_when_the_store_does_not_answer(valkey_url: str) -> No
         assert (await client.get("/v1/items?key=new")).status_code in {200, 503}
 
 
-def test_hosts_of_urls() -> None:
+def test_the_host_of_a_url_is_found() -> None:
     """A host is in lower case, without the port. A pattern with a star matches only hosts below its domain."""
     assert [host_of(url) for url in ("https://A.example", "HTTPS://a.example:8443/x", "https://[::1]/", "ftp://a")] == [
         "a.example", "a.example", "[::1]", None,

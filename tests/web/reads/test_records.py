@@ -44,7 +44,7 @@ async def test_a_record_has_its_percentile(valkey_url: str, order: str) -> None:
     assert [view["gap"] for view in found] == ([None, 5, 1, 2] if order == "desc" else [None, 2, 1, 5])
 
 
-async def test_several_records_at_once(valkey_url: str) -> None:
+async def test_several_records_are_read_at_once(valkey_url: str) -> None:
     """The records are in the requested order. Members that are not on the board are left out."""
     async with server(valkey_url, rolling_board()) as client:
         await post(client, *({"key": key, "amount": amount} for key, amount in (("a", 3), ("é/?&", 2), ("c", 1))))
@@ -66,7 +66,7 @@ async def test_the_number_of_members_is_limited(valkey_url: str, count: int) -> 
         assert (await client.get("/v1/boards/posts/records", params={"key": ["a"] * 100})).status_code == 200
 
 
-async def test_one_member_on_every_board(valkey_url: str) -> None:
+async def test_a_member_is_looked_up_on_every_board(valkey_url: str) -> None:
     """The list is empty if the member is on no board. Any member can be requested."""
     boards = rolling_board(), forever("all"), forever("runs", source=frozenset({"run"}))
     async with server(valkey_url, *boards) as client:
@@ -81,7 +81,7 @@ async def test_one_member_on_every_board(valkey_url: str) -> None:
     assert nothing == {"key": "x", "records": []}
 
 
-async def test_a_record_of_a_period(valkey_url: str) -> None:
+async def test_a_record_of_a_period_can_be_read(valkey_url: str) -> None:
     """The period is the current or a named one, and the answer names the period."""
     hours = forever("hours", window=Periods(unit="hour"), clock="event")
     events = [{"key": "a", "amount": amount, "time": f"2026-01-01T0{hour}:00:00Z"} for hour, amount in ((5, 2), (6, 7))]

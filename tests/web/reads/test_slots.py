@@ -32,7 +32,7 @@ async def get(client: httpx.AsyncClient, path: str, **query: Any) -> Any:
     return response.json()
 
 
-async def test_scores_by_slot(valkey_url: str) -> None:
+async def test_scores_are_read_by_slot(valkey_url: str) -> None:
     """There is one entry for each slot and member, in the order of the request."""
     async with server(valkey_url, rolling_board("3h", "1h", clock="event")) as client:
         await post(client, *({"key": "a", "time": time} for time in TIMES), {"key": "b/slots", "time": TIMES[1]})
@@ -53,7 +53,7 @@ async def test_scores_by_slot(valkey_url: str) -> None:
         assert folded["records"] == [{"key": "a", "scores": [2, 1]}]
 
 
-async def test_the_slots_of_one_member(valkey_url: str) -> None:
+async def test_the_slots_of_one_member_are_read(valkey_url: str) -> None:
     """A member whose name looks like the path of slots is percent-encoded."""
     async with server(valkey_url, rolling_board("3h", "1h", clock="event")) as client:
         await post(client, {"key": "a/slots", "time": TIMES[0]}, {"key": "a", "time": TIMES[0], "amount": 5})

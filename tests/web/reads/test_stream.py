@@ -54,7 +54,7 @@ async def test_a_stream_sends_the_same_as_a_socket(valkey_url: str) -> None:
         await watcher.close()
 
 
-async def test_the_form_of_a_stream(valkey_url: str) -> None:
+async def test_a_stream_begins_with_retry_and_the_top(valkey_url: str) -> None:
     """After its header fields come `retry` and then the top. Only positions are event ids."""
     async with server(valkey_url, **QUICK) as client, streaming(client) as stream:
         headers = stream.response.headers

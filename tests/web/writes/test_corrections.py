@@ -70,7 +70,7 @@ async def score(client: httpx.AsyncClient, board: str, key: str, **query: str) -
     return int(answer.json()["score"])
 
 
-async def test_corrections_of_boards_of_every_kind(valkey_url: str) -> None:
+async def test_boards_of_every_kind_can_be_corrected(valkey_url: str) -> None:
     """A correction adds to a score or sets it, once. The journal explains it, and the past stays as it was."""
     async with server(valkey_url, *parse_boards(BOARDS), anonymous_admin=True, journal="sqlite") as client:
         await client.post("/v1/events", json=[{"key": "a", "amount": 9}, {"key": "b", "amount": 2}])

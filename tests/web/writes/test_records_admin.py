@@ -31,7 +31,7 @@ async def vote(client: httpx.AsyncClient, key: str, actor: str) -> list[str]:
     return [rejection["code"] for rejection in answer.json()["rejected"]]
 
 
-async def test_a_contest_of_registered_contestants(valkey_url: str) -> None:
+async def test_only_registered_contestants_receive_votes(valkey_url: str) -> None:
     """Only registered contestants can receive votes."""
     async with contest(valkey_url) as client:
         assert await vote(client, "Ada", "me") == ["entrant_unknown"]
