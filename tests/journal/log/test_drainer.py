@@ -434,6 +434,33 @@ async def _is_drained(board: Journaled) -> bool:
     return await board.rows_in_sql() == await board.rows()
 
 
+async def test_known_boards_are_drained_without_the_list_of_journals(valkey_url: str, tmp_path: Path) -> None:
+    """The list is read for a new board. If it can't be read, the known boards go on, and a sweep follows."""
+
+    async def unavailable(*_: object) -> list[tuple[str, str]]:
+        raise StoreUnavailableError("the server with the list is away")
+
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        drainer = await board.drainer()
+        await drainer.sweep()
+        await board.like("b")
+        with replaced(live.journal.log.drainer, "journals", unavailable):
+            await drainer.drain({"posts"})
+            assert (drainer._health.waits, drainer._recheck) == ({}, False)
+            await board.must_agree()
+            await board.like("c")
+            await drainer.drain({"posts", "other"})
+            assert drainer._health.waits == {"list": "the server with the list is away"}
+            assert drainer._recheck
+            await board.must_agree()
+        other = Ledger(board.client, rolling_board(board="other"), board.settings)
+        await other.writer.add([make_entry("x")])
+        await drainer.drain({"other"})
+        assert drainer._health.waits == {}
+        assert {name[0] for name in drainer._timelines} == {"posts", "other"}
+
+
 async def test_a_journal_that_begins_during_a_sweep_is_not_begun_again(valkey_url: str, tmp_path: Path) -> None:
     """The first entry comes between the sweep's drain and its search for waiting entries."""
     async with journaled(valkey_url, tmp_path) as board:

@@ -111,6 +111,34 @@ async def test_the_past_beyond_the_events_is_refused(valkey_url: str, tmp_path: 
             await line.drainers[0].sweep()
 
 
+async def test_a_few_rankings_and_changes_are_kept(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest ranking in memory goes first. An explanation names the newest changes before its time."""
+    held: dict[tuple[object, ...], object] = {}
+    monkeypatch.setattr("live.journal.past.rankings._RANKINGS", held)
+    monkeypatch.setattr("live.journal.past.rankings._KEPT", 2)
+    monkeypatch.setattr("live.journal.past.rankings._CHANGES", 3)
+    async with timeline(valkey_url, tmp_path, board_of("rolling")) as line:
+        drainer = await line.drainer()
+        for amount in (1, 2, 3, 4, 5):
+            await line.go(60)
+            await line.count(("a", amount, None), ("b", 1, None))
+            if amount % 2:
+                await drainer.sweep()
+        moments = [AsOf(line.board, (BEGIN + 60 * minute) * 1000 + 1, None, frozenset()) for minute in (1, 2, 5)]
+        kept = []
+        for moment in (moments[0], moments[1], moments[0], moments[2], moments[0]):
+            read_ranking(line.settings, moment, 0, 9)
+            kept.append([key[3] for key in held])
+        first, second, last = (moment.at for moment in moments)
+        assert kept == [[first], [first, second], [first, second], [second, last], [last, first]]
+        for moment, amounts in ((moments[2], [5, 4, 3]), (moments[1], [2, 1])):
+            found = explain_record(line.settings, moment, "a")
+            assert [change.amount for change in found.changes] == amounts
+            assert found.score == sum(range(amounts[0] + 1))
+
+
 async def test_a_history_has_a_size_limit(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The size is steps times members. A refusal says how many steps would be allowed."""
     async with timeline(valkey_url, tmp_path, board_of("rolling")) as line:

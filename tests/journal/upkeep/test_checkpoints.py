@@ -1,0 +1,83 @@
+"""When a checkpoint is due, and what it leaves out."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+import live.journal.upkeep.checkpoints
+from live.domain.board import MOST_REMEMBERED, Board
+from live.domain.window import Rolling
+from live.journal.log.entries import Packed
+from live.journal.log.timelines import open_timelines
+from live.journal.schema import CHECKPOINT, SEGMENT
+from live.journal.state.snapshot import Snapshot
+from live.journal.upkeep.checkpoints import AGE, Due, due, keep, prune
+from tests.harness.journaled import journaled
+from tests.harness.plans import HOUR, SERVER, forever
+
+
+def pruned(board: Board, dedupe_window: float = 0, **fields: Any) -> Snapshot:
+    """The contents of a board in a checkpoint."""
+    data = Snapshot(shape=board.shape.encode(), **fields)
+    prune(data, dedupe_window)
+    return data
+
+
+def test_slots_outside_the_window_are_left_out() -> None:
+    """The slot that is exactly a window old is in it. Without a newest slot, nothing has left the window."""
+    slots = {start * HOUR: {"a": 1} for start in (4, 5, 9)}
+    assert pruned(SERVER, slots=slots, newest=9 * HOUR).slots.keys() == {5 * HOUR, 9 * HOUR}
+    assert pruned(SERVER, slots=slots).slots == slots
+    assert pruned(forever(), slots=slots, newest=9 * HOUR).slots == slots
+
+
+@pytest.mark.parametrize(
+    ("board", "dedupe_window", "kept"),
+    [
+        (forever(), 100, 200), (forever(), 100.3, 201), (SERVER, 100, 5 * HOUR), (SERVER, 4 * HOUR, 8 * HOUR),
+        (Board(id="b", title="b", window=Rolling(30 * 24 * HOUR, HOUR)), 100, MOST_REMEMBERED),
+    ],
+)  # fmt: skip
+def test_identities_are_kept_longer_than_any_board_remembers_them(
+    board: Board, dedupe_window: float, kept: int
+) -> None:
+    """The bucket of an identity may have begun two spans earlier."""
+    newest = 10_000_000
+    oldest = newest - kept - 2 * 60
+    seen = {start: {b"x"} for start in (oldest - 1, oldest, newest)}
+    assert pruned(board, dedupe_window, seen=seen, span=60).seen.keys() == {oldest, newest}
+
+
+async def test_a_checkpoint_is_due_after_a_day_or_many_bytes(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes are compared with the last checkpoint too. A checkpoint is kept unless there is a later one."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        for _ in range(2):
+            await board.like("a")
+            await drainer.sweep()
+
+        def work(connection: Any) -> list[Due | None]:
+            (timeline,) = open_timelines(connection, board.settings.key_prefix)
+            began = connection.scalar(select(func.min(SEGMENT.c.began)))
+            (one, two) = connection.execute(select(SEGMENT.c.id, func.length(SEGMENT.c.data))).all()
+            found = [due(connection, timeline, began + AGE * 1_000_000 + late) for late in (0, 1)]
+            for least in (one[1] + two[1], one[1] + two[1] - 1):
+                monkeypatch.setattr(live.journal.upkeep.checkpoints, "LEAST", least)
+                found.append(due(connection, timeline, began))
+            monkeypatch.setattr(live.journal.upkeep.checkpoints, "LEAST", 0)
+            for size in (two[1], two[1] - 1):
+                connection.execute(CHECKPOINT.delete())
+                keep(connection, Due(timeline, one[0]), Packed(0, bytes(size)), 1)
+                found.append(due(connection, timeline, began))
+            for segment, kept in ((one[0], 1), (two[0], 2), (two[0], 2), (one[0], 2)):
+                keep(connection, Due(timeline, segment), Packed(0, b""), 1)
+                assert connection.scalar(select(func.count()).select_from(CHECKPOINT)) == kept
+            wanted = Due(timeline, two[0])
+            assert found == [None, wanted] * 3
+            return [due(connection, timeline, 2**60)]
+
+        assert await board.databases[0].run(work) == [None], "there is nothing after the checkpoint"
