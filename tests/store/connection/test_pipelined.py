@@ -314,6 +314,28 @@ async def test_concurrent_calls_share_one_connection(own_store: StoreProcess) ->
             client.servers.shared._connection.abort()
 
 
+async def test_a_hook_runs_again_on_an_open_connection(any_store: str) -> None:
+    """A connection that is not open runs its hooks when it is opened."""
+    ran: list[bool] = []
+
+    async def hook(connection: PipelinedConnection, holds: Callable[[str], bool]) -> None:
+        ran.append(holds("any"))
+        connection.reign = "mine"
+
+    async with connected(any_store) as client:
+        shared = client.servers.shared
+        await shared.prepare_again(hook)
+        assert (ran, shared.reign) == ([], "")
+        await shared.call("PING")
+        await shared.prepare_again(hook)
+        assert (ran, shared.reign) == ([True], "mine")
+        shared.drop()
+        await shared.prepare_again(hook)
+        assert ran == [True]
+        assert await shared.call("PING") == b"PONG"
+        assert shared.reign == "", "it is another connection"
+
+
 async def test_a_line_can_start_before_its_store(own_store: StoreProcess) -> None:
     """Every waiting call fails, and has certainly not run. Each later call tries again."""
     own_store.kill()
