@@ -19,8 +19,8 @@ export class Marks {
   /** @type {Map<string, number>} the scores at the time of `#ranks` */
   #scores = new Map();
   /**
-   * @type {Map<string, [string, string]>} points of sparklines, and what they show in words; at first, those that the
-   * server rendered
+   * @type {Map<string, [string, string]>} by member: the points of its sparkline, and what they show in words; at first,
+   * those that the server rendered
    */
   #trends;
   /**

@@ -103,7 +103,7 @@ class _Refused:
     def add(self, kinds: AbstractSet[Kind]) -> None:
         """Remember kinds for a moment.
 
-        Producers choose their texts, so the process remembers only some kinds, and only short ones.
+        Producers choose the texts in a kind, so the process remembers only some kinds, and only short ones.
         """
         if kinds:
             until = time.monotonic() + _REFUSED_FOR

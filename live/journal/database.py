@@ -1,7 +1,8 @@
-"""The SQL database of the journal: SQLite in the data directory, or a PostgreSQL server. One thread uses it.
+"""The SQL database of the journal: SQLite in the data directory, or a PostgreSQL server.
 
-SQLite before 3.51.3 can damage its write-ahead log when two connections write at once. So only one
-process writes: the one that holds a lock on a file next to the database. Readers open the database read-only.
+SQLite before 3.51.3 can damage its write-ahead log when two connections write at once. So only one process writes: the
+one that holds a lock on a file next to the database, or an advisory lock of PostgreSQL. Readers open the database
+read-only.
 """
 
 import asyncio
@@ -313,7 +314,7 @@ class Database:
 
 
 def columns_in(connection: Connection, table: Table) -> list[ColumnElement[Any]]:
-    """Return the columns that a table has in a database. A database of an older version may lack some, or the table."""
+    """Return the columns that a table has in a database. In an older version, some or all may be missing."""
     here = inspect(connection)
     names = {column["name"] for column in here.get_columns(table.name)} if here.has_table(table.name) else set()
     return [column for column in table.c if column.name in names]
@@ -325,7 +326,7 @@ def file_name(prefix: str) -> str:
 
 
 def open_journal(settings: Settings, *, writes: bool) -> Database | None:
-    """Return the database of a server's journal, not opened yet. Return None if it keeps no journal.
+    """Return the database of a server's journal, not opened yet. Return None if the server keeps no journal.
 
     Raises:
         SetupError: the setting is not valid.

@@ -265,8 +265,8 @@ class Rebuilding:
     async def _lines(self, wanted: Wanted, texts: _Texts) -> tuple[list[_Line], list[Timeline]]:
         """Return each wanted board's last timeline with the timelines that it continues, and the timelines that end.
 
-        The last timeline of a run-time board is the timeline of its definition. It is empty if the board never had a
-        journal.
+        The last timeline of a run-time board is the timeline of the epoch in its definition. This timeline is empty if
+        the board never had a journal.
         """
         lines, created = await self._database.run(self._read_lines)
         newest = {line[0].board: line for line in lines}

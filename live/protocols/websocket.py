@@ -101,7 +101,7 @@ class ViewerSocket(asyncio.Protocol):
         # looks like one that reads nothing, because its window never opens far enough for the next segment.
         own.setsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT, 0)
         is_tls = self._transport.get_extra_info("sslcontext") is not None
-        # Call `pause_writing` for every byte that waits. asyncio ignores a limit of 0 over TLS, so it is 1 there.
+        # asyncio calls `pause_writing` as soon as a byte waits. It ignores a limit of 0 over TLS, so it is 1 there.
         self._transport.set_write_buffer_limits(high=1 if is_tls else 0)
         if self.blocked_since is None and self._transport.get_write_buffer_size():
             self.pause_writing()  # a large HTTP answer may have paused the transport before
@@ -252,7 +252,7 @@ class ViewerSocket(asyncio.Protocol):
             self.ping()
 
     def has_progressed(self) -> bool:
-        """Return whether the viewer has acknowledged bytes since the last call, and whether more are in flight."""
+        """Return whether the viewer has acknowledged bytes since the last call, and more bytes are in flight."""
         if self._transport is None:
             return False
         own = self._transport.get_extra_info("socket")

@@ -6,9 +6,9 @@
  * @typedef {Pick<Storage, "getItem" | "setItem" | "removeItem">} Memory
  */
 const FAILURES = 2; // failures in a row, without a message
-const OPEN_TIMEOUT = 2_000; // milliseconds; doubled after each of the first two rounds in which no transport worked
+const OPEN_TIMEOUT = 2_000; // milliseconds that an attempt may take to open; doubled after each of the first two rounds in which no transport worked
 const UPGRADE = 600_000; // milliseconds until the first transport is tried again
-const UPGRADE_SOON = 5_000; // milliseconds until then if the first transport has worked before: the server was away, and nothing blocks this transport
+const UPGRADE_SOON = 5_000; // the same, if the first transport has worked before: the server was away, and nothing blocks this transport
 
 export class Choice {
   at = 0;

@@ -11,7 +11,7 @@ import { metadataWords, nameWords } from "./words.js";
 const EASING = "ease-out";
 const ENTRY = 320; // milliseconds in which a new row appears; also the duration of the shortest flight
 const LONGEST_FLIGHT = 900;
-const TOP = 3; // larger rows; they have a class, because `:nth-child` costs a layout of all rows
+const TOP = 3; // the first rows, which are larger; they have a class, because `:nth-child` costs a layout of all rows
 const LARGE = 10; // characters; a score this long has a short form for narrow tables
 const HUGE = 12; // characters; a score this long has a short form for all tables
 const SVG = "http://www.w3.org/2000/svg";

@@ -138,7 +138,7 @@ class Channel:
         """Add a viewer, and wake it when there is something to send."""
         variant = _variant(viewer.group)
         if not self._viewers:
-            self.status.stale = self._reported_at = None  # outdated without viewers; the next read sets them
+            self.status.stale = self._reported_at = None  # not kept up to date without viewers; the next read sets them
             self._changed = False
         self._viewers.add(viewer)
         self._gauge.inc()

@@ -113,7 +113,8 @@ class PlaybackBuffer(Subscribers):
 
     def __init__(self) -> None:
         super().__init__()
-        # `_keys` is the number of frames of the snapshot. Viewers that have everything before it skip these frames.
+        # Viewers that have everything before the snapshot skip `_keys` frames: the whole snapshot, or nothing after a
+        # cut.
         self.size = self._first = self._keys = 0
         self._frames: list[Frame] = []
 

@@ -258,7 +258,7 @@ class Drainer:
     async def _retry_forever(self) -> None:
         """Drain the delayed journals, and check the journals of lost boards.
 
-        A journal that takes long to fail delays no other one.
+        A journal that takes long to fail holds up only this task.
         """
         while True:
             await asyncio.sleep(_PAUSE)
@@ -294,7 +294,7 @@ class Drainer:
         await self._drain(listed)
         here = self._timelines.keys() - self._delayed.keys()
         streams = await self._streams([name for name in listed if name in here])
-        for name, stream in streams.items():  # a board of which SQL has more than the store stops
+        for name, stream in streams.items():  # if SQL has more of a board than the store, its journal stops
             if stream.link and went_back(self._timelines[name], stream.link):
                 self._stop(self._timelines[name], stream.link)
             elif stream.ended and await self._is_missing(name):

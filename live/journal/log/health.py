@@ -15,7 +15,7 @@ from live.store.registry.journals import JournalHealth, publish_health
 log = structlog.get_logger()
 
 _INTERVAL: Final = 1.0  # seconds
-_MEASURE: Final = 5.0  # seconds between two measures of the backlog
+_MEASURE: Final = 5.0  # seconds between two measurements of the backlog
 _BEHIND: Final = 2.0  # seconds of lag; above this, the backlog is measured
 _BOARDS: Final = 256  # boards in one round trip
 

@@ -343,7 +343,7 @@ def cut(connection: Connection, timeline: Timeline, link: str) -> Timeline:
 
 
 def following(timeline: Timeline, entries: Sequence[Entry]) -> tuple[list[Entry], str | None]:
-    """Return the entries that follow a timeline, and the link that the next entry names if it does not follow.
+    """Return the entries that follow a timeline. If one does not follow, also return the link that it names.
 
     An entry with the whole content of a board follows any entry. A timeline may begin by continuing another timeline.
 

@@ -147,7 +147,7 @@ class HttpProtocol(asyncio.Protocol):
                     may_receive = reader.unread < MAX_HEAD if self._is_viewer else pipeline.is_closed
                     break
                 if flow.held > most_held and pipeline.arriving is None:
-                    # Wait until bodies are answered; with one more body, they are at most twice `max_body`.
+                    # Wait until bodies are answered: the held bodies and one more have at most twice `max_body` bytes.
                     may_receive = False
                     break
                 event = reader.next()
@@ -431,7 +431,7 @@ class HttpProtocol(asyncio.Protocol):
         self._shared.limits.closed(self)
         if self.buffered:
             self._shared.limits.unread(self)  # the client must still read earlier answers
-        # A send completes only when the kernel has accepted all of its bytes.
+        # With this limit, a send of the application completes when the kernel has accepted all of its bytes.
         self.transport.set_write_buffer_limits(high=0)
         if self._half_closed:
             self.transport.close()  # a viewer has left

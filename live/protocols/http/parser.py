@@ -111,8 +111,8 @@ _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 _BARE_NEWLINE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#]+)([^#]*)", re.IGNORECASE)
 _FIRST_BYTES: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-# llhttp accepts more, such as several spaces and other versions. h11 also refuses an empty line before the request
-# line, which others skip.
+# llhttp accepts more, such as several spaces and other versions. Other parsers skip an empty line before the request
+# line; h11 refuses it too.
 _REQUEST_LINE: Final = re.compile(rb"[A-Z]+ [\x21-\x7e]+ HTTP/1\.[01]\r\n")
 
 Fields = tuple[tuple[bytes, bytes], ...]

@@ -60,9 +60,9 @@ async def begin_journal(
 ) -> str:
     """Begin the journal of a board that has data: its next entry has everything that the board holds.
 
-    If the journal has begun before, it begins again only with `again`, or if it lacks a batch. If it lacks none, and
-    the last entry in the stream has the whole contents already, that entry is enough. Return the id of the entry.
-    Return an empty string if the journal need not begin, or if the board has another epoch.
+    If the journal has begun and lacks no batch, it begins again only with `again`, and only if the last entry in the
+    stream does not have the whole contents already. Return the id of the entry with the whole contents. Return an empty
+    string if the journal need not begin, or if the board has another epoch.
     """
     async with announced(client, keys, epoch):
         buckets: list[int] = []
@@ -99,7 +99,7 @@ async def begin_journal(
 
 
 async def journals(client: Store, prefix: str) -> list[tuple[str, str]]:
-    """Return the board and the epoch of every journal that has not ended."""
+    """Return the board and the epoch of every listed journal."""
     key = SystemKeys(prefix).journals
     found = await client.call(key, "SMEMBERS", key)
     return [(board, epoch) for board, _, epoch in (member.decode().partition(" ") for member in found)]

@@ -124,7 +124,7 @@ class SystemKeys:
         self.moved = tuple((f"{prefix}:{old}", f"{prefix}:{new}") for old, new in _MOVED)
 
     def ready(self, number: int = 0) -> str:
-        """Return a store key for test writes. Each number gives another hash slot, so each server can have a key."""
+        """Return a store key for test writes. Each number gives another hash slot, so that each server can have one."""
         return f"{self.prefix}:{{:ready{number or ''}}}"
 
     @property

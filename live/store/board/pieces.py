@@ -55,8 +55,8 @@ class Piece(msgspec.Struct, frozen=True):
         pairs: names and values; None for a name that is not there.
         due: the events that have left a sliding window, and wait to be subtracted.
         starts: the starts of all slots, in their order.
-        gone: the time, offset and number of the last event that has left a sliding window. They are zero if no event
-            has left since the journal recorded the last one. None if the board has no such record.
+        gone: the time, offset and number of the last event that has left a sliding window. They are zero if the
+            journal knows all events that have left. None if the board does not record this.
     """
 
     link: str

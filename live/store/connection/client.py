@@ -312,7 +312,7 @@ def _servers(url: str, kind: str, settings: Settings) -> tuple[ConnectionPool, S
 
 @asynccontextmanager
 async def store_errors() -> AsyncIterator[None]:
-    """Turn the errors of redis-py's own calls into `StoreUnavailableError`. End a cancelled task."""
+    """Turn the errors of redis-py's own calls into `StoreUnavailableError`. Raise a lost cancellation again."""
     try:
         yield
     except ERRORS as error:

@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 FORMAT: Final = 1
 
-_REIGN: Final = 16  # digits of a replication id, enough to tell them apart
+_REIGN: Final = 16  # digits of a replication id, enough to tell ids apart
 
 Kind = Literal["one", "sentinel", "cluster"]  # the kinds of servers that the URL of a store can name
 

@@ -1,4 +1,4 @@
-"""Compare the store with its high-water marks, over every new connection and twice a second."""
+"""Compare the store with its high-water marks: over every new connection, and without the boards twice a second."""
 
 import asyncio
 import secrets
@@ -19,9 +19,9 @@ from live.store.registry.definitions import DefinitionStore
 log = structlog.get_logger()
 
 _Command = tuple[str, tuple[Word, ...]]  # a store key, and the words of a command on it
-_Calls = Callable[[Sequence[_Command]], Awaitable[list[Any]]]  # the replies have errors among them
+_Calls = Callable[[Sequence[_Command]], Awaitable[list[Any]]]  # the replies may have errors among them
 
-BEAT: Final = 0.5  # seconds within which a loss is noticed
+BEAT: Final = 0.5  # seconds between two comparisons
 
 
 class Losses(msgspec.Struct):
@@ -56,7 +56,7 @@ class LossWatch:
             self._client.servers.on_connect.append(self._compare_on_connect)
 
     async def run(self) -> None:
-        """Compare until cancelled. A store can lose data without a new connection, or another process may notice it."""
+        """Compare until cancelled: a store can lose data without a new connection. Also read what others noticed."""
         high_water = self._client.high_water
         while high_water.active:
             await asyncio.sleep(BEAT)

@@ -72,7 +72,7 @@ class Channels:
 async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
     """Yield notices until cancelled, over any number of connections.
 
-    When a server has confirmed channels, yield `Missed` for their boards: earlier announcements are lost. A server that
+    When a server has confirmed channels, yield `Missed` for their boards: earlier notices may be missing. A server that
     fails silently does not close its connection, so a silent server is pinged, with a deadline.
 
     Args:
@@ -177,7 +177,7 @@ class Ears:
 
     @property
     def confirmed(self) -> set[bytes]:
-        """The channels of which every announcement arrives."""
+        """The channels whose notices all arrive."""
         return {channel for ear in self._ears.values() for channel in ear.confirmed}
 
     async def receive(self) -> list[Notice]:
@@ -310,7 +310,7 @@ class Ears:
         ping_at = loop.time() + _PING_INTERVAL
         while True:
             trusted_until = ping_at
-            # If this connection fails too, the connection for notices reports it.
+            # This asks over the connection for calls. If the server has failed, the connection for notices fails too.
             with suppress(StoreUnavailableError, LostConnectionError):
                 trusted_until = await ear.server.require_replicas()
             await asyncio.wait([ear.lost], timeout=max(0.0, min(trusted_until, ping_at) - loop.time()))

@@ -30,7 +30,7 @@ class _Reign(str):
 
 
 REIGN: Final = _Reign()
-"""The last word of a command. A connection replaces it by the reign of its server."""
+"""Stands for the reign as the last word of a command. A connection replaces it by the reign of its server."""
 
 ERRORS: Final = (RedisError, OSError, TimeoutError)  # the errors that redis-py and our connection raise
 

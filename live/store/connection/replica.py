@@ -19,7 +19,7 @@ from live.store.connection.topology import Servers
 
 _CHECK_INTERVAL: Final = 0.5  # seconds
 _PING_PERIOD: Final = 10  # seconds between two pings of an idle primary, unless the server tells its own value
-_SLACK: Final = 2  # seconds, because a ping may be late and ages are whole seconds
+_SLACK: Final = 2  # seconds in addition, because a ping may be late and ages are whole seconds
 
 
 class Replica(Servers):

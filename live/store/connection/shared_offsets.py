@@ -119,7 +119,7 @@ class SharedOffsets:
                 for path in self._others():
                     self._merge_file(path, adopt=adopt)
             except FileNotFoundError:
-                continue  # another process took over the file, perhaps into a file that is not in the list
+                continue  # another process took over its rows, perhaps into a file that is not in the list
             else:
                 return
         raise OSError(f"the files in {self._folder} keep changing")

@@ -397,7 +397,7 @@ class Cluster(_Discovered):
         return self._connection_to(nodes[0]) if nodes else None
 
     async def find(self, key: str) -> PrimaryConnection:
-        """Ask the servers which of them holds a store key."""
+        """Find the primary that holds a store key. Ask the servers first if the primary of no slot is known."""
         if not self._nodes.slots_cache:
             await self._learn()
         found = self.primary(key)

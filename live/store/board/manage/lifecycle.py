@@ -35,7 +35,7 @@ async def create(
 ) -> tuple[str, bool] | None:
     """Create a board, with or without a journal.
 
-    If there is another board already, return its epoch, and whether it was created at run time.
+    If the store already has another board with this id, return its epoch, and whether it was created at run time.
     """
     secret = text(secrets.token_bytes(16))
     request = CreateRequest(epoch, board.shape.encode(), secret, made=True, journal=journal)

@@ -76,7 +76,7 @@ async def correct(writer: BoardWriter, corrections: Sequence[Correction]) -> lis
             case [b"changed"]:
                 continue
             case [reason, *words]:
-                # For `crowded`, a slot comes before each member; for `range`, also a value after it.
+                # In a reply `crowded`, a slot comes before each member. In `range`, a value also comes after it.
                 step = {b"crowded": 2, b"range": 3}.get(reason, 1)
                 named = [word.decode() for word in words[min(step - 1, 1) :: step]]
                 refused |= dict.fromkeys(named or [correction.member for correction in left], CODES[reason])

@@ -124,7 +124,7 @@ class BoardWriter:
         while True:
             try:
                 safe, held, journal = await state.call("HMGET", meta, "safe", "reign", "journal")
-            except StoreUnavailableError as error:  # the batch was applied, so this error does not matter
+            except StoreUnavailableError as error:  # the batch was applied: ask again until the deadline
                 if loop.time() > deadline:
                     raise StoreUnavailableError(str(error), unknown=True) from error
                 await asyncio.sleep(_RETRY_PAUSE)
@@ -144,8 +144,8 @@ class BoardWriter:
         """Apply a plan that does not come from events, as a batch with its own number. Return the reply of the script.
 
         `fill` adds to an empty plan, and is called again if the board's clock has moved. The reply is one of those that
-        `add.lua` lists, but never `replan`, `behind`, `backlog` or `epoch`. `future` is how many milliseconds the times
-        in the plan may be ahead of the store's clock.
+        `add.lua` lists, but never `replan`, `behind`, `backlog`, `epoch` or `reign`. `future` is how many milliseconds
+        the times in the plan may be ahead of the store's clock.
 
         Raises:
             StoreUnavailableError, JournalBehindError, EpochLostError: as `add`.

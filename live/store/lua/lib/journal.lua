@@ -4,10 +4,10 @@
 -- microseconds, `bytes` the size of all entries so far. Each entry names the entry before it, so that its reader
 -- notices when an entry is missing, and when the store went back in time.
 --
--- From the clock, the journal knows which events have left a sliding window, unless the clock was set back. For that
--- case, the field `left` holds "clock time offset number": the clock (ms) at which an event left last, and the time
--- (ms), offset and number of this event, the last one of those that have left. NONE_LEFT means that the journal knows
--- everything. Boards without a sliding window, or with `clock = "event"`, have no such field.
+-- A reader of the journal knows from the clock which events have left a sliding window, unless the clock was set back.
+-- For that case, the field `left` holds "clock time offset number": the clock (ms) when the last event left, and the
+-- time (ms), offset and number of this event. NONE_LEFT means that the entries say which events have left. Boards
+-- without a sliding window, or with `clock = "event"`, have no such field.
 local NONE_LEFT = '0 0 0 0'
 
 -- Appends an entry. Call this before the first write, and `commit` at the end.
@@ -19,7 +19,7 @@ local function append(board, id, kind, writer, sequence, payload)
   board.journal, board.appended = own .. ' ' .. bytes, true
 end
 
--- Appends which events have left a sliding window, before the entries of a script whose clock was set back.
+-- Appends which events have left a sliding window if the clock was set back since. Call this before another entry.
 local function record_left(board)
   if not board.left then return end
   local clock, left, offset, number = string.match(board.left, '^(%S+) (%S+) (%S+) (%S+)$')
