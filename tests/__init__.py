@@ -1,1 +1,4 @@
-"""Tests mirror `live/` one to one; beside them: properties, faults, browser, contract, real input."""
+"""The folders of tests mirror those of `live/`.
+
+Tests of the whole server and of the project are directly in this folder.
+"""

@@ -1,4 +1,1 @@
-"""The folders of tests mirror those of `live/`.
-
-Tests of the whole server and of the project are directly in this folder.
-"""
+"""Tests of `live/auth`."""

@@ -1,1 +1,1 @@
-"""Tests of live/fanout."""
+"""Tests of `live/fanout`."""

@@ -1,1 +1,1 @@
-"""Tests of live/ingest."""
+"""Tests of `live/ingest`."""

@@ -1,1 +1,1 @@
-"""Tests of live/load."""
+"""Tests of `live/load`."""

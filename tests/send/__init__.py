@@ -1,1 +1,1 @@
-"""Tests of live/send."""
+"""Tests of `live/send`."""

@@ -1,1 +1,1 @@
-"""Tests of live/store."""
+"""Tests of `live/store`."""

@@ -1,1 +1,1 @@
-"""Tests of live/web."""
+"""Tests of `live/web`."""

@@ -1,1 +1,1 @@
-"""Tests of `live.web.admin`."""
+"""Tests of `live/web/admin`."""
