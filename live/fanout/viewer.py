@@ -233,7 +233,7 @@ class PushViewer(Viewer):
         self.group.loose.add(self)
 
     def leave_cohort(self) -> None:
-        """Leave the cohort before the connection closes, so that it no longer writes to the file descriptor."""
+        """Leave the cohort before the connection closes, so that the cohort no longer writes to the file descriptor."""
         if self.cohort is not None:
             cohort = self.cohort
             cohort.discard(self)

@@ -218,8 +218,8 @@ class Importing:
 
         Raises:
             SetupError: there is no such board, the board is a union or is frozen, or a union of the board can't take
-                the changes. Then the message says why, and which changes the union may lack. StoreUnavailableError,
-                EpochLostError: the same import continues where it stopped. If the store may have run
+                the changes. Then the message says why, and which changes the union may lack.
+            StoreUnavailableError, EpochLostError: the same import continues where it stopped. If the store may have run
                 the last batch, that batch may be missing in the unions.
         """
         await require_no_loss(self._client, self._settings.key_prefix, self._board)

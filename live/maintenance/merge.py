@@ -58,8 +58,8 @@ class Merged(msgspec.Struct, kw_only=True):
     Attributes:
         board: the id of the board.
         slots: in how many slots or periods an amount changed.
-        before: the amount of each member before, summed up over these slots. On boards with the best or the last
-        amount, the amount in the newest of these slots.
+        before: the amount of each member before, summed up over all slots. On boards with the best or the last
+            amount, the amount in the newest slot or period that changed.
         after: the amount of each member afterwards, computed like `before`.
         fault: why the board refuses the merge or the undo; empty if it succeeds.
     """
@@ -141,7 +141,7 @@ class Retraced:
     """The contents of a board with and without a merge. Each entry from the merge on updates both.
 
     Raises:
-        SetupError: the journal has begun again since then.
+        SetupError: the journal has begun again since the merge.
     """
 
     def __init__(self, before: Snapshot, merge: Merge, entries: Sequence[tuple[Head, bytes]]) -> None:

@@ -295,7 +295,7 @@ class Rebuilding:
     ) -> dict[str, _Line]:
         """Return `newest` with the last timeline of a run-time board.
 
-        `begun` is the timeline of the epoch in the definition. It has no entries yet.
+        `begun` stands for the timeline of the epoch in the definition, without any entries.
         """
         of_board = [line for line in lines if line[0].board == begun.board]
         for line in reversed(of_board):

@@ -304,7 +304,7 @@ class Voiding:
         self._show = show
 
     async def void(self, criteria: Criteria, board: str | None, *, dry: bool) -> list[Outcome]:
-        """Take back contributions from one board, or from all. Earlier voids stay.
+        """Take back contributions from one board, or from all. What was taken back before stays so.
 
         Raises:
             SetupError: there is no such board, or the store has lost data.

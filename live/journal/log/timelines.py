@@ -272,7 +272,7 @@ def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
     Raises:
         ConflictError: a timeline ends elsewhere.
     """
-    # One call with many rows is four times as fast.
+    # One call with many rows is four times as fast as one call for each row.
     moves = [
         {
             "life": segment.timeline.id, "was": segment.timeline.drained, "named": segment.timeline.link,
@@ -378,7 +378,7 @@ def add_gaps(connection: Connection, timeline: Timeline, gaps: Sequence[Gap]) ->
 def _continue(connection: Connection, segment: Segment) -> None:
     """Record that a timeline continues another one of its board, and end that one.
 
-    After a loss, record a gap if SQL has entries beyond the beginning of the timeline, or if it never had entries that
+    After a loss, record a gap if SQL has entries beyond the beginning of the timeline, or if SQL never had entries that
     the store had acknowledged.
     """
     timeline, first = segment.timeline, segment.first

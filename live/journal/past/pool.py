@@ -28,7 +28,7 @@ _ENDED: Final = "the process that reads the journal has ended"
 class Past:
     """Read the past of boards in other processes, which start when they are needed.
 
-    Clients take turns. Each client has one query in progress, so a long query delays no other client. A query ends when
+    Clients take turns. Each client has one query in progress, so a client never uses all processes. A query ends when
     its client leaves.
     """
 

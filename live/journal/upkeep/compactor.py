@@ -115,7 +115,7 @@ class Compactor:
                     await self._database.run(partial(keep, wanted=one, made=made, at=at))
 
     async def _archive(self, calendars: Sequence[tuple[Timeline, Board]], now: int) -> None:
-        """Archive the final periods of calendar boards, once per period."""
+        """Archive the final periods of calendar boards: once per period, or once per hour with an event clock."""
         turned: list[tuple[Timeline, Board, int]] = []
         for timeline, board in calendars:
             await self._database.run(partial(reopen, timeline=timeline, board=board))

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Takes a member out of every ranking of its board, or puts it back with the sum of what its slots hold.
 --
--- The board still counts a hidden member. The member has no rank, no part in the total, and keeps its place among
+-- The board still counts a hidden member. The member has no rank and no part in the total, and keeps its place among
 -- ties. If a ranking has filled up in between, the last record is dropped when a hidden member returns.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself

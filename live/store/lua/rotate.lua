@@ -48,7 +48,7 @@ for i = 1, 2 * most, 2 do
 end
 
 announce(board)
-local left = call('HLEN', slot) - #members  -- while a Cluster moves a slot, commands on missing store keys fail
+local left = call('HLEN', slot) - #members  -- while a Cluster moves a hash slot, commands on missing store keys fail
 if #members > 0 then
   call('HDEL', slot, unpack(members))
   subtract({key = ranking, reached = reached, levels = levels, suffix = ''}, board.offset, members, values)

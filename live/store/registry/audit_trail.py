@@ -134,7 +134,7 @@ class AuditTrail:
 
 
 def digest_of_person(name: str, whom: str) -> dict[str, str]:
-    """Return a salted digest of a person for the audit log. Who knows the name can find the entry."""
+    """Return a salted digest of a person for the audit log. Whoever knows the name can find the entry."""
     salt = secrets.token_hex(16)
     return {f"{whom}_sha256": hashlib.sha256(f"{salt}{name}".encode()).hexdigest(), "salt": salt}
 

@@ -48,7 +48,7 @@ class Beat(NamedTuple):
 
 
 class Processes:
-    """This process, which has some `boards`, and the other processes of the server."""
+    """This process, which has some `boards`, and all other live processes under the prefix."""
 
     def __init__(
         self, client: Store, prefix: str, boards: Collection[str] = (), beat: Script[BeatRequest] = BEAT

@@ -59,7 +59,8 @@ async def restore(
 ) -> bool:
     """Write a board. Return False if the store has the board already.
 
-    First, delete the data that an interrupted call has left. Call `progress` with the number of elements so far.
+    First, delete the data that an interrupted call has left. Call `progress` with the number of elements written so
+    far.
     """
     if await client.call(keys.meta, "EXISTS", keys.meta):
         return False

@@ -1,5 +1,5 @@
--- Step: refuse a correction if its members no longer hold the values that the caller has read. Somebody else may have
--- corrected them too.
+-- Step: refuse a correction or a merge if its members no longer hold the values that the caller has read. Another batch
+-- may have changed them meanwhile.
 if request.held then
   local read = request.held
   if not same_slots(read.starts) then return {'changed'} end

@@ -134,8 +134,8 @@ end
 -- Gives distinct members the scores `new`, where nil is no record and false no change. `names` and `old` are from
 -- `look_up`; `events` and `keeps_tags` only matter where ties go by time.
 --
--- While a Cluster moves the slot of the board, the store refuses commands on store keys that are gone, also of a script
--- that has written already. So this function must not use a store key that it may have emptied. Therefore it adds
+-- While a Cluster moves the hash slot of the board, the store refuses commands on store keys that are gone, also of a
+-- script that has written already. So this function must not use a store key that it may have emptied. Therefore it adds
 -- first, and removes afterwards.
 local function put(ranking, offset, members, names, old, new, events, keeps_tags)
   local size = put_levels and call('ZCARD', ranking.key)
