@@ -26,7 +26,7 @@ def pruned(board: Board, dedupe_window: float = 0, **fields: Any) -> Snapshot:
 
 
 def test_slots_outside_the_window_are_left_out() -> None:
-    """The slot that is exactly a window old is in it. Without a newest slot, nothing has left the window."""
+    """A slot that is exactly a window old still counts. Without a newest slot, nothing has left the window."""
     slots = {start * HOUR: {"a": 1} for start in (4, 5, 9)}
     assert pruned(SERVER, slots=slots, newest=9 * HOUR).slots.keys() == {5 * HOUR, 9 * HOUR}
     assert pruned(SERVER, slots=slots).slots == slots
@@ -53,7 +53,7 @@ def test_identities_are_kept_longer_than_any_board_remembers_them(
 async def test_a_checkpoint_is_due_after_a_day_or_many_bytes(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bytes are compared with the last checkpoint too. A checkpoint is kept unless there is a later one."""
+    """They must also be more than the last checkpoint has. A checkpoint is kept unless there is a later one."""
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         for _ in range(2):

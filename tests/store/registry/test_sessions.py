@@ -14,7 +14,7 @@ from tests.harness.settings import fresh_settings
     [(0, IDLE - 1, False), (0, IDLE, True), (LONGEST - 1, LONGEST - 1, False), (LONGEST - 1, LONGEST, True)],
 )
 def test_a_session_ends_without_use_and_after_its_longest_time(used: int, now: int, *, has_ended: bool) -> None:
-    """A session ends with the full second."""
+    """A session whose time is up in this second has ended."""
     assert _has_ended(Session("chief", "f", 0, used), now) is has_ended
 
 
