@@ -22,7 +22,7 @@ from live.web.contract.boards_file import boards_schema
 from live.web.contract.openapi import openapi, query_names
 from live.web.http.responses import as_problem
 from live.web.http.static import ClientFiles, PageFiles
-from live.web.http.watching import refuse_plain, unless_left
+from live.web.http.watching import unless_left
 from live.web.pages import board as pages
 from live.web.pages import preferences, sharing
 from live.web.pages import record as record_page
@@ -70,7 +70,7 @@ _ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
     "/v1/boards/{board}/baseline": {"GET": boards.get_baseline},
     "/v1/records/{key:path}": {"GET": records.get_member_records},
     "/v1/boards/{board}/stream": {"GET": stream.stream_board},
-    "/v1/boards/{board}/live": {"GET": refuse_plain},
+    "/v1/boards/{board}/live": {"GET": stream.refuse_plain},
     "/": {"GET": admitting(pages.index)},
     "/boards/{board}": {"GET": admitting(pages.board_page)},
     "/boards/{board}/qr.svg": {"GET": sharing.qr_code},

@@ -7,15 +7,10 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import Receive, Scope
 
-from live.errors import ProblemError
 from live.protocols.http.asgi import VIEWER
 from live.protocols.http.connection import HttpProtocol
-from live.web.http.responses import problem_response
-from live.web.services import live_of, reader_of
 
 _T = TypeVar("_T")
 
@@ -46,11 +41,3 @@ async def until_left(receive: Receive) -> None:
     """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def refuse_plain(request: Request) -> Response:
-    """Refuse a request for the live route that is not a WebSocket handshake."""
-    await live_of(request).ledger(request.path_params["board"], reader_of(request))
-    response = problem_response(ProblemError("upgrade_required", "connect with a WebSocket client"))
-    response.headers.update({"Upgrade": "websocket", "Connection": "Upgrade"})
-    return response

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from live.errors import CLOSE_CODES, SHUTTING_DOWN
+from live.errors import CLOSE_CODES, SHUTTING_DOWN, ProblemError
 from live.fanout.engine.deflate import GzipStream
 from live.fanout.engine.delivery import count_frames
 from live.fanout.frames import Frame, status_frame
@@ -19,6 +19,7 @@ from live.fanout.viewer import ChannelEndedError, PullViewer
 from live.ingest.replies import takes_gzip
 from live.metrics import SLOW_VIEWERS
 from live.web.http.middleware import client_of
+from live.web.http.responses import problem_response
 from live.web.http.watching import count_as_viewer, unless_left, until_left
 from live.web.services import Live, live_of, reader_of
 
@@ -135,3 +136,11 @@ class EventStream(Response):
 def _retry(seconds: float) -> bytes:
     """Make the field that tells the client when to reconnect."""
     return f"retry: {round(seconds * 1000)}\n\n".encode()
+
+
+async def refuse_plain(request: Request) -> Response:
+    """Refuse a request for the live route that is not a WebSocket handshake."""
+    await live_of(request).ledger(request.path_params["board"], reader_of(request))
+    response = problem_response(ProblemError("upgrade_required", "connect with a WebSocket client"))
+    response.headers.update({"Upgrade": "websocket", "Connection": "Upgrade"})
+    return response
