@@ -20,9 +20,9 @@ from live.web.contract import reference
 from live.web.contract.asyncapi import asyncapi
 from live.web.contract.boards_file import boards_schema
 from live.web.contract.openapi import openapi, query_names
+from live.web.http.disconnects import unless_left
 from live.web.http.responses import as_problem
 from live.web.http.static import ClientFiles, PageFiles
-from live.web.http.watching import unless_left
 from live.web.pages import board as pages
 from live.web.pages import preferences, sharing
 from live.web.pages import record as record_page

@@ -19,8 +19,8 @@ from live.network.parameters import whole_number
 from live.settings import Settings
 from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
+from live.web.http.disconnects import count_as_viewer, unless_left
 from live.web.http.responses import unchanged
-from live.web.http.watching import count_as_viewer, unless_left
 from live.web.reads.sources import DEFAULT_LIMIT, PageQuery
 
 _LONGEST: Final = 60  # seconds

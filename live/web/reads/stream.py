@@ -18,9 +18,9 @@ from live.fanout.subscription import Subscription
 from live.fanout.viewer import ChannelEndedError, PullViewer
 from live.ingest.replies import takes_gzip
 from live.metrics import SLOW_VIEWERS
+from live.web.http.disconnects import count_as_viewer, unless_left, until_left
 from live.web.http.middleware import client_of
 from live.web.http.responses import problem_response
-from live.web.http.watching import count_as_viewer, unless_left, until_left
 from live.web.services import Live, live_of, reader_of
 
 _HEADERS: Final = {"Cache-Control": "no-store", "Vary": "Accept-Encoding", "X-Accel-Buffering": "no"}
