@@ -7,7 +7,7 @@ import segno
 import typer
 
 from live.auth.api_keys import board_faults
-from live.auth.tokens import sign_token
+from live.auth.signing import sign_token
 from live.cli.keys import words_of
 from live.cli.terminal import JsonOption, clear_errors, err, reported
 from live.client.target import parse_url

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.auth.api_keys import add_key, board_faults, end_of, key_view, revoke_key, scope_faults
-from live.auth.tokens import sign_token
+from live.auth.signing import sign_token
 from live.domain.board import BOARD_ID
 from live.domain.event import rfc3339
 from live.domain.producer import ALL, Principal, Scope, Verb
