@@ -13,7 +13,7 @@ const SPAN = 10 * MINUTE; // the time over which a pace is measured once scores 
 const PARTS = 4; // parts of `SPAN`; a steady pace is about the same in each
 const FURTHEST = 60; // minutes within which a change is predicted
 const FIGHTERS = 10; // records among which the closest two are looked for
-const MOST_PAIRS = 200; // records whose changes of order are counted
+const MOST_PAIRS = 200; // pairs of members whose changes of order are counted
 const LEAST_RATE_SPAN = 10_000; // the shortest time over which a rate is measured, in milliseconds
 
 /** The scores of a board at some times of the last minutes. */
@@ -93,7 +93,7 @@ export class Paces {
   }
 
   /**
-   * Whether the score of one of two neighbours changes by their difference within a minute.
+   * Whether the score of one of two neighbours changes by at least their difference within a minute.
    *
    * @param {Place} member
    * @param {Place} above
@@ -106,7 +106,7 @@ export class Paces {
 }
 
 /**
- * The two neighbours among the first records whose scores are closest. If several are equally close, the first of them.
+ * Of the first records, the two neighbours whose scores are closest. If several pairs are equally close, the first pair.
  *
  * @param {readonly Place[]} records
  * @returns {[Place, Place] | undefined}

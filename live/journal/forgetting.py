@@ -238,7 +238,7 @@ def forget_in_board(
             if not dry:
                 _put(connection, CHECKPOINT, CHECKPOINT.c.id == row.id, compress(pack(held)))
     for row in connection.execute(select(PERIOD).where(PERIOD.c.life.in_(lives))).all():
-        # `newest` began before the period was archived, so what was erased before that is not in the period.
+        # The period was archived after `newest` began, so it lacks members that were erased before.
         packed = _period_without(decompress(row.crc, row.data), gone_at(row.newest * 1_000_000))
         if packed is not None:
             found.periods += 1

@@ -186,8 +186,8 @@ class Voided:
 
 
 Find = Callable[[str, Head, bytes], list[Contribution]]
-"""A function that finds the contribution of a person in an entry, unless it was taken back or its actor was erased. It
-receives the epoch, head and body.
+"""A function that finds what a producer or an actor contributed in an entry, unless this was taken back or the actor
+was erased. It receives the epoch, head and body.
 """
 
 
@@ -227,7 +227,7 @@ class ProducerTrace:
                 if member and (alone or events.producers[index] == number):
                     found.events.append((now if time is False else int(time), member, amount))
         if self._producer == LIKES and add.identities is not None:
-            # Likes of a visitor who was voided or erased have been taken back one by one.
+            # A void or an erasure of a visitor has taken that visitor's likes back one by one, so they are subtracted.
             changes = found.events if isinstance(self._board.window, Sliding) else found.amounts
             for like_identity in contents(add.identities.all, IDENTITY)[: add.identities.counted]:
                 like = self._voided.like(identity_of(epoch, head, like_identity.hex()))

@@ -122,7 +122,7 @@ def measure_journal(settings: Settings, boards: Sequence[str] | None) -> Measure
 
 
 async def lost_at_most(client: Store | None, settings: Settings, found: Sequence[TimelineStatus]) -> dict[str, str]:
-    """Say, for each fault that may happen, which acknowledged events are lost then, with the settings of the servers.
+    """Say for each possible fault which acknowledged events it loses, with the present settings of the servers.
 
     `client` is None if the store does not answer.
 

@@ -18,7 +18,7 @@ _WINDOW: Final = -15  # a window of 32 KiB, and no header
 # and it would take longer until new receivers can share texts with the others.
 _DEPTH: Final = 4
 _MOST_HISTORIES: Final = 8  # slow receivers have a history each; beyond this number, a text is compressed alone
-_GZIP_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # neither the time nor the operating system
+_GZIP_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # names neither a time nor an operating system
 _LARGEST_STORED: Final = 0xFFFF
 _STORED: Final = struct.Struct("<BHH")
 _LAST: Final = b"\x03\x00"  # an empty last block

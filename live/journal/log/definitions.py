@@ -133,7 +133,7 @@ class DefinitionLog:
 
 
 def latest(connection: Connection, prefix: str, kind: str, names: Sequence[str] | None = None) -> dict[str, str]:
-    """Return the definitions or API keys that were not removed, as JSON by name: all, or at most 10,000 `names`."""
+    """Return, by name, the newest values of a kind that were not removed: all, or those of at most 10,000 `names`."""
     where = [DEFINITION.c.prefix == prefix, DEFINITION.c.kind == kind]
     if names is not None:
         where.append(DEFINITION.c.name.in_(names))

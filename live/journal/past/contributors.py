@@ -103,8 +103,8 @@ def _votes(head: Head, batch: Add, votes: EntryVotes, place: int, erased: Erasur
 def find_unusual(settings: Settings, board: Board, hidden: frozenset[str], since: int, until: int) -> UnusualList:
     """Find members that have gained unusually between two times (milliseconds since 1970).
 
-    A gain is unusual if the score has doubled, or if more than half of the gain came from one actor, or from one of
-    several producers.
+    A gain of at least 10 is unusual if the score has doubled, or if more than half of the gain came from one actor, or
+    from one of several producers.
 
     Raises:
         NoPastError: the journal does not reach back so far.
@@ -183,7 +183,7 @@ def _events_of(connection: Connection, prefix: str, timeline: Timeline) -> Itera
 
 
 _Tally = dict[tuple[str, str], int]
-"""The amounts that each actor and producer added to a member."""
+"""By kind (`actor` or `producer`) and name: the amount that this actor or producer added to a member."""
 
 
 def _tallies(
