@@ -338,7 +338,8 @@ class SharedConnection:
             if opening.cancelled() and not (task is not None and task.cancelling()):
                 # The attempt was cancelled, but not this caller.
                 raise LostConnectionError("No connection available: it is closed") from None
-            raise
+            # A caller whose time is over can tell that nothing was sent.
+            raise asyncio.CancelledError("No connection available: it is being opened") from None
 
     @property
     def reign(self) -> str:

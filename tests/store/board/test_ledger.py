@@ -217,6 +217,10 @@ async def test_only_what_was_sent_may_have_counted(own_store: StoreProcess) -> N
     limits["store_timeout"] = Duration(10)  # on a busy machine, connecting may take seconds
     async with open_ledger(own_store.url, rolling_board(), **limits) as ledger:
         await ledger.writer.add([like("a")])
+        await ledger.state.client.servers.shared.close()
+        with own_store.frozen(), pytest.raises(StoreUnavailableError) as connecting:
+            await ledger.writer.add([like("a")])
+        assert not connecting.value.unknown
         own_store.kill()
         await ledger.state.client.servers.shared.close()
         with pytest.raises(StoreUnavailableError) as gone:
