@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import uvloop
@@ -22,6 +22,7 @@ from tests.harness.certificate import OPENSSL, make_certificate
 from tests.harness.proxy import store_proxy
 from tests.harness.settings import fresh_settings
 from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
+from tests.harness.topologies import plain_client
 from tests.harness.waiting import eventually
 
 PATIENCE = 0.3
@@ -198,27 +199,32 @@ async def a_slow_store(store: StoreProcess, _folder: Path) -> None:
 
 async def a_finished_call(store: StoreProcess, _folder: Path) -> None:
     """A connection whose calls have all had replies stays open, however long ago that was."""
-    async with connected(store.url, 0.1) as client, connected(store.url) as other:
+    async with connected(store.url, 0.5) as client, connected(store.url) as other:
         assert await client.servers.shared.call("ECHO", "a") == b"a"
         before = await connections(other)
-        for _ in range(8):
-            await asyncio.sleep(0.07)
+        for _ in range(4):
+            await asyncio.sleep(0.4)
             assert await client.servers.shared.call("ECHO", "b") == b"b"
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5 * SILENCE + 0.1)
         assert await client.servers.shared.call("ECHO", "c") == b"c"
         assert await connections(other) == before
 
 
 async def a_busy_process(store: StoreProcess, _folder: Path) -> None:
     """Let replies arrive while this process is busy. It must read them before their calls time out."""
-    async with connected(store.url, 0.2) as client, connected(store.url) as other:
-        await client.servers.shared.call("PING")
-        before = await connections(other)
-        calls = [send(client.servers.shared, "ECHO", number) for number in range(5)]
-        await asyncio.sleep(0)
-        time.sleep(0.2 * (SILENCE + 2))  # noqa: ASYNC251 - it is to block the loop
-        assert await outcomes(*calls) == [b"%d" % number for number in range(5)]
-        assert await connections(other) == before
+    with plain_client(store.url) as blocking:
+        async with connected(store.url, 0.2) as client, connected(store.url) as other:
+            await client.servers.shared.call("PING")
+            earlier = cast("dict[str, Any]", blocking.info("commandstats"))["cmdstat_ping"]["calls"]
+            before = await connections(other)
+            calls = [send(client.servers.shared, "PING") for _ in range(5)]
+            for _ in range(2):
+                await asyncio.sleep(0)  # all calls begin, and then they are sent
+            time.sleep(0.2 * (SILENCE + 2))  # noqa: ASYNC251 - it is to block the loop
+            while cast("dict[str, Any]", blocking.info("commandstats"))["cmdstat_ping"]["calls"] < earlier + 5:
+                time.sleep(0.01)  # noqa: ASYNC251
+            assert await outcomes(*calls) == [b"PONG"] * 5
+            assert await connections(other) == before
 
 
 SCENARIOS = [one_late_reply, a_slow_store, a_finished_call, a_busy_process]
