@@ -92,7 +92,7 @@ async def site(store: str, *, plain: bool = False, **changes: Any) -> AsyncItera
         "admin": await make_key(settings, "tenant", verbs=("admin", "post"), boards=("posts", "board-of-*")),
     }
     owner = await make_key(settings, "owner", verbs=("admin", "post", "read"))
-    secret = Board(id=PRIVATE, title="Secret", source=frozenset({"secret"}), like_button=True, visibility="private")
+    secret = Board(id=PRIVATE, title="Salaries", source=frozenset({"secret"}), like_button=True, visibility="private")
     strangers: dict[str, tuple[tuple[str, str], ...]] = {name: (bearer(key),) for name, key in keys.items()}
     strangers |= {
         "nobody": (),
@@ -360,7 +360,7 @@ async def test_no_list_names_a_private_board(valkey_url: str) -> None:
             for who, fields in at.strangers.items():
                 one = await client.get(path, headers=dict(fields))
                 assert PRIVATE not in one.text.replace("q=secret", ""), (path, who)
-                assert "Secret" not in one.text, (path, who)
+                assert "Salaries" not in one.text, (path, who)
         assert (await client.get("/metrics")).status_code == 401
         shown = await client.get("/v1/boards")
         assert shown.headers["vary"].startswith("Authorization, Cookie")
@@ -459,7 +459,7 @@ async def test_a_post_names_only_boards_that_its_key_may_read(valkey_url: str) -
 
 async def test_only_keys_read_the_metrics_of_a_server_with_private_boards(valkey_url: str) -> None:
     """`LIVE_METRICS` can change this. An API key sees the boards that it may read."""
-    private = Board(id=PRIVATE, title="Secret", visibility="private")
+    private = Board(id=PRIVATE, title="Salaries", visibility="private")
     for metrics, boards, statuses in (
         ("auto", [rolling_board()], (200, 200, 200)),
         ("auto", [rolling_board(), private], (401, 200, 403)),

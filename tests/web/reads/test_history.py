@@ -250,7 +250,7 @@ async def test_the_page_of_a_record_shows_its_rank_over_the_window(valkey_url: s
 
         text = await eventually(shown)
         assert "Rank at the end of each bar" in text
-        assert "best 2, last 2" in text
+        assert "best 2, worst 2" in text
 
 
 def test_a_line_breaks_where_the_record_was_not_on_the_board() -> None:
