@@ -20,6 +20,7 @@ from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_live, unt
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
+from tests.harness.waiting import until_early
 from tests.test_browser_rows import page_of, with_baseline
 
 pytestmark = IN_BROWSER
@@ -50,8 +51,7 @@ async def put_baseline(store: str, settings: Settings) -> int:
 async def told(store: str, path: str = "", **context: Any) -> AsyncIterator[tuple[Page, httpx.AsyncClient, int]]:
     """The page of a board with a baseline, a producer, and the age of the baseline in milliseconds."""
     settings, faults = fresh_settings(store), list[str]()
-    while time.time() * 1000 % HOUR > HOUR - MINUTE:  # noqa: ASYNC110 - a new baseline is about to replace this one
-        await asyncio.sleep(1)
+    await until_early("hour")  # at its end, a new baseline replaces this one
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as producer:
         scores = {member: score + GAINS.get(member, 0) for member, score in THEN.items()}
         await post(producer, *({"key": key, "amount": amount} for key, amount in scores.items()))

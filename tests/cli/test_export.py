@@ -26,6 +26,7 @@ from live.maintenance.export import Column
 from live.store.board.keys import SystemKeys
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.waiting import until_early
 
 BOARDS = """
 [[board]]
@@ -195,6 +196,7 @@ async def test_a_period_that_the_board_has_dropped(
 
 async def test_a_calendar_period_is_exported(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A period is selected by its name, or as the current or the previous one."""
+    await until_early("day")
     async with exports(valkey_url, tmp_path, "days") as board:
         found = Exports(board, tmp_path, monkeypatch)
         await board.like("a")

@@ -4,9 +4,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 DEADLINE: Final = 60.0  # a busy machine stalls for seconds
+_TEST: Final = 60.0  # hardly any test takes longer
 _MUTANT: Final = 10.0  # a caught mutant usually waits for something that never happens
 
 _mutants: list[None] = []  # one item for each mutant that runs
@@ -24,6 +25,13 @@ async def eventually(condition: Callable[[], Awaitable[object]], deadline: float
         assert time.monotonic() < end, f"still {value!r} after {deadline} s"
         await asyncio.sleep(pause)
         pause = min(2 * pause, 0.02)
+
+
+async def until_early(unit: Literal["hour", "day"]) -> None:
+    """Wait until the present hour or day ends in more than a minute. No slot or period may end in some tests."""
+    seconds = {"hour": 3600, "day": 86_400}[unit]
+    while time.time() % seconds > seconds - _TEST:  # noqa: ASYNC110 - the clock has no event
+        await asyncio.sleep(1)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.scripts import connected
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
-from tests.harness.waiting import eventually
+from tests.harness.waiting import eventually, until_early
 from tests.web.writes.test_corrections import OF_LIKES, correct
 from tests.web.writes.test_trail import command
 
@@ -118,6 +118,7 @@ async def drained(settings: Settings, store: Store) -> None:
 
 async def erased(valkey_url: str, tmp_path: Path) -> Settings:
     """Erase a member while a server runs, and look for it everywhere."""
+    await until_early("day")
     settings = fresh_settings(valkey_url, journal="sqlite", anonymous_admin=True)
     file = tmp_path / "boards.toml"
     file.write_text(BOARDS)

@@ -25,7 +25,7 @@ from tests.harness.commands import run_command
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
-from tests.harness.waiting import eventually
+from tests.harness.waiting import eventually, until_early
 
 BOARDS: Final = """
 [[board]]
@@ -135,6 +135,7 @@ class Place:
 
 async def check_import(store: str, folder: Path) -> None:
     """Import twice into boards that already have records, and check the scores, the journal and the unions."""
+    await until_early("day")
     settings = fresh_settings(store, anonymous_admin=True, journal="sqlite")
     async with serving(settings, *parse_boards(BOARDS)) as client:
         place = Place(settings, folder, client)

@@ -24,6 +24,7 @@ from tests.harness.postgres import has_postgres, running_postgres
 from tests.harness.scripts import connected
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
+from tests.harness.waiting import until_early
 from tests.maintenance.test_erase_member import BOARDS, drained
 from tests.web.writes.test_trail import command
 
@@ -80,6 +81,7 @@ def journal() -> Iterator[str]:
 @asynccontextmanager
 async def machine(valkey_url: str, tmp_path: Path, journal: str = "sqlite") -> AsyncIterator[Machine]:
     """Yield the machine, with three members. One of the members also has a vote."""
+    await until_early("day")
     settings = fresh_settings(valkey_url, journal=journal, anonymous_admin=True)
     file = tmp_path / "boards.toml"
     file.write_text(BOARDS.replace("cap = 2", "cap = 9"))

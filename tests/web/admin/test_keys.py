@@ -15,7 +15,7 @@ from live.settings import TokenSecret
 from live.store.registry.producers import refused_name
 from tests.harness.admin import Administrator, add_key, administrator, fields_of, trail_of, uses_of
 from tests.harness.settings import fresh_settings
-from tests.harness.waiting import eventually
+from tests.harness.waiting import eventually, until_early
 
 
 def made(html: str) -> list[str]:
@@ -52,6 +52,7 @@ async def test_a_key_is_made_shown_once_and_revoked(valkey_url: str) -> None:
     A wrong form lists all mistakes and makes nothing.
     """
     settings = fresh_settings(valkey_url)
+    await until_early("day")  # a time of yesterday has its date
     key = await add_key(settings, "chief")
     async with administrator(settings, key=key) as browser:
         wrong = await browser.act(

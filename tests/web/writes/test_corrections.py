@@ -10,7 +10,7 @@ import httpx
 from live.domain.board_file import parse_boards
 from live.errors import REFUSALS
 from tests.harness.server import server
-from tests.harness.waiting import eventually
+from tests.harness.waiting import eventually, until_early
 
 # Boards of every operator and window. All of them count likes.
 OF_LIKES = """
@@ -72,6 +72,7 @@ async def score(client: httpx.AsyncClient, board: str, key: str, **query: str) -
 
 async def test_boards_of_every_kind_can_be_corrected(valkey_url: str) -> None:
     """A correction adds to a score or sets it, once. The journal explains it, and the past stays as it was."""
+    await until_early("day")
     async with server(valkey_url, *parse_boards(BOARDS), anonymous_admin=True, journal="sqlite") as client:
         await client.post("/v1/events", json=[{"key": "a", "amount": 9}, {"key": "b", "amount": 2}])
         await asyncio.sleep(0.005)
