@@ -39,7 +39,7 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
     "item_not_found": ProblemType(404, "The member has no item"),
     "period_not_found": ProblemType(404, "The period is not kept"),
     "past_unavailable": ProblemType(404, "The journal does not reach back to that time"),
-    "past_too_large": ProblemType(400, "The question about the past takes too long to answer"),
+    "past_too_large": ProblemType(400, "The query of the past takes too long"),
     "method_not_allowed": ProblemType(405, "The path does not support this method"),
     "request_timeout": ProblemType(408, "The request did not arrive in time"),
     "likes_closed": ProblemType(409, "The board takes no likes now"),
@@ -102,7 +102,7 @@ REFUSALS: Final[Mapping[str, str]] = {
     "amount_required": "the board keeps amounts as scores, and the event has no amount",
     "not_counted": "the request is strict, and another event in the request is refused",
 }
-# The codes after which the same event may count later, or the same request may succeed.
+# The codes of refusals that may pass: the same event may count later, or the same request may succeed later.
 RETRYABLE: Final = frozenset(
     {
         "early", "board_unavailable", "not_open", "frozen", "board_full", "not_counted",
@@ -140,7 +140,7 @@ CLOSE_CODES: Final[Mapping[int, Close]] = {
 class ProblemError(Exception):
     """A request is refused as a whole. `code` is one of `PROBLEMS`. `headers` are added to the response.
 
-    `near` is a similar path. The HTML page of the problem has a link to it.
+    `near` is a path that is similar to the requested one. The HTML page of the problem has a link to it.
     """
 
     def __init__(
@@ -163,8 +163,7 @@ class ProblemError(Exception):
 class StoreUnavailableError(Exception):
     """The store is unavailable. If `unknown` is true, it may have executed the last command.
 
-    `public` is the reason without parts that are not for everyone, such as addresses. None means that everyone may see
-    the whole reason.
+    `public` is what everyone may see of the reason, without addresses, for example. None means the whole reason.
     """
 
     def __init__(self, reason: str, *, unknown: bool = False, public: str | None = None) -> None:
@@ -178,7 +177,7 @@ class JournalBehindError(StoreUnavailableError):
 
 
 class EpochLostError(Exception):
-    """The store lost data: it has an unexpected epoch, a lower offset, or an older definition (I8)."""
+    """The store lost data: a board has an unexpected epoch or a lower offset, or a definition is older (I8)."""
 
 
 class SetupError(Exception):

@@ -17,7 +17,7 @@ REGISTRY: Final = CollectorRegistry()
 # thresholds of `ops/alerts.yml`, and the deadlines of a write, 2 and 8 s.
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2, 4, 8)
 _OF_ONE: Final = frozenset({"process_max_fds", "process_start_time_seconds"})
-_ENDED: Final = slice(13, 15)  # cutime and cstime of proc(5), among the fields after the name of the process
+_ENDED: Final = slice(13, 15)  # the fields cutime and cstime of proc(5), counted after the name of the process
 _SIZES: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 3000)
 
 
@@ -82,8 +82,8 @@ ROTATION_LAG: Final = _gauge(
 )
 RANGE_LEFT: Final = _gauge(
     "live_score_range_left",
-    "How much of the range of exact scores is left for the value with the least room in the last batch, "
-    "from 1 (all) to 0",
+    "How much of the range of exact scores is left, from 1 (all) to 0, for the value of the last batch that is nearest "
+    "to an end of its range",
     "livemin",
     "board",
 )
@@ -102,7 +102,8 @@ JOURNAL_COMMIT_SECONDS: Final = _histogram(
 )
 JOURNAL_LAG: Final = _gauge(
     "live_journal_lag_seconds",
-    "Time since the journal's database last had everything; while the drainer keeps up, the duration of a round",
+    "Time since the journal's database last had all entries; while the drainer keeps up, this is the duration of one "
+    "of its rounds",
     "livemax",
 )
 JOURNAL_BACKLOG: Final = _gauge("live_journal_backlog_bytes", "Bytes of journals that wait in the store", "livemax")
@@ -111,7 +112,8 @@ JOURNAL_DAMAGED: Final = _gauge(
 )
 JOURNAL_ARCHIVE_LAG: Final = _gauge(
     "live_journal_archive_lag_seconds",
-    "Time since checkpoints and the archive of periods were last up to date; while they are, the duration of a round",
+    "Time since checkpoints and the archive of periods were last up to date; while they keep up, this is the duration "
+    "of a round of upkeep",
     "livemax",
 )
 
@@ -134,7 +136,7 @@ def forget_board(board: str) -> None:
 class ProcessTotals(Collector):
     """The sums of the time, memory and descriptors of several processes, under the usual names `process_…`.
 
-    The CPU time of children of `parent` that have ended counts too: a sum that fell would look like a restart.
+    The sum of the CPU time includes ended children of `parent`: if the sum fell, it would look like a restart.
     """
 
     def __init__(self, processes: Collection[int], parent: int | None = None) -> None:
@@ -144,7 +146,7 @@ class ProcessTotals(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the sums of all processes. For limits and start times, yield the value of the first process."""
         ended = -1.0
-        # Read again until nothing changes: otherwise a process that ends in between could count twice.
+        # Read again until no process has ended meanwhile: otherwise such a process could count twice.
         while ended != (ended := self._cpu_of_ended()):
             sums: dict[str, Metric] = {}
             for process in sorted(self._processes):
@@ -180,7 +182,7 @@ class OfBoards(Collector):
         self._boards = boards
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric with the series that are left."""
+        """Yield every metric with the time series of boards that exist."""
         for metric in self._collector.collect():
             metric.samples = [
                 sample

@@ -20,7 +20,7 @@ from live.errors import SetupError
 from live.network.forwarded import check_network
 from live.network.hosts import check_origin, check_pattern, check_root_path
 
-# The first is for `live send` and `live load`, the second for `live import`.
+# `LIVE_KEY` is for `live send` and `live load`, and `LIVE_IMPORT_REDIS` for `live import`.
 OTHER_VARIABLES = ("LIVE_KEY", "LIVE_IMPORT_REDIS")
 
 _PREFIX = "LIVE_"
@@ -126,7 +126,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "address of the primary, for a process with the role `viewers` whose store is a replica: "
         "the primary then counts the viewers of the process")] = ""
     data_dir: Annotated[Path, _described(
-        "directory for the embedded Valkey's data and for the server's own record of its store")] = Path("live-data")
+        "directory for the data of the embedded Valkey and for the server's notes about its store")] = Path("live-data")
     store_memory: Annotated[Size, _described(
         "memory limit of the embedded Valkey; 0 uses half of the machine's or container's memory")] = Size(0)
     store_binary: Annotated[Path | None, _described(
@@ -157,7 +157,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "host names of this server, comma-separated, such as `board.example.org` or `*.example.org`; "
         "`*` allows any")] = ()
     trusted_proxies: Annotated[tuple[ProxyNetwork, ...], _described(
-        "proxies, as comma-separated addresses and networks, whose `Forwarded` and `X-Forwarded-…` are trusted")] = ()
+        "addresses and networks of proxies, comma-separated, whose `Forwarded` and `X-Forwarded-…` are trusted")] = ()
     root_path: Annotated[RootPath, _described(
         "path prefix under which a proxy serves this server, such as `/live`")] = RootPath()
     anonymous_admin: Annotated[bool, _described(
@@ -188,7 +188,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "admin API key; browsers on other machines need TLS")] = "local"
     rate: Annotated[int, _described(
         "events per second for a producer that has no rate of its own; 0 means no limit", ge=0)] = 100_000
-    burst: Annotated[int, _described("events in one burst of a producer without its own rate", ge=1)] = 200_000
+    burst: Annotated[int, _described("events in one burst of a producer that has no rate of its own", ge=1)] = 200_000
     read_rate: Annotated[int, _described(
         "read requests per second of one API key, or of one address (or IPv6 /64 network) without an API key; "
         "0 means no limit", ge=0)] = 5000
@@ -234,18 +234,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "long, the server closes the connection")] = Duration(1)
     write_deadline: Annotated[Duration, _described(
         "how long a write is retried before POST returns 503; "
-        "the default is `8s` with Sentinels and a Cluster, and `2s` otherwise")] = Duration(0)
+        "the default is `8s` with Sentinels or a Cluster, and `2s` otherwise")] = Duration(0)
     wait_replicas: Annotated[int, _described(
         "number of replicas that must hold a write before it is acknowledged; "
-        "the default is 1 with Sentinels and a Cluster, and 0 otherwise", ge=0, le=5)] = -1
+        "the default is 1 with Sentinels or a Cluster, and 0 otherwise", ge=0, le=5)] = -1
 
     cache: Annotated[CacheTime, _described(
         "how long proxies, CDNs and browsers may answer reads of boards without asking the server; "
         "`off` makes them ask each time")] = CacheTime(0)
 
     rotation_interval: Annotated[Duration, _described(
-        "longest pause between two checks of a board with new events; "
-        "a process also wakes up when a slot is due")] = Duration(30)
+        "maximum time until a process checks whether data of a board with new events has left the window; "
+        "it also checks when a slot is due")] = Duration(30)
     rotation_step: Annotated[int, _described("members of a slot to subtract per script call", ge=1, le=2000)] = 64
 
     conflation_interval: Annotated[Duration, _described(
@@ -278,7 +278,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # fmt: on
 
     def __post_init__(self) -> None:
-        """Set the defaults that depend on the store: only in a store of several servers, a replica may take over."""
+        """Set the defaults that depend on the store: a replica may take over only in a store of several servers."""
         several = any(kind in self.store.partition("://")[0] for kind in ("+sentinel", "+cluster"))
         if not self.write_deadline:
             msgspec.structs.force_setattr(self, "write_deadline", Duration(8 if several else 2))
@@ -362,10 +362,10 @@ def load_settings(
     check: Callable[[Settings, AbstractSet[str]], list[str]] = lambda _settings, _invalid: [],
     **given: Any,  # noqa: ANN401 - the types of the settings
 ) -> Settings:
-    """Read each setting from a flag (in `given`, not None), else from the environment, else from the defaults.
+    """Read each setting from its flag in `given`, if it is not None, else from the environment, else from the defaults.
 
-    `check` finds further mistakes in the valid settings. It also gets the names of the invalid settings, which have
-    their defaults.
+    `check` finds further mistakes in the valid settings. It also gets the names of the invalid settings, whose fields
+    have the defaults.
 
     Raises:
         SetupError: a value is invalid, or a variable is unknown. The message has one line for each mistake.
@@ -418,7 +418,7 @@ def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def as_environment(settings: Settings) -> dict[str, str]:
-    """Return the environment from which `load_settings` reads the same settings, for a server as another process."""
+    """Return the environment from which `load_settings` reads the same settings, for a server in another process."""
     environment: dict[str, str] = {}
     for field in msgspec.structs.fields(Settings):
         value = getattr(settings, field.name)

@@ -235,7 +235,7 @@ def import_scores(  # noqa: PLR0913 - one parameter per flag
 
 def _print_imported(found: Imported) -> None:
     titles = f" and {counted(found.titles, 'title')}" if found.titles else ""
-    out.print(f"{counted(found.changed, 'score')}{titles} changed, {found.unchanged:,} were the same before.")
+    out.print(f"{counted(found.changed, 'score')}{titles} changed. {counted(found.unchanged, 'score')} stayed the same.")
     if found.refused:
         out.print(f"{counted(found.refused, 'line')} refused:")
     for one in found.refusals:

@@ -121,7 +121,7 @@ _TIME: Final = {"type": "string", "format": "date-time"}
 _COUNT: Final = whole(1, default=100)
 _OF_BOARD: Final = parameter("board", "path", STRING, "Id of a board.")
 _OF_ID: Final = parameter("key", "path", STRING, "Id of the API key.")
-_SECRET: Final = query("secret", STRING, "The fingerprint of the only secret to revoke.")
+_SECRET: Final = query("secret", STRING, "Revoke only the secret with this fingerprint.")
 _OF_KEY: Final = parameter("key", "path", STRING, "The member, percent-encoded.")
 _KNOWN: Final = parameter("If-None-Match", "header", STRING, "`ETag` of an earlier response.")
 _PERIOD: Final = query(
@@ -136,7 +136,7 @@ _AS_OF: Final = query(
 _POINTS: Final = query("limit", whole(1, MAX_POINTS, DEFAULT_POINTS), "Largest number of points.")
 _SPAN: Final = (
     query("from", _TIME, "The time of the first step. By default a day before `to`."),
-    query("to", _TIME, "The end: no step is later. By default now."),
+    query("to", _TIME, "The latest time that a step may have. By default now."),
     query("step", {"type": "string", "default": "1h"},
           f"The time between two steps, such as `5m` or `1d`. At most {MAX_STEPS} steps."),
 )  # fmt: skip
@@ -148,16 +148,17 @@ WATCHED: Final = (
     query("offset", whole(0), "`offset` of the last message, to resume."),
     query("key", STRING, "A member whose rank is sent in `around` messages."),
     query("around", whole(0, MOST_AROUND, 0), "Number of neighbours of the member on each side."),
-    query("at", _TIME, "Watch the board from this time on. Needs a journal."),
+    query("at", _TIME, "Watch the board from this time on. This needs a journal."),
     query("speed", {"type": "number", "minimum": 0.1, "maximum": 100, "default": 1},
           "How fast the messages after `at` follow."),
     query("delay", {"type": "string", "examples": ["45s"]},
-          "Watch the board as it was this long ago. Needs a journal."),
+          "Watch the board as it was this long ago. This needs a journal."),
     query("token", STRING, "A viewer token, for browsers, which can't send header fields here."),
 )  # fmt: skip
 _TOKEN: Final = query(
-    "token", STRING, "A viewer token. The response keeps it in a cookie, and redirects to the address without it."
-)
+    "token", STRING,
+    "A viewer token. The response puts the token into a cookie, and redirects to the address without the token.",
+)  # fmt: skip
 _SHOWN: Final = (
     parameter("board", "path", STRING, "Ids of up to six boards, comma-separated."), _PERIOD, _AS_OF,
     query("key", STRING, "A member whose rank is shown."), query("limit", _COUNT, "The number of records."), _TOKEN,
@@ -210,7 +211,7 @@ _LIKE_FORM: Final = {
     "type": "object",
     "properties": {
         "key": {"type": "string", "description": "The member."},
-        "page": {"type": "string", "enum": ["record"], "description": "Return to the page of the record."},
+        "page": {"type": "string", "enum": ["record"], "description": "Whether to return to the page of the record."},
     },
     "required": ["key"],
 }
@@ -254,7 +255,7 @@ _PATHS: Final[Mapping[str, Json]] = {
             parameter("Prefer", "header", STRING, "`handling=strict` is the same as `strict=true`."),
             query("rank", {"type": "boolean", "default": False},
                   "Return the record of the member of each event that counted or is a duplicate, on each board. A body "
-                  f"may feed {MOST_EVENT_RECORDS:,} records."),
+                  f"that needs more than {MOST_EVENT_RECORDS:,} records is refused."),
             parameter("Idempotency-Key", "header", {"type": "string", "minLength": 1, "maxLength": 255},
                       "Requests with the same value and body return the same response and count once. Another body "
                       "with the same value is refused."),
@@ -272,7 +273,7 @@ _PATHS: Final[Mapping[str, Json]] = {
         "options": operation(
             "greetWebHook", "events", "Answer a webhook handshake.",
             "The CloudEvents webhook handshake. It grants no access: events still need an API key.",
-            done(200, "The headers say what is granted.", _GRANTED), _ASKING,
+            done(200, "The headers name the origin and the rate that are allowed.", _GRANTED), _ASKING,
             parameter("WebHook-Request-Origin", "header", STRING, "A DNS name, or an origin."),
             parameter("WebHook-Request-Rate", "header", whole(1), "Requests per minute."),
             parameter("WebHook-Request-Callback", "header", STRING, "Never called."),
@@ -314,17 +315,18 @@ _PATHS: Final[Mapping[str, Json]] = {
     },
     "/v1/boards/{board}/definition": {"get": operation(
         "getDefinition", "boards", "Read the definition of a board.",
-        "Returns the choices that `PUT /v1/boards/{board}` takes, also for boards of the boards file. Choices with "
-        "their default are left out. So are parts of a union that the request may not read.",
+        "Returns the choices that `PUT /v1/boards/{board}` takes, also for boards of the boards file. The response "
+        "leaves out choices with their default, and parts of a union that the request may not read.",
         document(RunningChoice), _BOARD, _OF_BOARD,
     )},
     "/v1/boards/{board}/entrants": {"get": operation(
         "listEntrants", "boards", "List the registered members of a contest.",
-        "The members are in no particular order, without hidden members. The pages list each member that is registered "
-        "from the first request to the last. They can list a member twice if others register meanwhile.",
+        "The members are in no particular order. Hidden members are left out. Together, the pages list each member "
+        "that is registered from the first request to the last. They can list a member twice if others register "
+        "meanwhile.",
         document(views.EntrantList), _BOARD | {"board_open_to_all", "cursor_invalid"}, _OF_BOARD,
         query("limit", whole(1, MOST_ENTRANTS, DEFAULT_ENTRANTS),
-              "About how many members. A page can have some more, and up to 512 if the board has no more than that."),
+              "About how many members. A page can have more: up to 512."),
         query("cursor", STRING, "`next_cursor` of an earlier page."),
     )},
     "/v1/boards/{board}/records": {"get": operation(
@@ -385,19 +387,20 @@ _PATHS: Final[Mapping[str, Json]] = {
         document(Explanation), _RECORD, _OF_BOARD, _OF_KEY, _AS_OF,
     )},
     "/v1/boards/{board}/records/{key}/history": {"get": operation(
-        "getHistory", "records", "Read how a record moved.",
-        "Returns the score and rank at each time, and null while the member was not on the board. Needs a journal.",
+        "getHistory", "records", "Read how the score and rank of a record changed.",
+        "Returns the score and rank at each time, and null while the member was not on the board. This needs a "
+        "journal.",
         document(views.HistoryList), _BOARD | _PAST, _OF_BOARD, _OF_KEY, *_SPAN,
     )},
     "/v1/boards/{board}/history": {"get": operation(
-        "listHistory", "boards", "Read how some records moved.",
+        "listHistory", "boards", "Read how the scores and ranks of some records changed.",
         "Returns the same as `getHistory`, for several members. Without `key`, the response has the first 10 members "
         "of the board at each minute of the last hour. The server reads this response once in 5 minutes.",
         document(views.HistoryList), _BOARD | _PAST, _OF_BOARD, members(MOST_HISTORIES), *_SPAN,
     )},
     "/v1/boards/{board}/baseline": {"get": operation(
         "getBaseline", "boards", "Read the ranks and scores at the start of the hour.",
-        "The same for everyone. Compare the response with the current page to see who moved, and who gained how much.",
+        "Everyone gets the same response. Compare it with the current page to see who moved, and who gained how much.",
         document(BaselineView), _BOARD, _OF_BOARD,
     )},
     "/v1/items": {
@@ -414,18 +417,20 @@ _PATHS: Final[Mapping[str, Json]] = {
     },
     "/v1/items/{key}": {
         "get": operation(
-            "getItem", "records", "Read the title of a member.", "Its link and its picture are included.",
+            "getItem", "records", "Read the title of a member.", "The response includes the link and the picture.",
             document(Item), _ASKING | {"item_not_found"}, _OF_KEY,
         ),
         "put": operation(
             "putItem", "administration", "Give a member a title.",
-            "Pages show it instead of the member, on all boards. The API key must not be limited to some boards.",
+            "Pages show the title instead of the member, on all boards. The API key must not be limited to some "
+            "boards.",
             done(204, "The title is stored."), _ITEMS, _OF_KEY,
             body=body_of(reference(ItemChoice), "application/json"), is_keyed=True,
         ),
         "delete": operation(
-            "deleteItem", "administration", "Delete the title of a member.", "This succeeds even if it has no title.",
-            done(204, "The member has no title."), _ADMIN | {"outcome_unknown"}, _OF_KEY, is_keyed=True,
+            "deleteItem", "administration", "Delete the title of a member.",
+            "This succeeds even if the member has no title.",
+            done(204, "The member has no title any more."), _ADMIN | {"outcome_unknown"}, _OF_KEY, is_keyed=True,
         ),
     },
     "/v1/boards/{board}/live": {"get": operation(
@@ -442,8 +447,8 @@ _PATHS: Final[Mapping[str, Json]] = {
     )},
     "/v1/trail": {"get": operation(
         "getTrail", "administration", "Read the audit log.",
-        "The actions of administrators, newest first. An API key that is limited to some boards gets only the entries "
-        "of these boards.", document(AuditLog), _ADMIN,
+        "Returns the actions of administrators, newest first. An API key that is limited to some boards gets only the "
+        "entries of these boards.", document(AuditLog), _ADMIN,
         query("limit", whole(1, MAX_ENTRIES, DEFAULT_ENTRIES), "Maximum number of entries."), is_keyed=True,
     )},
     "/v1/keys": {"get": operation(
@@ -466,7 +471,7 @@ _PATHS: Final[Mapping[str, Json]] = {
     "/": {"get": operation(
         "showIndex", "pages", "Show the list of boards.", "Each board has its first records, which update live.",
         _HTML, _ASKING,
-        query("page", whole(1, MOST_PAGES, 1), "The page of the list. A page beyond the last one is empty."),
+        query("page", whole(1, MOST_PAGES, 1), "Number of the page of the list. A page beyond the last one is empty."),
         query("q", {"type": "string", "maxLength": LONGEST_SEARCH},
               "List only boards with this text in their id or title, in upper or lower case."),
         *_LOOK, _TOKEN, is_page=True,
@@ -476,10 +481,11 @@ _PATHS: Final[Mapping[str, Json]] = {
         _RECORDS | _PAST, *_SHOWN,
         choice("display", "A display on a wall: ten records, readable across a room.", "wall"), *_LOOK,
         query("rotate", {"type": "string", "examples": ["20s"]},
-              "On a wall: show one page of one board after another, each for that long."),
+              "On a wall: show the pages of the boards one after another, each for this time."),
         query("without", STRING, "On a wall: parts to leave out, separated by commas: clock, qr, ticker."),
         query("start", whole(0, MAX_START, 0), "Number of records to skip. A page with a start does not update."),
-        query("contestants", STRING, "Where contestants without votes continue, from a link of the page."),
+        query("contestants", STRING,
+              "The place from which to list contestants without votes. Links of the page have it."),
         query("find", {"type": "string", "maxLength": LONGEST_PREFIX},
               "List members whose name or title begins with this text."),
         is_page=True,
@@ -491,7 +497,7 @@ _PATHS: Final[Mapping[str, Json]] = {
         _HTML, _RECORDS | _PAST, *_SHOWN, _LANG,
         query("rows", whole(1, default=10), "The number of records."),
         choice("theme", "The theme. By default light; `auto` is the theme of the system.", *THEMES),
-        choice("bg", "The background of the page around the frame shows through.", "transparent"), is_page=True,
+        choice("bg", "Let the background of the page around the frame show through.", "transparent"), is_page=True,
     )},
     "/overlay/{board}": {"get": operation(
         "overlayBoard", "pages", "Show only the rows, on a transparent background, for video software.",
@@ -499,7 +505,7 @@ _PATHS: Final[Mapping[str, Json]] = {
         query("rows", whole(1, default=8), "The number of records."),
         choice("theme", "The theme. By default dark.", "light", "dark"),
         choice("without", "Leave out the news below the rows.", "ticker"),
-        query("scale", {"type": "number", "minimum": 0.5, "maximum": 5}, "Multiplies all sizes."), is_page=True,
+        query("scale", {"type": "number", "minimum": 0.5, "maximum": 5}, "Multiply all sizes by this."), is_page=True,
     )},
     "/boards/{board}/records/{key}": {"get": operation(
         "showRecord", "pages", "Show one record.",
@@ -527,12 +533,13 @@ _PATHS: Final[Mapping[str, Json]] = {
     )},
     "/boards/{board}/records.csv": {"get": operation(
         "downloadRecords", "pages", "Download the first records of a board as CSV.",
-        "In UTF-8, for spreadsheets. A text that a spreadsheet would run as a formula begins with an apostrophe.",
+        "The table is in UTF-8, for spreadsheets. A text that a spreadsheet would run as a formula begins with an "
+        "apostrophe.",
         text("text/csv", "The records."), _RECORDS | _PAST, _OF_BOARD, _PERIOD,
         query("limit", _COUNT, "The number of records."), is_page=True,
     )},
     "/healthz": {"get": operation(
-        "getHealth", "operations", "Check that the process runs.", "It returns 200 while the process runs.",
+        "getHealth", "operations", "Check that the process runs.", "The status is 200 while the process runs.",
         {"200": {"description": "The process is healthy.", "content": json_of(_ALIVE)}}, (), is_page=True,
     )},
     "/readyz": {"get": operation(

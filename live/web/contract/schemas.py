@@ -13,12 +13,12 @@ Json = dict[str, Any]
 
 REFERENCE: Final = "#/components/schemas/{name}"
 _NAMES: Final = {"IncomingEvent": "Event"}  # the names of schemas that differ from the names of their structs
-_MEANT_AS: Final = {"RunningChoice": "BoardChoice"}  # a struct whose fields mean the same as those of another one
+_MEANT_AS: Final = {"RunningChoice": "BoardChoice"}  # the fields of the second struct have the same meaning
 
 # The meaning of each field, by name, or by struct and name where the name is ambiguous.
 MEANINGS: Final[Mapping[str, str]] = {
     "actor": "The person or thing that caused the event. Required on boards that count votes.",
-    "amount": "The amount to add to the score, or the new score on boards with `set` or `best`. Default 1.",
+    "amount": "The amount to add to the score, 1 by default. Boards with `set` or `best` need it: it is the new score.",
     "board": "Id of a board.",
     "category": "Category of the event. A board that names categories takes only events of these categories.",
     "max_amount": "Maximum distance of an amount from zero, where amounts are added. Default 10^9.",
@@ -248,7 +248,7 @@ MEANINGS: Final[Mapping[str, str]] = {
 
 
 def components_of(structs: Iterable[type], template: str = REFERENCE) -> Json:
-    """Make the schemas of structs by name, with the meaning of each field. They refer to each other by `template`."""
+    """Make the schemas of structs by name, with the meaning of each field. A schema refers to others by `template`."""
     _, found = msgspec.json.schema_components(structs, ref_template=template)
     components = {_NAMES.get(name, name): schema for name, schema in found.items()}
     for name, schema in components.items():
@@ -258,7 +258,7 @@ def components_of(structs: Iterable[type], template: str = REFERENCE) -> Json:
         for field, spec in schema.get("properties", {}).items():
             default = spec.get("default")
             if not isinstance(default, bool | int) and (not default or isinstance(default, dict)):
-                spec.pop("default", None)  # such as null, which is no valid value of its schema
+                spec.pop("default", None)  # for example null, which the schema of the field does not allow
             spec["description"] = MEANINGS.get(f"{_MEANT_AS.get(name, name)}.{field}") or MEANINGS[field]
             if len(spec.get("enum", ())) == 1 and field == "type":
                 spec["description"] = "Type of the message."
@@ -275,7 +275,7 @@ def contract_components(structs: Iterable[type]) -> Json:
     refusal["enum"] = list(REFUSALS)
     refusal["description"] = listed(REFUSALS)
     choices = components["RunningChoice"]
-    del choices["properties"]["id"]  # it is in the path
+    del choices["properties"]["id"]  # the id is in the path
     choices["required"].remove("id")
     components["BoardPatch"] = {
         "title": "BoardPatch",
