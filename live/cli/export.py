@@ -235,7 +235,8 @@ def import_scores(  # noqa: PLR0913 - one parameter per flag
 
 def _print_imported(found: Imported) -> None:
     titles = f" and {counted(found.titles, 'title')}" if found.titles else ""
-    out.print(f"{counted(found.changed, 'score')}{titles} changed. {counted(found.unchanged, 'score')} stayed the same.")
+    unchanged = counted(found.unchanged, "score")
+    out.print(f"{counted(found.changed, 'score')}{titles} changed. {unchanged} stayed the same.")
     if found.refused:
         out.print(f"{counted(found.refused, 'line')} refused:")
     for one in found.refusals:
