@@ -5,6 +5,7 @@ Frames are written to the socket of a push viewer. A pull viewer asks for each f
 
 import asyncio
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
@@ -52,7 +53,7 @@ class Source(Protocol):
         """Find the position of a viewer that connects or reconnects, and the group that receives the same frames."""
 
 
-class Viewer:
+class Viewer(ABC):
     """One open connection that watches the top of a board.
 
     `prefix` is the pattern of the limits that hold for the board, such as `acme-*`. It is empty without limits.
@@ -85,15 +86,15 @@ class Viewer:
             RECOVERIES.labels("true" if b'"recovered":true' in frame.payload else "false").inc()
         return frame
 
+    @abstractmethod
     def wake(self) -> None:
         """Check whether there is something to send."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self, code: int) -> None:
         """Disconnect, because there is nothing more to watch."""
-        raise NotImplementedError
 
-    def leave_cohort(self) -> None:
+    def leave_cohort(self) -> None:  # noqa: B027 - only push viewers are in cohorts
         """Leave the cohort, if the viewer is in one."""
 
     def move(self, channel: Source, group: Subscribers, position: ViewerPosition) -> None:

@@ -51,8 +51,6 @@ class HttpProtocol(asyncio.Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        if not config.loaded:
-            config.load()
         self.server_state = server_state
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)  # until `connection_made`
         self.flow: Flow = cast("Flow", None)
@@ -89,7 +87,7 @@ class HttpProtocol(asyncio.Protocol):
         self.server_state.connections.discard(cast("Any", self))
         self._pipeline.disconnect()
         self.flow.waits = None
-        self.release(0)
+        self._count_bodies()
         self.flow.end()
 
     def data_received(self, data: bytes) -> None:
@@ -260,16 +258,20 @@ class HttpProtocol(asyncio.Protocol):
     def admit_body(self) -> None:
         """Read the body that waits: it is part of `held` from now on."""
         flow = self.flow
-        if flow.waits is not None:
-            flow.waits.size, flow.waits.wanted = flow.waits.wanted, 0
-            flow.held += flow.waits.size
-            flow.waits = None
-            asyncio.get_running_loop().call_soon(flow.resume_reading)
+        assert flow.waits is not None, "a body waits"  # noqa: S101
+        flow.waits.size, flow.waits.wanted = flow.waits.wanted, 0
+        flow.held += flow.waits.size
+        flow.waits = None
+        asyncio.get_running_loop().call_soon(flow.resume_reading)
 
     def release(self, size: int) -> None:
-        """Subtract bytes from the bytes that are held for bodies. Read on if reading had to wait for this."""
+        """Subtract bytes from the bytes that are held for bodies."""
+        self.flow.held -= size
+        self._count_bodies()
+
+    def _count_bodies(self) -> None:
+        """Count the bodies that are left. Read on if reading had to wait for this."""
         flow = self.flow
-        flow.held -= size
         if flow.is_counted:
             flow.is_counted = self._shared.bodies.update(self)
             asyncio.get_running_loop().call_soon(flow.resume_reading)
@@ -279,8 +281,7 @@ class HttpProtocol(asyncio.Protocol):
         self._request_complete()
         if is_first:
             get.begin()
-            if get.reply is not None:
-                self.send_replies()
+            self.send_replies()
 
     def _request_complete(self) -> None:
         """Let the client wait for the server. The deadline of the next request runs from its first byte."""
@@ -347,8 +348,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def send_replies(self) -> None:
         """Send the replies that are due, in the order of the requests."""
-        if self.flow.is_counted:
-            self.flow.is_counted = self._shared.bodies.update(self)
+        self._count_bodies()
         answered = self._pipeline.take_answered()
         if not answered or self.transport.is_closing():
             return
@@ -420,14 +420,14 @@ class HttpProtocol(asyncio.Protocol):
         """
         self._is_viewer = True
         viewer = self._pipeline.first
-        if viewer is not None:
+        if viewer is not None:  # the client may have left
             viewer.arrived = VIEWERS
         if isinstance(viewer, AppRequest):
             viewer.drop_body()
         if self._pipeline.arriving is not None and (self.flow.held or self.wanted):
             self._pipeline.cut_off()
             self._pipeline.stop()
-            self.release(0)
+            self._count_bodies()
         self._shared.limits.closed(self)
         if self.buffered:
             self._shared.limits.unread(self)  # the client must still read earlier answers
@@ -470,7 +470,7 @@ class HttpProtocol(asyncio.Protocol):
         is_cut_short = self._pipeline.arriving is not None or self._reader.inside
         self._pipeline.cut_off()  # nobody answers this body, so it must not hold memory
         self._pipeline.clear()
-        self.release(0)
+        self._count_bodies()
         transport = self.transport
         if transport.is_closing():
             return
