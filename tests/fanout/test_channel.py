@@ -97,9 +97,11 @@ async def test_viewers_that_return_receive_what_they_missed() -> None:
             REGISTRY.get_sample_value("live_recoveries_total", {"recovered": how}) or 0 for how in ("true", "false")
         ]
 
-    steps, before = Steps(), recoveries()
+    steps = Steps()
     for offset in (5, 6, 7):
         await steps.read(full(offset))
+    assert types(*taken(steps.enter(epoch="one", offset=7))) == ["update"], "even if it missed nothing"
+    before = recoveries()
     back = [steps.enter(epoch="one", offset=offset) for offset in (5, 6, 4)]
     assert not taken(steps.enter(epoch="one", offset=8))
     assert [types(*taken(viewer)) for viewer in back] == [["update"], ["update"], ["sync"]]
@@ -173,6 +175,7 @@ async def test_a_viewer_that_has_left_is_gone_everywhere() -> None:
     assert (variant.loose, variant.cohorts) == ({steps.viewer}, [pushed.cohort])
     channel.leave(pushed)
     assert (viewers() - before, channel.watchers, variant.viewers) == (1, [steps.viewer], 1)
+    assert list(channel._variants) == [variant]
     assert (variant.loose, [len(cohort) for cohort in variant.cohorts]) == ({steps.viewer}, [0])
     channel.leave(steps.viewer)
     assert (viewers() - before, channel.viewers, variant.loose, list(channel._variants)) == (0, 0, set(), [])
@@ -217,6 +220,16 @@ async def test_a_status_that_comes_while_frames_are_sent_is_sent_after_them(monk
         await steps.channel.finish(tick)
         assert list(steps.schedule._due) == due
         steps.channel.status.is_due = False
+
+
+async def test_the_first_viewer_waits_for_a_read_to_learn_the_status() -> None:
+    """Without viewers, nobody notices that the store answers again. Other viewers learn the status at once."""
+    steps = Steps()
+    await steps.read(full(1), "away")
+    assert types(*taken(steps.enter())) == ["sync", "status"]
+    for viewer in steps.channel.watchers:
+        steps.channel.leave(viewer)
+    assert types(*taken(steps.enter())) == []
 
 
 async def test_a_new_status_is_sent_soon() -> None:

@@ -247,13 +247,14 @@ def test_cohorts_in_the_same_state_are_joined_as_long_as_they_have_room(monkeypa
     monkeypatch.setattr(delivery, "MOST", 4)
     for sizes, expected in (
         ([2, 2], [4]), ([2, 3], [2, 3]), ([1, 0], [1]), ([0], []), ([3], [3]), ([3, 2, 2], [3, 4]), ([2, 3, 2], [4, 3]),
+        ([1, 1], [2]),
     ):  # fmt: skip
         group = Subscribers()
         others = [End(direct=number % 2 == 0) for number in range(sum(sizes))]
         rest = iter(others)
         group.cohorts = [cohort_of([next(rest) for _ in range(size)]) for size in sizes]
         apart = Cohort(ViewerPosition("e", 2))
-        if len(sizes) > 1:
+        if sum(sizes) > 2:
             apart.add(others[0])
             group.cohorts.append(apart)
         group.merge_cohorts()

@@ -197,6 +197,9 @@ async def test_others_have_a_turn_after_some_hundred_frames(viewers: int, turns:
     assert [viewer.woken for viewer in alone] == [1] * viewers
     assert await turns_during(wake([variant], -1)) == 0
     assert sum(viewer.woken for viewer in alone) == viewers
+    alone[0].position.sent_at = -1
+    await wake([variant], -1)
+    assert [viewer.woken for viewer in alone] == [2] + [1] * (viewers - 1)
 
     lookup = RankLookup("a", 0)
     lookup.viewers.update(asked := [cast("Any", Silent()) for _ in range(viewers)])
@@ -210,6 +213,7 @@ async def test_others_have_a_turn_after_some_hundred_frames(viewers: int, turns:
     for member in members:
         member.join(cohort)
     before = sent()
+    cohort.position.sent_at = 1e18
     assert await turns_during(collect(Plain().due_frame, [variant], outbox, 1e18)) == (turns > 0)
     assert position.epoch is None
     assert [cast("Sink", member.sink).sent > 0 for member in members] == [turns > 0] * viewers

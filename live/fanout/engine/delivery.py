@@ -161,14 +161,14 @@ class Cohort:
 
     def add(self, member: Member) -> None:
         """Add a member that is at the position of the cohort."""
-        if member.sink.fd < 0:
+        if member.sink.fd == -1:
             self._indirect[member] = None
         else:
             self._direct[member.sink.fd] = member
 
     def discard(self, member: Member) -> None:
         """Remove a member. Call this before another connection can reuse its file descriptor."""
-        if member.sink.fd < 0:
+        if member.sink.fd == -1:
             self._indirect.pop(member, None)
         else:
             self._direct.pop(member.sink.fd, None)

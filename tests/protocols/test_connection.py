@@ -1,0 +1,500 @@
+"""One connection without a network: what it reads and writes, what its limits learn, and how it ends."""
+
+import asyncio
+from collections.abc import Collection
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from live.errors import ProblemError
+from live.ingest.replies import Reply, json_reply
+from live.protocols.body_budget import SMALL_BODIES, BodyBudget
+from live.protocols.connection_limits import SMALL, Admission, ConnectionLimits
+from live.protocols.http import connection as module
+from live.protocols.http.connection import HttpProtocol
+from live.protocols.http.fast_post import Post
+from live.protocols.http.parser import MAX_HEAD
+from live.protocols.http.pipeline import Get
+from live.settings import Size
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+
+GET = b"GET /read HTTP/1.1\r\nHost: a\r\n\r\n"
+LAST = GET[:-2] + b"Connection: close\r\n\r\n"
+HEALTH = GET.replace(b"/read", b"/healthz")
+
+
+def post(size: int | None, *fields: bytes, target: bytes = b"/app") -> bytes:
+    """The head of a request with a body, chunked if `size` is None."""
+    length = b"Transfer-Encoding: chunked" if size is None else b"Content-Length: %d" % size
+    return b"\r\n".join((b"POST %b HTTP/1.1" % target, b"Host: a", length, *fields, b"", b""))
+
+
+def events(size: int | None, *fields: bytes) -> bytes:
+    """The head of a request with events."""
+    return post(size, *fields, target=b"/v1/events")
+
+
+class Wire(asyncio.Transport):
+    """The transport of a connection that writes down what happens to it."""
+
+    def __init__(self, *, tls: bool = False) -> None:
+        super().__init__({"peername": ("1.2.3.4", 5), "sslcontext": object() if tls else None})
+        self.tls = tls
+        self.sent = b""
+        self.buffered = 0
+        self.limits: list[int | None] = []
+        self.fate: list[str] = []
+        self.reading = True
+        self.protocol: Any = None
+
+    def write(self, data: Any) -> None:
+        self.sent += data
+
+    def get_write_buffer_size(self) -> int:
+        return self.buffered
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert low is None
+        self.limits.append(high)
+
+    def get_protocol(self) -> Any:
+        return self.protocol
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return bool({"closed", "aborted"} & {*self.fate})
+
+    def can_write_eof(self) -> bool:
+        return not self.tls
+
+    def write_eof(self) -> None:
+        self.fate.append("eof")
+
+    def close(self) -> None:
+        self.fate.append("closed")
+
+    def abort(self) -> None:
+        self.fate.append("aborted")
+
+
+class Heads:
+    """Encodes a reply as its body, and marks the last one."""
+
+    def bytes_of(self, reply: Reply, *, keep_alive: bool) -> bytes:
+        return (reply.body if reply.status == 200 else b"%d" % reply.status) + (b" " if keep_alive else b".")
+
+
+class Line:
+    """A connection whose plain reads the test answers. The application answers all other requests once it may.
+
+    A connection `beside` another one shares its limits.
+    """
+
+    def __init__(self, *, tls: bool = False, beside: "Line | None" = None, **changes: Any) -> None:
+        settings = fresh_settings("", **changes)
+        self.limits: ConnectionLimits = beside.limits if beside else ConnectionLimits(settings, lambda _: False)
+        self.bodies: BodyBudget = beside.bodies if beside else BodyBudget(settings, self.limits, lambda _: False)
+        self.gets: list[Get] = []
+        self.posts: list[Post] = []
+        self.read: list[bytes] = []  # the bodies that the application has read
+        self.left = 0  # how often it learned that the client has left
+        self.may_answer = asyncio.Event()
+        self.drained = 0
+        self.is_retiring = False
+        self.counted: list[int] = []
+        parts = SimpleNamespace(
+            settings=settings, limits=self.limits, bodies=self.bodies, root_path=b"", heads=Heads(),
+            serve=lambda _: None, intake=self, reads=self, upgrades=self, tally=self,
+            clients=SimpleNamespace(resolve=lambda *_, **__: None), rate_limiter=SimpleNamespace(admit_now=bool),
+            head_cache=SimpleNamespace(known=lambda *_: SimpleNamespace(producer="shop")),
+        )  # fmt: skip
+        self.state = SimpleNamespace(connections=set(), total_requests=0, tasks=set(), default_headers=[])
+        self.wire = Wire(tls=tls)
+        self.protocol = HttpProtocol(
+            cast("Any", SimpleNamespace(loaded_app=self.serve)), cast("Any", self.state), {"parts": parts}
+        )
+        self.wire.protocol = self.protocol
+
+    def open(self) -> "Line":
+        """Connect."""
+        self.protocol.connection_made(self.wire)
+        return self
+
+    def find(self, _head: object, _peer: object) -> Any:
+        """Take each plain read."""
+        return self.gets.append
+
+    async def serve(self, _scope: Any, receive: Any, send: Any) -> None:
+        """Read a body, and answer."""
+        self.read.append(b"")
+        while (message := await receive())["type"] == "http.request":
+            self.read[-1] += message["body"]
+            if not message["more_body"]:
+                await self.may_answer.wait()
+                await send({"type": "http.response.start", "status": 200, "headers": []})
+                await send({"type": "http.response.body", "body": b""})
+                return
+        self.left += 1
+
+    def submit_plain(self, _head: object, _body: bytes, share: Any) -> bool:
+        """Take the events of each body."""
+        self.posts.append(share)
+        return True
+
+    def drain(self) -> None:
+        """Count how often all viewers are disconnected."""
+        self.drained += 1
+
+    def count(self, _route: str, status: int, _arrived: float) -> None:
+        """Note the status of each answer."""
+        self.counted.append(status)
+
+    def feed(self, data: bytes) -> None:
+        """Receive bytes."""
+        self.protocol.data_received(data)
+
+    def answer(self, number: int) -> None:
+        """Answer a request with its number."""
+        self.gets[number].answer(json_reply(b"%d" % number))
+
+    @property
+    def waits(self) -> set[str]:
+        """What the limits expect of the client."""
+        limits = self.limits
+        queues: dict[str, Collection[object]] = {
+            "request": limits._receiving, "idle": limits._idle, "linger": limits._lingering, "read": limits._unread
+        }  # fmt: skip
+        return {name for name, queue in queues.items() if self.protocol in queue}
+
+
+async def test_the_limits_know_whether_the_client_or_the_server_is_waited_for() -> None:
+    """A client that has begun its next request is not late while an earlier one has no answer."""
+    line = Line().open()
+    assert (line.waits, line.state.connections, line.protocol.received) == ({"request"}, {line.protocol}, 0)
+    for piece, expected in ((GET[:9], {"request"}), (GET[9:], set()), (GET + GET[:5], set())):
+        line.feed(piece)
+        assert line.waits == expected
+    assert line.protocol.received == 5
+    line.answer(0)
+    assert (line.waits, line.wire.sent) == (set(), b"0 ")
+    line.answer(1)
+    assert (line.waits, line.wire.sent) == ({"request"}, b"0 1 ")
+    line.feed(GET[5:])
+    line.answer(2)
+    assert (line.waits, line.state.total_requests, line.counted) == ({"idle"}, 3, [200] * 3)
+    line.protocol.connection_lost(None)
+    assert (line.waits, line.state.connections, line.limits._count) == (set(), set(), 0)
+
+
+async def test_nothing_is_read_while_the_client_reads_no_answers() -> None:
+    """What came before the pause is read afterwards. The limits count the unread answers."""
+    line = Line().open()
+    line.wire.buffered = 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HttpProtocol, "unsent", property(lambda own: own.buffered))
+        line.protocol.pause_writing()
+        assert line.waits == {"request", "read"}
+        line.feed(GET)
+        assert (line.gets, line.wire.reading) == ([], False)
+        line.protocol.resume_writing()
+        assert (len(line.gets), line.wire.reading) == (1, True)
+        line.wire.buffered = SMALL
+        line.limits._forget_unread(line.protocol)
+        line.answer(0)
+        assert line.waits == {"idle"}
+        line.feed(GET)
+        line.wire.buffered = SMALL + 1
+        line.answer(1)
+        assert line.waits == {"read"}
+        line.protocol.answers_read()
+        assert "idle" not in line.waits
+        line.limits._forget_unread(line.protocol)
+        line.protocol.answers_read()
+        assert line.waits == {"idle"}
+
+
+async def test_requests_ahead_are_read_as_answers_are_sent() -> None:
+    """The connection receives no more bytes while as many requests as allowed have no answer."""
+    line = Line().open()
+    line.feed(GET * 66)
+    assert (len(line.gets), line.wire.reading) == (1, False), "each begins after the one before is answered"
+    for number in range(66):
+        assert len(line.gets) == number + 1
+        line.answer(number)
+    assert (line.wire.reading, line.waits) == (True, {"idle"})
+    assert line.wire.sent == b"".join(b"%d " % number for number in range(66))
+
+
+async def test_the_last_answer_ends_the_connection() -> None:
+    """The server stops sending, and drops what still comes, until the client closes."""
+    line = Line().open()
+    line.feed(GET + LAST + GET)
+    line.answer(0)
+    line.answer(1)
+    assert (line.wire.sent, line.wire.fate, line.waits, line.wire.reading) == (b"0 1.", ["eof"], {"linger"}, True)
+    line.feed(GET)
+    assert len(line.gets) == 2
+    line.protocol.resume_writing()
+    assert line.waits == {"linger"}
+    line.protocol.close_idle()
+    assert line.wire.fate == ["eof", "closed"]
+
+
+@pytest.mark.parametrize(("body", "fate"), [(b"", ["closed"]), (GET[:5], [])])
+async def test_over_tls_a_connection_lingers_only_if_a_request_was_cut_short(
+    body: bytes, fate: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TLS itself announces the end, but bytes that nobody reads would destroy the answer."""
+    monkeypatch.setattr(module, "_SHORT_LINGER", 0.01)
+    line = Line(tls=True).open()
+    line.feed(body)
+    line.protocol.refuse(ProblemError("request_timeout", ""))
+    assert (line.wire.sent, line.wire.fate) == (b"408.", fate)
+
+    async def is_closed() -> bool:
+        return line.wire.fate == ["closed"]
+
+    await eventually(is_closed)
+
+
+async def test_a_client_that_sends_nothing_more_gets_its_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An incomplete request gets none. The connection does not wait for long."""
+    monkeypatch.setattr(module, "_HALF_CLOSED", 0.01)
+    for late in (False, True):
+        line = Line().open()
+        line.feed(GET + GET[:5])
+        assert line.protocol.eof_received()
+        assert line.waits == set()
+        if not late:
+            line.answer(0)
+            assert (line.wire.sent, line.wire.fate) == (b"0.", ["eof"])
+        await asyncio.sleep(0.02)
+        assert line.wire.fate == (["closed"] if late else ["eof"])
+    idle, secure = Line().open(), Line(tls=True).open()
+    assert (idle.protocol.eof_received(), idle.wire.fate) == (False, ["eof"])
+    secure.feed(GET)
+    assert not secure.protocol.eof_received()
+
+
+async def test_a_body_is_read_by_the_application() -> None:
+    """The application begins after the answers to earlier requests. The body is then expected from its client."""
+    line = Line().open()
+    line.feed(GET + post(4) + b"ab")
+    assert (line.waits, line.wire.reading, line.protocol.held) == (set(), False, 0)
+    line.answer(0)
+    await asyncio.sleep(0)
+    assert (line.waits, line.wire.reading, line.protocol.held, line.read) == ({"request"}, True, 4, [b"ab"])
+    line.feed(b"cd" + GET)
+    assert line.waits == set()
+    line.may_answer.set()
+
+    async def is_answered() -> bool:
+        return len(line.gets) == 2
+
+    await eventually(is_answered)
+    line.answer(1)
+    assert (line.read, line.waits, line.protocol.held, line.protocol.received) == ([b"abcd"], {"idle"}, 0, 0)
+    assert (line.wire.sent.startswith(b"0 HTTP/1.1 200 OK"), line.counted) == (True, [200] * 3)
+    assert line.state.total_requests == 3
+
+
+async def test_an_incomplete_body_is_cut_off_with_its_client() -> None:
+    """The client closes its side, or the connection is lost. Its deadline ends, and its body holds no memory."""
+    line = Line().open()
+    line.feed(GET + events(100_000) + b"ab")
+    assert (line.waits, line.bodies._held) == ({"request"}, 100_000), "a slow body is late, whatever is ahead of it"
+    assert line.protocol.eof_received()
+    assert line.waits == set()
+    line.answer(0)
+    assert (line.wire.sent, line.wire.fate, line.bodies._held) == (b"0.", ["eof"], 0)
+    gone = Line().open()
+    gone.feed(events(100_000) + b"ab")
+    gone.protocol.connection_lost(None)
+    assert (gone.bodies._held, gone.protocol.held) == (0, 0)
+    lost = Line().open()
+    lost.feed(post(100_000) + b"ab")
+    await asyncio.sleep(0)
+    assert (lost.bodies._held, lost.read) == (100_000, [b"ab"])
+    lost.protocol.flow.pause_writing()
+    waiting = asyncio.create_task(lost.protocol.flow.drain())
+    await asyncio.sleep(0)
+    lost.protocol.connection_lost(None)
+    async with asyncio.timeout(5):
+        await waiting
+
+    async def has_left() -> bool:
+        return lost.left == 1
+
+    await eventually(has_left)
+    assert (lost.bodies._held, lost.protocol.held) == (0, 0)
+
+
+async def test_a_body_that_must_wait_is_not_read() -> None:
+    """Its client waits for the server, so it is not late. Other clients make room."""
+    first = Line(max_unanswered=Size(150_000)).open()
+    second = Line(beside=first, max_unanswered=Size(150_000)).open()
+    first.feed(post(100_000) + b"x" * 100_000)
+    second.feed(post(100_000) + b"ab")
+    assert (second.waits, second.wire.reading, second.protocol.wanted, second.protocol.held) == (
+        set(), False, 100_000, 0
+    )  # fmt: skip
+    first.may_answer.set()
+
+    async def is_admitted() -> bool:
+        return second.read == [b"ab"]
+
+    await eventually(is_admitted)
+    assert (second.waits, second.wire.reading, second.protocol.wanted, second.protocol.held) == (
+        {"request"}, True, 0, 100_000
+    )  # fmt: skip
+    third = Line(beside=first, max_unanswered=Size(150_000)).open()
+    third.feed(post(100_000) + b"ab")
+    third.protocol.shutdown()
+    assert third.wire.fate == ["closed"]
+    for line in (second, third):
+        line.protocol.connection_lost(None)
+
+    async def have_left() -> bool:
+        return second.left + third.left == 2
+
+    await eventually(have_left)
+    assert (first.bodies.waiting, first.bodies._held) == (0, 0)
+
+
+async def test_large_bodies_hold_back_the_next_requests() -> None:
+    """A connection begins no request while its bodies are larger than `max_body`, and goes on with a body."""
+    line = Line(max_body=Size(10_000)).open()
+    line.feed(post(4))
+    line.protocol.flow.held = 10_001
+    line.feed(b"abcd" + GET)
+    assert (line.protocol._reader.unread, line.wire.reading) == (len(GET), False)
+    line.protocol.flow.held = 10_000
+    line.protocol.flow.resume_reading()
+    assert (line.protocol._reader.unread, line.wire.reading) == (0, True)
+
+
+async def test_many_pieces_leave_turns_to_other_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest is read in the next turns of the event loop."""
+    monkeypatch.setattr(module, "_EVENTS_A_TURN", 2)
+    line = Line().open()
+    line.feed(events(None) + b"2\r\nab\r\n" * 2048 * 3 + b"0\r\n\r\n")
+    assert (line.protocol._reader.unread > 0, line.wire.reading) == (True, False)
+
+    async def is_read() -> bool:
+        return bool(line.posts) and line.wire.reading
+
+    await eventually(is_read)
+    assert (line.protocol._reader.unread, line.waits) == (0, set())
+    assert line.posts[0].body == b"ab" * 2048 * 3
+
+
+async def test_events_are_counted_when_their_body_is_complete() -> None:
+    """Their answer waits for its turn. A small body counts against no budget, and a large one until its answer."""
+    line = Line(max_body=Size(20_000)).open()
+    line.feed(events(SMALL_BODIES) + b"x" * SMALL_BODIES + events(0) + events(None) + b"1\r\nx")
+    assert [len(each.body) for each in line.posts] == [SMALL_BODIES, 0]
+    assert (line.protocol.held, line.bodies._held, line.waits) == (
+        SMALL_BODIES + 20_000,
+        SMALL_BODIES + 20_000,
+        {"request"},
+    )
+    line.feed(b"\r\n0\r\n\r\n" + GET + events(3, b"Expect: 100-continue"))
+    assert ([each.body for each in line.posts][2:], line.protocol.held, line.waits) == ([b"x"], SMALL_BODIES + 1, set())
+    for number in (1, 0, 2):
+        line.posts[number].answer(json_reply(b"e%d" % number))
+    assert (line.wire.sent, line.protocol.held, line.bodies._held) == (b"e0 e1 e2 ", 0, 0)
+    line.answer(0)
+    await asyncio.sleep(0)
+    assert line.read == [b""], "the application asks for the body"
+    assert (line.counted, line.state.total_requests) == ([200] * 4, 4)
+    line.protocol.connection_lost(None)
+
+
+async def test_a_server_that_stops_answers_what_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection without a request is closed at once."""
+    monkeypatch.setattr(module, "_SHORT_LINGER", 0.01)
+    idle, busy = Line().open(), Line().open()
+    busy.feed(GET)
+    for line in (idle, busy):
+        line.protocol.shutdown()
+        assert line.drained == 1
+    assert (idle.wire.fate, busy.wire.fate) == (["closed"], [])
+    busy.answer(0)
+    assert (busy.wire.sent, busy.wire.fate) == (b"0.", ["eof"])
+    await asyncio.sleep(0.02)
+    assert busy.wire.fate == ["eof", "closed"]
+
+
+async def test_a_connection_that_retires_announces_its_end() -> None:
+    """An idle connection stays open, because its client may be sending a request."""
+    line = Line().open()
+    line.protocol.retire()
+    line.feed(GET)
+    line.protocol.retire()
+    line.answer(0)
+    assert (line.wire.sent, line.wire.fate) == (b"0.", ["eof"])
+
+
+async def test_a_refusal_comes_after_earlier_answers_and_is_the_last() -> None:
+    """What is not HTTP ends the connection."""
+    line = Line().open()
+    line.feed(GET + b"get")
+    assert (line.wire.sent, line.wire.fate) == (b"", [])
+    line.answer(0)
+    assert (line.wire.sent, line.wire.fate, line.counted) == (b"0 400.", ["eof"], [200, 400])
+
+
+async def test_a_place_for_health_serves_one_request_about_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any other request is refused. Without any place, the connection is refused before its first request."""
+    for first, sent in ((HEALTH, b"0."), (GET, b"503.")):
+        line = Line(max_connections=1)
+        line.limits.opened(Line().protocol)
+        line.open()
+        assert line.protocol._place is Admission.HEALTH
+        line.feed(first)
+        if line.gets:
+            line.answer(0)
+        assert (line.wire.sent, line.wire.fate) == (sent, ["eof"])
+    line = Line(max_connections=1)
+    monkeypatch.setattr(line.limits, "opened", lambda _: Admission.NONE)
+    line.open()
+    assert (line.wire.sent, line.wire.fate) == (b"503.", ["eof"])
+
+
+async def test_a_viewer_takes_no_place_until_it_has_left() -> None:
+    """Bytes behind its request wait, up to the size of a head. Its frames are sent one by one."""
+    line = Line().open()
+    line.feed(GET)
+    line.gets[0].watch(lambda: None)
+    assert (line.limits._count, line.waits, line.wire.limits) == (0, set(), [0])
+    line.feed((GET[:-2] + b"A: ").ljust(MAX_HEAD - 4, b"x") + b"\r\n\r")
+    assert (len(line.gets), line.wire.reading) == (1, True)
+    line.feed(b"\n")
+    assert (len(line.gets), line.wire.reading) == (1, False)
+    line.answer(0)
+    assert (line.limits._count, line.waits, line.wire.limits) == (1, set(), [0, None])
+    assert len(line.gets) == 2
+    assert not line.protocol._is_viewer
+    left = Line().open()
+    left.feed(GET)
+    left.gets[0].watch(lambda: left.wire.fate.append("left"))
+    left.protocol.connection_lost(None)
+    assert (left.wire.fate, left.gets[0].has_left) == (["left"], True)
+
+
+async def test_a_connection_that_is_idle_with_unread_answers_is_aborted() -> None:
+    """Answers that nobody reads would keep the socket open."""
+    line = Line().open()
+    line.wire.buffered = 1
+    line.protocol.close_idle()
+    line.protocol.abort()
+    assert line.wire.fate == ["aborted"] * 2
