@@ -14,7 +14,7 @@ from bench.swarm import Programs, built, need_files, not_built, swarming
 from bench.table import Report, Row, Scale
 from bench.watched import PATH, fill_top, settle, watched_board
 
-_GOAL: Final = 2.3  # KB of 1,024 bytes
+_GOAL: Final = 2.3  # KB per viewer, of 1,024 bytes each
 _CPU_GOAL: Final = 2.3  # microseconds per viewer and second, as Centrifugo PRO states for itself
 _FIRST: Final = 500  # viewers that connect first, so that memory that is allocated only once does not count
 _WORK: Final = "idle-viewers: {:,} viewers"

@@ -28,7 +28,7 @@ def many_boards(scale: Scale, report: Report) -> list[Row]:
 
     The baseline is measured alternately: a single board with as many viewers. A frame on each of 1,000 boards needs a
     like on each board. The cost of the likes without viewers is measured separately, per POST. The second row, which
-    has the goal, subtracts it.
+    has the goal, subtracts this cost.
     """
     need_files(scale.viewers)
     with ExitStack() as stack:

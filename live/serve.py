@@ -99,7 +99,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
         if admin_key and settings.role in settings.admin_roles:
             try:
                 _announce_key(settings, asyncio.run(provide_admin_key(settings)))
-            # The store answered before, so only one of several servers can be away.
+            # `check_store` had an answer from the store, so only one of several servers is away.
             except StoreUnavailableError as error:
                 log.warning("the admin API key can't be read now", reason=str(error))
         relax_collector()

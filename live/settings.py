@@ -210,7 +210,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_unread: Annotated[int, _described(
         "maximum bytes of responses that clients have not read yet", ge=65536)] = 256 * 1024 * 1024
     max_unanswered: Annotated[int, _described(
-        "maximum bytes of bodies that are not answered yet, half of them from one address; "
+        "maximum bytes of bodies that are not answered yet, at most half of them from one address; "
         "beyond this, the server reads no more", ge=65536)] = 128 * 1024 * 1024
     request_timeout: Annotated[Duration, _described(
         "time limit for receiving a request, counted from its first byte")] = Duration(8)

@@ -170,7 +170,7 @@ class Authenticator:
                     if self._uses.are_due:
                         fault = "can't note the uses of API keys"
                         await self._uses.note(self._store)
-                        self._change()  # then each remembered head is checked again once, which records its use
+                        self._change()  # each remembered head is then checked once more, which records its use
                 except StoreUnavailableError as error:
                     if not is_away:
                         log.warning(fault, reason=str(error))

@@ -58,7 +58,7 @@ def session_cookie(header: str, client: Client, settings: Settings) -> str:
 
 
 class SignedIn:
-    """The readers that this process knows by their sessions. `on_ended` is called when one of them has ended.
+    """The readers that this process knows by their sessions. `on_ended` is called when a reader has ended.
 
     Reading does not prolong a session. When a session ends, so does its reader, even while it watches a board. `holder`
     finds a producer by its id and the fingerprint of its secret.

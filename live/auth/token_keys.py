@@ -24,7 +24,7 @@ _LEAST_RSA: Final = 2048  # bits
 _MOST_KEYS: Final = 100
 _LARGEST: Final = 256 * 1024  # bytes of a key set
 _PAUSE: Final = 300.0  # seconds between two requests for a key set
-_LEAST_PAUSE: Final = 10.0  # the same, if a token names a key that is not in the set
+_LEAST_PAUSE: Final = 10.0  # seconds between two requests, if a token names a key that is not in the set
 _FILE_PAUSE: Final = 5.0
 _DEADLINE: Final = 10.0
 

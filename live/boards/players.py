@@ -33,12 +33,12 @@ _KEPT: Final = 60.0  # seconds without a replay after which the other process en
 
 
 class PlayerProcess:
-    """The replays of this process, as `Players` of the fan-out. The other process starts with the first replay."""
+    """Implements `Players` of `fanout/`: runs the replays in another process, which the first replay starts."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._pool: ProcessPoolExecutor | None = None
-        self._rest: asyncio.TimerHandle | None = None  # ends the other process
+        self._rest: asyncio.TimerHandle | None = None  # the timer that ends the other process
         self._ended: asyncio.Future[None] | None = None  # done when the previous other process has ended
         self._numbers = count(1)
         self._running: dict[int, str] = {}  # the address that started each replay

@@ -230,7 +230,7 @@ class BoardRegistry:
             if isinstance(error, EpochLostError):
                 # The board has no data. If it is being deleted, finish the deletion. Otherwise its data was lost.
                 if self._client.is_replica:
-                    pass  # this server has the definition, but not yet the data or the deletion
+                    pass  # this replica has received the definition, but not yet the data or the deletion
                 elif board.idle_ttl is not None and await ledger.state.is_deleted():
                     await self._board_admin.expire(name, definition.epoch, board.idle_ttl)
                 elif await self._board_admin.defined(name) == definition:
@@ -320,7 +320,7 @@ class BoardWork:
         self._rotation = Rotation(settings.rotation_interval, self.processes.owns)
         self._baselines = BaselineKeeper()
         self._group: asyncio.TaskGroup | None = None
-        # The run-time boards with an `idle_ttl`. Each has the earliest time at which it can expire, by our clock.
+        # For each run-time board with an `idle_ttl`: the earliest time at which it can expire, by our clock.
         self._idle_until: dict[Ledger, float] = {}
 
     def start(self, ledger: Ledger, committer: Committer) -> None:

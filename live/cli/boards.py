@@ -22,13 +22,13 @@ from live.settings import load_settings
 from live.store.board.usage import count, keys_of, measure, view
 from live.store.connection.embedded import opened_store
 
-_FIRM = 1000  # members: with fewer, an estimate is unreliable
+_FIRM = 1000  # members; an estimate from fewer is unreliable
 
 
 def show_boards(
     *,
     memory: Annotated[
-        bool, typer.Option("--memory", help="Measure the memory of each board, by samples of its store keys.")
+        bool, typer.Option("--memory", help="Measure the memory of each board, from samples of its store keys.")
     ] = False,
     members: Annotated[
         int | None, typer.Option("--members", min=1, help="Estimate the memory of each board with this many members.")
@@ -38,7 +38,7 @@ def show_boards(
         typer.Option(
             "--events",
             min=0,
-            help="Add this many events to the estimate: with an id, in a sliding window, or as votes.",
+            help="Estimate the memory of each board with this many ids, events of a sliding window, or votes.",
         ),
     ] = None,
     store: StoreOption = None,

@@ -42,7 +42,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class _Examination:
-    """The findings so far."""
+    """Collects the findings of the checks."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
@@ -55,7 +55,7 @@ class _Examination:
 
     @contextmanager
     def checking(self, check: str) -> Iterator[None]:
-        """Note an expected error in the `with` block as faults, one for each line of its message."""
+        """Note an expected error of the `with` block as faults, one for each line of the error's message."""
         try:
             yield
         except (SetupError, StoreUnavailableError, OSError) as error:
@@ -110,7 +110,7 @@ def doctor(
 
 
 def _check_packages(at: _Examination) -> None:
-    """Warn of a client package of another version: it contains some modules of this one, and has overwritten them."""
+    """Warn if a client package of another version is installed, because its modules replace those of the server."""
     with suppress(PackageNotFoundError):
         if (other := version("live-board-client")) != __version__:
             at.warn("versions", f"live-board-client {other} wrote over modules of the server: install live-board alone")

@@ -58,7 +58,7 @@ Write = Callable[[Sequence[Row]], None]
 
 _JSON: Final = msgspec.json.Encoder()
 
-_END = 2**52  # milliseconds; after every event time
+_END = 2**52  # milliseconds; later than the time of any event
 AsOfOption = Annotated[
     str | None, typer.Option("--as-of", help="The time of the ranking, such as 2026-11-22T12:00:00Z. Default: now.")
 ]
@@ -94,9 +94,9 @@ def export(  # noqa: PLR0913 - one parameter per flag
     """
     with clear_errors():
         if form not in get_args(Format):
-            raise SetupError(f"--format {form!r} is none of {', '.join(get_args(Format))}")
+            raise SetupError(f"--format {form!r} is not one of {', '.join(get_args(Format))}")
         if events and (as_of or period):
-            raise SetupError("--as-of and --period choose a ranking, and --events exports none")
+            raise SetupError("--as-of and --period choose a ranking, and --events does not export one")
         if (since or until) and not events:
             raise SetupError("--from and --to choose events: add --events")
         if as_json and output == "-":

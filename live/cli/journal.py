@@ -98,11 +98,11 @@ def show_status(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what the journal holds of each board: its position, its size and its gaps; and what is lost.
+    """List what the journal holds of each board: its position, its size and its gaps.
 
-    It says what the store has lost, and the most that can be lost when something fails. It also warns of settings of
-    the store and of the database with which acknowledged events can be lost, and of replicas that no write waits for.
-    With --boards, it names the boards of the file that the journal lacks. Without --store, the command uses the
+    The command also says what the store has lost, and the most that can be lost when something fails. It warns if
+    acknowledged events can be lost because of a setting of the store or of the database, or because no write waits for
+    the replicas. With --boards, it names the boards of the file that the journal lacks. Without --store, it uses the
     embedded store of a running `live serve`.
 
     Example: live journal status

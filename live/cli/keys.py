@@ -84,7 +84,7 @@ def add(  # noqa: PLR0913 - one parameter per flag
     Boards, verbs and rate replace the earlier ones. Running servers accept the API key within two seconds.
 
     An API key with the verb read may read private boards. An API key with the verb admin may also change boards and
-    records. An API key without the verb post does not change who may post without an API key.
+    records. Once an API key has the verb post, nobody may post without an API key, unless LIVE_OPEN is set.
 
     Example: live keys add shop --board posts --rate 500
     """

@@ -264,7 +264,7 @@ def _erase_actor(
             )
         if one.waiting:
             entries = counted(one.waiting, "entry", "entries")
-            out.print(f"{one.board}: {entries} in the store, to be searched too")
+            out.print(f"{one.board}: the command would also search {entries} in the store")
         for note in one.notes:
             out.print(f"{one.board}: {note}")
     _print_end(left, dry_run=dry_run)
@@ -298,7 +298,8 @@ def _erase_member(settings: Settings, member: str, *, dry_run: bool, as_json: bo
                     f"{one.board}: {here}{entries}, {checkpoints} and {counted(one.periods, 'period')} of the journal"
                 )
             if one.waiting:
-                out.print(f"{one.board}: {counted(one.waiting, 'entry', 'entries')} in the store, to be searched too")
+                waiting = counted(one.waiting, "entry", "entries")
+                out.print(f"{one.board}: the command would also search {waiting} in the store")
         if found.title:
             out.print("The title.")
         _print_end(left, dry_run=dry_run)

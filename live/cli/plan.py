@@ -101,7 +101,7 @@ LEAST_PRIMARIES: Final = 3  # primaries of a Cluster
 _DAY: Final = 86400.0  # seconds
 _MUCH_EGRESS: Final = 1 * GB  # a second
 _MUCH_MEMORY: Final = 64 * GB  # for ids
-_MANY_MEMBERS: Final = 10_000_000  # members of one board: its slot takes eleven minutes to leave
+_MANY_MEMBERS: Final = 10_000_000  # members of one board; a slot with so many takes eleven minutes to leave the window
 _TOO_MANY_MEMBERS: Final = 100_000_000
 _MUCH_SQL: Final = 100 * GB  # a day
 _MANY_PRIMARIES: Final = 6
@@ -197,7 +197,7 @@ def _processes(cores: float) -> int:
 
 
 def _boards_shown(demand: Demand) -> int:
-    """Return how many boards the processes read, if a proxy sends the viewers of a board to the same processes."""
+    """Return how many boards all processes read in total, if as few processes as possible read the same board."""
     if not demand.viewers:
         return 0
     return max(math.ceil(demand.viewers / demand.process_viewers), min(demand.boards, demand.viewers))

@@ -1,4 +1,4 @@
-"""`live restore-lost`: writes the entries of a board that the store has lost back to the store, from the journal."""
+"""`live restore-lost`: copies the entries that a board in the store has lost from the journal to the store."""
 
 import asyncio
 from typing import Annotated
@@ -25,7 +25,7 @@ def restore_lost(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the entries of a board that the store lost back to the store, from the journal.
+    """Copy the entries that a board in the store has lost from the journal to the store.
 
     Stop the servers first. Afterwards, the board works again.
 

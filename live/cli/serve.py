@@ -14,8 +14,8 @@ AdminKeyOption = Annotated[
     bool | None,
     typer.Option(
         "--admin-key/--no-admin-key",
-        help="Create the admin API key of the data directory if there is no API key, and name its file; on a terminal, "
-        "print the API key too. Default: on if standard output is a terminal.",
+        help="Create the admin API key of the data directory if there is no API key, and print the path of its file; "
+        "on a terminal, print the API key too. Default: on if standard output is a terminal.",
     ),
 ]
 AcceptLossOption = Annotated[

@@ -225,7 +225,7 @@ class Producer:
         return before
 
     def least_settled(self, before: int, line: bytes) -> int:
-        """Return how many bytes must have a response before an encoded event may follow `before` bytes."""
+        """Return how many bytes must have a response until there is room for `line` after `before` bytes."""
         return before - max(0, self._max_bytes - len(line))
 
     async def result_of(self, line: bytes) -> EventResult:

@@ -21,10 +21,10 @@ DEFAULT_MAX_MEMBERS: Final = 10_000_000
 MOST_REMEMBERED: Final = 8 * 86_400  # maximum seconds for which a board with a like button remembers likes
 LEAST_RETENTION: Final = 3600  # seconds
 MOST_RETENTION: Final = 36_500 * 86_400  # seconds
-# Slots that may wait to be subtracted besides one window of slots, on boards with the server's clock.
+# Slots that may wait to be subtracted, in addition to those in the window, on boards with the clock of the store.
 _SLOTS_IN_TIME: Final = 64
-# The same number for boards that use the time of events. On these boards, each event can open a slot, and a batch has
-# up to 3,000 events.
+# The same for boards that use the time of events. There, each event can open a slot, and a batch has up to 3,000
+# events.
 _SLOTS_IN_BATCHES: Final = 8192
 
 Operator = Literal["incr", "set", "best"]

@@ -49,7 +49,7 @@ from live.domain.window import (
 )
 from live.errors import SetupError
 
-_READABLE: Final = {"pattern": PATTERN}  # only for contracts, because `text_mistakes` checks the texts
+_READABLE: Final = {"pattern": PATTERN}  # for the contracts only: `text_mistakes` checks the texts
 EventType = Annotated[str, Meta(min_length=1, max_length=64, extra_json_schema=_READABLE)]
 Category = Annotated[str, Meta(min_length=1, max_length=256, extra_json_schema=_READABLE)]
 C = TypeVar("C", bound="BoardChoice")
@@ -542,7 +542,7 @@ def parse_boards(text: str) -> Boards:
     """
     try:
         document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also a number with thousands of digits, and too deep nesting
+    except (ValueError, RecursionError) as error:  # also for a number of thousands of digits, or deep nesting
         raise SetupError(f"not TOML: {error}") from None
     has_limits = "limits" in document
     limits, mistakes = read_limits(document.pop("limits", {}))

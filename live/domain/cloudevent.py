@@ -85,7 +85,7 @@ def decode_batch(body: bytes, max_events: int) -> Steps:
         ProblemError: `malformed_body` or `too_many_events`; nothing of the body counts.
     """
     if not body.lstrip(SPACE.encode()).startswith(b"["):
-        if len(body) <= _MOST_ATTRIBUTES:  # larger events are not parsed in one piece
+        if len(body) <= _MOST_ATTRIBUTES:  # parsing a larger body would take too long
             _parse(body)
         raise ProblemError(
             "malformed_body", "a batch must be a JSON array; send one event as application/cloudevents+json"

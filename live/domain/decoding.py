@@ -25,7 +25,7 @@ _one = msgspec.json.Decoder(IncomingEvent)
 _many = msgspec.json.Decoder(list[IncomingEvent])
 _encode = msgspec.json.Encoder().encode
 
-_QUOTES_OF_A_LIKE: Final = 4  # `{"key":"p1"}`; every other field adds quotes
+_QUOTES_OF_A_LIKE: Final = 4  # quotes in `{"key":"p1"}`; every other field adds more
 _WHOLE: Final = 262_144  # bytes of a body that is decoded in one piece
 _BRACES: Final = 4  # `{` per allowed event; a body with more may have too many events to decode in one piece
 _LONG: Final = 4096  # characters of an event that is decoded in a step of its own
@@ -248,7 +248,7 @@ def split(body: bytes) -> Iterator[str | None]:
     """Yield the elements of a JSON array as text, and None after each step. This checks only the grammar.
 
     `list[msgspec.Raw]` would be faster, but takes one step of any length (50 ms for a body of 1 MB of numbers), and
-    refuses the whole body for half a surrogate in one event.
+    refuses the whole body for half a surrogate pair in one event.
 
     Raises:
         ProblemError: `malformed_body`.

@@ -19,12 +19,12 @@ from live.domain.calendar import DAY_START, FIRST, LAST, MIDNIGHT, Calendar, Uni
 from live.domain.text import nearest
 
 MOST_PERIODS: Final = 1000
-# The most slots of a window whose contents are computed. If a window has more slots, only the newest are computed.
+# At most so many slots of a window are read to show scores over time. Of more slots, the newest are read.
 MOST_FOLDED: Final = 10_000
 
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}  # in milliseconds
 _KINDS: Final = 'window must be one of {rolling = …}, {sliding = …}, {calendar = …} and "forever"'
-_LONG_AGO: Final = -(1 << 62)  # milliseconds before any event
+_LONG_AGO: Final = -(1 << 62)  # milliseconds; earlier than the time of any event
 _DURATION: Final = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
 
 # The type of a duration in the contracts. `parse_duration` checks it.

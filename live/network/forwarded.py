@@ -14,7 +14,7 @@ Network = IPv4Network | IPv6Network
 PROXY_FIELDS: Final = (b"x-forwarded-", b"forwarded", b"via", b"x-real-ip")
 
 _MOST_HOPS: Final = 32
-_LONGEST: Final = 4096  # bytes; a client can send most of it
+_LONGEST: Final = 4096  # bytes of a `Forwarded` header, most of which a client can write
 _TOKEN: Final = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105 - the word of RFC 9110
 _PAIR: Final = rf'({_TOKEN})=({_TOKEN}|"(?:[^"\\]|\\.)*")'
 _NEXT: Final = re.compile(rf"[ \t]*(?:{_PAIR})?[ \t]*(;|,|\Z)")

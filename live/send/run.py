@@ -76,7 +76,7 @@ async def send_file(options: SendOptions, progress: Progress) -> SendOutcome:
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
         raise SetupError(f"can't read {options.path}: {error}") from None
     except ServerUnavailableError as error:
-        once = " Events of the last batch that were counted count once." if error.in_doubt else ""
+        once = " Events of the last batch that have counted do not count again." if error.in_doubt else ""
         raise SetupError(f"{error}; run the command again to continue from here.{once}") from None
     except OutcomeUnknownError as error:
         raise SetupError(f"{error}. The next run sends them again.") from None

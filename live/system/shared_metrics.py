@@ -22,8 +22,8 @@ _ENDED: Final = 0  # the part of a file's name that stands for all processes tha
 class SharedMetrics:
     """The folder in which several processes combine their metrics.
 
-    Each process has files of its own. Every process holds a lock on the folder, and the last one removes it, however
-    the others have ended.
+    Each process has files of its own. Every process holds a lock on the folder, and the last process removes
+    the folder, however the others have ended.
     """
 
     def __init__(self, folder: Path) -> None:

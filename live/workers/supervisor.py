@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 # Seconds in which only the worker of a socket accepts from it, so that connections spread evenly after a start.
 _FIRST_START: Final = 5.0
-_SERVED_WELL: Final = 10.0  # seconds; the next worker starts at once if this one has served for so long
+_SERVED_WELL: Final = 10.0  # seconds; if a worker has served for so long, the next one starts at once
 _SHORTEST_PAUSE: Final = 0.5  # seconds before a worker starts again; each further pause is twice as long
 _LONGEST_PAUSE: Final = 30.0
 
@@ -64,7 +64,7 @@ class Worker:
     def signal(self, number: signal.Signals, cause: str) -> None:
         """End the worker. The log line about its end names the cause."""
         self.cause = cause
-        with suppress(ProcessLookupError):  # it has just ended, and no fork server keeps its process id
+        with suppress(ProcessLookupError):  # it has just ended, and so has its fork server
             os.kill(self.pid, number)
 
     def reap(self) -> str:

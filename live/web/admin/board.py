@@ -109,7 +109,7 @@ def _value(value: Any) -> str:  # noqa: ANN401 - any JSON
         return f"{{ {', '.join(inner)} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
-    # Texts, numbers, true and false are the same in TOML, except for this character.
+    # Texts, numbers, true and false look the same in TOML and in JSON, except for this character in a text.
     return msgspec.json.encode(value).decode().replace("\x7f", r"\u007f")
 
 

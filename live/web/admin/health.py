@@ -52,10 +52,10 @@ class ServerProcess(msgspec.Struct, frozen=True):
 
 
 class StoreMemory(msgspec.Struct, frozen=True):
-    """The memory of a server of the store in bytes: used, and at most (0: no limit), and when it is full.
+    """The memory of a server of the store: the bytes that it uses, and the most that it may use (0: no limit).
 
-    `full` is in milliseconds since 1970, by the growth since the time `since`. It is None if the memory does not grow,
-    or if its growth is not known.
+    `full` is the time at which the memory will be full, predicted from its growth since the time `since`, both in
+    milliseconds since 1970. `full` is None if the memory does not grow, or if its growth is not known.
     """
 
     server: str

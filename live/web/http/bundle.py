@@ -47,7 +47,7 @@ def bundle(name: str, read: Read, apart: Collection[str] = ()) -> str:
 def split_bundle(name: str, later: Sequence[str], read: Read) -> dict[str, str]:
     """Join a script, and each script that it loads later.
 
-    Modules that both import are in the first script only, which exports them. All scripts are in one folder.
+    The later scripts import from the first one what they share with it. All scripts are in one folder.
 
     Raises:
         ValueError: the modules can't be joined.

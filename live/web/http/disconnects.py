@@ -1,6 +1,6 @@
 """Requests whose response waits for a change of a board.
 
-While they wait, they count as viewers, and can disconnect at any time.
+The client of a waiting request counts as a viewer, and can disconnect at any time.
 """
 
 import asyncio

@@ -39,7 +39,7 @@ def cache_control(seconds: int) -> bytes:
     """Return the `Cache-Control` of replies that everybody may see, and that caches may use for a time.
 
     While a cache asks again, it may answer with its old copy for `SILENCE`. This is also how long a viewer takes to
-    notice that it has lost the server, so clients behind a cache see old records for no longer.
+    notice that it has lost the server, so clients behind a cache see old records for no longer than viewers.
     """
     return b"public, max-age=%d, stale-while-revalidate=%d" % (seconds, SILENCE) if seconds else REVALIDATED
 
@@ -92,7 +92,7 @@ def page_reply(
         tag = made.keep("tag", f'"{page.epoch}:{page.offset}{period}"')
     if known:
         tags = {part.strip() for part in known.split(",")}
-        named = tag if tag in tags or "*" in tags else f"W/{tag}"  # `*` names the tag strongly
+        named = tag if tag in tags or "*" in tags else f"W/{tag}"  # `*` counts as the tag itself
         if named == tag or named in tags:
             unmodified: Reply = made.get((named, cache)) or made.keep((named, cache), unchanged(named, cache))
             return unmodified

@@ -183,7 +183,7 @@ def _page_scripts(tag: str, page: str) -> dict[str, str]:
 
 
 def _adopting(parts: Sequence[str]) -> str:
-    """Return a script that gives a page these style sheets. Another surface gets only those that it needs."""
+    """Return a script that gives a page these style sheets. Surfaces other than the page get none of `_AROUND`."""
     around = [part for part in parts if part in _AROUND]
     everywhere = [part for part in parts if part not in _AROUND]
     texts = [_style_of(around), _style_of(everywhere), *(f"../{'+'.join(names)}.css" for names in (everywhere, parts))]

@@ -153,7 +153,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_still(self) -> bool:
-        """Whether the page does not change: only the first records update live."""
+        """Whether the page stays as it is. Only a page of the first records at present updates live."""
         return self.is_past or self.start > 0
 
 

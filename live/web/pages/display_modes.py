@@ -20,7 +20,7 @@ _MOST_SCALE: Final = 5
 _PAGE_SIZE: Final = 50
 _SIDE_SIZE: Final = 20  # records per board, if a page shows several
 _WALL_SIZE: Final = 10
-_MOST_TALL: Final = 3  # maximum boards on a wall that take its whole height
+_MOST_TALL: Final = 3  # with more boards, a wall shows half as many records of each
 _EMBED_SIZE: Final = 10
 _OVERLAY_SIZE: Final = 8
 

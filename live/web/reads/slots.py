@@ -19,7 +19,7 @@ from live.web.services import live_of, reader_of
 DEFAULT_POINTS: Final = TOP_POINTS
 MAX_POINTS: Final = 100
 MAX_MEMBERS: Final = 100
-_MAX_VALUES: Final = 10_000  # for one response, read with several requests to the store of about a millisecond each
+_MAX_VALUES: Final = 10_000  # in one response; the store reads them in steps of about a millisecond
 
 
 class SlotTime(msgspec.Struct, frozen=True):

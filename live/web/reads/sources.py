@@ -33,7 +33,7 @@ from live.web.services import Live, live_of, reader_of
 
 _T = TypeVar("_T")
 
-_PAST_CACHE: Final = b"public, max-age=60"  # not for longer, because a member that is hidden leaves the past too
+_PAST_CACHE: Final = b"public, max-age=60"  # no longer, because a member that somebody hides must leave the past too
 _NOR_JOURNAL: Final = ", and the journal does not have this period"
 
 
@@ -278,7 +278,7 @@ class BoardPast(NamedTuple):
         """
         if self.link is None:
             raise ProblemError("past_unavailable", "this board has no journal")
-        # Until the first server of a store records its database, no SQL has entries. Then the wait below is right.
+        # Before the first server of a store has recorded its database, `sink` is empty and no SQL has entries: so wait.
         if self.sink and not await self.past.is_of(self.client, self.sink):
             raise ProblemError("past_unavailable", "another server keeps the journal of this store: ask that server")
         await self.past.wait(self.client, self.board, self.epoch, self.link, at)

@@ -62,7 +62,7 @@ async def _like(request: Request, *, is_script: bool) -> Response:
     if "authorization" in request.headers:
         _require_token(reader, board, client, live.settings.allowed_origins)
     else:
-        # Refuse requests that do not come from a page of this server: for such pages, browsers send both fields.
+        # Only a page of this server may send this request. Browsers send both fields with requests of such a page.
         client.require_origin()
         if client.origin is None:
             raise ProblemError("origin_forbidden", "likes come from the pages of this server; programs post events")
@@ -168,5 +168,5 @@ async def _count(request: Request, board: Board, member: str, visitor: str) -> b
         return answer.accepted == 1
     code = answer.rejected[0].code
     if code == "quota_exceeded" and board.votes is not None and board.votes.per_actor is None:
-        return False  # the board has no other limit than one vote for each member
+        return False  # the visitor has given its one vote for this member before
     raise ProblemError(_CODES.get(code, "like_refused"), REFUSALS[code])
