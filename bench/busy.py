@@ -37,7 +37,7 @@ def busy_boards(scale: Scale, report: Report) -> Row:
         sender = _Sender(site.server, scale.busy_boards)
         sender.start()
         try:
-            until(lambda: sender.rounds > 1, "no board has counted")  # and all journals have begun
+            until(lambda: sender.rounds > 1, "no board has counted")  # after two rounds, all journals have begun
             report("events for all boards")
             lags, entries, seconds = _watch(sql, scale.busy_seconds)
         finally:

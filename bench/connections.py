@@ -7,7 +7,7 @@ from typing import Final
 
 from bench.plans import Gets, Pairs, Plan, Waits
 
-_LINES_A_PAIR: Final = 3  # `:n` from HINCRBY; `$length` and the score from ZINCRBY
+_LINES_A_PAIR: Final = 3  # the reply of HINCRBY, and the length and the score of ZINCRBY
 _OK: Final = b"HTTP/1.1 200"
 _UNCHANGED: Final = b"HTTP/1.1 304"
 _END_OF_HEAD: Final = b"\r\n\r\n"

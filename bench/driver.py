@@ -28,7 +28,7 @@ async def drive(plan: Plan) -> None:
         if warmup:
             await _send_all(connections, requests[:warmup])
         gc.collect()
-        gc.freeze()  # the garbage collector would scan the requests again and again
+        gc.freeze()  # otherwise the garbage collector would scan the requests again and again
         print("ready", flush=True)
         sys.stdin.readline()  # this blocks the loop, which has nothing else to do
         await _send_all(connections, requests[warmup:])

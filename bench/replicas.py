@@ -18,7 +18,7 @@ from bench.processes import BenchError, Server, cpu_seconds
 from bench.resending import resending
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round, total
 
-_WAITS: Final = {"waits": 1, "none": 0}  # LIVE_WAIT_REPLICAS
+_WAITS: Final = {"waits": 1, "none": 0}  # `LIVE_WAIT_REPLICAS` of each server
 _PARTS: Final = ("server", "store")
 _CHANNEL: Final = "live:{posts}"
 _PACKET: Final = 50  # notices in one write

@@ -14,7 +14,7 @@ from bench.watched import EVENTS, fill_top
 
 _PATH: Final = "/v1/boards/posts?wait=30s&limit=50"
 _CHANGES: Final = 10.0  # per second
-_WARMUP: Final = 3  # answers to each client
+_WARMUP: Final = 3  # answers to each client before the measurement
 
 
 def long_poll(scale: Scale, report: Report) -> list[Row]:

@@ -19,7 +19,7 @@ from bench.swarm import pin
 EVENTS: Final = "/v1/events"
 PATH: Final = "/v1/boards/posts/live?limit=50"
 SETTLE: Final = 1.0  # seconds between connecting viewers and counting
-_KEYS: Final = 50  # members; viewers watch as many
+_KEYS: Final = 50  # members of the board; viewers watch them all
 _LIKES: Final = 3  # in one POST
 RATE: Final = 20.0  # POSTs per second: two per frame, so that every tick has a change
 _LARGEST: Final = 1 << 20

@@ -346,7 +346,7 @@ async def _check_for_losses(client: Store, settings: Settings, boards: Boards, *
         SetupError: the store as a whole lost data.
     """
     if client.is_replica:
-        return  # a replica may not have received everything yet
+        return  # a replica can still lack the newest data
     high_water, prefix = client.high_water, settings.key_prefix
     watch = LossWatch(client, prefix)
     lost: list[Loss] = []  # the losses that only the journal knows

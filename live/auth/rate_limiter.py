@@ -32,7 +32,7 @@ _BORROWED: Final = 0.1  # seconds of a producer's rate that a process borrows
 _MOST_ACCOUNTS: Final = 10_000
 _ROUNDING: Final = 1e-6  # the part of an event that rounding may lose
 _RETRY_PAUSE: Final = 0.05
-_KEY: Final = "key "  # begins the name of a payer that is an API key
+_KEY: Final = "key "  # before the id, if an API key pays for a read
 _ALONE: Final = 1.0  # seconds for which a process lends credit by itself before it asks the store again
 
 

@@ -102,7 +102,7 @@ class Tokens:
         self._recent: dict[bytes, TokenReader] = {}
         self._readers: WeakValueDictionary[bytes, TokenReader] = WeakValueDictionary()
         self._alarm: asyncio.TimerHandle | None = None
-        self._wakes = math.inf  # the time of the alarm, in seconds since 1970
+        self._wakes = math.inf  # when `_alarm` goes off, in seconds since 1970
 
     def reader(self, token: bytes) -> Reader:
         """Find the reader of a token. With a refused token, the reader may read public boards only."""

@@ -28,7 +28,7 @@ from live.system.processes import CHILDREN, follow_parent, return_memory
 
 _R = TypeVar("_R")
 
-MOST_MEMORY: Final = 1024**3  # bytes of the other process; beyond this, no more replays begin, and the newest one ends
+MOST_MEMORY: Final = 1024**3  # bytes; if the other process takes more, no more replays begin, and the newest ends
 _KEPT: Final = 60.0  # seconds without a replay after which the other process ends; starting it takes long
 
 

@@ -319,7 +319,7 @@ async def _require_known(client: Store, settings: Settings, criteria: Criteria) 
     """
     if criteria.actor is not None:
         raise NotFoundError("nothing is taken back: no board has anything of this actor in that period")
-    if criteria.producer in ("", LIKES):  # these are events without an API key, and likes of visitors
+    if criteria.producer in ("", LIKES):  # neither anonymous producers nor visitors have an API key
         return
     known = (await ProducerStore(client, settings.key_prefix).load()).records
     if criteria.producer not in known:

@@ -126,7 +126,7 @@ class SyncProducer:
         self._producer = producer
         self._background = background
         self._lock = threading.Lock()
-        self._sent = 0  # bytes; an interrupt can leave it too high, and then `_room_for` asks the loop
+        self._sent = 0  # bytes that were queued; if an interrupt leaves it too high, `_room_for` asks the loop
 
     def __enter__(self) -> Self:
         self._background.run(self._producer.__aenter__())

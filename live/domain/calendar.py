@@ -99,7 +99,7 @@ class Calendar:
         if not FIRST <= seconds < LAST:
             raise OverflowError("calendars go from the year 2 to the year 9997")
         period = self._hour_at(seconds) if self.unit == "hour" else self._days_at(seconds)
-        if len(self._starts) >= _MOST_KNOWN:  # most moments fall into few periods
+        if len(self._starts) >= _MOST_KNOWN:  # this is rare, because most moments fall into few periods
             self._starts.clear()
             self._known.clear()
         insort(self._starts, period.start)

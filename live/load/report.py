@@ -13,7 +13,7 @@ from live.load.latencies import Acknowledged, Quantiles, is_met, quantiles, time
 from live.load.options import Options
 from live.load.worker import Counts, Result
 
-ENOUGH: Final = 0.95  # the share of the requested likes that must be sent
+ENOUGH: Final = 0.95  # the share of the requested likes that must count
 _STEPS: Final = 10  # steps of a ramp in the report
 
 

@@ -94,7 +94,7 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
         },
         lifespan=lifespan,
     )
-    app.router.redirect_slashes = False  # one URL for each resource; and a redirect would trust the Host header
+    app.router.redirect_slashes = False  # each resource has one URL, and a redirect would trust the Host header
     # `CrossOrigin` encloses `ReadRate` and the application, so that their error responses have its header fields too.
     limited = CrossOrigin(ReadRate(app), settings.allowed_origins)
     return SecurityHeaders(Clients(limited, clients, settings.root_path))

@@ -101,7 +101,7 @@ class _Joined:
         self._read = read
         self._apart = frozenset(apart)
         self._folder = folder or "."
-        self._owners: dict[str, str] = {}  # the module that declares a name
+        self._owners: dict[str, str] = {}  # modules by the names that they declare
         self._exports: dict[str, list[str]] = {}
         self._left: dict[str, list[str]] = {}
 

@@ -39,7 +39,7 @@ _RECORD: Final = "/v1/boards/{board}/records/{key}"
 _VARY: Final = b"vary"
 _TAG_NAMES: Final = (b"\r\nIf-None-Match:", b"\r\nif-none-match:")
 _MOST_KNOWN: Final = 1024
-_LARGEST_KNOWN: Final = 2048  # bytes of a head
+_LARGEST_KNOWN: Final = 2048  # bytes of a head that is remembered
 
 
 class _Plain(NamedTuple):
