@@ -128,7 +128,7 @@ def run(names: Sequence[str], scale: Scale, rows: list[Row]) -> list[str]:
 
 
 def machine() -> str:
-    """Where and when the figures were measured."""
+    """Describe where and when the figures were measured."""
     return (
         f"{os.cpu_count()} CPUs, {platform.machine()}, Python {platform.python_version()}, "
         f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC"

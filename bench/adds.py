@@ -23,7 +23,7 @@ _MEAN_PAUSE: Final = 0.004  # seconds; random, so that adds do not synchronize w
 
 
 async def add_until_stdin_ends(url: str) -> list[float]:
-    """Add events with random pauses until stdin ends; returns the seconds that each durable `BoardWriter.add` took."""
+    """Add events with random pauses until stdin ends. Return the seconds that each durable `BoardWriter.add` took."""
     settings = load_settings({}, store=url)
     client = connect(url, settings)
     writer = BoardWriter(BoardState(client, make_board(BoardChoice(id="neighbour")), settings))

@@ -25,12 +25,12 @@ _READY_DEADLINE: Final = 60.0
 
 
 def single_load(scale: Scale) -> Load:
-    """Many producers that send one event at a time."""
+    """Return the load of many producers that send one event at a time."""
     return Load(requests=scale.single_requests, connections=SINGLE_CONNECTIONS, warmup=SINGLE_WARMUP)
 
 
 def batch_load(bodies: int) -> Load:
-    """A few producers that send full bodies."""
+    """Return the load of a few producers that send full bodies."""
     return Load(requests=bodies, connections=8, warmup=10)
 
 
@@ -57,11 +57,11 @@ class Board:
         return {"server": self.server, "store": self.store}
 
     def second_server(self, stack: ExitStack) -> Server:
-        """Another server on the same store."""
+        """Start another server on the same store."""
         return stack.enter_context(live_server(self.store, self._file))
 
     def send(self, content: Posts, load: Load, *, drained: bool = True) -> dict[str, float]:
-        """Send events; returns the microseconds of CPU per event, in the server and in the store.
+        """Send events. Return the microseconds of CPU per event, in the server and in the store.
 
         With `drained`, the figures include the journal, until all of the events are in SQL.
 
@@ -80,7 +80,7 @@ class Board:
         return cost
 
     def send_bare(self, content: Pairs, load: Load) -> float:
-        """Send bare commands, on separate store keys; returns microseconds of the store's CPU per event."""
+        """Send bare commands, on separate store keys. Return the microseconds of the store's CPU per event."""
         return microseconds(Plan(address=self.store.address, content=content, load=load), {"store": self.store})[
             "store"
         ]
@@ -140,7 +140,7 @@ def _file(stack: ExitStack, boards: str) -> Path:
 
 
 def events_a_second(figures: dict[str, float]) -> str:
-    """Events per second of CPU, and the cost of one event in each process."""
+    """Write how many events a second of CPU counts, and the cost of one event in each process."""
     server, store = (figures[name] for name in OURS)
     digits = 0 if server >= 10 else 1
     return f"{1e6 / (server + store):,.0f} events/CPU s (server {server:.{digits}f} + store {store:.{digits}f} µs)"

@@ -90,7 +90,7 @@ def _module(module: str) -> Start:
 
 
 def _node() -> Start | None:
-    """Node with the package `ws`, installed into the user's cache because systems do not ship it."""
+    """Find Node. Install its package `ws` into the user's cache, because systems do not ship it."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         return None

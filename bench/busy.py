@@ -56,7 +56,7 @@ def busy_boards(scale: Scale, report: Report) -> Row:
 
 
 def _watch(sql: sqlite3.Connection, seconds: float) -> tuple[list[float], int, float]:
-    """Look for new rows; returns the lag of each in seconds, the number of their entries, and the elapsed time."""
+    """Look for new rows. Return the lag of each in seconds, the number of their entries, and the elapsed time."""
     (last,) = sql.execute("SELECT max(id) FROM segment").fetchone()
     lags: list[float] = []
     entries, started = 0, time.perf_counter()

@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
             self._next(answers)
 
     def take_answers(self) -> int:
-        """Remove the complete answers from `received`; returns their number."""
+        """Remove the complete answers from `received`. Return their number."""
         raise NotImplementedError
 
     def _next(self, wanted: int) -> None:
@@ -169,7 +169,7 @@ class StoreConnection(Connection):
 
 
 def make_connection(plan: Plan) -> Connection:
-    """The connection for a plan's content."""
+    """Make a connection for the content of a plan."""
     match plan.content:
         case Pairs():
             return StoreConnection(plan)

@@ -86,7 +86,7 @@ def delivered_share(delivery: Delivery, pause: float = TICK) -> float:
 
 
 def behind(share: float) -> str:
-    """A note for a server that delivered less than was due."""
+    """Return the note for a server that delivered less than was due, otherwise an empty text."""
     return "" if share >= ENOUGH else f"; FELL BEHIND: {share:.0%} of the frames"
 
 

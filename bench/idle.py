@@ -83,7 +83,7 @@ def _measure(
 
 
 def resident(server: Server) -> int:
-    """Resident bytes of a process, counted page by page."""
+    """Return the resident bytes of a process, counted page by page."""
     rollup = Path(f"/proc/{server.pid}/smaps_rollup").read_text(encoding="ascii")
     line = next(line for line in rollup.splitlines() if line.startswith("Rss:"))
     return int(line.split()[1]) * 1024

@@ -124,7 +124,7 @@ def _path(board: Board) -> Path:
 
 
 def _size(path: Path) -> int:
-    """The bytes of a database without free pages."""
+    """Return the bytes of a database without its free pages."""
     with TemporaryDirectory(prefix="live-bench-") as folder:
         copy = Path(folder) / "copy.db"
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:

@@ -68,7 +68,7 @@ def _round(single: Board, many: Board, programs: Programs, scale: Scale, report:
 
 
 def _likes_alone(board: Board, bodies: Sequence[bytes], scale: Scale) -> float:
-    """CPU seconds of server and store per POST while nobody watches."""
+    """Return the CPU seconds of server and store per POST while nobody watches."""
     with posted(board, bodies, _RATE) as sender:
         settle()
         before, sent = _cpu(board), sender.sent
@@ -81,7 +81,7 @@ def _cpu(board: Board) -> float:
 
 
 def _bodies(boards: int) -> list[bytes]:
-    """Bodies with a like for every board: the same member on all boards, another member in the next body."""
+    """Make bodies with a like for every board: the same member on all boards, another member in the next body."""
     return [
         msgspec.json.encode([{"key": f"{_NAME}{name}", "board": f"b-{board}"} for board in range(boards)])
         for name in range(_NAMES)

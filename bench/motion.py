@@ -196,7 +196,7 @@ async def _metrics(tools: CDPSession) -> dict[str, float]:
 
 
 async def _main_thread(chromium: Browser) -> Path:
-    """The statistics of the main thread of the renderer that has used the most CPU time."""
+    """Find the statistics of the main thread of the renderer that has used the most CPU time."""
     browser = await chromium.new_browser_cdp_session()
     processes = (await browser.send("SystemInfo.getProcessInfo"))["processInfo"]
     busiest = max((one for one in processes if one["type"] == "renderer"), key=lambda one: one["cpuTime"])
@@ -204,7 +204,7 @@ async def _main_thread(chromium: Browser) -> Path:
 
 
 def _ran(thread: Path) -> float:
-    """How many seconds a thread has run."""
+    """Return how many seconds a thread has run."""
     return int(thread.read_text(encoding="ascii").split()[0]) / 1e9
 
 
@@ -240,7 +240,7 @@ def _behind(shown: list[tuple[float, int]], acknowledged: list[tuple[float, int]
 
 
 async def _is_right(page: Page, board: Board, rows: int) -> bool:
-    """Whether the page shows what the API returns, once it is quiet."""
+    """Tell whether the page shows what the API returns, once the page is quiet."""
     await asyncio.sleep(3)
     url = f"http://{board.server.address}/v1/boards/posts?limit={rows}"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:

@@ -17,7 +17,7 @@ from bench.plans import BARE_RANKING, BARE_SLOT
 
 
 def make_app(store: Redis) -> Starlette:
-    """An application with one route, which makes two store calls."""
+    """Make an application with one route, which makes two store calls."""
 
     async def post_event(request: Request) -> JSONResponse:
         event = await request.json()

@@ -52,7 +52,7 @@ http {{
 
 
 def find_nchan() -> tuple[str, str] | None:
-    """The paths of nginx and the module; None if one of them is not installed."""
+    """Find the paths of nginx and the module. Return None if one of them is not installed."""
     program = shutil.which("nginx")
     if program is None:
         return None
@@ -81,7 +81,7 @@ def nchan_server(program: str, module: str) -> Iterator[Server]:
 
 
 def _worker(master: int) -> int:
-    """The PID of the worker, the only child of the master process."""
+    """Return the PID of the worker, the only child of the master process."""
     deadline = time.monotonic() + _START_DEADLINE
     while time.monotonic() < deadline:
         children = Path(f"/proc/{master}/task/{master}/children").read_text(encoding="ascii").split()

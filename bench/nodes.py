@@ -40,7 +40,7 @@ class Site:
         self.server = stack.enter_context(module_server("live", "serve", environment=as_environment(settings)))
 
     def send(self, content: Posts, load: Load) -> dict[str, float]:
-        """Send events; returns the microseconds of CPU per event, in the server and in all nodes together."""
+        """Send events. Return the microseconds of CPU per event, in the server and in all nodes together."""
         plan = Plan(address=self.server.address, content=content, load=load, expect=f'{{"accepted":{content.events},')
         counted = {"server": self.server} | {f"node{number}": node for number, node in enumerate(self.nodes)}
         cost = microseconds(plan, counted)
@@ -48,12 +48,12 @@ class Site:
 
 
 def one_node(stack: ExitStack) -> list[Server]:
-    """A primary without replicas."""
+    """Start a primary without replicas."""
     return [stack.enter_context(_node())]
 
 
 def pair(stack: ExitStack) -> list[Server]:
-    """A primary and its replica."""
+    """Start a primary and its replica."""
     primary = stack.enter_context(_node())
     replica = stack.enter_context(_node("--replicaof", primary.address.replace(":", " ")))
     until(lambda: client_of(replica).role()[3] == b"connected", "the replica does not follow")
@@ -61,7 +61,7 @@ def pair(stack: ExitStack) -> list[Server]:
 
 
 def cluster_of(stack: ExitStack, primaries: int, replicas: int = 0) -> list[Server]:
-    """A Cluster: its primaries, then their replicas. No replica takes over by itself."""
+    """Start a Cluster. Return its primaries, then their replicas. No replica takes over by itself."""
     count = primaries * (1 + replicas)
     nodes = [
         stack.enter_context(_node("--cluster-enabled", "yes", "--cluster-replica-no-failover", "yes"))
@@ -90,7 +90,7 @@ def client_of(node: Server) -> redis.Redis:
 
 
 def is_clustered(node: Server) -> bool:
-    """Whether a node is one of a Cluster."""
+    """Tell whether a node belongs to a Cluster."""
     return bool(client_of(node).info("cluster")["cluster_enabled"])
 
 
@@ -109,7 +109,7 @@ def until(condition: Callable[[], bool], failure: str, pause: float = 0.05) -> N
 
 @contextmanager
 def _node(*options: str) -> Iterator[Server]:
-    """An empty Valkey on a port."""
+    """Run an empty Valkey on a free port."""
     with TemporaryDirectory(prefix="live-bench-", ignore_cleanup_errors=True) as folder:
         port, bus = _free_ports()
         command = [

@@ -25,7 +25,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     share: float = 1
 
     def measure(self, keys: Keys, load: Load) -> dict[str, float]:
-        """Microseconds of CPU per event, by process."""
+        """Return the microseconds of CPU per event, by process."""
         load = msgspec.structs.replace(load, requests=round(load.requests * self.share))
         plan = Plan(address=self.address, content=self.make(keys), load=load, expect=self.expect, key=self.key)
         return microseconds(plan, self.counted)

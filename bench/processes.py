@@ -41,7 +41,7 @@ class Server(msgspec.Struct, frozen=True):
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system CPU time of a process, including threads that have ended.
+    """Return the user and system CPU time of a process, including threads that have ended.
 
     It comes from the kernel's clock of the process (`clock_getcpuclockid`): the figure of `/proc/<pid>/stat`, but in
     nanoseconds instead of ticks of 10 ms.
@@ -58,7 +58,7 @@ def descendants_of(server: Server) -> list[Server]:
 
 @contextmanager
 def running_store() -> Iterator[Server]:
-    """An empty embedded store of `live serve`, with its settings (append-only, `appendfsync always`).
+    """Run an empty embedded store of `live serve`, with its settings (append-only, `appendfsync always`).
 
     Rewrites of the append-only file are off: they come at random, and would be charged to whatever is measured then.
     """
@@ -77,13 +77,13 @@ def running_store() -> Iterator[Server]:
 
 
 def data_of(store: Server) -> Path:
-    """The data directory of the servers on a store."""
+    """Return the data directory of the servers on a store."""
     return Path(store.address).parent / "server"
 
 
 @contextmanager
 def live_server(store: Server, boards: Path | None = None, journal: str = "sqlite") -> Iterator[Server]:
-    """`live serve` with one process and default settings on a store; `boards` is the boards file.
+    """Run `live serve` with one process and default settings on a store. `boards` is the boards file.
 
     `journal` is the setting of that name. The server's data directory lies next to the store's files, so it does not
     outlive the store.
@@ -179,7 +179,7 @@ def drive(
     steady: Mapping[str, float] | None = None,
     settle: Callable[[], object] | None = None,
 ) -> dict[str, float]:
-    """Carry out a plan in a driver process; returns the CPU seconds that each counted server used.
+    """Carry out a plan in a driver process. Return the CPU seconds that each counted server used.
 
     The time is measured from the moment when the driver is connected and warm, until the last answer is complete and
     `settle` has returned. `settle` waits for work that goes on after an answer. `steady` is the CPU time that servers
@@ -212,13 +212,13 @@ def microseconds(
     steady: Mapping[str, float] | None = None,
     settle: Callable[[], object] | None = None,
 ) -> dict[str, float]:
-    """Carry out a plan; returns microseconds of CPU per event, by counted server. The rest is as in `drive`."""
+    """Carry out a plan as `drive` does. Return the microseconds of CPU per event, by counted server."""
     events = plan.load.requests * plan.content.events
     return {name: seconds / events * 1e6 for name, seconds in drive(plan, counted, steady, settle).items()}
 
 
 def used_memory(store: Server) -> int:
-    """Bytes that a store has allocated."""
+    """Return the bytes that a store has allocated."""
     with redis.Redis(unix_socket_path=store.address) as client:
         return int(client.info("memory")["used_memory"])
 

@@ -60,7 +60,7 @@ def get_top_100(scale: Scale, report: Report) -> list[Row]:
 
 
 def _read(board: Board, scale: Scale, name: str, content: Gets, expect: str, share: float = 0) -> dict[str, float]:
-    """Microseconds per request; `share` is the CPU time that the store uses per second without the reads."""
+    """Return the microseconds per request. `share` is the CPU time that the store uses per second without the reads."""
     plan = Plan(address=board.server.address, content=content, load=_load(scale), expect=expect)
     found = microseconds(plan, board.processes, {"store": share})
     return {f"{name}-{process}": figure for process, figure in found.items()}

@@ -48,7 +48,7 @@ def rebuild(scale: Scale, report: Report) -> list[Row]:
 
 
 def measure(events: int, report: Report) -> dict[str, object]:
-    """The figures of one rebuild: seconds of wall clock, CPU seconds, and the peak memory of the command."""
+    """Measure one rebuild: seconds of wall clock, CPU seconds, and the peak memory of the command."""
     with TemporaryDirectory(prefix="live-bench-") as folder, running_store() as store:
         settings = load_settings({}, store=f"unix://{store.address}", data_dir=Path(folder), journal="sqlite")
         asyncio.run(_fill(settings, events, report))

@@ -80,7 +80,7 @@ def _cost(mid: _Round, name: str) -> str:
 
 
 def _answer_times(sites: Mapping[str, Site], count: int) -> dict[str, list[float]]:
-    """Milliseconds from a request to its answer."""
+    """Return the milliseconds from each request to its answer."""
     times: dict[str, list[float]] = {name: [] for name in sites}
     with ExitStack() as stack:
         connections = {
@@ -122,7 +122,7 @@ def _notices(scale: Scale, report: Report) -> Row:
 
 
 def _notice(kind: _Kind, owner: Server, nodes: list[Server]) -> float:
-    """Microseconds of CPU of all nodes per notice."""
+    """Return the microseconds of CPU of all nodes per notice."""
     port = int(owner.address.rpartition(":")[2])
     packet = [(kind, _CHANNEL, "x" * 120)] * _PACKET
 

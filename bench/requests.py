@@ -15,7 +15,7 @@ _ID_TIME: Final = "01KB2Q7T4N"  # the ten characters of a ULID for its time; the
 
 
 def make_requests(plan: Plan) -> list[bytes]:
-    """All requests of a plan, starting with those of the warm-up."""
+    """Make all requests of a plan, starting with those of the warm-up."""
     wanted = plan.load.warmup + plan.load.requests
     match plan.content:
         case Gets() | Waits():
@@ -60,7 +60,7 @@ def _likes(names: Sequence[str], *, ids: bool = False) -> bytes:
 
 
 def _events(names: Sequence[str], says: Says, chance: random.Random) -> bytes:
-    """Events with more content than their members."""
+    """Encode events that have more than a member."""
     makers: dict[str, Callable[[], dict[str, object]]] = {
         "score": lambda: {"amount": chance.randrange(1_000_000)},
         "vote": lambda: {"actor": f"voter-{chance.randrange(100_000):06d}"},
@@ -71,7 +71,7 @@ def _events(names: Sequence[str], says: Says, chance: random.Random) -> bytes:
 
 
 def _new_id() -> str:
-    """An id as long as a ULID. It does not depend on a seed, so that no two rounds send the same id."""
+    """Make an id as long as a ULID. It does not depend on a seed, so that no two rounds send the same id."""
     return _ID_TIME + b32encode(os.urandom(10)).decode()
 
 

@@ -71,7 +71,7 @@ def _count(connection: HTTPConnection) -> None:
 
 
 def _drained(primary: redis.Redis) -> bool:
-    """Whether SQL has everything that the boards have counted."""
+    """Tell whether SQL has everything that the boards have counted."""
     for number in range(_BOARDS):
         journal, drained = primary.hmget(f"live:{{b-{number}}}:meta", "journal", "drained")
         if journal is None or journal.split()[-1] != drained:

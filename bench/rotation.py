@@ -37,7 +37,7 @@ class TimedRotator(BoardRotator):
         self.drained = asyncio.Event()
 
     async def rotate(self) -> float | None:
-        """Take one step, timed until the store has fsynced it; returns what `Ledger.rotate` returns."""
+        """Take one step, timed until the store has fsynced it. Return what `Ledger.rotate` returns."""
         started = time.perf_counter()
         wait = await super().rotate()
         if wait is None:
@@ -160,7 +160,7 @@ async def _used_memory(client: Redis) -> int:
 
 
 def _script_times(url: str) -> list[float]:
-    """How long each call of the rotation script took in the store, from its SLOWLOG, in seconds."""
+    """Read from the SLOWLOG of a store how many seconds each call of the rotation script took."""
     script = hashlib.sha1(SCRIPTS.rotate.source.encode(), usedforsecurity=False).hexdigest().encode()
     with redis.Redis.from_url(url) as client:  # a connection without deadlines, because the answer is long
         entries: list[dict[str, Any]] = client.slowlog_get(-1)
@@ -171,7 +171,7 @@ def _script_times(url: str) -> list[float]:
 
 
 def _quantiles(name: str, seconds: Sequence[float]) -> dict[str, float]:
-    """Milliseconds at some quantiles, each under its name."""
+    """Return some quantiles in milliseconds by their names."""
     shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
     return {f"{name}_{at}": quantile(seconds, share) * 1000 for at, share in shares.items()}
 

@@ -65,7 +65,7 @@ class Delivery(msgspec.Struct, frozen=True):
         return self.frames / self.seconds
 
     def microseconds(self) -> tuple[float, ...]:
-        """CPU microseconds per frame, for each counted process."""
+        """Return the CPU microseconds per frame, for each counted process."""
         if not self.frames:
             raise BenchError("no frame arrived")
         return tuple(cpu / self.frames * 1e6 for cpu in self.cpu)
@@ -142,7 +142,7 @@ def need_files(viewers: int) -> None:
 
 @contextmanager
 def built() -> Iterator[Programs | None]:
-    """Build the programs for the duration of the context; None if there is no C compiler."""
+    """Build the programs for the duration of the context. Yield None if there is no C compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         yield None
@@ -157,7 +157,7 @@ def built() -> Iterator[Programs | None]:
 
 
 def not_built(part: str) -> list[Row]:
-    """The rows of a benchmark when there is no C compiler."""
+    """Return the rows of a benchmark without a C compiler."""
     return [Row(work=part, measured="not measured: no C compiler (cc) is installed")]
 
 

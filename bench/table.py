@@ -14,7 +14,7 @@ FINE: Final = 0.2  # smaller ratios are shown with three decimals
 
 
 def of_round(report: Report, number: int) -> Report:
-    """A report function that prefixes its notes with the number of the round."""
+    """Make a report function that begins its notes with the number of the round."""
     return lambda note: report(f"round {number}: {note}")
 
 
@@ -74,7 +74,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def medians(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The median of each figure over the rounds."""
+    """Return the median of each figure over the rounds."""
     return {name: median(figures[name] for figures in rounds) for name in rounds[0]}
 
 
@@ -92,7 +92,7 @@ def median_ratio(rounds: Sequence[dict[str, float]], ours: Sequence[str], agains
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """A nearest-rank quantile."""
+    """Return the value before which `share` of the ordered values come."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 

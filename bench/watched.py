@@ -27,7 +27,7 @@ _SCORE: Final = 1_000  # initial score of each member, so that scores have their
 
 
 def watched_board(stack: ExitStack, boards: str = PLAIN) -> Board:
-    """A board whose server has the first core to itself; store, swarm and sender run on the second."""
+    """Start a board whose server has the first core to itself. Store, swarm and sender run on the second."""
     board = Board(stack, boards)
     pin(board.server.pid, 0)
     pin(board.store.pid, 1)

@@ -25,12 +25,12 @@ _START_DEADLINE: Final = 10.0
 
 
 def find_webdis() -> str | None:
-    """The path of the program; None if it is not installed."""
+    """Return the path of the program, or None if it is not installed."""
     return shutil.which("webdis")
 
 
 def load_script(store: Server) -> str:
-    """Load the script into the store; returns its SHA-1."""
+    """Load the script into the store. Return its SHA-1."""
     with redis.Redis(unix_socket_path=store.address) as client:
         return str(client.script_load(_SCRIPT))
 
@@ -55,7 +55,7 @@ def webdis_server(program: str, store: Server) -> Iterator[Server]:
 
 
 def free_port() -> int:
-    """A free port, for servers that can't choose one themselves."""
+    """Find a free port, for servers that can't choose one themselves."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
