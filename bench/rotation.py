@@ -70,7 +70,7 @@ def rotation(scale: Scale, report: Report) -> list[Row]:
         ),
         Row(
             work="rotation: the whole slot",
-            measured=f"{mid['total']:.1f} s in {mid['steps']:,.0f} steps, {mid['in_steps']:.1f} s of it in steps",
+            measured=f"{mid['total']:.1f} s, of which {mid['steps']:,.0f} steps took {mid['in_steps']:.1f} s",
             against=f"{mid['bytes_a_member']:.0f} bytes a member in ranking and slot",
         ),
         Row(

@@ -67,7 +67,7 @@ _COMPARED: Final = frozenset({"window", "clock"})  # a union must have the same 
 _GONE: Final = {
     "journal = totals": 'there are no hourly totals any more; use `events` with a short `journal_events`, such as "1d"',
     "journal_totals": "there are no hourly totals any more; `journal_periods` keeps the periods of a calendar board",
-    "replay": "every board with a journal can be watched later now; leave it out",
+    "replay": "viewers can replay every board with a journal; leave it out",
 }
 
 
@@ -263,7 +263,7 @@ def _conflicts(choice: BoardChoice) -> Iterator[str]:
         if text is None:
             continue
         if choice.journal == "off":
-            yield f"`{name}` with `journal = off`: the journal keeps none of them; leave it out"
+            yield f"`{name}` with `journal = off`: the journal keeps nothing; leave it out"
         try:
             parse_retention(text)
         except ValueError as error:

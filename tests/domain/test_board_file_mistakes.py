@@ -160,7 +160,7 @@ def test_a_conflation_interval_out_of_range_is_refused(text: str) -> None:
         ('journal_periods = "90d"', "`journal_periods` with a window without periods"),
         ('journal_periods = "90d"\nwindow = { calendar = "day", last = 2 }', "with a window without periods"),
         ('journal_events = "90d"\njournal = "off"', "`journal_events` with `journal = off`"),
-        ('replay = "7d"', "every board with a journal can be watched later now"),
+        ('replay = "7d"', "viewers can replay every board with a journal"),
         ('journal = "all"', "there is no value `all`; there are: events, off"),
     ],
 )
