@@ -310,7 +310,7 @@ class Hub:
             record_span("tick", started, boards=len(reading))
 
     async def _take_loss(self, channel: Channel, tick: Tick, error: EpochLostError) -> None:
-        """Tell the viewers that the store does not have the board, unless it was deleted or created again."""
+        """Tell the viewers that the store does not have the board, unless the board was deleted or created again."""
         if self.explain is not None:
             await self.explain(channel.reader.state.board.id, error)
         if channel.ended is None:

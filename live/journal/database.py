@@ -152,7 +152,7 @@ class Database:
     def check_pages(self) -> list[str]:
         """Check the structure of an SQLite database, in the thread of the caller. Return a sentence for each fault."""
         if not self.is_sqlite:
-            return []  # only SQLite has such a check; PostgreSQL checks each page that it reads, with data checksums
+            return []  # only SQLite has such a check; with checksums, PostgreSQL checks each page that it reads
         try:
             found = self.work(lambda sql: sql.execute(text(f"PRAGMA integrity_check({_PAGE_FAULTS})")).scalars().all())
         except JournalBrokenError as error:
@@ -194,7 +194,7 @@ class Database:
             raise JournalError("another process reads the journal's database: try again")
 
     def truncate_log(self) -> None:
-        """Empty the write-ahead log of SQLite, which has earlier versions of rows, unless somebody reads them now.
+        """Empty the write-ahead log of SQLite, which has earlier versions of rows, unless another connection reads now.
 
         Raises:
             JournalError: the database does not answer.

@@ -12,7 +12,7 @@ from live.fanout.frames import Around, Frame, around_frame
 from live.fanout.subscription import Subscription
 from live.store.board.read.reader import BoardReader, EncodedPage
 
-_MOST: Final = 10_000  # lookups that every tick can read
+_MOST: Final = 10_000  # lookups of one board, so that each tick can read them all
 # Lookups per read. After each read, the viewers receive the results, and other tasks of the event loop run.
 _BATCH: Final = 200
 _MOST_AT_ONCE: Final = 256  # viewers; then other tasks of the event loop run

@@ -13,7 +13,7 @@ from live.journal.log.entries import Add, Head, Hide, Tags
 from live.journal.state.ranking import live_events, live_slots, newest_slot, order_of, period_name, records_of, rules_of
 from live.journal.state.snapshot import Ranking, Snapshot
 
-_SPARE: Final = 4  # how many times as many records as requested are kept, so that all members need sorting less often
+_SPARE: Final = 4  # so many times the requested records are kept, so that all members need sorting less often
 
 _MOST_LEFT: Final = 1000  # maximum events that have left a sliding window and are not forgotten yet
 

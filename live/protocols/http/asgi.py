@@ -130,7 +130,7 @@ class AppRequest:
 
     @property
     def route(self) -> str:
-        """The method and the path of the route that has taken the request, with its parameters by name."""
+        """The method and the path of the route that has taken the request, with names of parameters, not values."""
         method, route = self.cycle.scope["method"], cast("dict[str, Any]", self.cycle.scope).get("route")
         if isinstance(route, Mount):  # the path contains the version of the static files
             return f"{method} /{route.name}" if method in _READING else OTHER

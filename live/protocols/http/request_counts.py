@@ -22,7 +22,7 @@ class RequestTally:
         self._counts: dict[tuple[str, int], list[float]] = {}
 
     def count(self, route: str, status: int, arrived: float) -> None:
-        """Count a request whose head arrived at a time of `time.perf_counter()`.
+        """Count a request whose head arrived at `arrived`, a time of `time.perf_counter()`.
 
         Routes must be few: never take the path that a client has sent.
         """

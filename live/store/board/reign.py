@@ -84,7 +84,7 @@ class Fence:
         self._asked_at = float("-inf")
 
     async def check(self, epoch: str, offset: int, journal: bytes, *, resending: bool) -> None:
-        """Check the board, and return when a script may run again. `journal` is empty if the board has no journal.
+        """Check the board. After this returns, a script may run again. `journal` is empty if the board has no journal.
 
         While lost entries are being sent again, no process goes on without SQL, even if the sending process has ended.
 

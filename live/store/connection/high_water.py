@@ -203,7 +203,7 @@ class HighWater:
                 self._change(lambda facts: {"epochs": {**epochs, **facts.epochs}})
 
     def require_keys(self) -> None:
-        """Remember that the server requires API keys, so that it still does if the store loses them."""
+        """Remember that the server requires API keys, so that it still requires them if the store loses all."""
         if self.active and not self.facts.keys_required:
             self._change(_require_keys)
 
