@@ -47,7 +47,13 @@ class ChunkReader:
             if self._trailers is not None:
                 at = self._read_trailer(data, at)
             elif self._left:
-                at = self._read_data(data, at, parts)
+                # The available part of the current chunk, and the line end after it.
+                piece, size = data[at : at + self._left], max(0, self._left - 2)
+                parts.append(piece[:size])
+                self._left -= len(piece)
+                if not b"\r\n"[: 2 - self._left].endswith(piece[size:]):
+                    raise ProblemError("malformed_request", "a chunk must end with CR LF")
+                at += len(piece)
             else:
                 at = self._read_size(data, at)
             if self.done or at == before:
@@ -70,15 +76,6 @@ class ChunkReader:
         else:
             self._trailers = 0
         return match.end()
-
-    def _read_data(self, data: bytes, at: int, parts: list[bytes]) -> int:
-        """Read the available part of the current chunk, and the line end after it."""
-        piece, size = data[at : at + self._left], max(0, self._left - 2)
-        parts.append(piece[:size])
-        self._left -= len(piece)
-        if not b"\r\n"[: 2 - self._left].endswith(piece[size:]):
-            raise ProblemError("malformed_request", "a chunk must end with CR LF")
-        return at + len(piece)
 
     def _read_trailer(self, data: bytes, at: int) -> int:
         """Skip a trailer."""
