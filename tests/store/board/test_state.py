@@ -90,8 +90,15 @@ async def test_a_lost_board_is_not_changed(valkey_url: str, tmp_path: Path, monk
             with pytest.raises(EpochLostError, match="it went away"):
                 await ledger.state.open_to_write()
         other = BoardState(client, BOARD, settings)
-        with pytest.raises(EpochLostError, match="it went away"):
-            await other.open_to_write()
+        for work in (
+            other.open_to_write,
+            ledger.rotator.rotate,
+            ledger.baseline.keep,
+            lambda: ledger.writer.add([make_entry("a")]),
+            lambda: correct(ledger.writer, [Correction(member="a", reason="", add=1)]),
+        ):
+            with pytest.raises(EpochLostError, match="it went away"):
+                await work()
         assert other.epoch is None
         await other.open()
         unknown = BoardState(client, replace(BOARD, id="unknown"), settings)

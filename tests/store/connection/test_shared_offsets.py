@@ -237,5 +237,12 @@ def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert positions.offset_of("posts", "e1") == 1
         assert files(tmp_path) == []
         positions.note("posts", "e1", 2)
+        for number in range(31):
+            positions.note(f"b{number}", "e1", 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "posix_fallocate", full)
+            with pytest.raises(OSError, match="No space left"):  # the file has no room for another row
+                positions.note("last", "e1", 1)
+        positions.note("last", "e1", 1)
         with shared(tmp_path) as (other,):
-            assert other.offset_of("posts", "e1") == 2
+            assert (other.offset_of("posts", "e1"), other.offset_of("last", "e1")) == (2, 1)

@@ -6,7 +6,7 @@ import pytest
 
 from live.boards.definition import read_board
 from live.domain.event import Extra, make_entry
-from live.errors import ProblemError
+from live.errors import EpochLostError, ProblemError
 from live.store.board.ledger import Ledger
 from tests.harness.boards import open_ledger
 
@@ -47,3 +47,11 @@ async def test_a_member_is_registered_until_it_is_withdrawn(valkey_url: str, tmp
             await ledger.moderation.hide("ann", hidden=hidden)
             assert await ledger.moderation.is_hidden("ann") is hidden
             assert await offset_is_known(ledger)
+        ledger.state.client.high_water.lose_boards({"vote": "it was emptied"})
+        for change in (
+            ledger.moderation.enter("ann", b"{}"),
+            ledger.moderation.withdraw("ann"),
+            ledger.moderation.hide("ann", hidden=True),
+        ):
+            with pytest.raises(EpochLostError, match="it was emptied"):
+                await change

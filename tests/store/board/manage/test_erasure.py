@@ -1,15 +1,23 @@
-"""Finding a member in a board of the store, and deleting it."""
+"""Finding a member, or the digests of an actor, in a board of the store, and deleting them."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from live.domain.board import Board
-from live.domain.event import make_entry
-from live.domain.window import Sliding
+from live.domain.board import Board, Votes
+from live.domain.event import Extra, make_entry
+from live.domain.window import Forever, Periods, Sliding
 from live.store.board.journal_stream import read_entries
-from live.store.board.manage.erasure import forget_member, knows_member
+from live.store.board.manage.erasure import (
+    erase_digests,
+    find_digests,
+    forget_member,
+    knows_member,
+    members_of,
+    read_held,
+)
+from live.store.board.write.slot_assignment import voter_digests
 from live.store.connection.client import required
 from live.store.connection.pipelined import Word
 from tests.harness.boards import BOARD, open_ledger
@@ -59,3 +67,32 @@ async def test_the_journal_of_a_board_with_a_cap_begins_again_without_the_member
         kinds = [entry.head.partition(" ")[0] for entry in entries]
         assert kinds[kinds.index("forget") :] == (["forget"] if cap is None else ["forget", "adopt"])
         assert notices == ([] if cap is None else [f"{epoch}:2"])
+
+
+@pytest.mark.parametrize("window", [Forever(), Periods(unit="hour", keep=3)])
+async def test_digests_are_deleted_from_votes_and_identities(valkey_url: str, window: Forever | Periods) -> None:
+    """The journal has an entry for that. A board that was created again meanwhile keeps its data."""
+    board = Board(id="vote", title="vote", window=window, clock="event", votes=Votes(per_key=9))
+    ids = [bytes([number]) * 16 for number in range(3)]
+    async with open_ledger(valkey_url, board, journal="sqlite") as ledger:
+        client, keys = ledger.state.client, ledger.state.keys
+        assert await read_held(client, keys) is None, "there is no such board yet"
+        for hour, (actor, identity) in enumerate(zip(("me", "you", "me"), ids, strict=True)):
+            await ledger.writer.add([make_entry("a b", 1, hour * 3_600_000, identity, Extra(actor))])
+        held = await read_held(client, keys)
+        assert held is not None
+        starts = [board.window.slot_at(hour * 3600).start for hour in range(3)]
+        assert held.epoch == ledger.state.epoch
+        assert (held.starts, held.shape, held.journaled) == (sorted(set(starts)), board.shape, True)
+        assert await members_of(client, keys, starts[0]) == ["a b"]
+        voters = {digest for actor in ("me", "you") for digest in voter_digests(held.secret, actor, "a b")}
+        assert await find_digests(client, keys, held, set) == {*ids, *voters}
+        mine = {*voter_digests(held.secret, "me", "a b"), ids[0], ids[2]}
+        assert await find_digests(client, keys, held, lambda fields: mine & set(fields)) == mine
+        outdated = msgspec.structs.replace(held, epoch="0badbad0")
+        assert not await erase_digests(client, keys, outdated, mine, b"\x80")
+        assert await find_digests(client, keys, held, set) == {*ids, *voters}
+        assert await erase_digests(client, keys, held, mine, b"\x80")
+        assert await find_digests(client, keys, held, set) == {*ids, *voters} - mine
+        (entries,) = required(await read_entries(client, [(keys, held.epoch, "0-0")]))
+        assert entries[-1].head.partition(" ")[0] == "erase"
