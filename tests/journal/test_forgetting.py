@@ -1,12 +1,19 @@
 """What is left of entries when a member is erased."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import insert, select
 
-from live.journal.forgetting import without
-from live.journal.log.entries import Head
+from live.journal.forgetting import forget_in_board, without
+from live.journal.log.entries import Head, compress, decompress
+from live.journal.log.timelines import open_timelines
+from live.journal.schema import CHECKPOINT, PERIOD, SEGMENT
+from live.journal.state.snapshot import unpack
+from live.journal.upkeep.checkpoints import Due, keep, make
+from tests.harness.journaled import journaled
 
 
 def without_b(kind: str, body: object) -> Any:
@@ -85,3 +92,52 @@ def test_a_board_is_adopted_without_the_member() -> None:
     }
     nothing = {"slots": [["0", ["a", "1"]]], "tables": [], "entrants": [], "hidden": ["a"], "log": []}
     assert without_b("adopt", nothing) is None
+
+
+async def test_every_row_of_a_board_forgets_a_member(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries, checkpoints and archived periods from before the erasure are rewritten. Other rows stay as they are."""
+    monkeypatch.setattr("live.journal.forgetting._ROWS", 1)
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        for members in ("ab", "a", "b", "a"):
+            await board.like(*members)
+            await drainer.sweep()
+        prefix = board.settings.key_prefix
+
+        def work(connection: Any) -> None:
+            (timeline,) = open_timelines(connection, prefix)
+            segments = connection.scalars(select(SEGMENT.c.id).order_by(SEGMENT.c.id)).all()
+            for segment in segments[:2]:
+                wanted = Due(timeline, segment)
+                keep(connection, wanted, *make(connection, prefix, wanted, 86_400.0))
+            named = {"start": 0, "newest": 5, "revision": 1, "offset": 0, "final": True, "life": timeline.id}
+            for start, members in enumerate((["b", "a"], ["a"])):
+                body = {
+                    "members": members,
+                    "scores": [2, 1][-len(members) :],
+                    "metadata": dict.fromkeys(members, b"{}"),
+                }
+                packed = compress(msgspec.msgpack.encode(body))
+                connection.execute(insert(PERIOD), {**named, "start": start, "crc": packed.crc, "data": packed.data})
+
+            def forget(name: str, at: int, **choices: Any) -> tuple[int, int, int]:
+                found = forget_in_board(connection, prefix, name, lambda one: at if one == "b" else -1, **choices)
+                return found.entries, found.checkpoints, found.periods
+
+            far = 2**60
+            assert forget("posts", 4_999_999) == (0, 0, 0), "the member was erased before that"
+            assert forget("other", far) == (0, 0, 0)
+            assert forget("posts", far, dry=True, needle=b"no such text")[:2] == (0, 0)
+            assert [forget("posts", far, dry=dry) for dry in (True, False, False)] == [(2, 2, 1), (2, 2, 1), (0, 0, 0)]
+            rows = connection.execute(select(PERIOD.c.crc, PERIOD.c.data).order_by(PERIOD.c.start)).all()
+            left = {"members": ["a"], "scores": [1], "metadata": {"a": b"{}"}}
+            assert [msgspec.msgpack.decode(decompress(row.crc, row.data)) for row in rows] == [left] * 2
+            for row in connection.execute(select(CHECKPOINT)).all():
+                assert unpack(decompress(row.crc, row.data)).slots.popitem()[1].keys() == {"a"}
+
+        await board.databases[0].run(work)
+        assert await board.rows_in_sql() == [("a", 3)]
+        await board.databases[0].run(lambda connection: connection.execute(CHECKPOINT.delete()))
+        assert await board.rows_in_sql() == [("a", 3)]

@@ -7,6 +7,8 @@ import pytest
 from sqlalchemy import insert
 
 from live.journal.database import Database
+from live.journal.erasures import member_digest
+from live.journal.log.entries import Erase, read_entries_of
 from live.journal.log.timelines import Gap, Timeline, find_parent, find_timeline, segment_of
 from live.journal.past import worker
 from live.journal.schema import LIFE, SEGMENT
@@ -26,6 +28,25 @@ def test_an_entry_that_begins_again_names_the_one_before_it(named: str, gaps: li
     ]
     entries = [Entry(head.split(" ")[2], head, msgspec.msgpack.encode({})) for head in heads]
     assert segment_of(Timeline(1, "posts", "e"), entries).gaps == gaps
+
+
+def test_a_segment_forgets_a_member_before_its_erasure() -> None:
+    """Entries after the erasure may name the member again. The erasure is part of the segment, with its time."""
+    erase = Erase(key=bytes(16), digests=[], member=member_digest(bytes(16), "b"))
+    bodies: list[tuple[str, object]] = [
+        ("add", {"groups": [{"members": ["a", "b"], "amounts": [1, 2]}]}), ("hide", {"member": "a"}),
+        ("forget", erase), ("hide", {"member": "b"}), ("add", {"groups": []}),
+    ]  # fmt: skip
+    entries = [
+        Entry(f"{number}-0", f"{kind} 9 {number}-0 {number}000 w {number} {FIRST}", msgspec.msgpack.encode(body))
+        for number, (kind, body) in enumerate(bodies, 2)
+    ]
+    segment = segment_of(Timeline(1, "posts", "e"), entries)
+    packed = [msgspec.msgpack.decode(body) for _, body in read_entries_of(segment.packed)]
+    assert packed[0]["groups"] == [{"members": ["a", ""], "amounts": [1, 0]}]
+    assert packed[1:] == [msgspec.msgpack.decode(entry.content) for entry in entries[1:]]
+    assert segment.erased == [(4000, erase)]
+    assert (segment.entries, segment.after.drained, segment.after.link) == (5, "6-0", "6-0 6000 w 6")
 
 
 def test_a_timeline_continues_one_of_its_own_key_prefix(tmp_path: Path) -> None:

@@ -1,0 +1,65 @@
+"""Which entries of a timeline are read."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from sqlalchemy import select
+
+from live.journal.log.entries import Head
+from live.journal.log.reader import before, entries_after, entries_of, newest_segment
+from live.journal.log.timelines import open_timelines
+from live.journal.schema import SEGMENT
+from tests.harness.journaled import journaled
+
+
+@pytest.mark.parametrize("rows", [1, 2, 100])
+async def test_entries_are_read_from_one_segment_to_another(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """A segment that ends before a time or an offset is left out as a whole. The progress reaches the end."""
+    monkeypatch.setattr("live.journal.log.reader._ROWS", rows)
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        for _ in range(3):
+            await board.like("a")
+            await drainer.sweep()
+
+        def work(connection: Any) -> None:
+            (timeline,) = open_timelines(connection, board.settings.key_prefix)
+            wanted = select(SEGMENT.c.id, SEGMENT.c.ended, SEGMENT.c.last, SEGMENT.c.entries).order_by(SEGMENT.c.id)
+            first, second, third = connection.execute(wanted).all()
+
+            def offsets(*given: Any, **named: Any) -> list[int]:
+                return [head.offset for head, _ in entries_of(connection, timeline, *given, **named) if head.offset]
+
+            assert offsets() == [1, 2, 3]
+            assert offsets(first.id) == [2, 3]
+            assert offsets(until=second.id) == [1, 2]
+            assert (offsets(since=second.ended), offsets(since=second.ended + 1)) == ([2, 3], [3])
+            assert (offsets(offset=second.last), offsets(offset=second.last + 1)) == ([2, 3], [3])
+            steps: list[tuple[int, int]] = []
+            assert offsets(0, lambda *step: steps.append(step)) == [1, 2, 3]
+            total = first.entries + second.entries + third.entries
+            assert (steps[-1], {of for _, of in steps}) == ((total, total), {total})
+            assert newest_segment(connection, timeline) == third.id
+            assert newest_segment(connection, msgspec.structs.replace(timeline, id=99)) == 0
+            for after, found in ((second.id, [3]), (third.id, []), (third.id + 5, [])):
+                newest, entries = entries_after(connection, timeline, after)
+                assert (newest, [head.offset for head, _ in entries]) == (max(after, third.id), found)
+
+        await board.databases[0].run(work)
+
+
+def test_an_entry_counts_before_a_time_by_the_clock_of_its_board() -> None:
+    """By an event clock, only events have a time, and a batch may have none."""
+
+    def head(kind: str, time: int) -> Head:
+        return Head(kind, 0, "1-0", time, "", "")
+
+    assert [before(5)(head("hide", time), b"") for time in (4999, 5000)] == [False, True]
+    for latest, stops in ((4, False), (5, True), (None, False)):
+        body = msgspec.msgpack.encode({"latest": latest})
+        assert before(5, "event")(head("add", 9999), body) is stops
+        assert not before(5, "event")(head("hide", 9999), body)
