@@ -12,7 +12,9 @@ from sqlalchemy.exc import OperationalError
 
 import live.journal.log.drainer
 from live.domain.event import make_entry
+from live.domain.producer import Scope
 from live.errors import JournalBehindError, JournalError, SetupError, StoreUnavailableError
+from live.journal.log.definitions import latest
 from live.journal.log.drainer import Drainer
 from live.journal.log.timelines import ConflictError, add_segments, following
 from live.journal.schema import LIFE
@@ -25,6 +27,7 @@ from live.store.board.manage.lifecycle import delete_keys
 from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store, required
 from live.store.registry.journals import is_sql_away, paused_trimming
+from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
@@ -459,6 +462,27 @@ async def test_known_boards_are_drained_without_the_list_of_journals(valkey_url:
         await drainer.drain({"other"})
         assert drainer._health.waits == {}
         assert {name[0] for name in drainer._timelines} == {"posts", "other"}
+
+
+async def test_a_drainer_copies_definitions_while_it_runs(valkey_url: str, tmp_path: Path) -> None:
+    """No notice says that they have changed, so it looks again and again."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer, prefix = await board.drainer(), board.settings.key_prefix
+        running = asyncio.create_task(drainer.run())
+
+        async def copied() -> set[str]:
+            found = await board.databases[0].run(lambda sql: latest(sql, prefix, "producers"))
+            return set(found)
+
+        for number, producer in enumerate(("one", "two"), 1):
+            await ProducerStore(board.client, prefix).add(producer, Scope())
+
+            async def has_all(count: int = number) -> bool:
+                return len(await copied()) == count
+
+            await eventually(has_all)
+        assert await copied() == {"one", "two"}
+        await stop(running)
 
 
 async def test_a_journal_that_begins_during_a_sweep_is_not_begun_again(valkey_url: str, tmp_path: Path) -> None:
