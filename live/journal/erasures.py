@@ -90,7 +90,7 @@ class Erasures:
         self._last = max(erased.values(), default=-1)
 
     def among(self, fields: Iterable[bytes], time: int) -> set[bytes]:
-        """Return the digests that were erased after `time` (microseconds), when an entry or contents had them."""
+        """Return those of the digests in an entry or contents of `time` (microseconds) that were erased after it."""
         return {field for field in fields if self._when(field) > time} if time < self._last else set()
 
     def member_gone(self, member: str) -> int:

@@ -171,7 +171,7 @@ class ConnectionLimits:
         return True
 
     def unread(self, connection: Limited) -> None:
-        """Count the answers that a client has to read. The answers to all clients share one budget."""
+        """Count the bytes of answers that a client has yet to read. The answers to all clients share one budget."""
         size = connection.unsent
         since, before = self._unread.get(connection, (time.monotonic(), 0))
         self._unread[connection] = (since, size)

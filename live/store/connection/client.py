@@ -93,7 +93,7 @@ class Store(Redis):
         server acknowledges to a client.
 
         Raises:
-            StoreUnavailableError: as `call`, or `unknown`, because too few replicas have confirmed in time.
+            StoreUnavailableError: as `call`; also, with `unknown`, if too few replicas have confirmed in time.
         """
         return self._write(key, words) if self.servers.awaited.replicas else self.call(key, *words)
 

@@ -65,7 +65,7 @@ class StoredResponses:
         If a concurrent request was first, its response is stored.
 
         Raises:
-            StoreUnavailableError: the store is unavailable; `unknown`, because the events have been counted.
+            StoreUnavailableError: the store is unavailable; `unknown` is set, because the events have been counted.
         """
         name, packed = self._name(producer, key), await _packed(answer)
         try:
