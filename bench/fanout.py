@@ -22,8 +22,8 @@ def fan_out(scale: Scale, report: Report) -> list[Row]:
     likes each. The figure includes all CPU time of the server process: receiving the likes, reading the top, encoding a
     frame and sending it to every viewer. The row "server and store" adds the store. Peers are measured alternately.
     They have no store and encode nothing. Each sends frames as long as ours in that round, by its own timer. Nchan
-    sends a frame for each of ten POSTs per second, which are in its figure. The kernel charges the work for a frame to
-    its sender.
+    receives ten POSTs per second and sends a frame for each. Its figure includes these POSTs. The kernel charges the
+    work for a frame to its sender.
     """
     need_files(scale.viewers)
     with ExitStack() as stack:

@@ -91,7 +91,7 @@ static void welcome(int epoll, int listener) {
     if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event)) fail("epoll_ctl");
 }
 
-/* Backwards, so that the viewer that moves into a freed place has already received its frame. */
+/* Go backwards, so that the viewer that moves into a freed place has already received its frame. */
 static void tick(int timer) {
     uint64_t due;
     if (read(timer, &due, sizeof due) != sizeof due) return;

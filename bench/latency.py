@@ -41,10 +41,10 @@ class _Run(msgspec.Struct, frozen=True):
 def likes_to_frames(scale: Scale, report: Report) -> list[Row]:
     """Measure the time from a like's acknowledgement until each viewer of the top 50 has seen it.
 
-    The figures are medians of the rounds. The likes are like those of `live load`: single POSTs, with likes in
-    proportion to 1/rank. The board starts with 100,000 members and an hour of such likes. A viewer has seen a like when
-    it receives its first frame at the like's offset or later. The swarm records when it read each frame, on the clock
-    of `time.perf_counter`. The CPU figure is that of server and store during the likes, per delivered frame.
+    The figures are medians of the rounds. The likes come as in `live load`: one in each POST, to members in proportion
+    to 1/rank. The board starts with 100,000 members and an hour of such likes. A viewer has seen a like when it
+    receives its first frame at the like's offset or later. The swarm records when it read each frame, on the clock of
+    `time.perf_counter`. The CPU figure is that of server and store during the likes, per delivered frame.
     """
     need_files(scale.viewers)
     with ExitStack() as stack:

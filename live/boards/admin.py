@@ -281,7 +281,7 @@ class BoardAdmin:
                 raise ProblemError("too_many_boards", detail)
 
     def _require_members(self, found: Definitions, made: Board) -> None:
-        """Check that the prefix allows the sum of the `max_members` of its boards, with the new board.
+        """Check that the prefix allows the sum of the `max_members` of its boards, including the new board.
 
         Raises:
             ProblemError: `too_many_members`.

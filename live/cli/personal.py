@@ -65,7 +65,7 @@ def void(  # noqa: PLR0913 - one parameter per flag
 
     The boards keep running. Viewers see the change, and the journal records it. Nothing is taken back twice: run the
     command again after an interruption, or with another period. It exits with 1 if a board can't take something back,
-    if it finds nothing of an actor, or if it finds nothing of a producer that does not exist.
+    or if it finds nothing of an actor or of an unknown producer.
 
     Example: live void --producer shop --since 2026-11-22T12:00:00Z
     """

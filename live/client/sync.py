@@ -119,7 +119,8 @@ def _blocking(
 class SyncProducer:
     """A `Producer` for threads, as `SyncLiveBoard.producer` makes it. Use it as a context manager once.
 
-    Any thread may call its methods. `on_rejected` is called from the thread of the client, so it must not call them.
+    Any thread may call its methods. `on_rejected` is called from the thread of the client, so it must not call these
+    methods.
     """
 
     def __init__(self, producer: Producer, background: Background) -> None:

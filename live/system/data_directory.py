@@ -29,7 +29,7 @@ def make_private(folder: Path) -> None:
     Other files in the directory stay as they are.
 
     Raises:
-        SetupError: the directory cannot be used, or it or a file of the server in it belongs to another user.
+        SetupError: the directory can't be used, or another user owns it or a file of the server in it.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

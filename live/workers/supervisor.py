@@ -1,8 +1,8 @@
 """The parent of the workers: it holds the listening sockets, and starts, replaces and ends the workers.
 
 Each worker has a listening socket of its own, and the kernel spreads connections evenly over all sockets. The parent
-keeps every socket open, so connections wait in its queue while no worker accepts them. If the worker of a socket has
-ended, another worker accepts its connections until the next one is ready.
+keeps every socket open, so connections wait in the queue of the socket while no worker accepts them. If the worker of a
+socket has ended, another worker accepts its connections until the next one is ready.
 """
 
 import asyncio

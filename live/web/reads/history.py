@@ -53,8 +53,8 @@ class ScorePart(msgspec.Struct, frozen=True):
 class ScoreChange(msgspec.Struct, frozen=True):
     """Events of a member that were counted together: when, at which offset of the board, and their amount.
 
-    A correction by an administrator has a `reason`. On boards that keep the best or last amount, its amount is the new
-    score.
+    A correction by an administrator has a `reason`. On boards that keep the best or last amount, the amount of a
+    correction is the new score.
     """
 
     at: str
