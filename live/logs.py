@@ -144,7 +144,7 @@ class Repeats(logging.Filter):
                 _log(cause, cause.text, cause.count)
 
     def _report(self, name: tuple[object, ...]) -> None:
-        """Log how often a line was repeated in the last period. If it was not repeated, log that it is over."""
+        """Log how often a line was repeated in the last period, or that the repetition is over."""
         with self._lock:
             cause = self._causes.get(name)
             if cause is None:

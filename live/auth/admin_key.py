@@ -33,7 +33,7 @@ async def provide_admin_key(settings: Settings) -> str | None:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             with os.fdopen(os.open(path, flags, 0o600), "rb+") as file:
-                # If two servers start at the same time, one of them creates the API key.
+                # If two servers start at the same time, only one of them creates the API key.
                 fcntl.flock(file, fcntl.LOCK_EX)
                 records = (await producers.load()).records
                 if _is_missing(records):

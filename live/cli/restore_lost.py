@@ -1,4 +1,4 @@
-"""`live restore-lost`: copies the entries that a board in the store has lost from the journal to the store."""
+"""`live restore-lost`: restores entries that a board in the store has lost, from the journal of the board."""
 
 import asyncio
 from typing import Annotated
@@ -25,7 +25,7 @@ def restore_lost(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy the entries that a board in the store has lost from the journal to the store.
+    """Restore the entries that a board in the store has lost, from the journal of the board.
 
     Stop the servers first. Afterwards, the board works again.
 

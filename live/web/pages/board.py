@@ -1,4 +1,4 @@
-"""The HTML pages. The server renders them with their records, so they are readable without JavaScript."""
+"""The HTML pages of boards. The server renders them with their records, so they are readable without JavaScript."""
 
 import asyncio
 import math
@@ -172,7 +172,7 @@ async def board_page(request: Request) -> Response:
 
 
 async def embedded_board(request: Request) -> Response:
-    """Show the same page without header and footer, for a frame on another page."""
+    """Show one board, or several, without header and footer: for a frame on another page."""
     visit = visit_of(request)
     surface = embed_of(visit.query, visit.live.settings.max_live_limit)
     return negotiated(request, await _boards(visit, request.path_params["board"], surface))

@@ -41,7 +41,7 @@ class AxisTick(NamedTuple):
 
 
 class RankEvent(NamedTuple):
-    """An event in the history of a record: the name of its sentence, and the number of the slot."""
+    """A change in the history of a record: the number of its slot, and the name of its sentence in the words."""
 
     slot: int
     name: Literal[

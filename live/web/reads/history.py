@@ -133,7 +133,8 @@ async def list_history(request: Request) -> Response:
 async def _read_top(live: Live, ledger: Ledger) -> TopHistory:
     """Read the scores and ranks of the first records for each minute of the last hour that the journal has.
 
-    There are no records if reading them takes too long, or on an event clock, which has no last hour.
+    There are no records if reading them takes too long, or if the board follows the time of its events, because then
+    there is no last hour.
 
     Raises:
         ProblemError: the board has no journal.
