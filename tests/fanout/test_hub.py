@@ -27,7 +27,7 @@ from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.tasks import stop
 from tests.harness.viewer import ModelViewer
-from tests.harness.waiting import eventually
+from tests.harness.waiting import DEADLINE, eventually
 from tests.harness.watching import on_uvloop
 
 
@@ -478,9 +478,9 @@ async def test_a_change_before_the_subscription_is_not_missed(valkey_url: str, m
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(viewer.next_frame(), 0.1)
             subscribe(ledger.state.keys.channel, "posts")
-            frame = await asyncio.wait_for(viewer.next_frame(), 5)
+            frame = await asyncio.wait_for(viewer.next_frame(), DEADLINE)
             while frame.type != "update":
-                frame = await asyncio.wait_for(viewer.next_frame(), 5)
+                frame = await asyncio.wait_for(viewer.next_frame(), DEADLINE)
             assert b'"a"' in frame.payload
 
 

@@ -22,7 +22,7 @@ from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.tasks import stop
-from tests.harness.waiting import eventually
+from tests.harness.waiting import DEADLINE, eventually
 
 HOUR = 3600
 
@@ -358,7 +358,7 @@ async def test_a_retired_committer_refuses_its_requests(valkey_url: str) -> None
         Committed(None, {0: "board_unknown", 1: "board_unknown"}), Committed(None, {0: "board_unknown"}),
     ]  # fmt: skip
     assert await bench.committer.commit(likes("a")) == Committed(None, {0: "board_unknown"})
-    await asyncio.wait_for(bench.committer.run(), 1)
+    await asyncio.wait_for(bench.committer.run(), DEADLINE)
     assert await bench.scores() == {}
     await bench.client.aclose()
 

@@ -48,7 +48,7 @@ async def make_and_make_again(board: Journaled) -> None:
         keys = Keys(board.settings.key_prefix, "made")
         for epoch in ("first", "second"):
             await create(board.client, keys, MADE, epoch, journal=True)
-            await eventually(lambda epoch=epoch: known(board, epoch), 5)  # type: ignore[misc]
+            await eventually(lambda epoch=epoch: known(board, epoch))  # type: ignore[misc]
             await delete_keys(board.client, keys, epoch)
     finally:
         await stop(running)

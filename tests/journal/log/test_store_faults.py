@@ -134,9 +134,9 @@ async def fill_the_store(board: Journaled) -> None:
         await works(board.ledger.rotator.rotate)
         return not await board.rows()
 
-    await eventually(is_empty, 6)
+    await eventually(is_empty)
     board.counted = 0
-    await eventually(partial(works, partial(board.like, "a", "b")), 2)
+    await eventually(partial(works, partial(board.like, "a", "b")))
     await drainer.sweep()
     await board.must_agree()
     assert await board.gaps() == 0
