@@ -24,14 +24,12 @@ from live.settings import Duration, Size
 from live.store.board.journal_stream import MOST_ENTRIES, journals, keep_entries, read_entries, trim
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import delete_keys
-from live.store.board.write.writer import BoardWriter
-from live.store.connection.client import Store, required
+from live.store.connection.client import required
 from live.store.registry.journals import is_sql_away, paused_trimming
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
-from tests.harness.proxy import Proxy, listening
 from tests.harness.tasks import stop
 from tests.harness.waiting import DEADLINE, eventually
 
@@ -321,89 +319,6 @@ def test_each_entry_names_the_previous_one() -> None:
     assert following(timeline, [other]) == ([other], None)
 
 
-async def acknowledged_and_lost(board: Journaled) -> None:
-    """Count while a drainer runs, and check that SQL has everything that was acknowledged."""
-    drainer = await board.drainer()
-    running = asyncio.create_task(drainer.run())
-    try:
-        for _ in range(5):
-            await board.like("a", "b")
-            assert sum(score for _, score in await board.rows_in_sql()) == board.counted
-    finally:
-        running.cancel()
-
-
-async def test_with_ack_an_acknowledged_event_is_in_sql(valkey_url: str, tmp_path: Path) -> None:
-    """The event survives the loss of one disk."""
-    async with journaled(valkey_url, tmp_path, journal_ack=True) as board:
-        await acknowledged_and_lost(board)
-
-
-async def test_a_missing_wait_for_sql_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The same check fails without the setting."""
-    async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("the answer does not wait for SQL"):
-            await acknowledged_and_lost(board)
-
-
-async def test_while_sql_is_unavailable_the_outcome_is_unknown(valkey_url: str, tmp_path: Path) -> None:
-    """The store has the event, and SQL may receive it later."""
-    async with journaled(valkey_url, tmp_path, journal_ack=True, write_deadline=Duration(0.2)) as board:
-        with pytest.raises(StoreUnavailableError) as refused:
-            await board.like("a")
-        assert refused.value.unknown
-
-
-class Forgetful(Proxy):
-    """A proxy that drops the connection of a client that asks what SQL has."""
-
-    async def request(self, data: bytes) -> bytes | None:
-        return None if b"\r\nsafe\r\n" in data else data
-
-
-@pytest.mark.one_server
-async def test_while_the_store_does_not_say_what_sql_has_the_outcome_is_unknown(
-    valkey_url: str, tmp_path: Path
-) -> None:
-    """The event was counted before the store went away, so nobody may send it again as a new one."""
-    choices: dict[str, Any] = {"journal_ack": True, "write_deadline": Duration(0.2)}
-    async with listening(Forgetful(valkey_url), tmp_path) as proxy, journaled(proxy.url, tmp_path, **choices) as board:
-        with pytest.raises(StoreUnavailableError) as refused:
-            await board.like("a")
-        assert refused.value.unknown
-        assert await board.rows() == [("a", 1)]
-
-
-async def repeats_before_sql_has_it(board: Journaled) -> None:
-    """A producer does not know whether an event counted, and sends it again, before and after SQL has it."""
-    event = [make_entry("a", 1, None, b"i" * 16)]
-    for _ in range(2):
-        outcomes = await asyncio.gather(board.ledger.writer.add(event), return_exceptions=True)
-        assert [getattr(outcome, "unknown", outcome) for outcome in outcomes] == [True]
-    await (await board.drainer()).sweep()
-    assert (await board.ledger.writer.add(event)).refused == {0: "duplicate"}
-    assert await board.rows_in_sql() == await board.rows() == [("a", 1)]
-
-
-async def test_with_ack_a_duplicate_waits_for_sql_too(valkey_url: str, tmp_path: Path) -> None:
-    """The answer acknowledges the event that was counted before."""
-    async with journaled(valkey_url, tmp_path, journal_ack=True, write_deadline=Duration(0.2)) as board:
-        await repeats_before_sql_has_it(board)
-
-
-@pytest.mark.mutant
-async def test_a_duplicate_that_waits_for_nothing_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant waits only for batches that count something."""
-    wait = BoardWriter.is_in_sql
-
-    async def careless(writer: BoardWriter, offset: int | None) -> bool:
-        return offset is None or await wait(writer, offset)
-
-    async with journaled(valkey_url, tmp_path, journal_ack=True, write_deadline=Duration(0.2)) as board:
-        with must_be_caught("a duplicate is answered before SQL has it"), replaced(BoardWriter, "is_in_sql", careless):
-            await repeats_before_sql_has_it(board)
-
-
 async def test_the_lag_grows_while_sql_is_unavailable(valkey_url: str, tmp_path: Path) -> None:
     """When SQL is back, the lag is small again."""
 
@@ -553,48 +468,6 @@ async def test_an_error_beside_the_drainer_is_visible(valkey_url: str, tmp_path:
                 running.cancel()
 
 
-async def one_journal_fails(board: Journaled) -> None:
-    """Let the store refuse to read one journal for a while. The other journal must go on."""
-    other = Ledger(board.client, rolling_board(board="other"), board.settings)
-    await board.like("a")
-    await other.writer.add([make_entry("a", 1, None, None)])
-    stream, aside = other.state.journal, f"{other.state.journal}:aside"
-    await board.client.rename(stream, aside)
-    await board.client.set(stream, "not a stream")
-    drainer = await board.drainer()
-    running = asyncio.create_task(drainer.run())
-
-    async def drained() -> bool:
-        return not await board.waiting()
-
-    async def is_delayed() -> bool:
-        return [name for name, _ in drainer._health.delayed] == ["other"]
-
-    async def goes_on() -> bool:
-        return not drainer._health.delayed and not await board.client.xlen(stream)
-
-    try:
-        await eventually(is_delayed)
-        for _ in range(3):
-            await board.like("b")
-            await eventually(drained, 10)
-        assert drainer.writes
-        assert drainer._health.delayed
-        await board.client.delete(stream)
-        await board.client.rename(aside, stream)
-        await eventually(goes_on)
-        await board.must_agree()
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-
-async def test_a_journal_that_cant_be_read_delays_only_itself(valkey_url: str, tmp_path: Path) -> None:
-    """When the store can be read again, the journal goes on by itself."""
-    async with journaled(valkey_url, tmp_path) as board:
-        await one_journal_fails(board)
-
-
 async def test_a_sweep_trims_all_journals_at_once(valkey_url: str, tmp_path: Path) -> None:
     """The drainer trims the journals concurrently.
 
@@ -623,34 +496,6 @@ async def test_a_sweep_trims_all_journals_at_once(valkey_url: str, tmp_path: Pat
         await drainer.sweep()
         assert await board.waiting() == 0
         assert not drainer._untrimmed, "the drainer has nothing to trim again"
-
-
-async def test_a_journal_that_fails_between_two_sweeps_is_delayed(valkey_url: str, tmp_path: Path) -> None:
-    """Without a delay, each notice would make the drainer read the journal again."""
-    async with journaled(valkey_url, tmp_path) as board:
-        await board.like("a")
-        drainer = await board.drainer()
-        await drainer.sweep()
-        stream = board.ledger.state.journal
-        await board.client.delete(stream)
-        await board.client.set(stream, "not a stream")
-        await drainer.drain(["posts"])
-        assert [name for name, _ in drainer._health.delayed] == ["posts"]
-
-
-@pytest.mark.mutant
-async def test_a_journal_that_delays_all_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """In the mutant, one failed command fails all commands of its packet."""
-    outcomes = Store.outcomes
-
-    async def first_error(self: Store, commands: Any, **named: Any) -> list[Any]:
-        replies = await outcomes(self, commands, **named)
-        errors = [reply for reply in replies if isinstance(reply, Exception)]
-        return errors[:1] * len(replies) if errors else replies
-
-    async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("one failed command fails all journals"), replaced(Store, "outcomes", first_error):
-            await one_journal_fails(board)
 
 
 async def after_failed_commits(board: Journaled) -> None:
