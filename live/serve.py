@@ -212,9 +212,9 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
         process never writes to it, even if it is promoted.
 
     Raises:
-        SetupError: the store is unavailable, is not what its URL says, may evict keys, or has lost data. Or
-            it has a format that this version cannot read, or another kind of board under the same id. Or no producer
-            has an API key although others can reach the server.
+        SetupError: the store is unavailable, is not what its URL says, may evict keys, or has lost data. Or it has a
+            format that this version cannot read, or another kind of board under the same id. Or no API key has the verb
+            `post` although others can reach the server.
     """
     client = connect(settings.store, settings)
     _check_replica(client, settings)
@@ -406,7 +406,7 @@ def _journal(settings: Settings) -> Iterator[Database | None]:
 
 
 async def _require_keys(producers: ProducerStore, settings: Settings) -> None:
-    """If no producer has an API key, refuse to serve other machines. If they can come only through a proxy, warn."""
+    """If no API key has the verb `post`, refuse to serve other machines. Warn if a proxy may pass on their requests."""
     if any("post" in record.verbs for record in (await producers.load()).records.values()):
         return
     choices = "create one with `live keys add ID`, or allow events from anyone with --open (LIVE_OPEN=true)"

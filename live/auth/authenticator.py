@@ -287,9 +287,10 @@ class Authenticator:
         return self.tokens.reader(token) if _TOKEN.fullmatch(token) else _NO_TOKEN
 
     def reader(self, authorization: bytes) -> Reader:
-        """Find the reader of an API key. Invalid credentials are no error, because everybody may read public boards.
+        """Find the reader of the API key or viewer token in an `Authorization` header.
 
-        Each API key has one reader at a time, who loses the private boards when the API key is revoked.
+        Invalid credentials are no error, because everybody may read public boards. Each API key has one reader at a
+        time, who loses the private boards when the API key is revoked.
         """
         if (token := _BEARER_TOKEN.fullmatch(authorization)) is not None:
             return self.token_reader(token[1])

@@ -2,10 +2,10 @@
 
 Events are limited over all processes. A process borrows credit for about a tenth of a second from the store and spends
 it locally, so few requests wait for the store. Each borrowed event has a time at which it would be due at an even pace.
-If it is not spent by then, it expires. So all processes together never admit more than `burst` plus the events that the
-rate has added since. A process knows the number of events in a body only after it has read the body. The events become
-a debt of the producer, which the process pays before it admits more requests of this producer. Against the limit of a
-prefix of boards, all events count as a debt.
+If it is not spent by then, it expires. So in any period, all processes together spend at most `burst` events plus those
+that the rate has added in it. A process knows the number of events in a body only after it has read the body. The
+events become a debt of the producer, which the process pays before it admits more requests of this producer. Against
+the limit of a prefix of boards, all events count as a debt.
 
 One server of a Cluster keeps the count of a producer. While it is away, each process lends credit to the producer by
 itself, because the boards may be on other servers.

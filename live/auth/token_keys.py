@@ -42,7 +42,7 @@ class SharedSecret:
         return "", self._key
 
     def __contains__(self, signer: str) -> bool:
-        """Tell whether the key with this name is valid. The secret always is."""
+        """Tell whether this is the name of the secret, which is empty."""
         return not signer
 
     async def run(self) -> None:

@@ -40,9 +40,9 @@ def serve(  # noqa: PLR0913 - one parameter per flag
 ) -> None:
     """Serve boards: pages, HTTP and WebSockets.
 
-    Without --store, it starts an embedded Valkey server that keeps its data in the data directory.
-    Until `live keys add` has created an API key that may post, it listens on this machine only, unless --open is given.
-    Every other setting is an environment variable; docs/settings.md lists them all.
+    Without --store, it starts an embedded Valkey server that keeps its data in the data directory. Until `live keys
+    add` has created an API key that may post, it refuses a --host that other machines can reach, unless --open is
+    given. Every other setting is an environment variable; docs/settings.md lists them all.
 
     Example: live serve --demo
     """

@@ -118,7 +118,8 @@ class LiveBoard:
             limit: maximum number of records.
             start: number of records to skip.
             score: return the page around the rank that this score has or would have.
-            cursor: `next_cursor` or `prev_cursor` of an earlier page. A walk by cursors misses no record.
+            cursor: `next_cursor` or `prev_cursor` of an earlier page. A walk by cursors
+                returns each record once, unless the record moves meanwhile.
             period: a period of a calendar board, such as `previous` or `2026-W46`.
             as_of: an aware datetime. The page is as it was then. This needs a journal.
         """

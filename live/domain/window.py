@@ -250,8 +250,8 @@ def folded_slots(window: Window, newest: int, most: int) -> Sequence[Sequence[Sl
     """Divide the slots of a window into consecutive groups, the oldest first. `most` is the maximum number of groups.
 
     The last group is the open slot, which begins at `newest`. The others have `fold_size` slots each; the oldest may
-    have fewer. If slots have a ranking of their own, each of the newest slots is a group. A window without slots has a
-    single one, which covers all time.
+    have fewer. If slots have a ranking of their own, each of the newest slots is a group. For a window without slots,
+    the only group is all time.
     """
     size, oldest, slot = fold_size(window, most), window.oldest(newest), window.slot_at(newest)
     groups: list[tuple[Slot, ...]] = [(slot,)]
@@ -280,7 +280,7 @@ def _calendar(periods: Periods) -> Calendar:
 
 @lru_cache(maxsize=256)
 def _oldest(periods: Periods, newest: int) -> int:
-    """Go back period by period, because periods differ in length."""
+    """Find the oldest kept period, one period after another, because periods differ in length."""
     calendar = _calendar(periods)
     period = calendar.at(newest)
     for _ in range(periods.keep if periods.last is None else periods.last - 1):

@@ -43,7 +43,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return self.requests * self.batch
 
     def due(self, number: int) -> float:
-        """Return the seconds after the start at which a request is due, counted from 0.
+        """Return how many seconds after the start a request is due. `number` counts requests from 0.
 
         With the rate a + s·t, the number of requests until t is a·t + s·t²/2. The result is the inverse of this
         function, in a form that also holds for s = 0.

@@ -118,7 +118,7 @@ def _close(path: Path) -> None:
 def _opened(path: Path) -> IO[str]:
     """Open the lock file.
 
-    If the file belongs to another user or is a link, it locks nothing: delete it and make a new one.
+    If the file is a link or belongs to another user, delete it and make a new one.
     """
     if path.is_symlink() or (path.exists() and path.lstat().st_uid != os.geteuid()):
         path.unlink(missing_ok=True)

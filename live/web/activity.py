@@ -69,7 +69,7 @@ class Activity:
 
 @contextmanager
 def collecting() -> Iterator[tuple[Collector, ProcessTotals]]:
-    """Give the metrics of this process, or of all worker processes together, and their totals."""
+    """Yield the metrics and the resources of this process, or of all worker processes together."""
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if folder is None:
         yield REGISTRY, ProcessTotals({os.getpid()})

@@ -90,7 +90,7 @@ _ADMINISTRATION: Final[Mapping[str, Mapping[str, Endpoint]]] = {
 
 
 def routes_of(settings: Settings) -> list[BaseRoute]:
-    """List everything that a process with the role in `settings` serves."""
+    """List the routes of a process with the role in `settings`."""
     routes: list[BaseRoute] = [
         Route("/healthz", health.healthz),
         Route("/readyz", health.readyz),

@@ -57,7 +57,7 @@ class Drawings:
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncIterator[None]:
-        """Wait for a turn of the client, and draw inside the `async with` block.
+        """Wait for a turn of the client. Draw inside the `async with` block.
 
         Raises:
             ProblemError: `overloaded`, when too many requests wait.

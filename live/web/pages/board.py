@@ -374,7 +374,7 @@ def _kept(page: Page) -> dict[CacheKey, _Kept]:
 
 
 async def _find(visit: Visit, ledger: Ledger, as_of: int | None) -> FoundMembers | None:
-    """Find the members that the address asks for. Return None while the store is unavailable: the page says so."""
+    """Find the members that `find` asks for. Return None without `find`, or while the store is unavailable."""
     text = visit.query.get("find", "").strip()
     if not text:
         return None

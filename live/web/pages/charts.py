@@ -135,7 +135,7 @@ def round_values(low: int, high: int) -> list[int]:
 
 
 def events_of(ranks: Sequence[int | None]) -> list[RankEvent]:
-    """List the events of a record from slot to slot, the newest first."""
+    """List how a record moved from slot to slot, the newest change first."""
     found = [_event(slot, *both) for slot, both in enumerate(pairwise(ranks), 1)]
     return [event for event in reversed(found) if event is not None][:_MOST_EVENTS]
 

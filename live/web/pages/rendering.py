@@ -233,7 +233,7 @@ async def render(
 
 
 def addresses(query: Mapping[str, str]) -> Callable[..., str]:
-    """Make the address of a page of this server: with the language and the theme, if the query names them."""
+    """Return a function that makes addresses of pages, with the language and the theme if the query names them."""
     kept = _kept_of(query)
 
     def address(path: str, **own: str) -> str:

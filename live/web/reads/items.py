@@ -35,7 +35,7 @@ async def get_item(request: Request) -> Response:
 
 
 async def items_of(live: Live, members: Iterable[str]) -> Mapping[str, Item]:
-    """Return the items of members as pages show them. Return none while the store is unavailable."""
+    """Return the items of members as pages show them. Return no items while the store is unavailable."""
     found: Mapping[str, Item] = {}
     with suppress(StoreUnavailableError):
         found = await live.items.of(list(members))

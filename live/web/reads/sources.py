@@ -232,7 +232,7 @@ class BoardPast(NamedTuple):
 
     @classmethod
     async def of(cls, live: Live, ledger: Ledger, client: str) -> "BoardPast":
-        """Ask the store, with one round trip.
+        """Read the facts from the store, with one round trip.
 
         Raises:
             ProblemError: the server keeps no journal.

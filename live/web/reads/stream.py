@@ -94,7 +94,7 @@ class EventStream(Response):
         self._body = body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events. A viewer that exceeds a limit is refused like any other."""
+        """Send the events. Refuse a viewer that exceeds a limit."""
         with self._live.hub.watch(self._board, self._subscription, self._address) as viewer:
             connection = count_as_viewer(scope)
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

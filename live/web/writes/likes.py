@@ -68,7 +68,7 @@ async def _like(request: Request, *, is_script: bool) -> Response:
             raise ProblemError("origin_forbidden", "likes come from the pages of this server; programs post events")
         require_own_page(request)
     voter = reader.voter if board.id in reader.likes else None
-    # A board with votes counts each voter once. Other boards remember likes only if they have the like button.
+    # A board with one vote per member counts each voter once. Others remember likes only with a like button.
     counts_voters = voter is not None and board.votes is not None and board.votes.per_key == 1
     if not (board.like_button or counts_voters):
         raise ProblemError("likes_not_allowed", "set `like_button` in the definition of the board")
@@ -140,7 +140,7 @@ def _cookie_name(request: Request) -> str:
 
 
 def _cookie_prefix(request: Request) -> str:
-    """Make the prefix of the names of this server's cookies."""
+    """Make the prefix of the names of visitors' cookies on this server."""
     return client_of(request).cookie("visitor", live_of(request).settings.root_path) + "."
 
 
