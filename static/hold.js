@@ -1,5 +1,5 @@
 // @ts-check
-/** Keeps rows in place while somebody is about to use one, so that a click never lands on a row that moved there. */
+/** Keeps rows in place for some seconds while somebody is about to use one, so that no other row moves under a click. */
 
 const LONGEST_HOLD = 5_000; // milliseconds for which rows are held
 const LINGER = 300; // milliseconds for which rows stay held after the pointer or the focus has left: it may be on its way to the next control

@@ -9,7 +9,7 @@
 export const MINUTE = 60_000; // milliseconds
 export const HOUR = 60 * MINUTE;
 const SPREAD = 5_000; // milliseconds over which the requests of pages are spread
-export const SOON = 5_000; // the shortest pause between two requests
+export const SOON = 5_000; // milliseconds between two looks at whether a hidden page is shown again; also the shortest pause of sparklines
 
 /**
  * Milliseconds until the next request for the baseline: until the next full hour, or a minute if this hour has none

@@ -57,7 +57,7 @@ export function startStory(shown) {
   setInterval(() => !document.hidden && shown.past === null && figures.show(looks++ % PACES === 0), LOOK);
 }
 
-/** The figures of a board and of its members, computed from its state some minutes ago. */
+/** The figures of a board and of its members, computed from its state now and some minutes ago. */
 class Figures {
   #paces = new Paces();
   /** @type {Map<string, number> | undefined} */
@@ -141,7 +141,7 @@ export function nameIn(body, key) {
 }
 
 /**
- * Screen readers hear of a new leader only.
+ * Of all stories, screen readers hear only those of a new leader.
  *
  * @param {Shown} shown
  * @param {Told} told
@@ -154,7 +154,7 @@ function announceLeader({ board, announce }, { story, name, what }) {
 }
 
 /**
- * Announces the reader's rank once it stays the same.
+ * Returns a function that announces the rank of the reader, once it has been the same for `RANK_REST`.
  *
  * @param {Shown} shown
  */

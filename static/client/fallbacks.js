@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * The transports for networks without WebSockets: they read until the server ends the response, or until `signal`
- * aborts.
+ * The transports for networks without WebSockets. `sse` reads until the server ends its response, `poll` requests until
+ * the server refuses, and each ends when `signal` aborts.
  */
 
 /**
@@ -14,7 +14,7 @@
  */
 
 const POLL_WAIT = 10; // seconds for which one request waits; shorter than the silence after which a page counts as stale
-const POLL_PAUSE = 1000; // minimum milliseconds between two answers
+const POLL_PAUSE = 1000; // milliseconds that one request must begin after the one before it
 
 /** @type {Fallback} */
 export async function sse(address, link, { fetch }, { query }, signal) {

@@ -27,11 +27,11 @@ import { Backoff } from "./backoff.js";
 
 const MOST_EVENTS = 1000; // the default limit of the server for a body
 const MOST_RANKED = 100; // events in a request with `rank`: the server returns at most 1,000 records, one for each board of an event
-const MOST_BODY = 512 * 1024; // bytes
+const MOST_BODY = 512 * 1024; // bytes; a batch that has so many takes no more events
 const MOST_EVENT = 64 * 1024;
 const LONGEST_PAUSE = 86_400; // seconds: a day
 const TOO_MANY = 429;
-const NOT_TAKEN = [408, TOO_MANY, 503]; // the server has counted nothing
+const NOT_TAKEN = [408, TOO_MANY, 503]; // the server has counted nothing, except perhaps with the code `outcome_unknown`
 const LOST = [500, 502, 504]; // a failed server or a proxy sends these; events with ids can be sent again
 
 /** The server refuses a whole request, and would refuse it again. `code` is that of the problem, or empty. */

@@ -8,7 +8,7 @@
  * @typedef {{period_start?: string, period_end?: string, opens?: string, closes?: string} & import("./units.js").Format} Facts
  *   times in RFC 3339, and how people read scores
  * @typedef {{epoch: string, offset: number, rankCount: number, totalScore: number | null, facts?: Facts,
- *            records: readonly BoardRecord[], period?: string, ranks?: Ranks}} Board ranks: unknown after long polling
+ *            records: readonly BoardRecord[], period?: string, ranks?: Ranks}} Board `ranks`: unknown before a `sync` of the epoch
  * @typedef {{epoch: string, offset: number, rank_count: number, total_score: number | null, period?: string | null}} Head
  * @typedef {Head & Facts & {type: "sync", records: BoardRecord[], ranks?: Ranks, recovered?: boolean, board?: string}} Sync
  * @typedef {Head & Facts & {type: "page", records: BoardRecord[]}} Page the answer of a long poll

@@ -23,7 +23,7 @@ const KEPT = 6; // stories in a list
 const DUEL = 5 * MINUTES; // milliseconds; members that take the lead from each other within this time are one story
 const REST = 3_000; // milliseconds between two stories
 const REACH = 10; // minutes over which climbs are measured
-const AGAIN = 10 * MINUTES; // milliseconds before the same story is told again
+const AGAIN = 10 * MINUTES; // milliseconds before the same story is told again; not for new leaders
 const MOST_WAITING = 3;
 /** @type {Story["kind"][]} */
 const IMPORTANCE = ["lead", "ahead", "top", "climb"]; // the most important first
@@ -154,7 +154,10 @@ export function storyWords({ kind, rank, by, other, at, since }, nameOf = nameWo
   return minutes > 0 && minutes <= 15 ? say("climbs_in", { by, rank, minutes }) : say("climbs", { by, rank });
 }
 
-/** Follows a board and tells its stories as they happen: at most one in three seconds, none twice in ten minutes. */
+/**
+ * Follows a board and tells its stories as they happen: at most one in three seconds, and none twice in ten minutes,
+ * except for new leaders.
+ */
 export class Teller {
   /** @type {Moment | null} the moment up to which everything was told */
   #before = null;

@@ -5,7 +5,7 @@
  * @typedef {import("./transports.js").Environment} Environment
  * @typedef {import("./transports.js").Link} Link
  */
-const RENEWAL = 30_000; // a token is replaced this many milliseconds before its end, or after half of its time if that is later
+const RENEWAL = 30_000; // a token is replaced this many milliseconds before its end, or after half of the time that it has left, if that is later
 
 /**
  * Ask for a token, open a connection with it, and call `renew` before it ends.
