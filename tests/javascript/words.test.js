@@ -94,7 +94,7 @@ test("a period is shown by its name", () => {
 test("a new language applies as soon as it is set", () => {
   setLanguage("zh-Hans", chinese);
   assert.deepEqual(placeWords(1200, 3), ["第 1,200 名", "，距上一名 3"]);
-  assert.equal(translate("waiting", { n: 1 }), "已暂停，有 1 处变化待显示");
+  assert.equal(translate("waiting", { n: 1 }), "已暂停，1 项变化待显示");
   setLanguage("en", english);
   assert.deepEqual([1, 2].map((n) => translate("waiting", { n })), ["Paused, 1 change waiting", "Paused, 2 changes waiting"]);
 });
