@@ -35,7 +35,7 @@ class _Idle(msgspec.Struct, frozen=True):
 
     @property
     def microseconds(self) -> float:
-        """CPU microseconds per viewer and second, of all viewers and everything else that the server does."""
+        """CPU microseconds per viewer and second. They include everything else that the server does."""
         return self.cpu / (self.viewers + _FIRST) * 1e6
 
 

@@ -10,7 +10,7 @@ from live.errors import SetupError
 from live.settings import Settings
 
 MOST_TOKEN_BYTES: Final = 3500
-"""The longest token that the server takes. A browser may not keep a longer one as a cookie."""
+"""The longest token that the server takes. Some browsers drop a cookie with a longer token."""
 
 _LONGEST_SUBJECT: Final = 256  # characters; an actor may have as many
 

@@ -48,8 +48,8 @@ class EventResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one event.
 
     Attributes:
-        event: the event as it was sent, with its id. If a rejection is `retryable`, you can send it again later, and
-            each board counts it once.
+        event: the event as it was sent, with its id. If a rejection is `retryable`, you can send the event again
+            later, and each board counts it once.
         outcome: `accepted`; `duplicate` if the server had counted the event before; or `rejected`.
         rejections: why boards refused the event, each with a code and a detail. Another board may have counted it.
         records: the records of its member after the event, one for each board. Only a producer with `rank` has them.

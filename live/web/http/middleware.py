@@ -130,7 +130,7 @@ class ReadRate:
     """ASGI middleware that refuses the reads of clients that exceed their rate. The fast path does this itself.
 
     The look-up of an administrator's session counts as a read too, because anyone can invent a cookie. This middleware
-    looks it up before other code asks for the reader.
+    looks the session up before other code asks for the reader.
 
     The refusal is a problem document for pages too, because an error page would cost more than the refused read.
     """
