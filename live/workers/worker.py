@@ -84,7 +84,7 @@ class ReplaceableServer(uvicorn.Server):
         super().__init__(server_config(app, settings))
         self._settings = settings
         self._gauge = CONNECTIONS.labels(str(number))
-        self._counted = 0  # added to the gauge; a successor in the same process adds its own connections
+        self._counted = 0  # what this server added to the gauge; a successor in the same process adds its own
         self._idle_until = 0.0  # until when idle connections may stay after the server has retired
         self._ends_at: float | None = None  # when the server ends, even if connections are left
 

@@ -15,7 +15,7 @@ from live.system.processes import CHILDREN, follow_parent
 _R = TypeVar("_R")
 
 _LONGEST: Final = 60.0  # seconds
-_FREE: Final = threading.Lock()  # held during the work: each process of the server does one at a time
+_FREE: Final = threading.Lock()  # held during the work: a process of the server starts one other process at a time
 
 
 class _Failed(msgspec.Struct, frozen=True):

@@ -69,7 +69,7 @@ def language_of(requested: str | None, accepted: str) -> Language:
         with suppress(ValueError):
             quality = float(value) if name == "q" else 1.0
         offers.append((tag.strip(), quality))
-    # Only the part before the first hyphen counts, so every kind of Chinese gets the one that the server has.
+    # Only the part before the first hyphen counts, so readers of any kind of Chinese get the kind that the server has.
     primary = {tag.partition("-")[0]: tag for tag in TAGS}
     for tag, quality in sorted(offers, key=lambda offer: -offer[1]):
         found = primary.get(tag.lower().partition("-")[0])

@@ -39,7 +39,7 @@ OF_MEMBERS: Final = (b"/slots", b"/history", b"/explanation")
 
 
 async def list_records(request: Request) -> Response:
-    """Return the records of several members (`?key=a&key=b` or `?prefix=a`), all read at one instant."""
+    """Return the records of several members (`?key=a&key=b`), or of those that a search finds (`?prefix=a`)."""
     live, query = live_of(request), request.query_params
     ledger = await live.use(request.path_params["board"], reader_of(request))
     most = whole_number(query, "limit", MOST_FOUND, 1, MOST_RECORDS)
