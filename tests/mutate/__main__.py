@@ -267,7 +267,9 @@ def run(copy: Path, drawn: Drawn, known: Covered, right: Collected, longest: flo
         if status not in {FAILED, ENDLESS}:
             return (f"pytest ended with {status}" if status else "SURVIVED") + unclear
         is_endless = status == ENDLESS
-        failed = [(copy / BEGUN).read_text()] if is_endless else FAILURES.findall((copy / OUTPUT).read_text())
+        # A test can fail twice: in itself, and when its fixtures end.
+        found = [(copy / BEGUN).read_text()] if is_endless else FAILURES.findall((copy / OUTPUT).read_text())
+        failed = list(dict.fromkeys(found))
         # A test that never ended with the mistake must end soon without it.
         if not right.run(failed, longest / 3 if is_endless else longest):
             return f"caught by {failed[0]}{' without an end' if is_endless else ''}"

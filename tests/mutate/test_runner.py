@@ -49,7 +49,7 @@ copy = Path(sys.argv[1])
 test = copy / "tests/one/test_one.py"
 (mutant,) = mutants_of((copy / "live/one.py").read_bytes())
 for line in json.loads(sys.argv[2]):
-    test.write_text(f"import time\\nfrom live.one import ONE, f\\ndef test_one():\\n    {line}\\n")
+    test.write_text(f"import time\\nfrom live.one import ONE, f\\ndef test_one(request):\\n    {line}\\n")
     lines = {"live/one.py": {mutant.line: [""]}} if "ONE" in line else {}
     with closing(Collected(copy, ["tests/one"])) as tests:
         print(run(copy, Drawn("one", "live/one.py", mutant), Covered(lines, {"tests/one/test_one.py"}, {}), tests, 6))
@@ -68,6 +68,8 @@ LEFT_OUT = f"SURVIVED, {TEST} fails without the mistake too"
 EXPECTED = {
     "assert f() == 1": f"caught by {TEST}",
     "assert ONE == 1": f"caught by {TEST}",
+    # This test fails twice with the mistake. It can run only once in a process.
+    "request.addfinalizer(lambda: 1 / (2 - f())); vars(time).pop('sleep'); assert f() == 1": f"caught by {TEST}",
     "assert f()": "SURVIVED",
     "assert not f()": LEFT_OUT,
     "time.sleep(30 * (f() - 1))": f"caught by {TEST} without an end",
