@@ -107,5 +107,4 @@ class NoPastError(Exception):
     """The journal does not cover a time. `since` is the first time that it covers (milliseconds since 1970)."""
 
     def __init__(self, since: int | None = None) -> None:
-        super().__init__(since)
         self.since = since

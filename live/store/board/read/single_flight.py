@@ -87,7 +87,7 @@ class SingleFlight:
                     except Exception:
                         log.exception("a caller of a shared call failed")  # the other callers still receive the result
                 if len(callers) >= self._crowd:
-                    await asyncio.sleep(max(0, began + self._pace - loop.time()))
+                    await asyncio.sleep(began + self._pace - loop.time())
         finally:
             del self._calling[key]
 

@@ -182,6 +182,16 @@ async def test_a_failed_call_fails_its_callers_only() -> None:
     assert await fine == "fine"
 
 
+async def test_a_read_is_a_use_of_the_board(valkey_url: str) -> None:
+    """A board that somebody reads does not expire."""
+    async with open_ledger(valkey_url, msgspec.structs.replace(rolling_board(), idle_ttl=3600)) as ledger:
+        await ledger.state.open()
+        meta = ledger.state.keys.meta
+        await ledger.state.call("HSET", meta, "used", "1")
+        await shared(ledger).read(ledger.reader, TOP)
+        assert int(await ledger.state.call("HGET", meta, "used")) > 1
+
+
 async def test_viewers_are_counted_at_most_once_in_a_moment(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The counts of a few boards are remembered. When there are too many, all are forgotten."""
     counted = list[str]()
