@@ -70,6 +70,9 @@ async def test_what_clients_are_told_is_remembered(valkey_url: str, tmp_path: Pa
                     await other.writer.add([make_entry("a")])
                 high_water.end_losses([])
                 high_water.offsets.forget()
+            high_water.note("posts", state.epoch or "", 9)
+            with pytest.raises(EpochLostError, match="went back from offset 10 to 3"):
+                await other.writer.add([make_entry("a")])
 
 
 async def test_a_lost_board_is_not_changed(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

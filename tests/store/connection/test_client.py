@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 from redis.asyncio import Redis
-from redis.exceptions import ConnectionError, ResponseError  # noqa: A004 - the library's own error
+from redis.exceptions import ConnectionError, NoPermissionError, ResponseError  # noqa: A004 - of the library
 
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Duration, Settings
 from live.store.connection.client import Store, connect, is_unanswered, may_have_run, store_errors
-from live.store.connection.durability import unsafe_settings
+from live.store.connection.durability import _is_away, unsafe_settings
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess, valkey
 from tests.harness.waiting import eventually
@@ -247,6 +247,13 @@ async def test_a_store_that_forbids_config_has_a_warning(own_store: StoreProcess
     (line,) = await warnings(own_store.url.replace("unix://", "unix://me:pw@"))
     assert line.startswith("the store does not show its settings (")
     assert "check appendonly, appendfsync, maxmemory-policy" in line
+
+
+def test_a_server_that_forbids_a_command_is_not_away() -> None:
+    """It answers. A server that is loading its data, or does not answer at all, is away."""
+    here = (b"OK", NoPermissionError("no permissions"), ResponseError("unknown command 'CONFIG'"))
+    away = (ResponseError("LOADING the dataset"), ConnectionError("lost"), TimeoutError())
+    assert [_is_away(reply) for reply in (*here, *away)] == [False] * 3 + [True] * 3
 
 
 async def test_settings_of_an_unavailable_store_are_an_error(tmp_path: Path) -> None:

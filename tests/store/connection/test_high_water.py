@@ -221,6 +221,7 @@ def test_a_command_that_only_reads_changes_nothing(tmp_path: Path) -> None:
     """Whatever the command finds, it stops no server, and creates no file."""
     look = HighWater(tmp_path / "d", "live")
     look.remember_store("abc")
+    look.require_keys()
     look.lose("another store")
     look.check_offset("posts", "e1", 1, 5)
     look.check_version("producers", "1", 5)

@@ -210,6 +210,13 @@ async def test_viewers_are_counted_at_most_once_in_a_moment(valkey_url: str, mon
             assert [await reads.viewers(board) for board in ("d", "d")] == [5, 6]
 
 
+async def test_a_page_of_the_past_has_a_time_or_a_revision(valkey_url: str) -> None:
+    """A page of the present has neither."""
+    async with open_ledger(valkey_url, rolling_board()) as ledger:
+        found = await shared(ledger).read(ledger.reader, TOP)
+    assert [found.is_past, found._replace(as_of=0).is_past, found._replace(revision=1).is_past] == [False, True, True]
+
+
 def bare(page: Page) -> dict[str, Any]:
     """The content of a page."""
     return msgspec.structs.asdict(page)
