@@ -156,9 +156,8 @@ WATCHED: Final = (
     query("token", STRING, "A viewer token, for browsers, which can't send header fields here."),
 )  # fmt: skip
 _TOKEN: Final = query(
-    "token", STRING,
-    "A viewer token. The response puts the token into a cookie, and redirects to the address without the token.",
-)  # fmt: skip
+    "token", STRING, "A viewer token. The response sets a cookie, and redirects to the address without the token."
+)
 _SHOWN: Final = (
     parameter("board", "path", STRING, "Ids of up to six boards, comma-separated."), _PERIOD, _AS_OF,
     query("key", STRING, "A member whose rank is shown."), query("limit", _COUNT, "The number of records."), _TOKEN,
@@ -189,8 +188,7 @@ _EVENTS: Final = {
     "content": {
         **json_of({"anyOf": [_EVENT, {"type": "array", "items": _EVENT}]}),
         "application/x-ndjson": {"schema": {"type": "string", "description": "One event on each line."}},
-        # If several media types have arrays, code generators can't tell them apart. So one range of media types is for
-        # all CloudEvents.
+        # If several media types have arrays, code generators can't tell them apart. So CloudEvents have one range.
         "application/*": {"schema": {"anyOf": [_CLOUD_EVENT, {"type": "array", "items": _CLOUD_EVENT}]}},
     },
 }
@@ -322,8 +320,7 @@ _PATHS: Final[Mapping[str, Json]] = {
     "/v1/boards/{board}/entrants": {"get": operation(
         "listEntrants", "boards", "List the registered members of a contest.",
         "The members are in no particular order. Hidden members are left out. Together, the pages list each member "
-        "that is registered from the first request to the last. They can list a member twice if others register "
-        "meanwhile.",
+        "that is registered from the first request to the last. If others register meanwhile, members can be twice.",
         document(views.EntrantList), _BOARD | {"board_open_to_all", "cursor_invalid"}, _OF_BOARD,
         query("limit", whole(1, MOST_ENTRANTS, DEFAULT_ENTRANTS),
               "About how many members. A page can have more: up to 512."),
@@ -388,8 +385,7 @@ _PATHS: Final[Mapping[str, Json]] = {
     )},
     "/v1/boards/{board}/records/{key}/history": {"get": operation(
         "getHistory", "records", "Read how the score and rank of a record changed.",
-        "Returns the score and rank at each time, and null while the member was not on the board. This needs a "
-        "journal.",
+        "Returns the score and rank at each time, or null without a record at that time. This needs a journal.",
         document(views.HistoryList), _BOARD | _PAST, _OF_BOARD, _OF_KEY, *_SPAN,
     )},
     "/v1/boards/{board}/history": {"get": operation(
@@ -422,8 +418,7 @@ _PATHS: Final[Mapping[str, Json]] = {
         ),
         "put": operation(
             "putItem", "administration", "Give a member a title.",
-            "Pages show the title instead of the member, on all boards. The API key must not be limited to some "
-            "boards.",
+            "Pages show the title instead of the member, on all boards. This needs an API key for all boards.",
             done(204, "The title is stored."), _ITEMS, _OF_KEY,
             body=body_of(reference(ItemChoice), "application/json"), is_keyed=True,
         ),
@@ -533,8 +528,7 @@ _PATHS: Final[Mapping[str, Json]] = {
     )},
     "/boards/{board}/records.csv": {"get": operation(
         "downloadRecords", "pages", "Download the first records of a board as CSV.",
-        "The table is in UTF-8, for spreadsheets. A text that a spreadsheet would run as a formula begins with an "
-        "apostrophe.",
+        "The table is in UTF-8. A text that a spreadsheet would run as a formula begins with an apostrophe.",
         text("text/csv", "The records."), _RECORDS | _PAST, _OF_BOARD, _PERIOD,
         query("limit", _COUNT, "The number of records."), is_page=True,
     )},
