@@ -20,6 +20,7 @@ from live.ingest.replies import ProblemBody, Reply
 from live.ingest.standings import MOST_RECORDS as MOST_EVENT_RECORDS
 from live.store.board.write.correction import Corrected
 from live.web.contract.operations import (
+    OPERATION_TAGS,
     STRING,
     TEXT,
     body_of,
@@ -73,17 +74,6 @@ _KEY_SCHEME: Final = {
     "type": "http",
     "scheme": "bearer",
     "description": "An API key, `<id>.<secret>`, as `live keys add` prints it.",
-}
-_TAGS: Final[Mapping[str, str]] = {
-    "events": "Post events.",
-    "boards": "Read boards. Only private boards need an API key, with the verb `read` or `admin`.",
-    "records": "Read records. Only private boards need an API key, with the verb `read` or `admin`.",
-    "live": "Watch boards. Only private boards need an API key, with the verb `read` or `admin`.",
-    "administration": "Change boards and records. This needs an API key with the verb `admin`.",
-    "keys": "Make API keys and viewer tokens. This needs an API key for all boards, with the verb `admin`.",
-    "pages": "HTML pages for people.",
-    "operations": "Health and metrics for operators.",
-    "documents": "Descriptions of this API.",
 }
 _STRUCTS: Final = (
     IncomingEvent, CloudEvent, Answer, views.BoardList, views.BoardPage, SlotList, BaselineView, views.RecordView,
@@ -587,7 +577,7 @@ def openapi_document() -> Json:
         "openapi": "3.1.0",
         "info": INFO,
         "servers": [{"url": "/"}],
-        "tags": [{"name": name, "description": meaning} for name, meaning in _TAGS.items()],
+        "tags": [{"name": name, "description": meaning} for name, meaning in OPERATION_TAGS.items()],
         "paths": _PATHS,
         "components": {"schemas": contract_components(_STRUCTS), "securitySchemes": {"key": _KEY_SCHEME}},
     }

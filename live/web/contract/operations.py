@@ -10,6 +10,18 @@ from live.web.contract.schemas import Json, listed, reference
 STRING: Final[Json] = {"type": "string"}
 TEXT: Final[Json] = {"schema": STRING}
 
+OPERATION_TAGS: Final[Mapping[str, str]] = {
+    "events": "Post events.",
+    "boards": "Read boards. Only private boards need an API key, with the verb `read` or `admin`.",
+    "records": "Read records. Only private boards need an API key, with the verb `read` or `admin`.",
+    "live": "Watch boards. Only private boards need an API key, with the verb `read` or `admin`.",
+    "administration": "Change boards and records. This needs an API key with the verb `admin`.",
+    "keys": "Make API keys and viewer tokens. This needs an API key for all boards, with the verb `admin`.",
+    "pages": "HTML pages for people.",
+    "operations": "Health and metrics for operators.",
+    "documents": "Descriptions of this API.",
+}
+
 # The problems that every request can have.
 _EVERYWHERE: Final = frozenset(
     {
