@@ -21,10 +21,10 @@ from sqlalchemy.types import TypeEngine
 VERSION: Final = 5
 
 DROPPED: Final = {3: ("totals", "cell", "folded"), 4: ("frame",)}
-"""The tables that a version of the schema does not have any more."""
+"""By version of the schema: the names of the tables that it has dropped."""
 
 METADATA: Final = MetaData()
-_ID: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers only rows of the type INTEGER by itself
+_ID: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only in a column of the type INTEGER
 
 
 def _row_id() -> Column[int]:
