@@ -1,13 +1,13 @@
 """One connection without a network: what it reads and writes, what its limits learn, and how it ends."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from live.errors import ProblemError
+from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply, json_reply
 from live.protocols.body_budget import SMALL_BODIES, BodyBudget
 from live.protocols.connection_limits import SMALL, Admission, ConnectionLimits
@@ -16,12 +16,14 @@ from live.protocols.http.connection import HttpProtocol
 from live.protocols.http.fast_post import Post
 from live.protocols.http.parser import MAX_HEAD
 from live.protocols.http.pipeline import Get
+from live.protocols.websocket import Upgrade
 from live.settings import Size
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
 GET = b"GET /read HTTP/1.1\r\nHost: a\r\n\r\n"
 LAST = GET[:-2] + b"Connection: close\r\n\r\n"
+WATCH = GET[:-2] + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"
 HEALTH = GET.replace(b"/read", b"/healthz")
 
 
@@ -108,12 +110,16 @@ class Line:
         self.read: list[bytes] = []  # the bodies that the application has read
         self.left = 0  # how often it learned that the client has left
         self.may_answer = asyncio.Event()
+        self.is_quick = False  # whether plain reads are answered at once
+        self.upgrades: list[Any] = []
+        self.sessions: list[object] = []
+        self.questions: list[Callable[[Exception | None], None]] = []
         self.drained = 0
         self.is_retiring = False
         self.counted: list[int] = []
         parts = SimpleNamespace(
             settings=settings, limits=self.limits, bodies=self.bodies, root_path=b"", heads=Heads(),
-            serve=lambda _: None, intake=self, reads=self, upgrades=self, tally=self,
+            serve=lambda _: None, intake=self, reads=self, upgrades=self, tally=self, ask_soon=self.ask_soon,
             clients=SimpleNamespace(resolve=lambda *_, **__: None), rate_limiter=SimpleNamespace(admit_now=bool),
             head_cache=SimpleNamespace(known=lambda *_: SimpleNamespace(producer="shop")),
         )  # fmt: skip
@@ -131,7 +137,25 @@ class Line:
 
     def find(self, _head: object, _peer: object) -> Any:
         """Take each plain read."""
-        return self.gets.append
+
+        def begin(get: Get) -> None:
+            self.gets.append(get)
+            if self.is_quick:
+                self.answer(len(self.gets) - 1)
+
+        return begin
+
+    def respond(self, _head: object, _peer: object, session: object) -> Any:
+        """Answer a request for a WebSocket with the next of `upgrades`."""
+        self.sessions.append(session)
+        outcome = self.upgrades.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def ask_soon(self, answer: Callable[[Exception | None], None]) -> None:
+        """Keep the question whether there are new boards."""
+        self.questions.append(answer)
 
     async def serve(self, _scope: Any, receive: Any, send: Any) -> None:
         """Read a body, and answer."""
@@ -191,6 +215,16 @@ async def test_the_limits_know_whether_the_client_or_the_server_is_waited_for() 
     line.feed(GET[5:])
     line.answer(2)
     assert (line.waits, line.state.total_requests, line.counted) == ({"idle"}, 3, [200] * 3)
+    line.is_quick = True
+    line.feed(GET)
+    assert (line.waits, line.wire.sent) == ({"idle"}, b"0 1 2 3 ")
+    line.is_quick = False
+    line.feed(GET * 3)
+    line.is_quick = True
+    line.answer(4)
+    assert (line.waits, line.wire.sent) == ({"idle"}, b"0 1 2 3 4 5 6 ")
+    line.feed(GET.replace(b"GET", b"DELETE"))
+    assert (line.waits, line.protocol.received) == (set(), 0)
     line.protocol.connection_lost(None)
     assert (line.waits, line.state.connections, line.limits._count) == (set(), set(), 0)
 
@@ -290,6 +324,7 @@ async def test_a_body_is_read_by_the_application() -> None:
     line = Line().open()
     line.feed(GET + post(4) + b"ab")
     assert (line.waits, line.wire.reading, line.protocol.held) == (set(), False, 0)
+    assert line.protocol.received == len(post(4)) + 2
     line.answer(0)
     await asyncio.sleep(0)
     assert (line.waits, line.wire.reading, line.protocol.held, line.read) == ({"request"}, True, 4, [b"ab"])
@@ -343,14 +378,14 @@ async def test_a_body_that_must_wait_is_not_read() -> None:
     first = Line(max_unanswered=Size(150_000)).open()
     second = Line(beside=first, max_unanswered=Size(150_000)).open()
     first.feed(post(100_000) + b"x" * 100_000)
-    second.feed(post(100_000) + b"ab")
+    second.feed(events(100_000) + b"ab")
     assert (second.waits, second.wire.reading, second.protocol.wanted, second.protocol.held) == (
         set(), False, 100_000, 0
     )  # fmt: skip
     first.may_answer.set()
 
     async def is_admitted() -> bool:
-        return second.read == [b"ab"]
+        return second.wire.reading
 
     await eventually(is_admitted)
     assert (second.waits, second.wire.reading, second.protocol.wanted, second.protocol.held) == (
@@ -364,7 +399,7 @@ async def test_a_body_that_must_wait_is_not_read() -> None:
         line.protocol.connection_lost(None)
 
     async def have_left() -> bool:
-        return second.left + third.left == 2
+        return third.left == 1
 
     await eventually(have_left)
     assert (first.bodies.waiting, first.bodies._held) == (0, 0)
@@ -380,6 +415,16 @@ async def test_large_bodies_hold_back_the_next_requests() -> None:
     line.protocol.flow.held = 10_000
     line.protocol.flow.resume_reading()
     assert (line.protocol._reader.unread, line.wire.reading) == (0, True)
+    line = Line(max_body=Size(100_000)).open()
+    line.may_answer.set()
+    line.feed(b"".join(head(100_000) + b"x" * 100_000 for head in (post, events)) + GET)
+    assert (line.protocol._reader.unread, line.wire.reading) == (len(GET), False)
+
+    async def is_read() -> bool:
+        return line.wire.reading
+
+    await eventually(is_read)
+    assert (line.protocol._reader.unread, line.counted) == (0, [200])
 
 
 async def test_many_pieces_leave_turns_to_other_connections(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,7 +445,11 @@ async def test_many_pieces_leave_turns_to_other_connections(monkeypatch: pytest.
 async def test_events_are_counted_when_their_body_is_complete() -> None:
     """Their answer waits for its turn. A small body counts against no budget, and a large one until its answer."""
     line = Line(max_body=Size(20_000)).open()
-    line.feed(events(SMALL_BODIES) + b"x" * SMALL_BODIES + events(0) + events(None) + b"1\r\nx")
+    line.feed(events(SMALL_BODIES) + b"x" * SMALL_BODIES)
+    assert (line.protocol.held, line.protocol.flow.is_counted) == (SMALL_BODIES, False)
+    line.feed(events(0))
+    assert (line.waits, line.protocol.received) == (set(), 0)
+    line.feed(events(None) + b"1\r\nx")
     assert [len(each.body) for each in line.posts] == [SMALL_BODIES, 0]
     assert (line.protocol.held, line.bodies._held, line.waits) == (
         SMALL_BODIES + 20_000,
@@ -445,12 +494,30 @@ async def test_a_connection_that_retires_announces_its_end() -> None:
 
 
 async def test_a_refusal_comes_after_earlier_answers_and_is_the_last() -> None:
-    """What is not HTTP ends the connection."""
+    """What is not HTTP ends the connection. A request that has an answer gets no second one."""
     line = Line().open()
     line.feed(GET + b"get")
     assert (line.wire.sent, line.wire.fate) == (b"", [])
     line.answer(0)
     assert (line.wire.sent, line.wire.fate, line.counted) == (b"0 400.", ["eof"], [200, 400])
+    line = Line().open()
+    line.feed(GET + events(None) + b"?")
+    assert line.waits == set()
+    line.answer(0)
+    assert line.wire.sent == b"0 400."
+    line = Line().open()
+    line.feed(events(9) + b"ab")
+    cast("Post", line.protocol._pipeline.arriving).answer(json_reply(b"early"))
+    assert (line.wire.sent, line.waits) == (b"early ", {"request"})
+    line.protocol.refuse(ProblemError("request_timeout", ""))
+    assert (line.wire.sent, line.wire.fate, line.waits) == (b"early ", ["eof"], {"linger"})
+    first = Line(max_unanswered=Size(150_000)).open()
+    second = Line(beside=first, max_unanswered=Size(150_000)).open()
+    first.feed(events(100_000) + b"x")
+    second.feed(GET + post(100_000) + b"x")
+    second.bodies._most = 0  # now no body may wait
+    second.answer(0)
+    assert (second.wire.sent, second.wire.fate) == (b"0 503.", ["eof"])
 
 
 async def test_a_place_for_health_serves_one_request_about_health(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -484,11 +551,140 @@ async def test_a_viewer_takes_no_place_until_it_has_left() -> None:
     assert (line.limits._count, line.waits, line.wire.limits) == (1, set(), [0, None])
     assert len(line.gets) == 2
     assert not line.protocol._is_viewer
+    full = Line(max_connections=1).open()
+    full.feed(GET)
+    full.gets[0].watch(lambda: None)
+    full.feed(b"x" * MAX_HEAD)
+    Line(beside=full).open()
+    assert not full.wire.reading
+    full.answer(0)
+    assert (full.wire.sent, full.wire.fate, full.wire.reading) == (b"0.", ["eof"], True)
     left = Line().open()
     left.feed(GET)
     left.gets[0].watch(lambda: left.wire.fate.append("left"))
     left.protocol.connection_lost(None)
     assert (left.wire.fate, left.gets[0].has_left) == (["left"], True)
+
+
+async def test_a_request_of_the_application_can_become_a_viewer() -> None:
+    """Its own body is dropped, and an incomplete one behind it. A client that has left needs no viewer."""
+    line = Line().open()
+    line.feed(post(100_000) + b"x" * 100_000 + events(100_000) + b"ab")
+    assert line.bodies._held == 200_000
+    await asyncio.sleep(0)
+    line.protocol.release_place()
+    assert (line.bodies._held, line.protocol.held, line.protocol._pipeline.arriving) == (0, 0, None)
+    line.may_answer.set()
+
+    async def is_ended() -> bool:
+        return line.wire.fate == ["eof"]
+
+    await eventually(is_ended)
+    assert (line.counted, line.limits._count, b"connection: close" in line.wire.sent) == ([200], 1, True)
+    line = Line().open()
+    line.feed(post(2) + b"ab")
+    line.wire.buffered = 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HttpProtocol, "unsent", property(lambda own: own.buffered))
+        line.protocol.release_place()
+    assert line.waits == {"read"}
+    line.wire.buffered = 0
+    gone = Line().open()
+    gone.feed(GET)
+    assert gone.protocol.eof_received()
+    gone.gets[0].watch(lambda: None)
+    assert gone.wire.fate == ["closed"]
+    for each in (line, gone):
+        each.protocol.connection_lost(None)
+        each.protocol.release_place()
+    await asyncio.sleep(0)
+
+
+class Socket(asyncio.Protocol):
+    """A protocol that takes a connection over."""
+
+    def __init__(self) -> None:
+        self.received = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+
+async def test_a_websocket_takes_the_connection_over() -> None:
+    """It gets the bytes behind the request. A failed handshake ends the connection."""
+    socket, line = Socket(), Line().open()
+
+    def take_over(transport: asyncio.Transport, place: Any) -> None:
+        assert (transport, place) == (line.wire, line.protocol)
+        line.wire.protocol = socket
+
+    line.upgrades = [Upgrade(b"101", take_over)]
+    line.feed(WATCH + b"frame")
+    assert (line.wire.sent, socket.received, line.state.connections) == (b"101", b"frame", set())
+    failed = Line().open()
+    failed.upgrades = [Upgrade(b"400", None)]
+    failed.feed(WATCH)
+    assert (failed.wire.sent, failed.wire.fate) == (b"400", ["eof"])
+    other = Line().open()
+    other.upgrades = [None]
+    other.feed(WATCH + WATCH)
+    assert (len(other.gets), other.sessions) == (1, [None]), "the second is behind a request, so it is no upgrade"
+
+
+async def test_a_viewer_of_an_unknown_board_asks_once_for_new_boards() -> None:
+    """Another process may have made the board a moment ago. Any other problem is the answer at once."""
+    unknown = ProblemError("board_not_found", "")
+    for fault, sent in ((None, b"404."), (StoreUnavailableError("away"), b"503.")):
+        line = Line().open()
+        line.upgrades = [unknown, unknown]
+        line.feed(WATCH + GET)
+        assert (line.wire.sent, line.waits, len(line.questions)) == (b"", set(), 1)
+        line.questions[0](fault)
+        assert (line.wire.sent, line.wire.fate, len(line.questions)) == (sent, ["eof"], 1)
+    for problem, sent in ((ProblemError("too_many_viewers", ""), b"503."), (StoreUnavailableError(""), b"503.")):
+        line = Line().open()
+        line.upgrades = [problem]
+        line.feed(WATCH)
+        assert (line.wire.sent, line.questions) == (sent, [])
+    for leave, fate in ((HttpProtocol.eof_received, ["closed"]), (lambda own: own.connection_lost(None), [])):
+        line = Line().open()
+        line.upgrades = [unknown]
+        line.feed(WATCH)
+        leave(line.protocol)
+        line.questions[0](None)
+        assert line.wire.fate == fate
+
+
+async def test_a_viewer_that_is_signed_in_waits_for_its_session() -> None:
+    """The search ends with its client, or with a fault that is the answer."""
+
+    async def find() -> Any:
+        await found.wait()
+        if fault is not None:
+            raise fault
+        return "session"
+
+    for fault, sent in ((None, b"400"), (StoreUnavailableError("away"), b"503.")):
+        found, line = asyncio.Event(), Line().open()
+        line.upgrades = [find(), Upgrade(b"400", None)]
+        line.feed(WATCH)
+        await asyncio.sleep(0)
+        assert (line.wire.sent, line.sessions) == (b"", [None])
+        found.set()
+
+        async def is_answered(line: Line = line) -> bool:
+            return bool(line.wire.sent)
+
+        await eventually(is_answered)
+        assert (line.wire.sent, line.wire.fate) == (sent, ["eof"])
+        assert line.sessions == ([None] if fault else [None, "session"])
+    gone, found = Line().open(), asyncio.Event()
+    gone.upgrades = [find()]
+    gone.feed(WATCH)
+    await asyncio.sleep(0)
+    gone.protocol.connection_lost(None)
+    await asyncio.sleep(0.01)
+    assert gone.sessions == [None]
 
 
 async def test_a_connection_that_is_idle_with_unread_answers_is_aborted() -> None:

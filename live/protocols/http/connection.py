@@ -234,8 +234,7 @@ class HttpProtocol(asyncio.Protocol):
             ProblemError: `overloaded`, when too many connections wait already.
         """
         flow, most = self.flow, self._shared.settings.max_body
-        if size is None or size > most:
-            size = most
+        size = most if size is None else min(size, most)
         if flow.held + size > SMALL_BODIES:
             flow.is_counted, flow.waits, request.wanted = True, request, size
             if not self._shared.bodies.admit(self, size):
@@ -487,8 +486,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def answers_read(self) -> None:
         """Update the limits: the client has read its answers."""
-        if not (self._pipeline or self._is_viewer):
-            self._report()
+        self._report()
 
     def close_idle(self) -> None:
         """Close an idle connection. Abort it if answers are unread, because they would keep the socket open."""
