@@ -1,5 +1,6 @@
 """The channel of a board, tick by tick, with pages that a test gives it."""
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -134,6 +135,21 @@ async def test_a_failed_read_is_told_and_repeated(monkeypatch: pytest.MonkeyPatc
     assert channel.begin(now) is None
 
 
+async def test_ranks_that_could_not_be_looked_up_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next try needs no change of the board."""
+    steps, now = Steps(), 10**9
+    monkeypatch.setattr(steps.schedule, "now", lambda: now)
+    for works, due in ((True, []), (False, [now + module._RETRY])):
+
+        async def look_up(_reader_of: object, *, works: bool = works) -> bool:
+            return works
+
+        monkeypatch.setattr(steps.channel._lookups, "look_up", look_up)
+        steps.schedule._due.clear()
+        await steps.channel.look_up()
+        assert list(steps.schedule._due) == due
+
+
 async def test_a_board_that_is_redefined_during_a_read_is_read_again() -> None:
     """The records that were read belong to the old definition."""
     steps = Steps()
@@ -230,6 +246,18 @@ async def test_the_first_viewer_waits_for_a_read_to_learn_the_status() -> None:
     for viewer in steps.channel.watchers:
         steps.channel.leave(viewer)
     assert types(*taken(steps.enter())) == []
+
+
+def test_a_viewer_that_received_nothing_for_five_seconds_gets_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every message begins the time again."""
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    position, update, received = ViewerPosition(), Frame("update", b"{}"), []
+    position.sent_at = 100.0
+    for now, frame in ((104.9, None), (105.0, None), (109.9, update), (114.8, None), (114.9, None)):
+        clock.now = now
+        received.append(module.frame_or_alive(frame, position))
+    assert types(*received) == [None, "alive", "update", None, "alive"]
 
 
 async def test_a_new_status_is_sent_soon() -> None:

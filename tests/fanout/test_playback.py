@@ -117,8 +117,9 @@ async def test_a_replay_tells_everything_in_its_order_and_time(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The journal begins later than asked, fails twice, and its process ends. The replay reaches the present."""
-    for name, value in (("_POLL", 100), ("_BEAT", 40), ("_WHOLE", 3600), ("_PRESENT", 1000), ("SILENCE", 3600)):
+    for name, value in (("_POLL", 100), ("_BEAT", 40), ("_WHOLE", 3600), ("_PRESENT", 1000)):
         monkeypatch.setattr(replays, name, value)
+    monkeypatch.setattr("live.fanout.engine.channel.SILENCE", 3600)
     asked = time.time()
     at, told, full = round(asked * 1000) - 60_000, asyncio.Event(), asyncio.Event()
     begins = replay_frame(at + 1000, 100.0).payload
@@ -183,7 +184,7 @@ async def test_a_replay_that_has_reached_the_present_becomes_live_at_once(
 async def test_viewers_of_a_delay_share_it(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A viewer that comes later begins with the last snapshot, and receives no message before it is due."""
     monkeypatch.setattr(replays, "_WHOLE", 0)
-    monkeypatch.setattr(replays, "SILENCE", 3600)
+    monkeypatch.setattr("live.fanout.engine.channel.SILENCE", 3600)
     monkeypatch.setattr(replays, "_BEAT", 10)
     now = round(time.time() * 1000)
     whole, later = message(now - 3_600_000, "W"), message(now, "b")
@@ -197,7 +198,7 @@ async def test_viewers_of_a_delay_share_it(valkey_url: str, monkeypatch: pytest.
             other = hub.add_push_viewer(hub.admit("posts", delayed, ""), delayed, "", sink)
             assert [data[2:] for data in sink.taken] == [b"W", b"a"]
             assert hub.viewers == hub.channels["posts"].viewers == len(hub._replays.viewers_of("posts")) == 2
-            monkeypatch.setattr(replays, "SILENCE", 0.02)
+            monkeypatch.setattr("live.fanout.engine.channel.SILENCE", 0.02)
         with hub.watch("posts", asking(delay=3600)) as viewer:
             assert await taken(viewer, 3) == [b"W", b"a", b'{"type":"alive"}']
         assert script.named("end") == []

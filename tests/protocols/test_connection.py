@@ -1,6 +1,7 @@
 """One connection without a network: what it reads and writes, what its limits learn, and how it ends."""
 
 import asyncio
+import weakref
 from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any, cast
@@ -24,6 +25,7 @@ from tests.harness.waiting import eventually
 GET = b"GET /read HTTP/1.1\r\nHost: a\r\n\r\n"
 LAST = GET[:-2] + b"Connection: close\r\n\r\n"
 WATCH = GET[:-2] + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+FULL = b"too many"  # a body with more events than may wait
 HEALTH = GET.replace(b"/read", b"/healthz")
 
 
@@ -169,8 +171,10 @@ class Line:
                 return
         self.left += 1
 
-    def submit_plain(self, _head: object, _body: bytes, share: Any) -> bool:
+    def submit_plain(self, _head: object, body: bytes, share: Any) -> bool:
         """Take the events of each body."""
+        if body == FULL:
+            raise ProblemError("overloaded", "")
         self.posts.append(share)
         return True
 
@@ -466,6 +470,9 @@ async def test_events_are_counted_when_their_body_is_complete() -> None:
     assert line.read == [b""], "the application asks for the body"
     assert (line.counted, line.state.total_requests) == ([200] * 4, 4)
     line.protocol.connection_lost(None)
+    line = Line().open()
+    line.feed(events(len(FULL)) + FULL)
+    assert line.wire.sent == b"503 "
 
 
 async def test_a_server_that_stops_answers_what_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -501,7 +508,9 @@ async def test_a_refusal_comes_after_earlier_answers_and_is_the_last() -> None:
     line.answer(0)
     assert (line.wire.sent, line.wire.fate, line.counted) == (b"0 400.", ["eof"], [200, 400])
     line = Line().open()
-    line.feed(GET + events(None) + b"?")
+    line.feed(GET + events(None))
+    assert line.waits == {"request"}
+    line.feed(b"?")
     assert line.waits == set()
     line.answer(0)
     assert line.wire.sent == b"0 400."
@@ -552,13 +561,15 @@ async def test_a_viewer_takes_no_place_until_it_has_left() -> None:
     assert len(line.gets) == 2
     assert not line.protocol._is_viewer
     full = Line(max_connections=1).open()
-    full.feed(GET)
+    full.feed(GET * 2)
     full.gets[0].watch(lambda: None)
     full.feed(b"x" * MAX_HEAD)
     Line(beside=full).open()
     assert not full.wire.reading
     full.answer(0)
     assert (full.wire.sent, full.wire.fate, full.wire.reading) == (b"0.", ["eof"], True)
+    full.protocol.shutdown()
+    assert full.wire.fate == ["eof", "closed"], "the request behind it gets no answer"
     left = Line().open()
     left.feed(GET)
     left.gets[0].watch(lambda: left.wire.fate.append("left"))
@@ -568,6 +579,17 @@ async def test_a_viewer_takes_no_place_until_it_has_left() -> None:
 
 async def test_a_request_of_the_application_can_become_a_viewer() -> None:
     """Its own body is dropped, and an incomplete one behind it. A client that has left needs no viewer."""
+    line = Line().open()
+    line.feed(post(2) + b"ab" + events(9) + b"x" * 9)
+    line.protocol.release_place()
+    line.may_answer.set()
+    line.posts[0].answer(json_reply(b"e"))
+
+    async def are_answered() -> bool:
+        return line.wire.sent.endswith(b"e ")
+
+    await eventually(are_answered)
+    assert (line.wire.fate, line.waits) == ([], {"idle"})
     line = Line().open()
     line.feed(post(100_000) + b"x" * 100_000 + events(100_000) + b"ab")
     assert line.bodies._held == 200_000
@@ -604,23 +626,28 @@ class Socket(asyncio.Protocol):
     """A protocol that takes a connection over."""
 
     def __init__(self) -> None:
-        self.received = b""
+        self.received: list[bytes] = []
 
     def data_received(self, data: bytes) -> None:
-        self.received += data
+        self.received.append(data)
 
 
 async def test_a_websocket_takes_the_connection_over() -> None:
     """It gets the bytes behind the request. A failed handshake ends the connection."""
-    socket, line = Socket(), Line().open()
+    for rest, closes, received in ((b"frame", False, [b"frame"]), (b"", False, []), (b"frame", True, [])):
+        socket, line = Socket(), Line().open()
 
-    def take_over(transport: asyncio.Transport, place: Any) -> None:
-        assert (transport, place) == (line.wire, line.protocol)
-        line.wire.protocol = socket
+        def take_over(transport: Any, place: Any, line: Line = line, socket: Socket = socket) -> None:
+            line.limits.closed(place)
+            transport.protocol = socket
+            transport.fate += ["closed"] * closes  # noqa: B023 - called in this turn of the loop
 
-    line.upgrades = [Upgrade(b"101", take_over)]
-    line.feed(WATCH + b"frame")
-    assert (line.wire.sent, socket.received, line.state.connections) == (b"101", b"frame", set())
+        line.upgrades = [Upgrade(b"101", take_over)]
+        line.feed(WATCH + rest)
+        assert (line.wire.sent, socket.received, line.state.connections) == (b"101", received, set())
+        former = weakref.ref(line.protocol)
+        del line.protocol
+        assert former() is None, "a viewer keeps no HTTP connection in memory"
     failed = Line().open()
     failed.upgrades = [Upgrade(b"400", None)]
     failed.feed(WATCH)

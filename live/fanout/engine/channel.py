@@ -213,12 +213,7 @@ class Channel:
     def due_frame(self, group: Subscribers, position: ViewerPosition) -> Frame | None:
         """Return the frame that a viewer at a position needs next, or None. The position moves past the frame."""
         frame = _variant(group).next_frame(position) or position.next_around() or self.status.next_frame(position)
-        now = time.monotonic()
-        if frame is None and now - position.sent_at >= SILENCE:
-            frame = ALIVE
-        if frame is not None:
-            position.sent_at = now
-        return frame
+        return frame_or_alive(frame, position)
 
     async def keep_alive(self) -> None:
         """Send `alive` to viewers that received nothing for a while."""
@@ -312,6 +307,16 @@ class Channel:
     def _tick_soon(self) -> None:
         if self._viewers and self._tick is None:
             self._schedule.add(self._schedule.now(), self)
+
+
+def frame_or_alive(frame: Frame | None, position: ViewerPosition) -> Frame | None:
+    """Return the frame that is due, or `alive` if viewers at the position received nothing for a while."""
+    now = time.monotonic()
+    if frame is None and now - position.sent_at >= SILENCE:
+        frame = ALIVE
+    if frame is not None:
+        position.sent_at = now
+    return frame
 
 
 def _variant(group: Subscribers) -> Variant:

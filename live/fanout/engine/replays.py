@@ -12,9 +12,9 @@ import structlog
 
 from live.domain.board import Board
 from live.errors import FAILED, ProblemError, StoreUnavailableError
-from live.fanout.engine.channel import SILENCE, Channel
+from live.fanout.engine.channel import Channel, frame_or_alive
 from live.fanout.engine.delivery import Subscribers, ViewerPosition, deliver
-from live.fanout.frames import ALIVE, Frame, MessageType, replay_frame, status_frame
+from live.fanout.frames import Frame, MessageType, replay_frame, status_frame
 from live.fanout.subscription import ReplayRequest, Subscription, default_size
 from live.fanout.viewer import Viewer
 from live.settings import Settings
@@ -215,13 +215,7 @@ class Playback:
 
     def due_frame(self, group: Subscribers, position: ViewerPosition) -> Frame | None:
         """Return the frame that a viewer at a position needs next, or None. The position moves past the frame."""
-        frame = cast("PlaybackBuffer", group).next_frame(position)
-        now = time.monotonic()
-        if frame is None and now - position.sent_at >= SILENCE:
-            frame = ALIVE
-        if frame is not None:
-            position.sent_at = now
-        return frame
+        return frame_or_alive(cast("PlaybackBuffer", group).next_frame(position), position)
 
     def enter(self, viewer: Viewer) -> None:
         """Add a viewer. The first one starts the playback."""
