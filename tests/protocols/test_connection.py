@@ -26,6 +26,7 @@ GET = b"GET /read HTTP/1.1\r\nHost: a\r\n\r\n"
 LAST = GET[:-2] + b"Connection: close\r\n\r\n"
 WATCH = GET[:-2] + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"
 FULL = b"too many"  # a body with more events than may wait
+CHECKED = SimpleNamespace(producer="shop")
 HEALTH = GET.replace(b"/read", b"/healthz")
 
 
@@ -113,6 +114,9 @@ class Line:
         self.left = 0  # how often it learned that the client has left
         self.may_answer = asyncio.Event()
         self.is_quick = False  # whether plain reads are answered at once
+        self.is_known = True  # whether the head of a request with events came before
+        self.rate: asyncio.Future[None] | None = None  # what the store says about the rate, if it must be asked
+        self.fault: ProblemError | None = None  # what is wrong with the producer
         self.upgrades: list[Any] = []
         self.sessions: list[object] = []
         self.questions: list[Callable[[Exception | None], None]] = []
@@ -122,8 +126,7 @@ class Line:
         parts = SimpleNamespace(
             settings=settings, limits=self.limits, bodies=self.bodies, root_path=b"", heads=Heads(),
             serve=lambda _: None, intake=self, reads=self, upgrades=self, tally=self, ask_soon=self.ask_soon,
-            clients=SimpleNamespace(resolve=lambda *_, **__: None), rate_limiter=SimpleNamespace(admit_now=bool),
-            head_cache=SimpleNamespace(known=lambda *_: SimpleNamespace(producer="shop")),
+            clients=SimpleNamespace(resolve=lambda *_, **__: None), rate_limiter=self, head_cache=self,
         )  # fmt: skip
         self.state = SimpleNamespace(connections=set(), total_requests=0, tasks=set(), default_headers=[])
         self.wire = Wire(tls=tls)
@@ -170,6 +173,30 @@ class Line:
                 await send({"type": "http.response.body", "body": b""})
                 return
         self.left += 1
+
+    def known(self, _head: object, _peer: object) -> Any:
+        """Remember a head."""
+        return CHECKED if self.is_known else None
+
+    def producer_of(self, _head: object, _peer: object) -> object:
+        """Find the producer."""
+        if self.fault is not None:
+            raise self.fault
+        return CHECKED.producer
+
+    def check(self, *_: object) -> Any:
+        """Check a head."""
+        return CHECKED
+
+    def admit_now(self, producer: object) -> bool:
+        """Tell whether the process knows that the rate allows a request."""
+        assert producer is CHECKED.producer
+        return self.rate is None
+
+    def wait(self, producer: object) -> Any:
+        """Ask the store."""
+        assert producer is CHECKED.producer
+        return self.rate
 
     def submit_plain(self, _head: object, body: bytes, share: Any) -> bool:
         """Take the events of each body."""
@@ -473,6 +500,33 @@ async def test_events_are_counted_when_their_body_is_complete() -> None:
     line = Line().open()
     line.feed(events(len(FULL)) + FULL)
     assert line.wire.sent == b"503 "
+
+
+async def test_events_wait_until_their_producer_is_within_its_rate() -> None:
+    """The store decides before or after the body is complete. A refused producer, or one with a fault, counts none."""
+    for is_complete in (True, False):
+        line = Line().open()
+        line.is_known, line.rate = False, asyncio.get_running_loop().create_future()
+        line.feed(events(3) + b"a")
+        line.feed(b"bc" if is_complete else b"b")
+        line.rate.set_result(None)
+        assert line.posts == []
+        await asyncio.sleep(0)
+        if not is_complete:
+            assert line.posts == []
+            line.feed(b"c")
+        assert [each.body for each in line.posts] == [b"abc"]
+    for size, sent in ((1, b"429 "), (101, b"413 ")):
+        line = Line(max_body=Size(100)).open()
+        line.rate = asyncio.get_running_loop().create_future()
+        line.feed(events(None) + b"%x\r\n" % size + b"x" * size)
+        line.rate.set_exception(ProblemError("rate_exceeded", ""))
+        await asyncio.sleep(0)
+        assert (line.wire.sent, line.posts) == (sent, [])
+    line = Line().open()
+    line.is_known, line.fault = False, ProblemError("credentials_invalid", "")
+    line.feed(events(1) + b"x")
+    assert (line.wire.sent, line.posts) == (b"401 ", [])
 
 
 async def test_a_server_that_stops_answers_what_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
