@@ -78,7 +78,7 @@ class ViewerSocket(asyncio.Protocol):
         self.viewer: PushViewer | None = None
         self.fd = -1
         self.is_alive = True  # whether anything arrived since the last ping
-        self.slot = 0
+        self.slot: int  # the reaper sets it
         self.blocked_since: float | None = None
         self._reaper = reaper
         self._frames = 0  # frames received since our last ping

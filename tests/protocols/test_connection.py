@@ -7,16 +7,19 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from starlette.routing import Mount, Route
 
 from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply, json_reply
 from live.protocols.body_budget import SMALL_BODIES, BodyBudget
 from live.protocols.connection_limits import SMALL, Admission, ConnectionLimits
 from live.protocols.http import connection as module
+from live.protocols.http import fast_post
 from live.protocols.http.connection import HttpProtocol
 from live.protocols.http.fast_post import Post
 from live.protocols.http.parser import MAX_HEAD
 from live.protocols.http.pipeline import Get
+from live.protocols.http.request_counts import OTHER
 from live.protocols.websocket import Upgrade
 from live.settings import Size
 from tests.harness.settings import fresh_settings
@@ -123,6 +126,8 @@ class Line:
         self.drained = 0
         self.is_retiring = False
         self.counted: list[int] = []
+        self.routes: list[str] = []
+        self.route: Route | Mount | None = None  # the route that takes the requests of the application
         parts = SimpleNamespace(
             settings=settings, limits=self.limits, bodies=self.bodies, root_path=b"", heads=Heads(),
             serve=lambda _: None, intake=self, reads=self, upgrades=self, tally=self, ask_soon=self.ask_soon,
@@ -162,8 +167,10 @@ class Line:
         """Keep the question whether there are new boards."""
         self.questions.append(answer)
 
-    async def serve(self, _scope: Any, receive: Any, send: Any) -> None:
+    async def serve(self, scope: Any, receive: Any, send: Any) -> None:
         """Read a body, and answer."""
+        if self.route is not None:
+            scope["route"] = self.route
         self.read.append(b"")
         while (message := await receive())["type"] == "http.request":
             self.read[-1] += message["body"]
@@ -209,9 +216,10 @@ class Line:
         """Count how often all viewers are disconnected."""
         self.drained += 1
 
-    def count(self, _route: str, status: int, _arrived: float) -> None:
-        """Note the status of each answer."""
+    def count(self, route: str, status: int, _arrived: float) -> None:
+        """Note the status and the route of each answer."""
         self.counted.append(status)
+        self.routes.append(route)
 
     def feed(self, data: bytes) -> None:
         """Receive bytes."""
@@ -527,6 +535,43 @@ async def test_events_wait_until_their_producer_is_within_its_rate() -> None:
     line.is_known, line.fault = False, ProblemError("credentials_invalid", "")
     line.feed(events(1) + b"x")
     assert (line.wire.sent, line.posts) == (b"401 ", [])
+
+
+async def test_answers_are_counted_by_route() -> None:
+    """Routes are few, so they never contain what a client has sent."""
+    route, mount = Route("/v1/{name:path}", print, methods=["POST"]), Mount("/static", name="static", routes=[])
+    for method, taken, expected in (
+        (b"POST", route, "POST /v1/{name}"), (b"GET", route, OTHER), (b"GET", mount, "GET /static"),
+        (b"POST", mount, OTHER), (b"POST", None, OTHER),
+    ):  # fmt: skip
+        line = Line().open()
+        line.route = taken
+        line.may_answer.set()
+        line.feed(post(1).replace(b"POST", method) + b"x")
+
+        async def is_counted(line: Line = line) -> bool:
+            return bool(line.routes)
+
+        await eventually(is_counted)
+        assert line.routes == [expected]
+
+
+async def test_spans_are_made_for_known_producers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody can send a trace, but only a producer can fill the store of traces."""
+    spans: list[tuple[str, object, int]] = []
+    monkeypatch.setattr(fast_post, "trace_of", lambda fields: dict(fields).get(b"traceparent"))
+    monkeypatch.setattr(fast_post, "record_span", lambda name, _, trace, *, status: spans.append((name, trace, status)))
+    for fault, fields in (
+        (None, [b"traceparent: t"]),
+        (None, []),
+        (ProblemError("credentials_invalid", ""), [b"traceparent: t"]),
+    ):
+        line = Line().open()
+        line.is_known, line.fault = False, fault
+        line.feed(events(1, *fields) + b"x")
+        if fault is None:
+            line.posts[0].answer(json_reply(b"e"))
+    assert spans == [("POST /v1/events", b"t", 200)]
 
 
 async def test_a_server_that_stops_answers_what_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
