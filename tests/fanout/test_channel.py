@@ -248,7 +248,9 @@ async def test_the_first_viewer_waits_for_a_read_to_learn_the_status() -> None:
     assert types(*taken(steps.enter())) == []
 
 
-def test_a_viewer_that_received_nothing_for_five_seconds_gets_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_viewer_that_received_nothing_for_five_seconds_gets_a_sign_of_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Every message begins the time again."""
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
@@ -258,6 +260,13 @@ def test_a_viewer_that_received_nothing_for_five_seconds_gets_a_sign_of_life(mon
         clock.now = now
         received.append(module.frame_or_alive(frame, position))
     assert types(*received) == [None, "alive", "update", None, "alive"]
+    steps = Steps()
+    steps.viewer.position.sent_at = clock.now
+    for now, is_woken in ((clock.now, False), (clock.now + 4.9, False), (clock.now + 5, True)):
+        steps.viewer._woken.clear()
+        clock.now = now
+        await steps.channel.keep_alive()
+        assert steps.viewer._woken.is_set() is is_woken
 
 
 async def test_a_new_status_is_sent_soon() -> None:

@@ -116,6 +116,7 @@ class Line:
         self.read: list[bytes] = []  # the bodies that the application has read
         self.left = 0  # how often it learned that the client has left
         self.may_answer = asyncio.Event()
+        self.breaks = False  # whether the application fails within its answers
         self.is_quick = False  # whether plain reads are answered at once
         self.is_known = True  # whether the head of a request with events came before
         self.rate: asyncio.Future[None] | None = None  # what the store says about the rate, if it must be asked
@@ -177,7 +178,7 @@ class Line:
             if not message["more_body"]:
                 await self.may_answer.wait()
                 await send({"type": "http.response.start", "status": 200, "headers": []})
-                await send({"type": "http.response.body", "body": b""})
+                await send({"type": "http.response.body", "body": b"", "more_body": self.breaks})
                 return
         self.left += 1
 
@@ -367,12 +368,13 @@ async def test_a_body_is_read_by_the_application() -> None:
     line.answer(0)
     await asyncio.sleep(0)
     assert (line.waits, line.wire.reading, line.protocol.held, line.read) == ({"request"}, True, 4, [b"ab"])
+    assert len(line.state.tasks) == 1, "a server that stops waits for it"
     line.feed(b"cd" + GET)
     assert line.waits == set()
     line.may_answer.set()
 
     async def is_answered() -> bool:
-        return len(line.gets) == 2
+        return len(line.gets) == 2 and not line.state.tasks
 
     await eventually(is_answered)
     line.answer(1)
@@ -535,6 +537,20 @@ async def test_events_wait_until_their_producer_is_within_its_rate() -> None:
     line.is_known, line.fault = False, ProblemError("credentials_invalid", "")
     line.feed(events(1) + b"x")
     assert (line.wire.sent, line.posts) == (b"401 ", [])
+
+
+async def test_an_incomplete_answer_closes_the_connection() -> None:
+    """The client must not take what follows for the rest of the answer."""
+    line = Line().open()
+    line.breaks = True
+    line.may_answer.set()
+    line.feed(post(1) + b"x" + GET)
+
+    async def is_closed() -> bool:
+        return line.wire.fate == ["closed"]
+
+    await eventually(is_closed)
+    assert (line.gets, line.counted) == ([], [])
 
 
 async def test_answers_are_counted_by_route() -> None:
