@@ -21,7 +21,7 @@ from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.viewer import ModelViewer
-from tests.harness.waiting import eventually
+from tests.harness.waiting import eventually, until_early
 
 pytestmark = pytest.mark.slow
 
@@ -151,6 +151,7 @@ async def test_concurrent_viewers_share_a_read(valkey_url: str) -> None:
 @pytest.mark.slow
 async def test_a_quiet_board_is_not_read(valkey_url: str) -> None:
     """The board has viewers, but no changes."""
+    await until_early("hour")  # the end of a slot takes a rotation, and the start of an hour a baseline
     async with server(
         valkey_url, rolling_board(), rotation_interval=Duration(60), conflation_interval=Duration(0.01)
     ) as (url, client):
