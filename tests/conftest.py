@@ -25,7 +25,8 @@ from tests.harness.topologies import ClusterSet, SentinelSet, store_of
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - only as the parent of folders with random names
 _ENOUGH: Final = 4 << 30  # bytes
-# The test files that take longest. Files that wait and files that compute alternate. Each file runs in one worker.
+# The test files that take longest, in the order in which they begin. Files that mostly wait and files that mostly
+# compute alternate. All tests of a file run in the same worker.
 LONGEST: Final = (
     "test_browser_axe.py", "test_fast.py", "test_failovers.py", "test_lost_failovers.py", "test_package.py",
     "test_viewers_mass.py", "test_properties.py", "test_sharded_notices.py", "test_readme.py",
@@ -60,14 +61,18 @@ default.create_ssl_context = cache(httpx.create_ssl_context)  # type: ignore[att
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option with which `make attack` and `make faults` run longer than `make test`."""
-    parser.addoption("--effort", type=int, default=1, help="how many times as long attacks and faults run")
     parser.addoption(
-        "--engine", choices=["one", "sentinel", "cluster"], default="one", help="what the shared stores consist of"
+        "--effort", type=int, default=1, help="attacks and faults run this many times as long as in `make test`"
     )
     parser.addoption(
-        "--server", choices=["valkey", "redis"], default="valkey", help="which servers `valkey_url` consists of"
+        "--engine", choices=["one", "sentinel", "cluster"], default="one", help="what each shared store consists of"
     )
-    parser.addoption("--seed", type=int, help="what faults and examples are drawn by; 0 unless --effort is above 1")
+    parser.addoption(
+        "--server", choices=["valkey", "redis"], default="valkey", help="the server that `valkey_url` starts"
+    )
+    parser.addoption(
+        "--seed", type=int, help="seed of random faults and examples; default 0, or random if --effort is above 1"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -78,7 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(1, 10**9) if config.option.effort > 1 else 0
     settings.load_profile("explore" if config.option.seed else "repeat")
-    gc.disable()  # until all tests are collected; the collector would take a quarter of that time
+    gc.disable()  # until all tests are collected; garbage collection would take a quarter of that time
     if config.option.seed and config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = config.option.seed
 
@@ -86,8 +91,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let workers begin with the files that take longest, so that no worker ends much later than the others.
 
-    With `--engine`, leave out the tests that start their own stores, and the mutants, which need to be caught with one
-    engine only. With `--server redis`, leave out the tests that run on both servers anyway, and random examples.
+    With an `--engine` of several servers, keep only the tests that use a shared store, and leave out those in a
+    browser, those for a single server, and the mutants, which one engine must catch. If these servers are Redis
+    (`--server`), also leave out the tests that use Redis anyway, and those with random examples.
     """
     if config.option.engine != "one":
         shared = {"valkey_url"} if config.option.server == "redis" else {"valkey_url", "redis_url", "any_store"}
@@ -118,7 +124,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Add the figures of faults to the report that is made next."""
+    """Add the figures that the test has recorded to its report."""
     if call.when == "call":
         figures.attach(item)
 
@@ -151,7 +157,7 @@ def _leaks_show_in_their_file() -> Iterator[None]:
 
 @pytest.fixture
 def effort(pytestconfig: pytest.Config) -> int:
-    """How many times longer than in `make test` an attack or a fault runs; `--effort` sets it."""
+    """The option `--effort`: an attack or a fault runs this many times as long as in `make test`."""
     effort: int = pytestconfig.getoption("effort")
     return effort
 

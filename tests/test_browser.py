@@ -40,7 +40,9 @@ async def test_a_like_moves_its_row_up(valkey_url: str) -> None:
         assert await rows(page) == [("1", "b", "1,202"), ("2", "a", "3"), ("3", "c", "1")]
         assert await page.text_content("#total-score") == "1,206"
         assert await page.text_content("#rank-count") == "3"
-        assert await page.evaluate("window.stays === document.querySelector('#records tr')"), "the row itself must move"
+        assert await page.evaluate("window.stays === document.querySelector('#records tr')"), (
+            "the page made a new row instead of moving the old one"
+        )
 
 
 async def test_rows_move_with_an_animation(valkey_url: str) -> None:

@@ -145,7 +145,7 @@ async def test_boards_that_accept_no_events_are_accessible(valkey_url: str) -> N
 
 
 async def test_a_problem_is_detected(valkey_url: str) -> None:
-    """The tests above can fail."""
+    """`faults` finds an input without a label, so the tests above can fail."""
     async with board_in_browser(valkey_url, bypass_csp=True) as (page, _):
         await until_live(page)
         await page.evaluate(AXE.read_text(encoding="utf-8"))

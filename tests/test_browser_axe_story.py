@@ -80,7 +80,10 @@ async def told(store: str, **context: Any) -> AsyncIterator[tuple[BrowserContext
 
 @pytest.mark.parametrize(("theme", "lang"), [("light", "en"), ("dark", "zh-Hans")])
 async def test_the_story_and_the_tools_are_accessible(valkey_url: str, theme: str, lang: str) -> None:
-    """The test opens the story and share, and on a phone view, search, and what happened meanwhile."""
+    """Axe checks the page with its story and the share menu.
+
+    On a phone, it checks the view menu, the results of a search, and the news since the last visit.
+    """
     async with told(valkey_url) as (context, producer, boards):
         page = await context.new_page()
         await page.goto(f"{boards}posts?key=m01&theme={theme}&lang={lang}")
@@ -109,7 +112,7 @@ async def test_the_story_and_the_tools_are_accessible(valkey_url: str, theme: st
         await post(producer, {"key": "m05", "amount": 5000})
         await page.evaluate(HIDE, "visible")
         await page.wait_for_selector(".away", timeout=PATIENCE)
-        assert await faults(page) == [], "the news since the last visit"
+        assert await faults(page) == [], "news"
 
 
 async def test_displays_are_accessible(valkey_url: str) -> None:
@@ -170,4 +173,4 @@ async def test_nothing_is_cut_where_it_has_room(valkey_url: str) -> None:
         await page.wait_for_selector("th .picture", timeout=PATIENCE)
         lefts = "parts => parts.map((part) => part.getBoundingClientRect().left)"
         bar, name = await page.eval_on_selector_all("th:has(.picture) > :is(.bar, bdi)", lefts)
-        assert bar < name, "the bar begins before the name"
+        assert bar < name, "the bar does not begin before the name"

@@ -63,7 +63,9 @@ async def test_fields_and_metadata_are_live(valkey_url: str) -> None:
             ["2", "b" + note, "7", "1,200"], ["4", "d", "1", "4,000"],
         ]  # fmt: skip
         assert await page.locator("#records img").count() == 0
-        assert await page.evaluate("window.stays === document.querySelector('[data-key=a] .about')"), "a redrawn note"
+        assert await page.evaluate("window.stays === document.querySelector('[data-key=a] .about')"), (
+            "the page drew the metadata again"
+        )
         live = await page.inner_html("#records")
         rendered = await page.evaluate("""async () => {
             const html = await (await fetch(location.href)).text();

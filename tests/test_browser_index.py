@@ -49,7 +49,9 @@ async def test_cards_are_live(valkey_url: str) -> None:
 
         assert await page.evaluate(ROWS, "posts") == [[1, "b", "1,202"], [2, "<b>", "5"], [3, "a", "3"]]
         assert await page.evaluate(ROWS, "climb") == [[1, "x", "7"]]
-        assert await page.evaluate("stays === document.querySelector('[data-board=posts] li')"), "the row itself moves"
+        assert await page.evaluate("stays === document.querySelector('[data-board=posts] li')"), (
+            "the page made a new row instead of moving the old one"
+        )
         assert await page.text_content("[data-board=posts] [data-sum=rank-count]") == "4"
         live = await page.inner_html("[data-board=climb] ol")
         await page.reload()
@@ -99,7 +101,7 @@ async def test_cards_tell_what_moves(valkey_url: str) -> None:
             await page.wait_for_selector("[data-board=other] [data-key^=the]", timeout=PATIENCE)
             assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             long, *_, short = await page.locator("[data-board=other] bdi").evaluate_all(LINES)
-            assert long > short, "a long name must wrap"
+            assert long > short, "the long name does not wrap"
             assert await page.locator("[data-board=other] .score").evaluate_all(LINES) == [1, 1, 1]
 
 

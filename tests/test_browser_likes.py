@@ -123,7 +123,9 @@ async def test_a_refused_like_is_reported(valkey_url: str) -> None:
         box, own = await page.locator(".why").bounding_box(), await page.locator("tr[data-key=Bo]").bounding_box()
         assert box is not None
         assert own is not None
-        assert own["y"] <= box["y"] + box["height"] / 2 <= own["y"] + own["height"], "the reason is beside the button"
+        assert own["y"] <= box["y"] + box["height"] / 2 <= own["y"] + own["height"], (
+            "the reason is not beside the button"
+        )
 
 
 async def test_each_refusal_says_why(valkey_url: str) -> None:
@@ -231,7 +233,7 @@ async def double_click(visitor: BrowserContext, distance: Distance, board: Board
         "() => document.querySelector('button[value=Bo]').ariaDisabled || document.querySelector('.why')",
         timeout=PATIENCE,
     )
-    assert distance.likes == 2, "each click sends a request"  # the second click on Ada sends nothing
+    assert distance.likes == 2, "each click sent a request"  # the second click on Ada sends nothing
 
 
 @pytest.mark.parametrize("board", [BOARD, SONGS], ids=["likes", "votes"])

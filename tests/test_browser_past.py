@@ -259,7 +259,10 @@ async def test_figures_of_the_present_beside_rows_of_the_past_are_noticed(
 
 
 async def test_before_the_journal_there_is_nothing(valkey_url: str) -> None:
-    """The slider begins with the journal. A link to a time before it shows no rows, no sums, and says so."""
+    """The slider begins with the journal.
+
+    A link to an earlier time shows neither rows nor sums, and says that there is nothing to show.
+    """
     async with page_with_past(valkey_url) as (page, address, _, then):
         before = datetime.fromisoformat(then) - timedelta(hours=1)
         await page.goto(f"{address}?lang=en#past={round(before.timestamp() * 1000)}")

@@ -13,7 +13,7 @@ async def test_a_link_and_a_snippet_are_copied(valkey_url: str) -> None:
         await until_live(page)
         await page.focus(".share summary")
         await page.keyboard.press("Enter")
-        assert await page.locator(".share img").count() == 0, "a QR code of a loopback address helps no other device"
+        assert await page.locator(".share img").count() == 0, "the panel has a QR code of a loopback address"
         for name in ("link", "snippet"):
             await page.focus(f"[data-copy={name}]")
             await page.keyboard.press("Enter")

@@ -47,7 +47,7 @@ async def alphas(page: Page, reader: Page, box: dict[str, float]) -> dict[str, i
 
 
 async def until_overlaid(page: Page) -> None:
-    """Wait until an overlay is live, which it does not show, and until nothing moves."""
+    """Wait until an overlay is live and nothing moves. The overlay does not show that it is live."""
     await page.wait_for_selector("#connection[data-state=live]", state="attached", timeout=PATIENCE)
     await page.wait_for_function("() => document.getAnimations().length === 0", timeout=PATIENCE)
 

@@ -153,7 +153,7 @@ def test_a_pod_has_minimal_rights(variant: str) -> None:
     """A pod can write only its volumes, has no capabilities, has limits, and does not run as root."""
     for pod, container in containers(variant):
         assert pod["automountServiceAccountToken"] is False
-        assert pod["enableServiceLinks"] is False, "the server refuses LIVE_BOARD_PORT, which Kubernetes would set"
+        assert pod["enableServiceLinks"] is False, "Kubernetes would set LIVE_BOARD_PORT, which the server refuses"
         rights = pod["securityContext"]
         assert rights["runAsNonRoot"] is True
         assert rights["runAsUser"] == rights["fsGroup"] == (10001 if container["name"] == "server" else 999)
@@ -180,7 +180,7 @@ def test_probes_ask_for_health_and_readiness(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_objects_find_each_other(variant: str) -> None:
-    """Selectors match the labels of pods, ports have names, and a disruption leaves a server."""
+    """Selectors match the labels of pods. A disruption may take fewer servers than there are."""
     found = documents(variant)
     labels = [each["spec"]["template"]["metadata"]["labels"] for each in found if "template" in each["spec"]]
     for each in found:

@@ -198,7 +198,7 @@ def test_the_architecture_page_names_what_exists() -> None:
     ],
 )
 def test_a_wrong_name_on_the_architecture_page_is_found(name: str, wrong: str, found: str) -> None:
-    """All other names stay right."""
+    """The check finds the one name that was made wrong, and no other."""
     page = DOCS["architecture"]
     assert name in page
     assert wrong_names(page.replace(name, wrong)) == {found}

@@ -45,7 +45,7 @@ def test_no_code_has_two_meanings() -> None:
 
 
 def test_what_is_retryable_is_in_a_table() -> None:
-    """Everything that the server is too busy or unable to do now is retryable."""
+    """`RETRYABLE` has only codes that exist, and every problem with the status 408, 429, 500 or 503."""
     assert {*PROBLEMS, *REFUSALS} >= RETRYABLE
     assert {code for code, problem in PROBLEMS.items() if problem.status in {408, 429, 500, 503}} <= RETRYABLE
 

@@ -142,7 +142,7 @@ def test_every_board_matches_the_reference(volatile_store: StoreProcess, effort:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_rule_is_detected(name: str, volatile_store: StoreProcess) -> None:
-    """Every rule of the scripts is tested: without it, the property above fails."""
+    """Each mutant breaks a rule of the scripts, and the property above fails for it."""
     with must_be_caught(name):
         run_mutant(
             lambda: BoardMachine(volatile_store, MUTANTS[name], FOCUS.get(name, FREE), rebuilds=name in REBUILT),

@@ -70,7 +70,10 @@ async def p99(client: httpx.AsyncClient) -> float:
 
 @pytest.mark.timeout(120)
 async def test_a_flood_is_refused_and_does_not_affect_others(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The flood gets 429 with Retry-After. The other producer's POSTs count, with at most twice the p99."""
+    """The flood gets 429 with Retry-After.
+
+    The POSTs of the other producer count, and their p99 is at most twice that without a flood (or twice `NOISE`).
+    """
     settings = fresh_settings(own_store.url)
     loud, quiet = make_key(settings, "loud", "--rate", str(RATE)), make_key(settings, "quiet")
     server = ServerProcess(settings, tmp_path)

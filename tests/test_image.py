@@ -85,7 +85,10 @@ def test_every_package_of_the_image_has_its_hashes(name: str) -> None:
 
 
 def test_the_image_installs_nothing_else() -> None:
-    """Each call of pip checks hashes or uses no index, and the process is not root."""
+    """Each call of pip checks hashes or uses no index.
+
+    The process is not root, and the image does not set LIVE_OPEN.
+    """
     calls = re.findall(r"pip install (.*?)(?:\n[A-Z]|&&)", DOCKERFILE.replace("\\\n", ""), re.DOTALL)
     assert len(calls) == 3
     assert all("--require-hashes" in call or "--no-index" in call for call in calls)
@@ -107,7 +110,7 @@ def test_a_service_has_minimal_rights() -> None:
         assert len(volumes) == (name != "join")
         for volume in volumes:
             kept = volume.partition(":")[0]
-            assert kept in COMPOSITIONS[file]["volumes"], "data must be on a volume, not in a folder of the host"
+            assert kept in COMPOSITIONS[file]["volumes"], "the data is in a folder of the host, not on a volume"
         assert "build" in service or not service["user"].startswith("0"), file
 
 
@@ -126,7 +129,7 @@ def test_a_composition_is_closed_by_default(composition: dict[str, Any]) -> None
 
 
 def test_the_store_syncs_and_evicts_nothing() -> None:
-    """Without both, the store could lose acknowledged events."""
+    """If one of the two is missing, the store can lose acknowledged events."""
     store = COMPOSITIONS["docker-compose.yml"]["services"]["store"]
     options = dict(zip(store["command"][1::2], store["command"][2::2], strict=True))
     assert (options["--appendonly"], options["--appendfsync"], options["--maxmemory-policy"]) == (
@@ -187,7 +190,10 @@ exec setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --boundin
 
 
 def confined_environment(folder: Path) -> dict[str, str]:
-    """The environment of the process in the image, except that it listens only locally."""
+    """The environment of the confined server.
+
+    Its paths, its port and its number of workers differ from those of the process in the image.
+    """
     return {
         "PATH": os.environ["PATH"],
         "HOME": "/nowhere",

@@ -117,10 +117,7 @@ def test_imports_have_no_cycles() -> None:
 
 
 def test_the_domain_package_is_pure() -> None:
-    """The package uses no sockets, event loop or clock.
-
-    Only `load_boards` reads a file, and only `new_secret` is random.
-    """
+    """No module imports sockets, the event loop, the clock or randomness. Only `producer.py` imports `secrets`."""
     impure = {"asyncio", "time", "socket", "random", "secrets", "threading", "os", "subprocess", "http"}
     for path in (LIVE / "domain").glob("*.py"):
         found = {name.split(".")[0] for name, _ in imports(path)}

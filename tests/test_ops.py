@@ -73,7 +73,9 @@ def test_every_alert_is_about_a_metric_and_has_a_section(shown: set[str]) -> Non
         assert rule["annotations"]["runbook"] == f"docs/alerts.md#{rule['alert'].lower()}"
         assert parse_duration(rule.get("for", "0s")) <= 600
         if quantile := re.fullmatch(r"histogram_quantile\(.+\) > ([\d.]+)", rule["expr"]):
-            assert float(quantile[1]) in metrics.SECONDS, "between two bounds, the quantile is a guess"
+            assert float(quantile[1]) in metrics.SECONDS, (
+                "the alert compares a quantile with a time that is no bound of the histogram"
+            )
 
 
 def test_prometheus_accepts_the_alerts() -> None:

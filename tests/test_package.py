@@ -96,7 +96,7 @@ def run(*command: str) -> str:
 
 
 def test_the_pinned_versions_suit_the_oldest_python() -> None:
-    """Everything that `make` installs has a version for the oldest Python, of which Debian 12 has a later patch."""
+    """Everything that `make` installs can be installed on the oldest permitted Python, in the pinned versions."""
     oldest = PROJECT["requires-python"].removeprefix(">=") + ".0"
     constraints = str(ROOT / "constraints.txt")
     found = run(

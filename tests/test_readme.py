@@ -201,7 +201,7 @@ def test_every_command_works(checkout: Path) -> None:
             if "docker" not in block and "make run" not in block:
                 follow(step, block, "bash", checkout, ports)
         page = httpx.get(f"http://127.0.0.1:{ports[0]}/boards/posts").text
-        assert "my first post" in page, "the text promises that the post is on the page"
+        assert "my first post" in page, "the post is not on the page, although the text says so"
         assert httpx.get(f"http://127.0.0.1:{ports[0]}/boards/posts,today").status_code == 200
     with pasted("bash", checkout, steps[-2][1], ports) as ingest:
         ingest.wait_for(STARTED)

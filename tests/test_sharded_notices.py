@@ -128,7 +128,7 @@ async def notices_move(binary: str | None, move: Move, folder: Path) -> None:
             await listener.until(Missed, {BOARDS[0]})
             assert not listener.boards(Away), "a moved slot counts as a server that is away"
             await listener.count(set(BOARDS))
-            assert not listener.boards(Missed), "a move of a slot must be one gap"
+            assert not listener.boards(Missed), "one move of the slot made a second gap"
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ async def site_on(folder: Path) -> AsyncIterator[tuple[Site, httpx.AsyncClient]]
 
 
 async def each_server_is_lost(folder: Path) -> None:
-    """Lose one server after the other, and so each store key that belongs to no board."""
+    """Lose one server after the other. So each store key that belongs to no board is away once."""
     async with site_on(folder) as (site, client):
         for server in site.cluster.servers:
             await site.loses(server, client)

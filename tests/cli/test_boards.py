@@ -63,7 +63,7 @@ def test_boards_are_listed(run: Any) -> None:
 
 
 def test_memory_is_measured(run: Any) -> None:
-    """The output has a figure for each board. It has an estimate only if a load is given."""
+    """The output has the memory of each board. It has an estimate only if flags give the load to estimate for."""
     posts, new, _ = (board["memory"] for board in json.loads(run("--json", "--memory"))["boards"])
     assert posts["bytes"] > 2 * posts["bytes_per_member"] > 0
     assert "predicted" not in posts

@@ -141,7 +141,7 @@ async def test_a_ranking_has_ranks_scores_and_titles(
 
 
 async def test_events_add_up_to_the_scores(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each row is the amount that a batch added for a member. A period has only its own rows."""
+    """Each row has the amount that one batch added for one member. A time range exports only its own rows."""
     async with exports(valkey_url, tmp_path) as board:
         found = Exports(board, tmp_path, monkeypatch)
         for _ in range(3):

@@ -87,7 +87,7 @@ class Commands:
 
 @pytest.fixture
 def commands(valkey_url: str) -> Commands:
-    """The commands, with own producers."""
+    """`live keys …` with a key prefix that no other test uses."""
     return Commands(fresh_settings(valkey_url))
 
 

@@ -150,7 +150,7 @@ def test_a_port_in_use_is_reported_in_one_line(folder: Path) -> None:
 
 
 def test_answers_are_not_delayed() -> None:
-    """Without TCP_NODELAY, the body of an answer waits until the client has acknowledged its head."""
+    """The socket has TCP_NODELAY, so the body of an answer does not wait until the client acknowledges the head."""
     with bound_socket(fresh_settings("")) as listener:
         assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
@@ -322,7 +322,7 @@ def test_all_wrong_settings_are_in_one_list(folder: Path) -> None:
 
 
 def test_a_store_that_evicts_is_refused(folder: Path) -> None:
-    """Eviction could make the rankings wrong."""
+    """The server does not start if the store may evict store keys, because rankings could then become wrong."""
     store = valkey(folder, "--maxmemory-policy", "volatile-ttl")
     store.start()
     (line,) = refused("serve", "--store", store.url, "--port", "0", process=True)
@@ -413,7 +413,7 @@ def test_workers_do_not_outlive_their_parent(folder: Path) -> None:
 
 
 def test_an_audit_of_a_missing_board_is_an_error(valkey_url: str) -> None:
-    """The command may have the wrong store. The exit status is 2."""
+    """The cause may be a wrong store URL or key prefix. The exit status is 2, not that of drift."""
     assert (
         "the store has no board 'posts' under this key prefix"
         in refused("audit", "--store", valkey_url, LIVE_KEY_PREFIX="nobody")[0]
@@ -430,7 +430,7 @@ def test_an_audit_of_a_missing_board_is_an_error(valkey_url: str) -> None:
     ],
 )
 def test_a_command_imports_only_what_it_needs(words: list[str], unused: set[str]) -> None:
-    """Importing everything takes seconds on a slow machine."""
+    """A command imports none of the packages in its row. Importing everything takes seconds on a slow machine."""
     code = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from live.cli.main import main; main()"
     ended = subprocess.run(
         [sys.executable, "-c", code, *words], env=BARE, capture_output=True, text=True, timeout=60, check=False

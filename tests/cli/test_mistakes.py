@@ -88,7 +88,7 @@ def test_a_replay_with_refused_events_is_no_success(machine: Machine, tmp_path: 
 
 
 def test_boards_that_the_journal_lacks_are_named(machine: Machine, tmp_path: Path) -> None:
-    """The command names boards of the given file, except boards that keep no journal."""
+    """The warnings name each board of the given file that the journal lacks, unless the board keeps no journal."""
     path = tmp_path / "boards.toml"
     path.write_text(f'[[board]]\nid = "posts"\n[[board]]\nid = "later"\n{OFF}', encoding="utf-8")
     found = json.loads(machine.run("journal", "status", "--boards", str(path), "--json").stdout)

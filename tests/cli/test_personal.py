@@ -54,7 +54,7 @@ class Machine:
         return run_command(*words, **{**self.server.environment, "COLUMNS": "200"})
 
     def post(self, producer: str, *events: dict[str, Any]) -> None:
-        """Post events with the API key of a producer, all of which count."""
+        """Post events with the API key of a producer. All events must count."""
         headers = {"Authorization": f"Bearer {self.keys[producer]}"}
         answer = httpx.post(f"{self.server.url}/v1/events", json=events, headers=headers, timeout=30)
         assert answer.json()["accepted"] == len(events), answer.text

@@ -35,14 +35,17 @@ MILLION: Final = 1_000_000
 
 @pytest.mark.parametrize("cost", UNIT_COSTS, ids=lambda cost: cost.work)
 def test_the_documentation_has_each_unit_cost(cost: UnitCost) -> None:
-    """The costs are in the order of the code, with the day and the command that measures each of them again."""
+    """The table has each cost with its figure, its sum, the command that measures it, and the day of measurement."""
     assert [cost.work, cost.figure, cost.sum or "\u2013", f"`{cost.command}`", cost.measured] in ROWS
     assert cost.part in PARTS
 
 
 @pytest.mark.parametrize("cost", UNIT_COSTS, ids=lambda cost: cost.work)
 def test_a_unit_cost_follows_from_the_benchmarks(cost: UnitCost) -> None:
-    """The page of benchmarks has each figure that a cost rests on. The plan uses the number that is shown."""
+    """The plan uses the documented figure.
+
+    The page of benchmarks has each number of its sum, except the factors 1 and 5.
+    """
     number, unit = re.match(r"([\d.]+) (µs|ms|bytes|KB|MB)", cost.figure).groups()  # type: ignore[union-attr]
     assert cost.value == pytest.approx(float(number) * UNITS[unit])
     for figure in re.findall(r"\d[\d,.]*\d|\d", cost.sum or number):
@@ -106,7 +109,7 @@ def test_another_engine_is_named_only_where_it_is_better(
 
 
 def test_more_of_anything_never_takes_less() -> None:
-    """Every part grows with every part of a demand."""
+    """If any number of a demand grows, no part of the plan has fewer processes, fewer cores or less memory."""
     base = Demand(viewers=1000, events=1000, boards=10, members=1000)
     before = plan(base)
     for change in (
@@ -122,7 +125,7 @@ def test_more_of_anything_never_takes_less() -> None:
 
 
 def test_boards_are_read_once_per_frame_in_each_process_that_shows_them() -> None:
-    """Viewers of one board fill a process before the next, and boards without viewers are not read."""
+    """The plan fills one process after another with viewers of the same board. Boards without viewers are not read."""
     for viewers, boards, reads in ((0, 5, 0), (3, 10, 3), (10, 3, 3), (50_000, 1, 3)):
         for frames in (1.0, 10.0):
             made = plan(Demand(viewers=viewers, boards=boards, frames=frames)).viewer_processes
@@ -131,7 +134,7 @@ def test_boards_are_read_once_per_frame_in_each_process_that_shows_them() -> Non
 
 
 def test_a_plan_leaves_no_core_too_busy() -> None:
-    """A Cluster gets at least three primaries."""
+    """No primary is busier than `STORE_BUSY`. A plan has one primary, or at least three, as a Cluster needs."""
     for events in (1, 50_000, 100_000, MILLION):
         made = plan(Demand(events=events, boards=1000))
         assert made.primaries.cores / made.primaries.count <= STORE_BUSY
@@ -145,7 +148,7 @@ def test_the_command_prints_one_json_object() -> None:
 
 
 def test_memory_that_depends_on_members_asks_for_them() -> None:
-    """A plan without members can't say what the primaries hold."""
+    """Without `--members`, the output asks for it, because the memory of the primaries depends on the members."""
     words = ["plan", "--events", "1000"]
     assert "give --members" in run_command(*words).stdout
     assert "give --members" not in run_command(*words, "--members", "10").stdout

@@ -33,7 +33,7 @@ async def reconcile(board: Compared, *flags: str) -> tuple[int, str, str]:
 
 @pytest.mark.slow
 async def test_the_exit_status_tells_whether_there_is_drift(valkey_url: str, tmp_path: Path) -> None:
-    """The status is 0 if nothing differs, 1 if something does or did, and 2 for a mistake."""
+    """The status is 0 if nothing differs, 1 if something differs or was repaired, and 2 for a wrong flag."""
     async with compared(valkey_url, tmp_path, BOARDS["first"]) as board:
         await fill(board)
         await wrong_value(board)
@@ -52,12 +52,12 @@ async def test_the_exit_status_tells_whether_there_is_drift(valkey_url: str, tmp
         assert (status, text) == (2, "")
         assert "--repair" in error
         status, text, error = await reconcile(board, "--repair", "store")
-        assert (status, "equal" in text) == (0, True), "nothing differs, so nothing is replaced"
+        assert (status, "equal" in text) == (0, True), "the command replaces a store that equals the journal"
 
 
 @pytest.mark.slow
 async def test_without_a_server_what_waits_is_compared_and_stays(valkey_url: str, tmp_path: Path) -> None:
-    """The last entries stay in the store, and count in the comparison. The board can then be rebuilt."""
+    """Entries that are not in SQL yet count in the comparison, and stay in the store. A repair keeps them too."""
     async with compared(valkey_url, tmp_path, BOARDS["first"]) as board:
         await fill(board)
         await board.is_drained()
@@ -66,7 +66,7 @@ async def test_without_a_server_what_waits_is_compared_and_stays(valkey_url: str
         rows, epoch = await board.rows(), board.ledger.state.epoch
         status, text, _ = await reconcile(board)
         assert (status, text.split(";")[0]) == (0, f"first (epoch {epoch}): equal")
-        assert await board.waiting() == 1, "a comparison moves nothing"
+        assert await board.waiting() == 1, "the comparison moved an entry to SQL"
         await wrong_value(board)
         await board.settle_ranking()
         status, text, error = await reconcile(board, "--repair", "store")

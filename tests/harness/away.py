@@ -16,7 +16,7 @@ _REASON = "the server of this board is gone"
 def away(*boards: str, takes_all: bool = False) -> Iterator[None]:
     """Let every command on the store keys of some boards fail while in the context.
 
-    With `takes_all`, which is a mutant, a command that fails makes all other commands of its packet fail.
+    `takes_all` is a mutant: a command that fails makes all commands of the same `outcomes` call fail.
     """
     outcomes = Store.outcomes
 

@@ -172,7 +172,7 @@ class BoardMachine(StoreMachine):
         added = self.run(self.ledgers[process].writer.add(made))
         assert dict(added.refused) == self.reference.add(made, self.now)
         self.forget_open_moments()
-        if self.window not in ADDITIVE:  # boards with other windows are right only after a rotation
+        if self.window not in ADDITIVE:  # a board with a window of ADDITIVE is right only after a rotation
             self.compare(self.ledgers[1 - process], 100)
 
     def compare(self, ledger: Ledger, size: int) -> None:
@@ -206,9 +206,9 @@ class BoardMachine(StoreMachine):
 
     @rule(key=keys, hidden=st.booleans(), process=st.integers(0, 1))
     def hide(self, *, key: str, hidden: bool, process: int) -> None:
-        """A hidden record has no rank.
+        """Hide or show a record. A hidden record has no rank.
 
-        When it is shown again, it is unchanged, unless a full ranking drops its last record.
+        A record that is shown again is unchanged, but a full ranking may drop its last record for it.
         """
         self.run(self.ledgers[process].moderation.hide(key, hidden=hidden))
         (self.reference.hidden.add if hidden else self.reference.hidden.discard)(key)
@@ -305,7 +305,7 @@ class BoardMachine(StoreMachine):
             self.run(put_move(writer, make))
         except SetupError:
             if not self.reference.frozen:
-                assert self.board.cap is not None, "only the journal of a board with a cap begins again"
+                assert self.board.cap is not None, "the journal of a board without a cap began again"
                 self.merging = self.reference.other = None
             return
         self.reference.undo(*self.merging, self.now)
@@ -318,7 +318,7 @@ class BoardMachine(StoreMachine):
     def erase(self, key: str) -> None:
         """Erase a member: nothing of it is left.
 
-        Only a full ranking doesn't get back what it dropped because of the member.
+        A full ranking does not get back the records that it dropped because of the member.
         """
         entry = Erase(key=b"key", digests=[], member=member_digest(b"key", key))
         body, board_keys = msgspec.msgpack.encode(entry), self.ledgers[0].state.keys
@@ -338,7 +338,7 @@ class BoardMachine(StoreMachine):
             self.compare(self.ledgers[1], 100)
 
     def forget_open_moments(self) -> None:
-        """With an event clock, forget the ranking after the newest event: it can change until a later event comes."""
+        """With an event clock, forget remembered rankings after the newest event: the next event may change them."""
         if self.board.clock == "event":
             newest = self.reference.newest or 0
             self.remembered = [(at, records) for at, records in self.remembered if at <= newest]
@@ -370,7 +370,10 @@ class BoardMachine(StoreMachine):
     @precondition(lambda self: self.window in ADDITIVE)
     @rule(key=keys, seconds=st.integers(1, 39), process=st.integers(0, 1))
     def hide_without_score(self, key: str, seconds: int, process: int) -> None:
-        """A member is hidden while its amounts cancel out. It has no place when the first of them leaves the window."""
+        """Hide a member whose amounts cancel out.
+
+        It must have no rank when the first of these amounts leaves the window.
+        """
         self.hide(key=key, hidden=False, process=process)
         score = {record[0]: record[1] for record in self.reference.ranking(self.now)}.get(key, 0)
         self.add([(key, 1, -seconds, "me", None), (key, -1 - score, None, "me", None)], process)
@@ -391,7 +394,10 @@ class BoardMachine(StoreMachine):
     @precondition(has_hours)
     @rule(key=keys, rest=st.integers(0, 1), process=st.integers(0, 1))
     def pass_grace(self, key: str, rest: int, process: int) -> None:
-        """A period takes events until its grace ends, even from a process that last saw the clock before that."""
+        """A period takes events until its grace ends.
+
+        This also holds for a process that last read the clock when the grace began.
+        """
         window = self.board.window
         assert isinstance(window, Periods)
         self.pass_time(window.slot_at(self.now // 1000).end * 1000 - self.now)

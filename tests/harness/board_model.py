@@ -135,7 +135,7 @@ class Reference:
         self.cut()
 
     def _places_of(self, events: Sequence[Counted], clock: int) -> tuple[set[int], bool]:
-        """Return the rankings in which events count, and whether they add anything to any slot or time."""
+        """Return the rankings to which events still add something, and whether any slot or time gets an amount."""
         now, window = self.now(clock), self.board.window
         sums: Counter[int] = Counter()
         for event in events:

@@ -63,7 +63,7 @@ FIELDS: list[tuple[tuple[str, str], ...]] = [
     (("Content-Length", "0"),),
     (("Authorization", "Bearer x.y"),),
 ]  # fmt: skip
-TRENDS = 15.0  # seconds; in these tests, a server soon asks for a newer baseline
+TRENDS = 15.0  # seconds within which both servers have asked for the newest baseline
 VIEWERS = 2.0  # seconds within which each process counts the viewers again
 
 
@@ -78,7 +78,7 @@ class Both(NamedTuple):
         return await self._common(sent, VIEWERS)
 
     async def same_soon(self, *sent: bytes) -> None:
-        """Check that both servers soon give the same HTML: each reads new trends at its own time."""
+        """Check that both servers soon give the same HTML. Each of them reads a new baseline at its own time."""
         await self._common(sent, TRENDS)
 
     async def same_wait(self, sent: bytes) -> None:
@@ -143,7 +143,7 @@ async def both_servers(store: str, **changes: Any) -> AsyncIterator[Both]:
 
 
 def read(target: str, *fields: tuple[str, str], method: str = "GET") -> bytes:
-    """A read that ends its connection."""
+    """A request that reads, and asks the server to close the connection."""
     return request(method, target, *fields, CLOSE)
 
 

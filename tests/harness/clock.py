@@ -11,7 +11,7 @@ from live.store.board.state import Scripts
 def with_clock(scripts: Scripts, settings: Settings) -> Scripts:
     """Scripts that read the time from a clock that the test sets."""
     if settings.store.startswith("redis+cluster"):
-        pytest.skip("a script can't read a clock that may lie on another server")
+        pytest.skip("the clock of the test may be on another server of the Cluster than the board")
     key = f"{settings.key_prefix}:time"
     parts = {name: getattr(scripts, name) for name in scripts.__struct_fields__}
     clock = f"redis.call('LRANGE', '{key}', 0, -1)"

@@ -1,4 +1,4 @@
-"""Boards of every kind to compare with their journals, and a value that is wrong."""
+"""Boards of every kind to compare with their journals, and a function that makes a value wrong."""
 
 from typing import Final
 
@@ -43,11 +43,11 @@ async def fill(board: Compared) -> None:
 
 
 async def slot_of(board: Compared) -> str:
-    """The store key of the only slot, without the common prefix."""
+    """The store key of the only slot, without the prefix that all store keys of the board share."""
     (start,) = await board.do("ZRANGE", "slots", 0, -1)
     return f"slot:{start.decode()}"
 
 
 async def wrong_value(board: Compared) -> None:
-    """Change a value in a slot."""
+    """Set the value of `ann` in the only slot to 50."""
     await board.do("HSET", await slot_of(board), "ann", 50)

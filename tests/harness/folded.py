@@ -43,7 +43,7 @@ class Folded:
                 apply(self.contents, head, entry.content)
                 self.entries.append((head, entry.content))
                 self.last, self.link = entry.id, head.link
-        # The fold goes on from a checkpoint, so the checkpoint must hold everything.
+        # The fold goes on from packed contents, as from a checkpoint. So packing must lose nothing.
         self.contents = unpack(pack(self.contents))
 
     def forget(self, key: str) -> None:

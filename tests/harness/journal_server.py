@@ -70,10 +70,10 @@ class Machine:
             path.unlink()
 
     async def drained(self) -> None:
-        """Wait until SQL has all entries of the boards, and then the title of the item."""
+        """Wait until SQL has all entries of the boards and the title of the item."""
         with self.client() as client:
             offsets = {name: client.get(f"/v1/boards/{name}").json()["offset"] for name in NAMES}
-        offsets["days"] -= 2  # the store counts two ends of periods as changes, and the journal has no entries for them
+        offsets["days"] -= 2  # two ends of periods raised the offset, but have no entries in the journal
 
         async def equal() -> object:
             with Database("sqlite", self.data, "live", writes=False) as database:

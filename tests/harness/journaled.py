@@ -83,7 +83,7 @@ class Journaled:
         return len(entries)
 
     async def must_agree(self) -> None:
-        """Check that SQL has every counted event once, and that the store holds none of them any more (I11)."""
+        """Check that SQL has every counted event once, and that no entry waits in the store."""
         rows = await self.rows()
         assert await self.total() == self.counted
         assert await self.rows_in_sql() == rows

@@ -55,7 +55,7 @@ def simulated_scripts(store: str, clock: str, mutant: Mutant | None) -> Scripts:
 
 @dataclass
 class Verdict:
-    """The result of a batch: `counted` has for each entry its index, and its member, amount and slot."""
+    """The result of a batch. `counted` has the index, the member, the amount and the slot of each counted entry."""
 
     newest: int | None
     bucket: int
@@ -132,7 +132,8 @@ class LedgerMachine(StoreMachine):
     def expect(self, entries: list[Entry]) -> dict[int, str]:
         """Count entries; returns the refusals.
 
-        A member's entries count together if all of them fit into its range. If not, they count one after another.
+        If all entries of a member together keep its score in range, they count together. If not, they count one after
+        another.
         """
         beyond: dict[int, str] = {}
         while True:
@@ -246,7 +247,7 @@ class LedgerMachine(StoreMachine):
         self.add([("a", 1, 0, identity)], process)
         for number, pause in enumerate(pauses):
             self.set_time(self.now + pause)
-            self.rotate_all(process)  # without rotation, the range of a member fills up
+            self.rotate_all(process)  # without rotation, the score of a member would reach the end of its range
             self.add([("b", 1, 0, b"%d" % (number + 5) * 16)], 1 - process)
             self.add([("a", 1, 0, identity)], process)
 
@@ -272,7 +273,7 @@ class LedgerMachine(StoreMachine):
         """Replace a process by a new one, which remembers nothing."""
         self.ledgers[process] = self.new_ledger()
 
-    # This rule is the slowest one, so each run uses it once.
+    # This rule is the slowest one, so a run uses it at most once, and a run with a mutant never uses it.
     @precondition(lambda self: self.mutant is None and not self.restarted)
     @rule()
     def restart_store(self) -> None:

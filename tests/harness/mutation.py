@@ -106,7 +106,7 @@ def replaced(owner: object, name: str, mutant: Callable[..., object]) -> Iterato
 def _is_of_a_test(error: AssertionError) -> bool:
     """Whether a test made the assertion that failed."""
     trace = error.__traceback__
-    assert trace is not None, "an error that was raised has a traceback"
+    assert trace is not None, "the error has no traceback"
     while trace.tb_next is not None:
         trace = trace.tb_next
     return Path(trace.tb_frame.f_code.co_filename).is_relative_to(_TESTS)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
-# The bytes that the store sends to a subscriber for one notice, up to the message.
+# What the store sends to a subscriber before the message of a notice.
 _NOTICE: Final = re.compile(rb"\*3\r\n\$8\r\nsmessage\r\n\$\d+\r\n[^\r]*\r\n\$(\d+)\r\n")
 _PIECE: Final = 1 << 20
 _P = TypeVar("_P", bound="Proxy")

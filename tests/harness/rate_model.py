@@ -39,7 +39,7 @@ class Model:
         self.times += [now] * events
 
     def most_in_a_window(self) -> float:
-        """The largest number of events in any interval, minus what the rate adds in that interval."""
+        """For all intervals, the most by which the number of events exceeds what the rate adds in the interval."""
         return max(
             (
                 (j - i + 1) - (self.times[j] - self.times[i]) * self.rate

@@ -14,7 +14,7 @@ from live.settings import Duration, Settings
 def fresh_settings(store: str, **changes: Any) -> Settings:
     """Settings with a unique key prefix, so that tests can share a store.
 
-    If `changes` has a `conflation_interval`, the `totals_interval` is twice as long, instead of a second.
+    If `changes` has a `conflation_interval`, the `totals_interval` is twice that, and not its default of a second.
     """
     if "conflation_interval" in changes:
         changes = {"totals_interval": Duration(2 * changes["conflation_interval"]), **changes}

@@ -51,7 +51,7 @@ def board_of(kind: str) -> Board:
 
 
 class RecordedBoard(Journaled):
-    """A board with a journal, and a clock that the test sets; with the results of a plain count at each hour."""
+    """A board with a journal and a clock that the test sets, and the scores at each hour by a plain count."""
 
     def __init__(self, store: str, folder: Path, board: Board, url: str) -> None:
         super().__init__(store, folder, board, url, max_future=FUTURE)
@@ -118,7 +118,10 @@ class RecordedBoard(Journaled):
         return found
 
     async def in_one_pass(self, hours: list[int]) -> list[list[Row]]:
-        """Return the rankings at several hours, read in one pass. Check the ranks that single look-ups give."""
+        """Return the rankings at several hours, read in one pass.
+
+        Check also that `ranks` gives each member its place.
+        """
 
         def work(connection: Connection, _timeline: Timeline) -> list[list[Row]]:
             found = []

@@ -21,7 +21,7 @@ from tests.harness.waiting import DEADLINE, eventually
 
 NAME: Final = "board"  # the name by which the Sentinels know the primary
 SLOTS: Final = 16384
-_LONG: Final = 4  # a run with more faults than this is a long one
+_LONG: Final = 4  # a run with more faults than this is a long run
 
 
 class Server(StoreProcess):
@@ -256,14 +256,17 @@ def secured(scheme: str, certificate: Certificate | None) -> tuple[str, str]:
 
 
 def replicas_of(times: int, *, least: int) -> int:
-    """Return how many replicas each primary of a Cluster has: 2 in a long run, because nine servers start slowly."""
+    """Return how many replicas each primary of a Cluster has: 2 in a long run, else `least`.
+
+    A Cluster with two replicas for each primary has nine servers, which start slowly.
+    """
     return 2 if times > _LONG else least
 
 
 def store_of(engine: str, binary: str, folder: Path) -> StoreProcess | SentinelSet | ClusterSet:
     """Make a Sentinel set, a Cluster or a single server.
 
-    Their patience is long, because a busy machine stalls for seconds.
+    Several servers wait long before a failover, because a busy machine stalls for seconds.
     """
     if engine == "sentinel":
         return SentinelSet(binary, folder, patience=15_000)

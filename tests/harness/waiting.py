@@ -28,7 +28,7 @@ async def eventually(condition: Callable[[], Awaitable[object]], deadline: float
 
 
 async def until_early(unit: Literal["hour", "day"]) -> None:
-    """Wait until the present hour or day ends in more than a minute. No slot or period may end in some tests."""
+    """Wait until the present hour or day has more than a minute left, for tests in which no slot or period may end."""
     seconds = {"hour": 3600, "day": 86_400}[unit]
     while time.time() % seconds > seconds - _TEST:  # noqa: ASYNC110 - the clock has no event
         await asyncio.sleep(1)

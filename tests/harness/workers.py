@@ -117,7 +117,10 @@ async def until_ready(workers: RunningWorkers) -> None:
 
 @contextmanager
 def fork_server(environment: dict[str, str]) -> Iterator[int]:
-    """Fork the processes of the context from a new fork server with another environment; yields its process id."""
+    """Start a fork server with these additional variables, and fork the processes of the context from it.
+
+    Yield its process id.
+    """
     own = forkserver.ForkServer()
     own.set_forkserver_preload(["live.workers.worker"])
     with patch.dict(os.environ, environment):

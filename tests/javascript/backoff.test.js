@@ -37,7 +37,7 @@ test("pauses are random from zero to their limit", () => {
   assert.deepEqual([backoff.next(), backoff.next(), backoff.next()], [0, 50, 400]);
 });
 
-test("a pause that the server asks for is obeyed, plus at most the base", () => {
+test("the client pauses for as long as the server asks, and for at most the base longer", () => {
   assert.equal(new Backoff({ base: 500, random: () => 0 }).after(1.5), 1500);
   assert.equal(new Backoff({ base: 500, random: () => 1 }).after(1.5), 2000);
 });

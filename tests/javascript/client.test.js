@@ -65,7 +65,7 @@ test("if streams are refused too, the client uses long polling", async () => {
   assert.equal(state().name, "live");
   assert.deepEqual(world.opened.slice(0, 5), ["websocket", "websocket", "sse", "sse", "poll"]);
   await clock.advance(60 * SECOND);
-  assert.equal(state().name, "live", "an answer without news is a sign of life");
+  assert.equal(state().name, "live", "an answer without news is taken for silence");
   world.board.like("a", 2);
   await clock.advance(3 * SECOND);
   assert.equal(live.snapshot.records[0].score, 2);
@@ -86,12 +86,12 @@ test("the client remembers which transport works, and tries the WebSocket again 
   await clock.advance(300 * SECOND);
   assert.deepEqual(world.opened, ["sse"]);
   await clock.advance(310 * SECOND);
-  assert.deepEqual(world.opened, ["sse", "websocket"], "the WebSocket is tried beside the stream");
+  assert.deepEqual(world.opened, ["sse", "websocket"], "the client does not try the WebSocket beside the stream");
   assert.equal(state().name, "live");
   world.blocked.websocket = "";
   await clock.advance(610 * SECOND);
   assert.deepEqual(world.opened, ["sse", "websocket", "websocket"]);
-  assert.equal(world.viewers.size, 1, "the stream is closed");
+  assert.equal(world.viewers.size, 1, "the stream stays open beside the WebSocket");
   assert.equal(storage.values.size, 0);
 });
 
@@ -142,7 +142,7 @@ test("a board whose connection hangs is stale after 12 s, as of the last message
   assert.ok(Math.abs(state().since - since) < SECOND);
   const { since: first } = state();
   await clock.advance(60 * SECOND);
-  assert.deepEqual([state().name, state().since], ["stale", first], "it stays stale until messages arrive");
+  assert.deepEqual([state().name, state().since], ["stale", first], "the board is not stale any more, although no message arrived");
   world.stalled = false;
   await clock.advance(30 * SECOND);
   assert.equal(state().name, "live");
@@ -238,7 +238,7 @@ test("while paused the records do not change, and changes are counted", async ()
   assert.deepEqual(live.snapshot.records, [{ key: "a", score: 1, rank: 1 }]);
   world.stalled = true;
   await clock.advance(13 * SECOND);
-  assert.equal(state().name, "stale", "a pause hides no lost connection");
+  assert.equal(state().name, "stale", "the pause hides the lost connection");
   world.stalled = false;
   await clock.advance(30 * SECOND);
   assert.equal(state().name, "paused");

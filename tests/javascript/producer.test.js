@@ -118,7 +118,7 @@ test("each event has its own result", async () => {
   assert.deepEqual(results.map(({ outcome }) => outcome), ["accepted", "rejected", "accepted", "duplicate"]);
   assert.deepEqual(results.map(({ rejections }) => rejections.map(({ code }) => code)), [[], ["late"], ["frozen"], []]);
   assert.equal(results[0].records[0].rank, 1);
-  assert.ok(results[2].event.id, "so that it can be sent again");
+  assert.ok(results[2].event.id, "the event has no id with which it can be sent again");
 });
 
 test("the buffer is bounded in bytes", async () => {
@@ -126,7 +126,7 @@ test("the buffer is bounded in bytes", async () => {
   const producer = new Producer("http://host", { fetch, maxBytes: 1_000 });
   const sent = [];
   while (producer.pendingBytes < 900) sent.push(producer.send({ key: "é".repeat(50) }));
-  assert.throws(() => producer.send({ key: "é".repeat(50) }), BufferFullError, "also for callers that ignore promises");
+  assert.throws(() => producer.send({ key: "é".repeat(50) }), BufferFullError, "a caller that ignores promises does not learn of the full buffer");
   await producer.flush();
   assert.equal((await producer.send({ key: "é".repeat(50) })).outcome, "accepted");
   assert.throws(() => producer.send({ key: "é".repeat(40_000) }), RangeError);

@@ -85,7 +85,7 @@ async def test_each_example_for_node_runs(valkey_url: str, tmp_path: Path) -> No
 
 
 class Site(NamedTuple):
-    """The page of a browser, a folder that sites on two origins serve, and their addresses and the server's."""
+    """A browser page, a folder that two sites with different origins serve, and the URLs of sites and server."""
 
     page: Page
     folder: Path
@@ -159,7 +159,10 @@ async def test_each_example_for_pages_runs(valkey_url: str, tmp_path: Path) -> N
 
 
 def sign(folder: Path, token: str) -> None:
-    """Give the page another token. A browser asks for a file again only if it changed in a later second."""
+    """Write a token for the page.
+
+    The modification time grows by a second each time, because a browser does not fetch the file again otherwise.
+    """
     file = folder / "vote-token"
     changed = file.stat().st_mtime + 1 if file.exists() else time.time()
     file.write_text(token)
@@ -190,4 +193,6 @@ async def test_a_page_votes_only_if_its_origin_is_allowed(valkey_url: str, tmp_p
         async with httpx.AsyncClient(base_url=there.url) as reader:
             assert (await reader.get("/v1/boards/cup/records/Ada")).json()["score"] == 2
         sign(tmp_path, make_token(sub="bob"))
-        assert "likes" in await there.says(there.allowed, "vote.html"), "the token does not name the board"
+        assert "likes" in await there.says(there.allowed, "vote.html"), (
+            "the page does not say that the token names no board"
+        )

@@ -116,7 +116,7 @@ def test_the_logic_is_correct(tmp_path: Path) -> None:
 
 
 def test_the_pages_import_only_the_entry_points() -> None:
-    """Other users can import everything that the pages need."""
+    """The pages import only modules of the client that every user of the package can import."""
     public = {f"./client/{name}" for name in CLIENT}
     for script in (ROOT / "static").glob("*.js"):
         used = set(re.findall(r'from "(\./client/[^"]+)"', script.read_text(encoding="utf-8")))

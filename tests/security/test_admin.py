@@ -55,7 +55,7 @@ async def statuses(client: httpx.AsyncClient, **headers: str) -> list[int]:
 
 
 def two_boards(store: str, *, plain: bool = False, **changes: Any) -> AbstractAsyncContextManager[httpx.AsyncClient]:
-    """A client on the machine of a server without API keys."""
+    """A client of a server with two boards and without API keys, on the same machine."""
     return server(store, *BOARDS, plain=plain, **changes)
 
 
@@ -74,7 +74,7 @@ async def test_boards_can_not_be_changed_without_an_api_key(valkey_url: str, *, 
 @pytest.mark.slow
 @pytest.mark.parametrize("plain", [False, True])
 async def test_an_operator_may_allow_anonymous_changes_from_this_machine(valkey_url: str, *, plain: bool) -> None:
-    """Such clients need a local host name and no proxy. Pages of other origins are still refused."""
+    """Clients on this machine must use a local host name, and no proxy. Pages of other origins are still refused."""
     allowed = {"anonymous_admin": True, "allowed_hosts": ("board.test",)}
     async with two_boards(valkey_url, plain=plain, **allowed) as client:
         await client.post("/v1/events", json={"key": "a"})
@@ -89,7 +89,10 @@ async def test_an_operator_may_allow_anonymous_changes_from_this_machine(valkey_
 
 @pytest.mark.slow
 async def test_only_a_producers_api_key_makes_keys_mandatory_for_posting(valkey_url: str) -> None:
-    """An admin API key does not. Once a producer has an API key, anonymous requests are refused, including changes."""
+    """An admin API key alone does not make keys mandatory.
+
+    Once a producer has an API key, anonymous requests are refused, including changes.
+    """
     settings = fresh_settings(valkey_url, anonymous_admin=True)
     store = connect(valkey_url, settings)
     producers = ProducerStore(store, settings.key_prefix)

@@ -123,7 +123,7 @@ async def test_a_body_behind_a_slow_request_has_a_deadline(valkey_url: str) -> N
 
 
 async def test_an_answer_that_ends_the_connection_frees_the_body_behind_it(valkey_url: str) -> None:
-    """Only the answer that closes the connection shows that the body behind it gets no answer."""
+    """An answer closes the connection although a body behind it waits. The server then frees the body."""
     send = _Cycle.send
 
     async def last(cycle: _Cycle, message: Any) -> None:
@@ -139,7 +139,7 @@ async def test_an_answer_that_ends_the_connection_frees_the_body_behind_it(valke
 
 
 async def test_a_refused_body_is_dropped_at_once(valkey_url: str) -> None:
-    """The client may take long to send the rest."""
+    """The connection keeps nothing of the body after the refusal, although the client may send more of it."""
     kept: list[int] = []
     answer = Post.answer
 

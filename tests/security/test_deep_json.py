@@ -70,7 +70,10 @@ async def test_a_deeply_nested_change_is_refused(valkey_url: str, method: str, p
 
 @pytest.mark.parametrize("kind", EVENTS)
 async def test_deeply_nested_events_are_refused(valkey_url: str, kind: str) -> None:
-    """The whole body is refused with 400, or only the event, by its index."""
+    """Each answer is 400 or 200, never a server error.
+
+    At the deepest level, the whole body is refused; in a body of lines, only the line.
+    """
     media_type, body = EVENTS[kind]
     async with contest(valkey_url) as client:
         for depth in DEPTHS:

@@ -81,7 +81,7 @@ async def is_served(url: str) -> bool:
 
 
 async def test_the_soft_limit_of_open_files_is_raised(valkey_url: str, tmp_path: Path) -> None:
-    """A login shell's limit of 64 must not refuse viewers."""
+    """Under a soft limit of 64 open files, as a login shell may set, a server takes 200 viewers."""
     with started(valkey_url, tmp_path, with_files(tmp_path, 64, 4096)) as server:
         async with AsyncExitStack() as stack:
             for _ in range(200):
@@ -135,7 +135,7 @@ async def test_one_address_can_not_take_every_place(valkey_url: str, tmp_path: P
 
 
 async def test_the_limit_of_an_address_does_not_affect_others(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Busy connections of one address reach its limit. More are refused, and other addresses are served."""
+    """Two busy connections of one address reach its limit. The third one is refused, and another address is served."""
     with started(own_store.url, tmp_path, max_connections=64, max_address_connections=2) as server:
         assert await is_served(server.url)
         async with AsyncExitStack() as stack, connected(server.url) as other:

@@ -141,7 +141,7 @@ async def test_boards_that_lost_their_state_stop_alone(tmp_path: Path) -> None:
             parts, whole = [(await client.get(f"/v1/boards/{name}")).json() for name in ("part", "sum")]
             waved = 2 * WAVES
             assert parts["total_score"] == 1
-            assert whole["total_score"] == before["total_score"] + waved + 1, "the union lost nothing"
+            assert whole["total_score"] == before["total_score"] + waved + 1, "the union lost events"
             assert whole["epoch"] == before["epoch"]
 
 

@@ -81,10 +81,10 @@ async def one_network_is_one_client(store: str, door: Door, changes: dict[str, A
         async def come(address: str) -> int:
             return await door(stack, client, {"X-Forwarded-For": address})
 
-        assert await come("2001:db8:0:1::1") < 400, "the server serves the first address"
+        assert await come("2001:db8:0:1::1") < 400, "the server refuses the first address"
         statuses = [await come(f"2001:db8:0:1:{number:x}::1") for number in range(1, 10)]
         assert statuses[-1] in REFUSED, "new addresses of one network pass a limit"
-        assert await come("2001:db8:0:2::1") < 400, "another network is served"
+        assert await come("2001:db8:0:2::1") < 400, "the limit of one network refuses another one"
 
 
 @pytest.mark.parametrize("name", DOORS)

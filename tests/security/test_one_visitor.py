@@ -84,7 +84,10 @@ def orders(requests: int) -> list[tuple[int, ...]]:
 
 
 async def likes_before_the_cookie(url: str, order: Sequence[int], *boards: str) -> None:
-    """Send one like for each board before an answer arrives. Then the answers arrive, and are followed, in an order."""
+    """Send one like for each board before an answer arrives.
+
+    Then the redirects arrive and are followed in the order `order`. Only one like may count.
+    """
     async with aclosing(Jar(url)) as jar:
         redirects = [await jar.send(FIRST, "Ada", board) for board in boards]
         assert [answer.status_code for answer in redirects] == [307] * len(boards)

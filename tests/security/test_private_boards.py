@@ -368,7 +368,7 @@ async def test_no_list_names_a_private_board(valkey_url: str) -> None:
 
 @pytest.mark.mutant
 async def test_a_route_without_the_gate_is_caught(valkey_url: str) -> None:
-    """In the mutant, one route shows the board because it reads as the server."""
+    """In the mutant, one route reads with the rights of the server, and so shows the board."""
 
     async def open_to_all(live: Live, board: str, _reader: Reader) -> Any:
         found = live.registry.ledgers.find(board, SERVER)

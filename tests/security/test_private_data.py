@@ -208,7 +208,7 @@ def test_unrelated_files_are_not_changed(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_server_with_an_external_store_closes_its_directory(folder: Path, valkey_url: str) -> None:
-    """The directory has what the server knows about the store."""
+    """Other users can't read the directory, which has a file with what the server knows about the store."""
     settings = fresh_settings(valkey_url, data_dir=folder / "d")
     (folder / "d").mkdir(mode=0o755)
     server = ServerProcess(settings, folder)

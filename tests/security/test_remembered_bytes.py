@@ -119,7 +119,7 @@ async def test_nothing_remembers_the_bytes_of_strangers(valkey_url: str, kind: s
 
 
 async def remembering(self: Items, members: list[str]) -> dict[str, Any]:
-    """A mutant of `Items.of` that remembers members without an item, as before."""
+    """A mutant of `Items.of` that remembers members without an item, as an earlier version did."""
     await self._refresh()
     missing = [member for member in members if member not in self._known]
     if missing:
@@ -130,7 +130,7 @@ async def remembering(self: Items, members: list[str]) -> dict[str, Any]:
 
 @pytest.mark.mutant
 async def test_caches_without_a_limit_in_bytes_are_caught(valkey_url: str) -> None:
-    """The mutants cache names without items, readings of impossible members, or unknown boards."""
+    """The mutants remember members without items, look up impossible members, or remember unknown boards."""
     with must_be_caught("members without items are remembered"), replaced(Items, "of", remembering):
         await test_nothing_remembers_the_bytes_of_strangers(valkey_url, "titles", 1)
     with must_be_caught("impossible members are looked up"), patch.object(records, "key_fault", lambda _key: None):

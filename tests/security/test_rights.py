@@ -123,9 +123,9 @@ async def test_a_board_adds_no_refusals_to_answers_for_others(valkey_url: str) -
 
 @pytest.mark.slow
 async def test_an_api_key_can_limit_amounts(valkey_url: str) -> None:
-    """An API key can have a lower limit than the board, only for boards that add amounts up.
+    """An API key can have a lower limit than the board. This limit holds only for boards that add amounts up.
 
-    An event that counted before is a duplicate.
+    An event that counted before is a duplicate, even with an amount over the limit.
     """
     settings = fresh_settings(valkey_url)
     key = await make_key(settings, "shop", max_amount=10)

@@ -172,7 +172,7 @@ async def test_slow_bodies_make_room_for_others(valkey_url: str) -> None:
 
 
 async def test_too_many_waiting_connections_are_refused(valkey_url: str) -> None:
-    """A connection that waits may have sent one piece ahead, so only as many wait as the budget could hold."""
+    """Of eleven connections with an unfinished body, the last one gets 503, because too many wait already."""
     async with serving(valkey_url) as url, AsyncExitStack() as stack:
         wires = await begin(stack, url, STRANGER, 11)
         answer = await wires[-1].answer()

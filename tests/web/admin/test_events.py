@@ -15,7 +15,7 @@ from tests.web.admin.test_members import BOARDS, text_of
 
 
 def test_each_refusal_has_a_fix_in_each_language() -> None:
-    """A page would fail if it showed a refusal without a fix."""
+    """The words of each language have a fix for each refusal code."""
     for tag in languages():
         assert {f"admin_fix_{code}" for code in REFUSALS} <= language_of(tag, "").table.keys(), tag
 

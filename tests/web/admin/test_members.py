@@ -51,7 +51,7 @@ async def check_member(browser: Administrator, api: httpx.AsyncClient) -> None:
     again = (await browser.client.get(hidden.headers["location"])).text
     assert "The member is hidden" in again
     assert (await api.get("/v1/boards/posts/records/Ada%20%3Ci%3E")).status_code == 404
-    assert "Ada &lt;i&gt;" in (await browser.get("members?board=posts")).text, "hidden members are listed too"
+    assert "Ada &lt;i&gt;" in (await browser.get("members?board=posts")).text, "the hidden member is not listed"
     await post(api, {"key": "Hedy", "board": "climb", "fields": {"metres": 4087, "minutes": 431}})
     for packed in ("members?board=climb", "member?key=Hedy&board=climb"):
         assert "metres 4,087 · minutes 431" in text_of((await browser.get(packed)).text)

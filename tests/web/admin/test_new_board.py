@@ -24,7 +24,7 @@ OPTIONS = {"window": tuple(WINDOWS), "kept": KEPT, "votes": VOTERS, "ties": TIES
 
 
 def test_each_answer_is_a_definition_that_says_the_same_as_toml() -> None:
-    """For all combinations, a boards file gives the same definition, or the same mistakes."""
+    """For all valid combinations of answers, a boards file gives the same definition."""
     valid = 0
     for answers in itertools.product(*OPTIONS.values()):
         choices = choices_of_answers({**ANSWERS, **dict(zip(OPTIONS, answers, strict=True))})
@@ -38,7 +38,10 @@ def test_each_answer_is_a_definition_that_says_the_same_as_toml() -> None:
 
 
 def test_other_choices_are_added_as_toml() -> None:
-    """A table such as `window` keeps the choices of the answers. A boards file gives the same definition."""
+    """Choices that are added to a table such as `window` do not replace the answers in it.
+
+    A boards file gives the same definition.
+    """
     answers = {**ANSWERS, "window": "week", "day_start": "09:00", "votes": "once"}
     more = 'ranks = "dense"\nwindow = { keep = 3 }\nvotes = { closes = 2026-12-01T12:00:00Z }'
     choices = with_more(choices_of_answers(answers), more)
@@ -53,7 +56,7 @@ def test_other_choices_are_added_as_toml() -> None:
 
 
 def test_the_questions_say_which_answers_are_fixed() -> None:
-    """Exactly those answers are fixed that a board with data refuses to change."""
+    """An answer is marked as fixed if and only if a board with data refuses to change it."""
     base = read_board("mine", choices_of_answers(ANSWERS))
     for question, options in {**OPTIONS, "source": ("x",), "title": ("y",), "visibility": ("private",)}.items():
         changed = [read_board("mine", choices_of_answers({**ANSWERS, question: option})) for option in options]
@@ -112,7 +115,9 @@ async def test_all_mistakes_are_beside_their_questions_and_a_right_board_is_made
         assert msgspec.structs.replace(same, at=0) == msgspec.structs.replace(made, at=0, board="other")
         await browser.sign_in(limited)
         assert errors_beside(await send(browser, "create", id="mine")).keys() == {"id"}
-        assert errors_beside(await send(browser, "create", id="my-own")).keys() == {"source"}, "`share` is forbidden"
+        assert errors_beside(await send(browser, "create", id="my-own")).keys() == {"source"}, (
+            "the page accepts `share`, an event type that the API key may not read"
+        )
         await send(browser, "create", id="my-own", source="like")
         assert (await trail_of(settings))[0].who == "two"
 

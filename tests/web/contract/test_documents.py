@@ -25,7 +25,7 @@ from tests.harness.settings import fresh_settings
 
 
 async def test_openapi_matches_the_answers(valkey_url: str) -> None:
-    """Every path of the document answers, with the fields that its schema requires."""
+    """The answers have the fields that their schemas require, and no unknown ones."""
     async with (
         run_server(fresh_settings(valkey_url), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,
@@ -168,7 +168,10 @@ def test_openapi_describes_everything_it_names() -> None:
 
 @pytest.mark.slow
 async def test_an_unknown_parameter_is_refused(valkey_url: str) -> None:
-    """Every route of the contract refuses the parameter `limt`, with any method."""
+    """The routes of the contract refuse the parameter `limt`, with any method.
+
+    Routes for operations and documents ignore it, and the forms of pages are refused for another reason.
+    """
     async with (
         run_server(fresh_settings(valkey_url), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,

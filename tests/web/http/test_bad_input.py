@@ -103,9 +103,10 @@ class Server(NamedTuple):
         return await self.client.post("/v1/events", content=body, headers=headers)
 
     async def keys(self) -> dict[bytes, bytes | None]:
-        """Return every store key of this board with its value.
+        """Return every store key of this board with its value, except `baseline`.
 
-        A body writes no other store keys, except the sender's rate.
+        The server stores the baseline at its own time. Any other store key is the sender's rate or belongs to the whole
+        server.
         """
         # Read with one command, because the sender's rate may expire between two commands.
         names = cast("list[bytes]", await self.store.keys("*"))

@@ -122,7 +122,7 @@ def test_the_scripts_of_the_pages_are_valid(entry: str, tmp_path: Path) -> None:
 
 
 def test_what_is_loaded_later_and_the_core_of_the_client_are_small() -> None:
-    """The script that is loaded later uses the words of the first script."""
+    """The compressed sizes have limits. The script that is loaded later does not contain the words of the first one."""
     later = page_script("en", "later.js")
     assert len(gzip.compress(later.encode())) <= MOST_LATER
     assert "Reconnecting" not in later
@@ -184,7 +184,10 @@ def test_a_script_shares_its_modules_with_those_that_it_loads_later(tmp_path: Pa
 
 
 async def test_the_style_sheets_of_a_page_are_one_file(client: httpx.AsyncClient) -> None:
-    """Each sheet occurs at most once, in one order. So nobody can make the server keep many files."""
+    """A path names each sheet at most once, and the sheets in one fixed order.
+
+    So nobody can make the server keep many files.
+    """
     html = (await client.get("/boards/posts")).text
     (path,) = re.findall(
         r'<link rel="stylesheet" href="(/static/[^"]+\.css)"', re.sub("<noscript>.*?</noscript>", "", html)

@@ -141,7 +141,7 @@ async def test_hidden_and_withdrawn_contestants_are_not_listed(client: httpx.Asy
 
 
 async def test_contestants_follow_the_last_ranked_row(client: httpx.AsyncClient) -> None:
-    """Contestants do not follow the rows of an earlier page."""
+    """A page lists contestants without votes only if it has the last ranked row."""
     await register(client, "Ada", "Bo", "Cy")
     await post(client, *({"board": "pets", "key": key, "actor": "a"} for key in ("Ada", "Bo")))
     assert members((await client.get("/boards/pets?limit=1")).text) == ["Ada"]
@@ -169,7 +169,7 @@ async def test_pages_lead_to_every_record(client: httpx.AsyncClient) -> None:
     for words in ("51 to 100", "101 to 150", None):
         page = (await client.get(path)).text
         found += members(page)
-        assert ("board.js" in page) == (words == "51 to 100"), "only the first page updates"
+        assert ("board.js" in page) == (words == "51 to 100"), "not exactly the first page loads the script for updates"
         if words:
             following = link(page, words)
             assert following is not None

@@ -142,7 +142,7 @@ async def test_a_page_shows_the_current_period(valkey_url: str) -> None:
         html = (await client.get("/boards/week")).text
         assert "by week in Asia/Shanghai" in html
         assert "?period=previous" in html
-        assert links(html) == {}, "the link to the previous period is hidden"
+        assert links(html) == {}, "the page shows a link to another period"
 
         await post(client, *({"board": "week", **event} for event in WEEKS))
         html = (await client.get("/boards/week")).text
@@ -167,7 +167,7 @@ async def test_a_past_period_is_static(valkey_url: str) -> None:
                 assert links(html) == expected_links
                 assert "board.js" not in html
                 assert "Not live" in html
-                assert "watching" not in html, "nothing would keep the viewer count up to date"
+                assert "watching" not in html, "the page shows a viewer count, which nothing keeps up to date"
         assert "board.js" in (await client.get("/boards/week?period=current")).text
 
 
@@ -304,7 +304,7 @@ async def test_tables_are_accessible(valkey_url: str) -> None:
     async with server(valkey_url, WEEK + CLIMB + CONTEST) as client:
         html = (await client.get("/boards/week,climb,cakes")).text
         assert html.count("<table") == html.count("<caption") == 3
-        assert html.count('role="status"') == 1, "the page must have a single status"
+        assert html.count('role="status"') == 1, "the page does not have exactly one status"
         assert re.findall(r"<th(?! scope=)", html.replace("<thead", "")) == []
         assert "the first 20 by levels, then seconds" in html
         assert re.findall(r"<style| style=|<script(?! type=\"module\" src=)| on\w+=", html) == []

@@ -57,7 +57,7 @@ async def test_mistakes_in_a_url_are_explained(client: httpx.AsyncClient, query:
 
 
 async def test_a_wall_and_an_overlay_leave_out_what_the_address_says(client: httpx.AsyncClient) -> None:
-    """A wall has a QR code, a clock and news, and an overlay has news. A page has none of them."""
+    """A wall has a QR code, a clock and news, and an overlay has news. A board's own page has no news."""
     parts = {"qr": "qr.svg", "clock": 'id="clock"', "ticker": 'id="ticker"'}
     for path, names in (("/boards/posts?display=wall", set(parts)), ("/overlay/posts?rows=3", {"ticker"})):
         for without in (*names, ",".join(sorted(names)), ""):

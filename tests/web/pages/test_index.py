@@ -97,7 +97,7 @@ async def test_titles_and_ids_are_searched(client: httpx.AsyncClient) -> None:
     assert links(html)["prev"] == {"page": ["1"], "q": ["b1"], "lang": ["zh-Hans"], "theme": ["dark"]}
     hidden = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]+)">', html)
     assert dict(hidden) == {**look, "back": "/?q=b1&amp;page=2"}
-    assert 'href="/?lang=zh-Hans&amp;theme=dark"' in html, "the link back must keep language and theme"
+    assert 'href="/?lang=zh-Hans&amp;theme=dark"' in html, "the link back loses the language or the theme"
     assert cards(await get(client, q=" ")) == NAMES[:100]
 
 
@@ -157,7 +157,7 @@ async def reads_are_bounded(client: httpx.AsyncClient, lang: str) -> None:
 
 
 async def test_only_boards_of_the_page_are_read(client: httpx.AsyncClient) -> None:
-    """Boards of other pages cost nothing."""
+    """A page of the list reads from the store only the boards that it shows."""
     await reads_are_bounded(client, "en")
 
 

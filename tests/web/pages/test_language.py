@@ -24,7 +24,7 @@ from tests.harness.settings import fresh_settings
 
 ENGLISH, CHINESE = (languages()[tag] for tag in TAGS)
 TEMPLATES = sorted(path for path in assets("templates").rglob("*.html") if path.name != "docs.html")
-# Without the script for producers: it shows nothing on a page, and its messages are for programmers.
+# The script for producers is left out: it shows nothing on a page, and its messages are for programmers.
 SCRIPTS = sorted(
     path for path in assets("static").rglob("*.js") if "words" not in path.parts and path.name != "producer.js"
 )
@@ -93,7 +93,7 @@ def test_every_language_is_complete(tag: str) -> None:
 
 
 def test_no_name_is_in_two_parts_of_the_table() -> None:
-    """The table is the sum of the scripts' parts and the server's part."""
+    """The table has each name of the scripts' parts and of the server's parts once, and no other names."""
     for tag in TAGS:
         words = assets("static") / "client" / "words"
         own = assets("templates") / "words"

@@ -195,6 +195,6 @@ async def test_a_window_is_shown_in_words(valkey_url: str, window: Window, perio
         httpx.AsyncClient(base_url=url) as client,
     ):
         html = (await client.get("/boards/b")).text
-        assert re.sub("week 47 of 2026 ", "", words) in " ".join(html.split()), "apart from the current week"
+        assert re.sub("week 47 of 2026 ", "", words) in " ".join(html.split()), "the page does not show the window"
         assert (await client.get("/")).status_code == 200
         assert (await client.get("/embed/b")).status_code == 200

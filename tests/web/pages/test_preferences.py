@@ -53,7 +53,9 @@ async def test_a_chosen_theme_and_language_hold_on_every_page(client: httpx.Asyn
             assert "Cookie" in response.headers["vary"]
         assert [theme_of((await client.get(path)).text) for path in FRAMED] == ["dark", "light"]
         other = "light" if theme == "dark" else "dark"
-        assert theme_of((await client.get(f"/boards/posts?theme={other}")).text) == other, "the address has precedence"
+        assert theme_of((await client.get(f"/boards/posts?theme={other}")).text) == other, (
+            "the cookie has precedence over the address"
+        )
     await client.post("/preferences", data={"theme": "auto", "back": "/live/"})
     assert theme_of((await client.get("/")).text) is None
 

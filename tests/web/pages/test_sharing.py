@@ -153,7 +153,7 @@ async def test_a_board_can_be_shared(valkey_url: str) -> None:
         assert 'value="npm i live-board"' in html
         panel = html.partition('class="share"')[2].partition("</details>")[0]
         links = [unescape(link) for link in re.findall(r'(?:href|src)="([^"]+)"', panel)]
-        assert len(links) == 4, "without the QR code"
+        assert len(links) == 4, "the panel does not have exactly four links"
         assert "works on this computer only" in panel
         assert {(await client.get(link)).status_code for link in links} == {200}
         picture = await client.get("/boards/posts/qr.svg")

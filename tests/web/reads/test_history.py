@@ -254,7 +254,7 @@ async def test_the_page_of_a_record_shows_its_rank_over_the_window(valkey_url: s
 
 
 def test_a_line_breaks_where_the_record_was_not_on_the_board() -> None:
-    """The best rank is on top. A single rank gives no line."""
+    """The best rank is at the upper edge of the chart. A single rank gives no line."""
     chart = chart_of_ranks([3, 1, None, 2, 3])
     assert chart is not None
     assert (chart.best, chart.worst) == (1, 3)
@@ -265,9 +265,9 @@ def test_a_line_breaks_where_the_record_was_not_on_the_board() -> None:
 
 
 def test_what_happened_to_a_record_follows_from_its_ranks() -> None:
-    """The newest event comes first.
+    """The newest event comes first. Small steps are no events.
 
-    Small steps are no events. A step over rank 1 or the top ten is named after that, and not after its size.
+    A step that takes or loses rank 1, or enters or leaves the top ten, is named after that, and not after its size.
     """
     ranks = [14, None, 12, 11, 9, 5, 1, 1, 4, 7, 12, 11]
     chart = chart_of_ranks(ranks)
@@ -289,7 +289,7 @@ def test_axes_have_few_and_round_values() -> None:
 
 
 async def test_questions_beyond_a_limit_are_refused_immediately(valkey_url: str) -> None:
-    """The limit exists because anybody may ask, and each answer takes time."""
+    """Of 150 questions at once, some are answered and the others get 503. Afterwards, questions are answered again."""
     async with journaling(valkey_url) as client:
         await like(client, "a")
         at = await now()

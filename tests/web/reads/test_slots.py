@@ -54,7 +54,7 @@ async def test_scores_are_read_by_slot(valkey_url: str) -> None:
 
 
 async def test_the_slots_of_one_member_are_read(valkey_url: str) -> None:
-    """A member whose name looks like the path of slots is percent-encoded."""
+    """The name of a member may end like the path of slots, such as `a/slots`. It is then percent-encoded."""
     async with server(valkey_url, rolling_board("3h", "1h", clock="event")) as client:
         await post(client, {"key": "a/slots", "time": TIMES[0]}, {"key": "a", "time": TIMES[0], "amount": 5})
         assert (await get(client, "records/a/slots", limit=1))["records"] == [{"key": "a", "scores": [5]}]

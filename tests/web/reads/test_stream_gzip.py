@@ -122,7 +122,10 @@ async def test_a_compressed_stream_with_a_rank_agrees_with_a_plain_one(valkey_ur
 
 
 async def agree(here: Served, model: ModelViewer, following: Callable[[], Awaitable[list[str]]]) -> None:
-    """Like twenty times. A client must read each change before the next, and come to the same top."""
+    """Like twenty times.
+
+    A client must read each change before the next one, and finally have the order of the board.
+    """
     for number in range(20):
         offset = await like(here.client, number)
         async with asyncio.timeout(20):
@@ -157,7 +160,7 @@ async def test_node_reads_a_compressed_stream(valkey_url: str, tmp_path: Path) -
 @pytest.mark.browser
 async def test_chromium_reads_a_compressed_stream(valkey_url: str) -> None:
     """`EventSource` shows each event when it comes, and reconnects after the end."""
-    assert CHROMIUM is not None, "install Chromium to run the browser tests"
+    assert CHROMIUM is not None, "Chromium is not installed"
     async with served(valkey_url) as here, launched() as chromium:
         await fill(here.client)
         page = await chromium.new_page()

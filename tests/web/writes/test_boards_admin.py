@@ -228,7 +228,7 @@ async def test_viewers_follow_a_change_and_a_recreated_board(valkey_url: str) ->
 async def test_posts_in_flight_never_revive_a_board(any_store: str) -> None:
     """Each event counts before the deletion or gets `board_unknown`.
 
-    Its process may not know yet of the deletion.
+    The process that takes an event may not know of the deletion yet.
     """
     async with servers(any_store) as (settings, clients):
         for _ in range(3):

@@ -85,7 +85,7 @@ async def test_the_identity_is_the_same_in_every_mode(client: httpx.AsyncClient)
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_time_of_an_event_counts(client: httpx.AsyncClient, mode: str) -> None:
-    """An event in the window counts, one before it is late, and one in the future is early."""
+    """An event in the window counts, an event before the window is late, and an event in the future is early."""
     now = datetime.now(UTC)
     fates = {}
     for days in (-0.5, -3, 1):

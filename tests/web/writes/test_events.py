@@ -178,7 +178,7 @@ async def test_too_many_waiting_events_are_overload(own_store: StoreProcess) -> 
         with own_store.frozen():
             waiting = [asyncio.create_task(client.post("/v1/events", json={"key": "a"})) for _ in range(30)]
             done, _ = await asyncio.wait(waiting, timeout=15, return_when=asyncio.FIRST_COMPLETED)
-            assert done, "refusals arrive while the store is frozen"
+            assert done, "no refusal arrived while the store was frozen"
             await asyncio.sleep(1)
         answers = [await task for task in waiting]
 
@@ -203,8 +203,8 @@ async def test_an_unavailable_store_rejects_all_waiting_requests(own_store: Stor
             duration = asyncio.get_running_loop().time() - started
 
         codes = Counter(answer.json()["code"] for answer in answers)
-        assert codes["outcome_unknown"] >= 1, "the outcome of the sent batch must be unknown"
-        assert codes["store_unavailable"] >= 1, "requests that were not sent must fail"
+        assert codes["outcome_unknown"] >= 1, "no request has an unknown outcome, although a batch was sent"
+        assert codes["store_unavailable"] >= 1, "no request failed as unsent"
         assert duration < len(answers), "each request waited for its own deadline"
 
         async def is_counted() -> bool:

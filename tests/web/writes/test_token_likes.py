@@ -82,13 +82,15 @@ async def check_voters(client: httpx.AsyncClient, mark: str = "") -> None:
     ada, bo = await score(client, "Ada"), await score(client, "Bo")
     ann = f"ann{mark}"
     assert await vote(client, "Ada", signed(ann)) is True
-    assert await vote(client, "Ada", signed(ann, ends=1000)) in {False, "votes_used"}, "a second token counts"
+    assert await vote(client, "Ada", signed(ann, ends=1000)) in {False, "votes_used"}, (
+        "a second token of a voter has new votes"
+    )
     assert await vote(client, "Bo", signed(ann)) is True
     assert await vote(client, "Cy", signed(ann)) == "votes_used"
     assert await vote(client, "Ada", signed(f"bob{mark}")) is True
     assert (await score(client, "Ada"), await score(client, "Bo")) == (ada + 2, bo + 1)
     backend = await post(client, {"key": "Ada", "board": "cup", "actor": ann})
-    assert backend["rejected"][0]["code"] == "quota_exceeded", "the voter of a token must be the actor of events"
+    assert backend["rejected"][0]["code"] == "quota_exceeded", "the voter of a token is not the actor of the event"
 
 
 async def check_refusals(client: httpx.AsyncClient, mark: str = "") -> None:
