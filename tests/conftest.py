@@ -1,4 +1,4 @@
-"""Real stores for all tests, started once per session."""
+"""Real stores that tests share, and the options and the order of a test run."""
 
 import asyncio
 import gc
@@ -177,9 +177,9 @@ def runner() -> Iterator[asyncio.Runner]:
 
 @pytest.fixture(scope="session")
 def valkey_url(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[str]:
-    """A Valkey with the durable settings, in the embedded version; several servers with `--engine`.
+    """A Valkey of the embedded version, with durable settings. `--engine` can make it several servers.
 
-    With `--server redis`, these are Redis.
+    With `--server redis`, it is a Redis.
     """
     binary = REDIS_SERVER if pytestconfig.option.server == "redis" else str(get_binary_path())
     if binary is None:
@@ -189,7 +189,10 @@ def valkey_url(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Co
 
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[str]:
-    """The URL of Debian's Redis, or of the server named by `TEST_STORE_SERVER`, like `valkey_url`."""
+    """A Redis as installed by Debian, or the program that `TEST_STORE_SERVER` names.
+
+    `--engine` can make it several servers.
+    """
     if REDIS_SERVER is None:
         pytest.skip("redis-server is not installed")
     yield from _running(store_of(pytestconfig.option.engine, REDIS_SERVER, tmp_path_factory.mktemp("redis")))

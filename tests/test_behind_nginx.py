@@ -169,7 +169,7 @@ async def test_connections_to_the_server_serve_many_requests(valkey_url: str, tm
 
 
 async def test_what_operators_read_is_for_this_machine(valkey_url: str, tmp_path: Path) -> None:
-    """Other clients get 403 from nginx, in every spelling of these paths. Boards are for everybody."""
+    """Other machines get 403 from nginx, however they spell these paths. They can read the list of boards."""
     from_elsewhere = httpx.AsyncHTTPTransport(local_address="127.0.0.2")
     async with (
         behind_nginx(valkey_url, tmp_path) as (url, _),

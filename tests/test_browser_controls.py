@@ -115,7 +115,7 @@ async def test_a_theme_is_chosen_and_kept(valkey_url: str) -> None:
 
 
 async def test_a_new_speed_opens_another_connection(valkey_url: str) -> None:
-    """The page misses no change while it changes connections."""
+    """The page stays live while it changes connections, and then shows a change."""
     async with board_page(valkey_url) as (page, address, producer):
         asked: list[str] = []
         page.on("websocket", lambda socket: asked.append(socket.url))

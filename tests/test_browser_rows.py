@@ -115,7 +115,7 @@ async def test_sparklines_show_the_window(valkey_url: str) -> None:
 async def test_rows_that_enter_or_return_have_sparklines(valkey_url: str) -> None:
     """The page keeps the sparklines of the server.
 
-    It asks once for those of new rows, although no slot has ended since.
+    It asks once for the sparklines of new rows, although no slot has ended since the page was rendered.
     """
     times = [f"2026-11-20T{hour}:30:00Z" for hour in (10, 11, 12)]
     async with serving(fresh_settings(valkey_url), rolling_board("3h", "1h", clock="event")) as client:

@@ -54,7 +54,7 @@ def test_every_setting_is_documented() -> None:
 
 
 def test_pages_name_only_existing_settings() -> None:
-    """A renamed setting must be renamed on every page."""
+    """Each name on a page that begins with `LIVE_` is a setting, or one of `OTHER_VARIABLES`."""
     for path in PAGES:
         named = set(re.findall(r"\bLIVE_[A-Z_]+\b", path.read_text(encoding="utf-8")))
         assert named <= {*SETTINGS, *OTHER_VARIABLES, "LIVE_"}, path
@@ -144,7 +144,10 @@ def without_code(text: str) -> str:
 
 
 def test_every_internal_link_resolves() -> None:
-    """Each link leads to a file and a heading. Pages of the site do not link to files outside of it."""
+    """Each link leads to a file, and to a heading if it names one.
+
+    Pages of the site do not link to files outside of it.
+    """
     for path in PAGES:
         text = path.read_text(encoding="utf-8")
         for link in re.findall(r"\]\((?!https?:)([^)]+)\)", text) + re.findall(
@@ -221,7 +224,7 @@ def test_the_readme_is_short() -> None:
 
 
 def test_the_readme_explains_what_is_public() -> None:
-    """Nobody should expose a server without knowing it."""
+    """The README says that strangers can read boards, and links the page about security."""
     public = README.split("## What is public")[1].split("## ")[0]
     assert "can read every board" in public
     assert "`/metrics`" in public
@@ -230,7 +233,7 @@ def test_the_readme_explains_what_is_public() -> None:
 
 @pytest.mark.slow
 def test_pictures_are_small_and_used() -> None:
-    """The pictures of `make pictures` are all in the documentation, and none is missing."""
+    """The documentation shows every picture of `docs`, and no other. Each picture has at most 64 KB."""
     pictures = {
         path.name: path.stat().st_size for path in (ROOT / "docs").iterdir() if path.suffix in {".png", ".webp"}
     }

@@ -51,7 +51,7 @@ def test_what_is_retryable_is_in_a_table() -> None:
 
 
 def test_every_code_is_used() -> None:
-    """The contract contains no code that is never sent."""
+    """Each code of the tables is a quoted word in some source."""
     assert {*PROBLEMS, *REFUSALS} <= words([*SOURCES, *SCRIPTS])
 
 

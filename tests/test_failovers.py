@@ -152,14 +152,14 @@ async def changes_roles(binary: str, folder: Path, times: int, deadline: float =
     cluster = ClusterSet(binary, folder, replicas=replicas_of(times, least=1))
     async with running(cluster), load(cluster.url, folder, deadline) as events:
         for number in range(times):
-            await change_roles(cluster, number // 2 % 3)  # two times on each server: there and back
+            await change_roles(cluster, number // 2 % 3)  # twice for each shard: to the replica and back
             await events.more()
 
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("binary", BINARIES)
 async def test_planned_failovers_of_a_cluster_refuse_nothing(binary: str, tmp_path: Path, effort: int) -> None:
-    """The old primary says where the slots are."""
+    """No event is refused, because the old primary answers with the address of the new one."""
     await changes_roles(binary, tmp_path, effort + 1)
 
 

@@ -53,9 +53,9 @@ def canonical(pins: dict[str, list[str]] | list[str]) -> set[str]:
 
 
 def test_the_build_trusts_certificates_that_the_image_does_not_keep() -> None:
-    """The certificates are a secret of the one step that downloads.
+    """Only the step that downloads gets the certificates, as a secret.
 
-    The script passes those that pip uses on this machine.
+    `image/build.sh` passes the certificates that pip uses on this machine.
     """
     steps = re.findall(r"^RUN (?:.*\\\n)*.*", DOCKERFILE, re.MULTILINE)
     downloading = [step for step in steps if "--require-hashes" in step]

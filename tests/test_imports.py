@@ -133,7 +133,7 @@ def test_the_domain_package_is_pure() -> None:
     ],
 )
 def test_these_tests_detect_a_wrong_import(tmp_path: Path, source: str, refused: object) -> None:
-    """The import statement has two forms."""
+    """The tests read both forms of the import statement."""
     path = tmp_path / "store.py"
     path.write_text(source)
     (name,) = (name for name, _ in imports(path))

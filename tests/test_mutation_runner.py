@@ -73,6 +73,6 @@ def test_a_mutant_that_nothing_calls_is_an_error() -> None:
 
 
 def test_a_function_that_does_not_exist_is_an_error() -> None:
-    """Somebody may have renamed the function."""
+    """Somebody may have renamed the function, so the mutant replaces nothing."""
     with pytest.raises(AttributeError), replaced(Counter, "subtract", lambda *_: 0):
         pass

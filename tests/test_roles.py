@@ -36,7 +36,7 @@ async def test_events_of_one_process_are_shown_by_another(valkey_url: str) -> No
 
 @pytest.mark.parametrize("path", ["/", "/boards/posts", "/v1/boards"])
 async def test_an_ingest_process_serves_no_viewers(valkey_url: str, path: str) -> None:
-    """Viewers can't take the places of producers in such a process."""
+    """The process answers requests for pages and boards with 404, and suggests no such path."""
     async with (
         run_server(fresh_settings(valkey_url, role="ingest"), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,
@@ -50,7 +50,7 @@ async def test_an_ingest_process_serves_no_viewers(valkey_url: str, path: str) -
 
 
 async def test_a_viewer_process_accepts_no_events(valkey_url: str) -> None:
-    """The routes of the process have no POST."""
+    """A POST of an event gets 404."""
     async with (
         run_server(fresh_settings(valkey_url, role="viewers"), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,

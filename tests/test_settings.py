@@ -33,7 +33,7 @@ def mistakes(**environment: str) -> list[str]:
 
 
 def test_every_setting_has_a_meaning_and_a_default() -> None:
-    """The table is the source of --help and of docs/settings.md."""
+    """Each setting has a description for `--help` and docs/settings.md, which does not end with a full stop."""
     for name, field in FIELDS.items():
         meaning = meta_of(name).description
         assert meaning, name
@@ -139,7 +139,7 @@ def test_an_invalid_value_is_reported_with_its_variable(name: str, text: str, me
     ],
 )
 def test_an_origin_that_no_browser_sends_is_refused(text: str, advice: str) -> None:
-    """Such an origin would never match, and nobody would notice. The message says what to write."""
+    """The server refuses it at its start, because it would never match. The message says what to write."""
     (line,) = mistakes(LIVE_ALLOWED_ORIGINS=text)
     assert line.startswith("LIVE_ALLOWED_ORIGINS (or its flag) = ")
     assert advice in line
@@ -154,7 +154,7 @@ def test_a_valid_origin_is_accepted(origin: str) -> None:
 
 
 def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
-    """A misspelt setting would silently have no effect. `LIVE_KEY` is for the commands that send events."""
+    """A misspelt setting is refused, because it would have no effect. `LIVE_KEY` is for commands that send events."""
     lines = mistakes(LIVE_ALOWED_ORIGINS="https://a.example", LIVE_PROT="80", LIVE_XYZZY="", LIVE_KEY="a.b", PATH="x")
     assert lines == [
         "there is no setting `LIVE_ALOWED_ORIGINS`; did you mean `LIVE_ALLOWED_ORIGINS`?",

@@ -39,7 +39,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_every_page_is_in_the_site_and_in_its_navigation(site: Path) -> None:
-    """Nobody would find a page that is missing in the navigation."""
+    """Each page is in the site, and the navigation of the first page links it."""
     assert sorted(path.stem for path in site.glob("*.html")) == sorted([*PAGES, "404"])
     index = (site / "index.html").read_text(encoding="utf-8")
     assert [page for page in PAGES if f'href="{page}.html"' not in index] == []

@@ -99,7 +99,7 @@ def folder() -> Iterator[Path]:
 
 
 def test_an_api_key_is_printed_once_and_works(commands: Commands) -> None:
-    """Standard output has only the key, for scripts. Everything else goes to standard error."""
+    """Standard output has only the API key, for scripts. Everything else goes to standard error."""
     words = ("add", "shop", "--board", "posts, news", "--any-board", "--verbs", "post,admin", "--rate", "2.5")
     ended = run_live("keys", *words, environment=BARE | commands.environment)
     assert ended.returncode == 0, ended.stderr
@@ -202,12 +202,15 @@ def test_an_empty_list_says_so(commands: Commands) -> None:
 
 @pytest.mark.parametrize("command", ["add", "list", "revoke"])
 def test_help_has_a_description_and_an_example(commands: Commands, command: str) -> None:
-    """Every command has a description and an example."""
+    """The help of each command has an example with the name of the command."""
     assert f"Example: live keys {command}" in commands.output_of(command, "--help")
 
 
 def test_the_embedded_store_is_used_whether_it_runs_or_not(folder: Path) -> None:
-    """Commands work before the first start, beside a server, and after it. Only `add` creates a data directory."""
+    """Commands work before the first start of a server, beside a server, and after its end.
+
+    Of these commands, only `add` creates a data directory.
+    """
     data = folder / "data"
     commands = Commands(fresh_settings("", data_dir=data))
     commands.environment["LIVE_DATA_DIR"] = str(data)
@@ -230,7 +233,7 @@ def test_the_embedded_store_is_used_whether_it_runs_or_not(folder: Path) -> None
 
 
 def test_a_public_server_needs_an_api_key(folder: Path) -> None:
-    """Without an API key, the server does not start, and says what to do. With a key or LIVE_OPEN, it starts."""
+    """Without an API key, the server does not start, and says what to do. With an API key or LIVE_OPEN, it starts."""
     commands = Commands(fresh_settings("", data_dir=folder / "data", host="0.0.0.0"))  # noqa: S104 - a public address
     commands.environment["LIVE_DATA_DIR"] = str(folder / "data")
     server = ServerProcess(commands.settings, folder)

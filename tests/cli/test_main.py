@@ -75,7 +75,7 @@ def own_store(folder: Path, **changes: Any) -> Settings:
 
 
 def like(server: ServerProcess, *keys: str) -> dict[str, Any]:
-    """Post a like for each key."""
+    """Post a like for each member."""
     response = httpx.post(f"{server.url}/v1/events", json=[{"key": key} for key in keys], timeout=60)
     assert response.status_code == 200, response.text
     answer: dict[str, Any] = response.json()
@@ -122,7 +122,7 @@ def test_the_address_is_one_that_this_machine_reaches() -> None:
 
 
 def test_without_a_command_the_commands_are_listed() -> None:
-    """New users see where to start."""
+    """`live` alone lists the commands, and shows new users how to start the demo."""
     ended = run_command(COLUMNS="100")
     listed = ended.stdout + ended.stderr
     assert "live serve --demo" in listed

@@ -68,7 +68,7 @@ PLANS: Final = {
 
 @pytest.mark.parametrize(("row", "demand"), PLANS.items())
 def test_the_documented_plans_are_those_of_the_command(row: str, demand: Demand) -> None:
-    """Cores, processes, memory and bytes are the same."""
+    """The table has the numbers of the plan: cores, processes, memory and bytes."""
     made = plan(demand)
     (shown,) = (cells[1] for cells in ROWS if cells[0] == row)
     part = made.viewer_processes if demand.viewers else made.ingest_processes
@@ -103,7 +103,7 @@ def advice(**given: float) -> str:
 def test_another_engine_is_named_only_where_it_is_better(
     engine: str, small: dict[str, float], large: dict[str, float]
 ) -> None:
-    """Below a limit, the plan does not mention the other engine."""
+    """The advice names the other engine for a large demand, and not for a small one."""
     assert engine not in advice(**small)
     assert engine in advice(**large)
 

@@ -37,7 +37,7 @@ def opened(token: str) -> tuple[bool, str | None]:
 
 
 def test_a_token_is_signed_with_a_link() -> None:
-    """Scripts take the token from standard output, or everything as JSON."""
+    """Standard output has only the token, and standard error has the link. `--json` prints both as JSON."""
     ended = run_command("tokens", "sign", "--board", "st*,staff", "--for", "5m", LIVE_TOKEN_SECRET=SECRET)
     assert ended.returncode == 0, ended.stderr
     assert opened(ended.stdout) == (True, None)

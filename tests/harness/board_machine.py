@@ -188,7 +188,7 @@ class BoardMachine(StoreMachine):
 
     @rule(milliseconds=st.one_of(st.sampled_from(EDGES), st.integers(1, 15_000), st.integers(1, 2 * 3_600_000)))
     def pass_time(self, milliseconds: int) -> None:
-        """Let time pass. Every earlier state of the board can still be read."""
+        """Let time pass, and remember the present ranking, which the journal must still give later."""
         if self.board.clock == "server":
             self.remembered.append((self.now + 1, self.reference.ranking(self.now + 1)))
         elif self.reference.newest is not None:

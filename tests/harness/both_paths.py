@@ -155,7 +155,10 @@ def tag_in(answer: bytes) -> str:
 
 
 def without_viewers(answer: bytes) -> bytes:
-    """An answer without the number of viewers: waiting clients count, and each process learns it at its own time."""
+    """An answer without the number of viewers.
+
+    Clients that wait are viewers, and each process learns the number at its own time.
+    """
     head, _, body = answer.partition(b"\r\n\r\n")
     if b"content-encoding: gzip" in head:
         body = gzip.decompress(body)

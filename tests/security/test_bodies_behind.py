@@ -31,7 +31,7 @@ KINDS: Final = ["stream", "wait", "own", "stream app", "wait app", "stream compl
 
 
 def wait_with(answer: bytes) -> bytes:
-    """A request that waits until the board changes after an answer."""
+    """A request that waits until the board is no longer at the position of `answer`."""
     tag = answer.lower().partition(b'etag: "')[2].partition(b'"')[0].decode()
     return request("GET", "/v1/boards/posts?wait=20s", ("If-None-Match", f'"{tag}"'))
 

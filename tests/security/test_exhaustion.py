@@ -185,7 +185,7 @@ async def test_unread_bytes_are_limited(valkey_url: str, tmp_path: Path) -> None
 
 
 async def fill(url: str, records: int) -> None:
-    """Post `records` records with long keys."""
+    """Post `records` records whose members have long names."""
     async with httpx.AsyncClient(base_url=url, timeout=30) as client:
         for first in range(0, records, 500):
             events = [{"key": f"{number}-".ljust(1000, "x")} for number in range(first, first + 500)]

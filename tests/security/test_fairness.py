@@ -64,7 +64,7 @@ async def a_modest_client_comes_second(store: str, effort: int = 1) -> None:
 
 
 async def test_clients_take_turns_at_drawing(valkey_url: str, effort: int) -> None:
-    """The client with one connection waits for one page of the client with many, not for one of each connection."""
+    """A client with one connection waits for few pages of a client with many connections, not for one of each."""
     await a_modest_client_comes_second(valkey_url, effort)
 
 

@@ -146,7 +146,7 @@ HEADS = [
 
 @pytest.mark.parametrize("head", HEADS)
 async def test_malformed_fields_do_not_become_a_host(url: str, head: str) -> None:
-    """A lenient parser would accept such fields."""
+    """The answer is 400 or 421, although a lenient parser would read a host from these fields."""
     async with connected(url) as wire:
         await wire.send(f"GET /v1/boards HTTP/1.1\r\n{head}\r\nConnection: close\r\n\r\n".encode("latin-1"))
         answer = await wire.rest()
@@ -161,7 +161,10 @@ PIECES = [
 
 
 async def test_no_accepted_host_means_another_to_a_browser(url: str, effort: int) -> None:
-    """Random combinations of valid and invalid pieces: an accepted host is a loopback name for a URL parser too."""
+    """The hosts are random combinations of valid and invalid pieces.
+
+    A URL parser also reads an accepted one as loopback.
+    """
     chosen, accepted = random.Random(4), 0
     for _ in range(300 * effort):
         host = "".join(chosen.choices(PIECES, k=chosen.randint(1, 5)))

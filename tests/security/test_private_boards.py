@@ -291,7 +291,10 @@ async def check_store_calls(store: str) -> None:
 
 
 async def test_a_private_board_costs_as_many_store_calls_as_an_unknown_one(valkey_url: str) -> None:
-    """With more calls, the time of a response would show that the board exists."""
+    """Requests for both boards make the same store calls.
+
+    Otherwise, the time of a response would tell that the board exists.
+    """
     await check_store_calls(valkey_url)
 
 
@@ -341,7 +344,7 @@ async def check_owner(url: str, owner: tuple[str, str]) -> None:
 
 
 async def test_no_list_names_a_private_board(valkey_url: str) -> None:
-    """The lists, index, metrics, readiness, contracts and audit log do not name it."""
+    """The lists, the index, readiness, contracts, metrics and the audit log do not name the board."""
     paths = [
         "/",
         "/?q=secret",

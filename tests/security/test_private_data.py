@@ -179,7 +179,10 @@ def test_a_lock_file_of_another_user_is_replaced(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", [".", "valkey.log", "appendonlydir"])
 def test_files_of_another_user_are_refused(folder: Path, name: str) -> None:
-    """Nobody knows what such files contain. The message has advice."""
+    """The server does not start, because the other user may have put anything into the files.
+
+    The message has advice.
+    """
     data = folder / "d"
     (data / "appendonlydir").mkdir(parents=True)
     (data / "valkey.log").touch()
@@ -189,7 +192,7 @@ def test_files_of_another_user_are_refused(folder: Path, name: str) -> None:
 
 
 def test_a_directory_shared_by_all_users_is_refused(folder: Path) -> None:
-    """A directory such as /tmp must not be closed by mistake."""
+    """A data directory such as /tmp is refused, and stays open to all users."""
     folder.chmod(0o1777)
     with pytest.raises(SetupError, match="shared by all users"):
         make_private(folder)
@@ -197,7 +200,7 @@ def test_a_directory_shared_by_all_users_is_refused(folder: Path) -> None:
 
 
 def test_unrelated_files_are_not_changed(folder: Path) -> None:
-    """The directory may have other uses."""
+    """The directory is closed to other users, but a file that is not the server's keeps its mode."""
     other = folder / "notes.txt"
     other.touch()
     other.chmod(0o644)

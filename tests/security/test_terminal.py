@@ -61,7 +61,7 @@ def on_a_terminal(*words: str, settings: Settings, folder: Path) -> str:
 
 
 async def make_older_board(settings: Settings) -> None:
-    """Make a run-time board as a version could that accepted any title."""
+    """Make a run-time board as an earlier version could, which accepted any title."""
     client = connect(settings.store, settings)
     with replaced(live.boards.admin, "text_mistakes", lambda *_: []):
         await BoardAdmin(client, settings, Boards([rolling_board()])).put("old", {"title": HOSTILE}, "ann")

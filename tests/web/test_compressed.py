@@ -43,7 +43,7 @@ async def test_large_responses_are_compressed(valkey_url: str) -> None:
 
 
 async def test_small_responses_and_refusals_are_plain(valkey_url: str) -> None:
-    """Compressing them would save no packet."""
+    """These responses are sent plain, because compression would save no packet."""
     async with server(valkey_url) as client:
         await post(client, *MEMBERS)
         for path in SMALL:

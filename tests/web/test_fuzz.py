@@ -169,7 +169,7 @@ def test_the_contract_allows_the_texts_that_the_server_takes(server: ServerProce
 @pytest.mark.usefixtures("texts_board")
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_contract_that_allows_any_text_is_detected(server: ServerProcess, name: str) -> None:
-    """A generated client would send what the server refuses."""
+    """In the mutant, the contract allows texts that the server refuses."""
     wrong = json.loads(json.dumps(openapi_document()), object_hook=without_pattern)
     with must_be_caught("the contract has no pattern for texts"):
         must_agree_on_texts(server, wrong, name)

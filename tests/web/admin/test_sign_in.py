@@ -70,7 +70,10 @@ async def test_a_session_is_a_cookie_of_which_the_store_has_only_a_digest(valkey
 
 
 async def test_the_cookie_of_an_earlier_version_goes_away(valkey_url: str) -> None:
-    """Browsers would send the old cookie before the new one, because the path of the old one is longer."""
+    """Signing in and signing out delete the old cookie.
+
+    Browsers would send it before the new cookie, because its path is longer.
+    """
     settings = fresh_settings(valkey_url)
     key = await add_key(settings, "chief")
     async with administrator(settings, key=key) as browser:
@@ -187,7 +190,7 @@ async def test_a_session_ends_with_its_key_its_time_and_everywhere(valkey_url: s
 
 
 async def test_an_address_has_five_wrong_keys_a_minute(valkey_url: str) -> None:
-    """After five wrong keys even the right one is refused, so that an attacker can't go on guessing."""
+    """After five wrong API keys, even the right one gets 429, so that an attacker can't go on guessing."""
     settings = fresh_settings(valkey_url)
     key = await add_key(settings, "chief")
     async with administrator(settings) as browser:

@@ -74,7 +74,7 @@ async def test_every_role_serves_the_reference(valkey_url: str, role: str) -> No
 
 
 async def test_links_include_the_root_path(valkey_url: str) -> None:
-    """A proxy may serve the board below a path."""
+    """All links of the page begin with the root path."""
     async with server(valkey_url, root_path="/below") as url:
         html = await page_of(f"{url}/below")
     assert 'href="/below/openapi.json"' in html

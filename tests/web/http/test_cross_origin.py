@@ -43,7 +43,7 @@ def preflight(method: str = "GET", origin: str = FRIEND) -> dict[str, str]:
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_an_allowed_origin_may_read(valkey_url: str, path: str) -> None:
-    """Every answer to GET, even a refusal, permits reading. Caches keep the answers to different origins apart."""
+    """The answers to GET, even refusals, permit reading. Caches keep the answers to different origins apart."""
     async with server(valkey_url) as client:
         answer = await client.get(path, headers={"Origin": FRIEND})
         assert answer.headers[PERMISSION] == FRIEND

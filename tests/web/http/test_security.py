@@ -213,7 +213,7 @@ async def test_any_other_origin_is_refused(origin: str) -> None:
 
 
 async def test_a_client_without_an_origin_passes() -> None:
-    """Only browsers send an origin."""
+    """A request without an origin passes, because it does not come from a page."""
     make_client(host="a.example").require_origin()
 
 

@@ -143,7 +143,7 @@ def test_what_is_loaded_later_and_the_core_of_the_client_are_small() -> None:
     ],
 )
 def test_an_unknown_form_of_import_is_refused(modules: dict[str, str], reason: str) -> None:
-    """A script with such an import would fail in the browser."""
+    """The server refuses to bundle the script, which would fail in the browser."""
     with pytest.raises(ValueError, match=re.escape(reason)):
         bundle("x.js", modules.__getitem__)
 

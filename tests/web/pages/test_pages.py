@@ -79,7 +79,7 @@ async def test_the_list_shows_each_boards_leaders(valkey_url: str) -> None:
     "path", ["/", "/boards/posts", "/boards/none", "/v1/boards", "/v1/none", "/healthz", "/metrics"]
 )
 async def test_every_answer_carries_the_security_headers(valkey_url: str, path: str) -> None:
-    """The policy is strict and the same everywhere, including refusals."""
+    """The policy is equally strict on all these paths, including refusals."""
     async with server(valkey_url) as client:
         headers = (await client.get(path)).headers
 
@@ -119,7 +119,7 @@ async def test_static_files_are_cached_as_immutable(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_nothing_comes_from_another_host(valkey_url: str) -> None:
-    """No page and no static file refers to another host."""
+    """Neither pages nor static files refer to another host, except for names of www.w3.org."""
     async with server(valkey_url) as client:
         page = (await client.get("/boards/posts")).text.replace(str(client.base_url), "")
         folder = re.findall(r'src="(/static/[^"]+)en/board\.js"', page)[0]

@@ -51,7 +51,7 @@ async def test_a_baseline_has_the_ranks_the_scores_and_the_time(valkey_url: str)
 
 
 async def test_the_period_is_named(valkey_url: str) -> None:
-    """A page must not compare ranks of two periods."""
+    """The baseline names its period, because a page must not compare ranks of two periods."""
     board = Board(id="posts", title="p", window=Periods(unit="year"), source=frozenset({"like"}))
     async with server(valkey_url, board) as client:
         assert (await baseline_of(client))["period"] == (await client.get("/v1/boards/posts")).json()["period"]

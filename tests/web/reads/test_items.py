@@ -263,7 +263,7 @@ async def test_items_that_are_never_forgotten_are_caught(valkey_url: str) -> Non
 
 
 async def test_titles_stay_when_the_store_does_not_answer(valkey_url: str) -> None:
-    """A board without titles is better than no board."""
+    """If the process can't read titles from the store, the page of the board is still served."""
     settings = fresh_settings(valkey_url, anonymous_admin=True)
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
         await post(client, {"key": "a"})

@@ -65,7 +65,7 @@ async def test_the_slots_of_one_member_are_read(valkey_url: str) -> None:
 
 
 async def test_without_members_the_top_of_the_board_is_returned(valkey_url: str) -> None:
-    """The sparklines of a page use this answer."""
+    """The answer has the first 100 members. The sparklines of a page use it."""
     async with server(valkey_url, rolling_board()) as client:
         await post(client, *({"key": f"p{number:03}", "amount": 200 - number} for number in range(150)))
         found = await get(client, "slots")

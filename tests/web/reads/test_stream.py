@@ -215,7 +215,7 @@ async def test_a_slow_reader_has_no_backlog(valkey_url: str) -> None:
 
 
 def large(number: int) -> list[dict[str, Any]]:
-    """Likes that change the order of twenty long keys."""
+    """Likes that change the order of twenty members with long names."""
     return [{"key": f"{key:02}{'x' * 1000}", "amount": 1 + (key * number) % 7} for key in range(20)]
 
 

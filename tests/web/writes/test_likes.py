@@ -195,7 +195,7 @@ async def test_other_pages_can_not_like(url: str, headers: dict[str, str]) -> No
 
 
 async def test_programs_can_not_like(url: str) -> None:
-    """A request without an origin comes from no page."""
+    """A request without an origin comes from no page, so its like is refused."""
     async with httpx.AsyncClient(base_url=url, headers=SCRIPT) as program:
         assert code(await program.post("/boards/liked/likes", data={"key": "Ada"})) == (403, "origin_forbidden")
 
