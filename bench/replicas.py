@@ -65,7 +65,7 @@ def _waiting(scale: Scale, report: Report) -> list[Row]:
             figures={"microseconds": mid, "rounds": rounds},
         ),
         Row(
-            work="replicas: until the answer, one event after another",
+            work="replicas: time until the answer, one event after another",
             measured=f"p50 {waits:.1f} ms",
             against=f"without waiting: p50 {none:.1f} ms; {waits - none:+.1f} ms",
             goal="≤ +3 ms",

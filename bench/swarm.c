@@ -4,9 +4,9 @@
  *
  * The program watches PATH at 127.0.0.1:PORT; with PATHS, `%d` in PATH becomes i modulo PATHS for viewer i. With
  * `deflate`, viewers offer permessage-deflate, and count compressed frames without decompressing them. The program
- * reads one command per line from stdin, answers each with a line of JSON, and ends with its input.
+ * reads one command per line from stdin, answers each with a line of JSON, and ends when stdin ends.
  *
- *   connect N AT_ONCE FIRST  Connect N more viewers, and those that `cut` reset, at most AT_ONCE at the same time.
+ *   connect N AT_ONCE FIRST  Connect N more viewers, and again those that `cut` reset: at most AT_ONCE at a time.
  *                            Answered when all handshakes are done and, if FIRST is 1, every viewer has received a data
  *                            frame. A refused viewer tries again.
  *   measure SECONDS PID...   Count received frames, and the user and system CPU time of the processes.

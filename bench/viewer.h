@@ -12,12 +12,12 @@ typedef enum { AWAY, CONNECTING, SHAKING, OPEN, LOST } State;
 typedef struct {
     int fd;
     State state;
-    unsigned char header[10];   /* of the current frame */
+    unsigned char header[10];   /* of the current frame, as far as it has arrived */
     int header_size, matched;   /* `matched`: bytes seen of the blank line that ends the handshake */
-    uint64_t left, size;        /* bytes of the frame's payload: missing, and in total */
-    unsigned char start[START]; /* of the payload or, in a handshake, of the answer */
+    uint64_t left, size;        /* bytes of the frame's payload: `left` are missing, `size` are all */
+    unsigned char start[START]; /* the first bytes of the payload or, in a handshake, of the answer */
     int start_size, closing;    /* `closing`: the server has sent a close frame */
-    unsigned long had, counted; /* data frames on this connection, and in this measurement */
+    unsigned long had, counted; /* data frames: `had` on this connection, `counted` in this measurement */
 } Viewer;
 
 typedef struct {

@@ -60,7 +60,7 @@ def _new_boards(scale: Scale, report: Report) -> Row:
     return Row(
         work=f"workers: create a board that {_WORKERS} workers know when PUT answers",
         measured=f"p50 {quantile(times, 0.5):.0f}, p99 {quantile(times, 0.99):.0f}, max {max(times):.0f} ms",
-        against=f"{missing} of {count * _ASKED:,} requests right after it found no board",
+        against=f"{missing} of {count * _ASKED:,} requests right after PUT found no board",
         goal="≤ 100 ms",
         figures={"milliseconds": times, "missing": missing},
     )
