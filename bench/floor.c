@@ -4,8 +4,8 @@
  * usage: floor PAYLOAD_BYTES TICK_SECONDS
  *
  * The program listens on a free port, prints its address, and serves until it is killed. No server that calls write(2)
- * per viewer can deliver a frame in less time. A viewer whose socket buffer is full misses the frame. A viewer that got a
- * part of a frame is disconnected.
+ * per viewer can deliver a frame in less time. A viewer whose socket buffer is full misses the frame. A viewer that got
+ * a part of a frame is disconnected.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

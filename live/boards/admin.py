@@ -169,7 +169,7 @@ class BoardAdmin:
             StoreUnavailableError: the store is unavailable, or others change the board all the time.
         """
         if board in self.in_file.by_id:
-            raise ProblemError("board_in_file", f"change board {board} in the boards file and restart the server")
+            raise ProblemError("board_in_file", f"change board {board} in the boards file, then reload the server")
         deadline = asyncio.get_running_loop().time() + _PATIENCE
         while asyncio.get_running_loop().time() < deadline:
             found = await self.known.load()

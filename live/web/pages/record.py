@@ -69,7 +69,7 @@ async def record_page(request: Request) -> Response:
         ledger.reader.find(member, NEIGHBOURS), read_slots(ledger.state, [member], MOST_SLOTS)
     )
     if page is None:
-        raise ProblemError("record_not_found", "a member is on the board while its score is not zero")
+        raise ProblemError("record_not_found", "the member has no score on the board now, or is hidden")
     place = next(place for place, record in enumerate(page.records) if record.member == member)
     items = await items_of(live, (record.member for record in page.records))
     ranks = await live.rank_charts.of(live.past, client, ledger, member, slots.slots, page.records[place].rank)

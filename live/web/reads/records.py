@@ -153,7 +153,7 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
         member, period = str(self.what.name), found.page.slot
         metadata = await ledger.reader.entrant(member)
         if metadata is None:
-            raise ProblemError("record_not_found", "a member is on the board while its score is not zero")
+            raise ProblemError("record_not_found", "the member has no score on the board now, or is hidden")
         page = await ledger.reader.read(1, period=period)
         last = await ledger.reader.read(1, start=max(0, page.rank_count - 1), period=period)
         own = Record(member=member, score=0, rank=0, metadata=msgspec.Raw(metadata))
