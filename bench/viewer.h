@@ -50,7 +50,7 @@ void forget(Viewer *viewer, State state);
 /* Handles the events of a viewer's socket. */
 void handle(Viewer *viewer);
 
-/* Seconds on CLOCK_MONOTONIC. */
+/* Returns the seconds on CLOCK_MONOTONIC. */
 double now(void);
 
 #endif

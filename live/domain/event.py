@@ -134,7 +134,7 @@ class Identities:
 
     def __init__(self, producer: str) -> None:
         self._producer = producer
-        self._sources: dict[str, Any] = {}  # by source, the state of the hash after the producer and the source
+        self._sources: dict[str, Any] = {}  # the state of the hash after producer and source, by source
 
     def of(self, event: IncomingEvent) -> bytes:
         """Compute the identity of an event with an id.

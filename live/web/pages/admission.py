@@ -13,7 +13,7 @@ from live.web.services import live_of
 
 
 def admitting(page: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """Return a page that takes `?token=`.
+    """Let a page take `?token=`.
 
     If the token is valid, the response redirects to the address without it, even if there is no such board. With any
     other token, private boards stay closed, and the page says why.
