@@ -195,7 +195,7 @@ class ViewerSocket(asyncio.Protocol):
 
     def end(self, code: int) -> None:
         """Close the connection. If the server stops, first tell the viewer when to reconnect."""
-        if code == SHUTTING_DOWN and self._closing is None and not self.waiting:
+        if code == SHUTTING_DOWN and not self.waiting:
             self.write(status_frame("the server is shutting down", self._reaper.retry_after()).wire)
         self.close(code)
 
