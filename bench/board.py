@@ -140,7 +140,7 @@ def _file(stack: ExitStack, boards: str) -> Path:
 
 
 def events_a_second(figures: dict[str, float]) -> str:
-    """Write how many events a second of CPU counts, and the cost of one event in each process."""
+    """Write how many events are counted per second of CPU time, and what one event costs in each process."""
     server, store = (figures[name] for name in OURS)
     digits = 0 if server >= 10 else 1
     return f"{1e6 / (server + store):,.0f} events/CPU s (server {server:.{digits}f} + store {store:.{digits}f} µs)"

@@ -18,7 +18,7 @@ from bench.watched import EVENTS, PATH, RATE, likes_of_top, settle
 from live.settings import as_environment, load_settings
 
 _WORKERS: Final = 4
-_WARMUP: Final = 5  # boards to create while workers may still start
+_WARMUP: Final = 5  # boards to create before the measurement, while workers may still start
 _ASKED: Final = 16  # new connections, which the kernel spreads over the workers
 
 

@@ -542,7 +542,7 @@ def parse_boards(text: str) -> Boards:
     """
     try:
         document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also for a number of thousands of digits, or deep nesting
+    except (ValueError, RecursionError) as error:  # also for numbers with thousands of digits, or deep nesting
         raise SetupError(f"not TOML: {error}") from None
     has_limits = "limits" in document
     limits, mistakes = read_limits(document.pop("limits", {}))

@@ -97,7 +97,7 @@ class PrefixLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rate_key(self) -> str:
-        """The name under which events are counted. The rate of no producer has a name that begins like this."""
+        """The name under which events are counted. No rate of a producer has a name that begins like this."""
         return f"boards:{self.prefix}"
 
     @property

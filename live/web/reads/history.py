@@ -34,7 +34,7 @@ MAX_STEPS: Final = 400
 MAX_MEMBERS: Final = 20
 TOP_RECORDS: Final = 10
 
-_EVERYONE: Final = ""  # the client whose turns shared readings take
+_EVERYONE: Final = ""  # shared readings take the turns of this client
 _TOP_AGE: Final = 300  # seconds for which everyone gets the same history of the first records
 _MINUTE: Final = 60_000  # milliseconds
 _HOUR: Final = 60 * _MINUTE
