@@ -5,7 +5,8 @@ import pytest
 
 from live.boards.definition import read_board
 from live.domain.event import Extra, make_entry
-from live.journal.log.entries import EntryRules, parse_head
+from live.journal.erasures import hidden, member_digest
+from live.journal.log.entries import EntryRules, Erase, Head, parse_head
 from live.journal.state.fold import apply, trim
 from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Snapshot
@@ -178,3 +179,14 @@ def test_nothing_is_left_of_earlier_periods() -> None:
         data.ranking(suffix)
     data.drop_before(60)
     assert (data.slots, [*data.rankings]) == ({60: {"b": 2}, 120: {}}, [":60", ":120"])
+
+
+def test_an_erasure_takes_digests_and_a_member_out_of_contents() -> None:
+    """Earlier entries name the member no more. What is left of it there, under an empty name, goes too."""
+    key, digest = bytes(16), b"d" * 16
+    data = Snapshot(slots={0: {"a": 1, "b": 2, "": 3}}, seen={0: {digest, b"e" * 16}})
+    head = Head("forget", 0, "7-0", 5, "link", "")
+    for gone, member, left in (([hidden(key, digest)], b"", 3), ([], member_digest(key, "b"), 1)):
+        apply(data, head, msgspec.msgpack.encode(Erase(key=key, digests=gone, member=member)))
+        assert (len(data.slots[0]), data.seen, data.offset) == (left, {0: {b"e" * 16}}, 7)
+    assert data.slots == {0: {"a": 1}}

@@ -8,11 +8,11 @@ from sqlalchemy import func, select
 
 import live.journal.upkeep.checkpoints
 from live.domain.board import MOST_REMEMBERED, Board
-from live.domain.window import Rolling
+from live.domain.window import Rolling, Sliding
 from live.journal.log.entries import Packed
 from live.journal.log.timelines import open_timelines
 from live.journal.schema import CHECKPOINT, SEGMENT
-from live.journal.state.snapshot import Snapshot
+from live.journal.state.snapshot import Logged, Snapshot
 from live.journal.upkeep.checkpoints import AGE, Due, due, keep, prune
 from tests.harness.journaled import journaled
 from tests.harness.plans import HOUR, SERVER, forever
@@ -31,6 +31,15 @@ def test_slots_outside_the_window_are_left_out() -> None:
     assert pruned(SERVER, slots=slots, newest=9 * HOUR).slots.keys() == {5 * HOUR, 9 * HOUR}
     assert pruned(SERVER, slots=slots).slots == slots
     assert pruned(forever(), slots=slots, newest=9 * HOUR).slots == slots
+
+
+def test_events_outside_a_sliding_window_are_left_out() -> None:
+    """An event as old as the window has left it. The time is that of the last entry, or of the newest event."""
+    log = [Logged(time, 1, number, "a", 1) for number, time in enumerate((40_000, 40_001, 90_000))]
+    window = Sliding(60)
+    assert pruned(forever(window=window), log=log, time=100_000_999).log == log[1:]
+    assert pruned(forever(window=window, clock="event"), log=log, time=1, latest=100_000).log == log[1:]
+    assert pruned(forever(), log=log, time=900_000_000).log == log
 
 
 @pytest.mark.parametrize(

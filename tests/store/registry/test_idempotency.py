@@ -5,8 +5,10 @@ import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
+from live.domain.event import Answer, EventRecord
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Duration
 from live.store.connection.client import Store, connect
@@ -106,3 +108,24 @@ async def test_an_unavailable_store_tells_whether_events_counted(own_store: Stor
             await mine.finish("shop", "k", b"answer")
     assert (before.value.unknown, after.value.unknown) == (False, True)
     await client.aclose()
+
+
+async def test_stored_responses_forget_a_member(client: Store) -> None:
+    """Only responses with its record change, and they stay as long as the others."""
+    mine = answers(client)
+    plain = Answer(1, 0, (), {"posts": 1})
+    position = {"board": "posts", "best": None, "period": None, "rank_count": 2, "epoch": "e", "offset": 1}
+    records = [
+        msgspec.convert({"index": at, "key": member, "score": 1, "rank": 1, **position}, EventRecord)
+        for at, member in enumerate("ab")
+    ]
+    bodies = {"claimed": None, "plain": plain, "both": msgspec.structs.replace(plain, records=records)}
+    for key, body in bodies.items():
+        await mine.begin("shop", key, BODY)
+        if body is not None:
+            await mine.finish("shop", key, msgspec.json.encode(body))
+    await mine.forget("b")
+    assert await mine.begin("shop", "claimed", BODY) is None
+    assert await mine.begin("shop", "plain", BODY) == msgspec.json.encode(plain)
+    left = msgspec.json.decode(await mine.begin("shop", "both", BODY) or b"", type=Answer)
+    assert left == msgspec.structs.replace(plain, records=records[:1])
