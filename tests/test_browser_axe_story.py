@@ -1,4 +1,4 @@
-"""What a board tells, its tools and its displays have no problem that axe-core finds, and cut no text that has room."""
+"""axe-core finds no problem in the story, the tools and the displays of a board, and text is cut only without room."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -229,7 +229,7 @@ async def test_late_scripts_come_although_a_page_is_not_live(valkey_url: str) ->
         await post(client, {"key": "a"})
         context = await chromium.new_context()
         await context.add_init_script("delete CSSStyleSheet.prototype.replaceSync")
-        await context.route_web_socket("**/live**", lambda _: None)  # it opens, and brings nothing
+        await context.route_web_socket("**/live**", lambda _: None)  # the WebSocket opens, and brings no message
         pages = []
         for path in ("boards/posts", "boards/posts/records/a"):
             page = await context.new_page()

@@ -34,7 +34,10 @@ CLIMB = '[[board]]\nid="climb"\nwindow="forever"\noperator="best"\nscore=[{field
 
 
 async def test_cards_are_live(valkey_url: str) -> None:
-    """The script lets records overtake each other, appear and disappear. The server would render the same list."""
+    """The script lets records overtake each other, appear and disappear.
+
+    Afterwards, the list is as the server renders it.
+    """
     boards = [rolling_board(board="posts"), *parse_boards(CLIMB)]
     events = [{"key": key, "amount": amount, "board": "posts"} for key, amount in (("a", 3), ("b", 2), ("c", 1))]
     async with board_in_browser(valkey_url, *events, board=boards, path="../") as (page, producer):

@@ -161,7 +161,7 @@ async def test_each_refusal_says_why(valkey_url: str) -> None:
 
 
 async def refuse(status: int, code: str, route: Route) -> None:
-    """Answer a like as the server refuses it."""
+    """Answer a like with a refusal of the server."""
     await route.fulfill(status=status, json={"code": code}, content_type="application/problem+json")
 
 

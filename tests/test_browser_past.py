@@ -130,7 +130,7 @@ async def test_a_time_without_a_past_is_explained(valkey_url: str) -> None:
 
 
 async def test_the_slider_shows_the_past_and_returns_to_live(valkey_url: str) -> None:
-    """The keyboard is enough. The URL contains the time."""
+    """All of this works by keyboard. The URL contains the time."""
     async with page_with_past(valkey_url) as (page, address, producer, _):
         await page.goto(address)
         await until_live(page)

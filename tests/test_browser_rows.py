@@ -44,7 +44,7 @@ async def page_of(url: str, **context: Any) -> AsyncIterator[Page]:
 
 
 async def forget_baseline(settings: Settings) -> None:
-    """Let the next server keep a baseline immediately."""
+    """Delete the baseline, so that the next server stores one at once."""
     store = connect(settings.store, settings)
     await store.call("x", "DEL", Keys(settings.key_prefix, "posts").baseline)
     await store.aclose()
@@ -158,7 +158,10 @@ async def test_rows_that_enter_or_return_have_sparklines(valkey_url: str) -> Non
 
 @pytest.mark.parametrize("width", [320, 1280])
 async def test_rows_have_the_same_height(valkey_url: str, width: int) -> None:
-    """The content of rows does not matter. Nothing overflows a row, or makes the page wider than the screen."""
+    """Rows are equally high, whatever they contain.
+
+    Nothing overflows a row, or makes the page wider than the screen.
+    """
     board = read_board("posts", {"operator": "set", "window": "forever"})
     scores = (
         [2**53 - 1 - number for number in range(4)] + [10**number for number in (12, 9, 8, 7, 6, 3, 1)] + [-(2**53)]
@@ -187,7 +190,10 @@ async def test_rows_have_the_same_height(valkey_url: str, width: int) -> None:
 
 
 async def test_names_link_to_their_records(valkey_url: str) -> None:
-    """Rows of both server and script have links, except for names that no path can contain. The language stays."""
+    """Rows of both server and script have links, except for names that no path can contain.
+
+    The links keep the language of the page.
+    """
     keys = ["a/b?c#d", "..", "é!'()*~", "100%"]
     settings = fresh_settings(valkey_url)
     async with serving(settings) as client:

@@ -10,7 +10,7 @@ import pytest
 DOCS: Final = Path(__file__).parent.parent / "docs"
 DIAGRAMS: Final = sorted(DOCS.glob("*.svg"))
 SVG: Final = "{http://www.w3.org/2000/svg}"
-READABLE: Final = 4.5  # WCAG 2.2, AA, for text
+READABLE: Final = 4.5  # the least contrast of text in WCAG 2.2, level AA
 TEXTS: Final = ("ink", "quiet", "mark")
 
 

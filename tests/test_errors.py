@@ -31,7 +31,7 @@ def test_a_code_is_a_plain_word() -> None:
 
 
 def test_a_problem_has_a_status_and_a_unique_title() -> None:
-    """The title is a sentence without a full stop. The status is that of an error."""
+    """The title is a sentence without a full stop. The status is from 400 to 599."""
     for code, (status, title) in PROBLEMS.items():
         assert 400 <= status <= 599, code
         assert title[0].isupper(), code
@@ -56,7 +56,7 @@ def test_every_code_is_used() -> None:
 
 
 def test_every_raised_problem_is_in_the_table() -> None:
-    """No route can raise an unknown problem."""
+    """The table has each code with which the sources raise a `ProblemError`."""
     raised = {
         code for path in SOURCES for code in re.findall(r'ProblemError\(\s*"(\w+)"', path.read_text(encoding="utf-8"))
     }

@@ -106,7 +106,10 @@ class Load:
 
 @asynccontextmanager
 async def load(url: str, folder: Path, deadline: float = 30, **changes: Any) -> AsyncIterator[Load]:
-    """Send events for all boards while in the context, and compare the results at its end. `changes` are settings."""
+    """Send events for all boards while in the context, and compare the results at its end.
+
+    `changes` replace settings.
+    """
     events = Load(url, folder, deadline, **changes)
     try:
         for ledger in events.ledgers:

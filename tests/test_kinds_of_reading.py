@@ -101,7 +101,10 @@ score = [
 
 
 async def test_a_score_can_rank_by_several_fields(valkey_url: str) -> None:
-    """The highest level comes first, then the fewest revives, then the shortest time. Every answer has the fields."""
+    """The highest level comes first, then the fewest revives, then the shortest time.
+
+    Answers, pages and messages show a score as these fields.
+    """
     chance = random.Random(8)
     best: dict[str, tuple[int, int, int]] = {}
     async with stage(valkey_url, FIELDS.replace("MOST", "86_400_000")) as boards, boards.watching("race") as viewer:
@@ -202,7 +205,7 @@ def tied(sent: list[tuple[int, str]], now: int, ties: Ties) -> Rows:
 
 
 def ranked(rows: Rows, ranks: Ranks) -> list[tuple[str, int, int]]:
-    """Records with their ranks, counted one by one."""
+    """Records with their ranks, which a count over all scores gives."""
     scores = [score for _, score in rows]
     dense = {score: rank for rank, score in enumerate(sorted(set(scores), reverse=True), 1)}
     return [

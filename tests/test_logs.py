@@ -37,7 +37,7 @@ class Lines(logging.Handler):
         self.logged.append(record.msg if isinstance(record.msg, dict) else {"event": record.getMessage()})
 
     def events(self, *fields: str) -> list[Any]:
-        """The texts, with some fields."""
+        """The text of each line, with the given fields."""
         return [
             tuple(line.get(field) for field in ("event", *fields)) if fields else line["event"] for line in self.logged
         ]

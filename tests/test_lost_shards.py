@@ -61,7 +61,7 @@ async def loses_a_shard(folder: Path, lost: int) -> None:
 
 
 async def has(refused: list[str]) -> bool:
-    """Whether something was refused."""
+    """Whether an event was refused."""
     return bool(refused)
 
 

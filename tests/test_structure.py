@@ -81,12 +81,12 @@ def test_files_functions_and_classes_are_small() -> None:
 
 
 def test_the_root_has_few_files() -> None:
-    """All other files belong to a package."""
+    """At most `MAX_AT_ROOT` modules are directly in `live`. All others belong to a package."""
     assert len(list(LIVE.glob("*.py"))) <= MAX_AT_ROOT
 
 
 def test_no_folder_is_full() -> None:
-    """The limit keeps each folder easy to survey."""
+    """A folder of `live` has at most `MAX_IN_FOLDER` modules, so that it is easy to survey."""
     assert full_folders(MODULES) == []
 
 
@@ -106,12 +106,12 @@ def test_no_two_modules_have_a_class_of_the_same_name() -> None:
     ids=["a long file", "a long function", "a wide class", "a class at the limit"],
 )
 def test_each_limit_can_be_exceeded(source: str, count: int) -> None:
-    """The test of files, functions and classes can fail."""
+    """`faults` finds a file, function or class over its limit, so the test of these can fail."""
     assert len(faults(source)) == count
 
 
 def test_folders_and_names_can_exceed_their_limits() -> None:
-    """The tests of folders and names can fail."""
+    """A full folder and a shared name are found, so the tests of folders and names can fail."""
     assert full_folders([LIVE / f"{number}.py" for number in range(20)]) == []
     assert full_folders([LIVE / f"{number}.py" for number in range(21)]) == [f"{LIVE} has 21 files"]
     inner = "def f():\n    class A: pass\n"

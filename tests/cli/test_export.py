@@ -248,7 +248,7 @@ def test_an_interrupted_export_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_without_the_extra_parquet_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message is one sentence."""
+    """The message names the extra to install."""
     monkeypatch.setattr(live.cli.export, "find_spec", lambda _: None)
     with pytest.raises(SetupError, match=r"live-board\[parquet\]"), table("parquet", io.BytesIO(), []):
         pass

@@ -29,7 +29,7 @@ BOARD: Final = rolling_board()
 
 @asynccontextmanager
 async def open_ledger(store: str, board: Board, **changes: Any) -> AsyncIterator[Ledger]:
-    """A ledger on a new board in a store; `changes` are settings."""
+    """A ledger on a new board in a store; `changes` replace settings."""
     settings = fresh_settings(store, **changes)
     client = connect(store, settings)
     try:

@@ -148,7 +148,7 @@ def read(target: str, *fields: tuple[str, str], method: str = "GET") -> bytes:
 
 
 def tag_in(answer: bytes) -> str:
-    """The tag of an answer."""
+    """The `ETag` of an answer."""
     found = re.search(rb"etag: (.*)\r", answer)
     assert found is not None
     return found[1].decode()

@@ -20,7 +20,7 @@ from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
-# The program chromium-headless-shell has no code for windows. It opens a page in a quarter of the CPU time.
+# The program chromium-headless-shell can't show windows. It needs a quarter of the CPU time to open a page.
 CHROMIUM: Final = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 PATIENCE: Final = 30_000  # milliseconds

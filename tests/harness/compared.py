@@ -110,7 +110,7 @@ class Compared(Journaled):
 
 @asynccontextmanager
 async def compared(store: str, folder: Path, board: Board, **changes: Any) -> AsyncIterator[Compared]:
-    """A board with a journal and a running drainer; `changes` are settings."""
+    """A board with a journal and a running drainer; `changes` replace settings."""
     found = Compared(store, folder, board, **changes)
     await found.drain()
     try:

@@ -16,7 +16,7 @@ class Figures(msgspec.Struct, kw_only=True):
     store: int
     journal: int | None = None
     refused: int = 0
-    longest_stop: float = 0.0  # seconds between two acknowledged events of a board
+    longest_stop: float = 0.0  # the most seconds between two acknowledged events of a board
 
 
 _measured: list[Figures] = []

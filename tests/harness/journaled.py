@@ -106,7 +106,7 @@ async def backed_up(board: Journaled, folder: Path, *, lease: float = 30.0) -> M
 async def journaled(
     store: str, folder: Path, board: Board | None = None, url: str = "sqlite", **changes: Any
 ) -> AsyncIterator[Journaled]:
-    """A board with a journal in a new data directory; `changes` are settings."""
+    """A board with a journal in a new data directory; `changes` replace settings."""
     found = Journaled(store, folder, board or rolling_board(ties="first"), url, **changes)
     try:
         yield found

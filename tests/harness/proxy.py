@@ -31,11 +31,11 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def request(self, data: bytes) -> bytes | None:
-        """Called with what a client sends."""
+        """Return what to pass on of a piece of data that a client sends."""
         return data
 
     async def answer(self, data: bytes) -> bytes | None:
-        """Called with what the upstream sends."""
+        """Return what to pass on of a piece of data that the upstream sends."""
         return data
 
     def cut(self) -> None:

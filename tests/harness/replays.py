@@ -102,7 +102,7 @@ async def watching(server: Served, query: str = "", board: str = "posts") -> Asy
 
 
 def text_of(seconds: float) -> str:
-    """A time in the form of requests."""
+    """A time as requests write it."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 

@@ -86,7 +86,7 @@ async def serving(
 def server(
     store: str, *boards: Board, plain: bool = False, **changes: Any
 ) -> AbstractAsyncContextManager[httpx.AsyncClient]:
-    """Yield a client of a new server; `changes` are settings."""
+    """Yield a client of a new server; `changes` replace settings."""
     return serving(fresh_settings(store, **changes), *boards, plain=plain)
 
 

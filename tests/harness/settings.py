@@ -35,6 +35,6 @@ def fresh_settings(store: str, **changes: Any) -> Settings:
 
 
 def make_client(**changes: Any) -> Client:
-    """A client on this machine that requests the host `localhost`; `changes` are fields."""
+    """A client on this machine that requests the host `localhost`; `changes` replace its fields."""
     client = Client("127.0.0.1", "http", "localhost", None, local=True, own_name=True, proxied=False)
     return msgspec.structs.replace(client, **changes)

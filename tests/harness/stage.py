@@ -51,7 +51,7 @@ class Stage:
         return [rejection["code"] for rejection in (await self.post(*events))["rejected"]]
 
     async def get(self, path: str, **query: Any) -> bytes:
-        """The body of an answer."""
+        """Get a path, which must be answered with 200. Return the body."""
         response = await self.http.get(path, params=query)
         assert response.status_code == 200, response.text
         return response.content
@@ -153,7 +153,7 @@ class Stage:
 
 @asynccontextmanager
 async def stage(store: str, text: str, **changes: Any) -> AsyncIterator[Stage]:
-    """A server with the boards of a TOML text, which are audited at the end. `changes` are settings."""
+    """A server with the boards of a TOML text, which are audited at the end. `changes` replace settings."""
     settings = fresh_settings(store, **{"conflation_interval": Duration(0.01), **changes})
     parsed = parse_boards(text)
     async with run_server(settings, parsed) as url, httpx.AsyncClient(base_url=url, timeout=30) as http:

@@ -45,7 +45,7 @@ Row = tuple[str, int]
 
 
 def board_of(kind: str) -> Board:
-    """A board from its choices."""
+    """A board of a kind from `KINDS`."""
     (board,) = parse_boards(f'[[board]]\nid = "posts"\n{KINDS[kind]}')
     return board
 
@@ -98,7 +98,7 @@ class RecordedBoard(Journaled):
         await begin_journal(self.client, state.keys, state.epoch or "", again=True, adopt=state.scripts.adopt)
 
     async def read(self, work: Callable[[Connection, Timeline], Any]) -> Any:
-        """Read from SQL."""
+        """Run `work` on the timeline of the board in SQL."""
 
         def reading(connection: Connection) -> Any:
             (timeline,) = open_timelines(connection, self.settings.key_prefix)
@@ -157,7 +157,7 @@ async def timeline(store: str, folder: Path, board: Board, url: str = "sqlite") 
 async def live_through(line: RecordedBoard, seed: int) -> None:
     """Let hours pass with events, some of them late or early, and amounts that cancel out.
 
-    Drain in between. Now and then the journal begins again.
+    Sometimes, the drainer moves entries to SQL meanwhile, or the journal begins again.
     """
     chance = random.Random(seed)
     drainer = await line.drainer()

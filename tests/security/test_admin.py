@@ -120,7 +120,7 @@ async def test_only_a_producers_api_key_makes_keys_mandatory_for_posting(valkey_
 async def test_an_operator_chooses_the_role_that_changes_boards(valkey_url: str) -> None:
     """By default, processes with the role `ingest` have these routes, and viewer processes do not.
 
-    A setting changes this.
+    `LIVE_ADMIN_ROLES` changes this.
     """
     settings = fresh_settings(valkey_url, anonymous_admin=True)
     wanted = {"ingest": True, "viewers": False}

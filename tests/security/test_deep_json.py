@@ -54,7 +54,7 @@ def contest(store: str) -> AbstractAsyncContextManager[httpx.AsyncClient]:
 
 @pytest.mark.parametrize(("method", "path"), CHANGES)
 async def test_a_deeply_nested_change_is_refused(valkey_url: str, method: str, path: str) -> None:
-    """More than 32 levels are `malformed_body`. The content of fewer levels is validated."""
+    """A body with more than 32 levels is refused as `malformed_body`. The content of any other body is validated."""
     async with contest(valkey_url) as client:
         for depth in DEPTHS:
             response = await client.request(

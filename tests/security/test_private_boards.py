@@ -125,7 +125,7 @@ class Asked(NamedTuple):
     body: bytes = b""
 
     def bytes_for(self, board: str) -> bytes:
-        """Write the request about a board."""
+        """Return the bytes of the request, with the id of a board in place of `{board}`."""
         body = self.body.replace(b"{board}", board.encode())
         length = (("Content-Length", str(len(body))),) if body else ()
         fields = [(name, value.replace("{board}", f"{board}{len(body)}")) for name, value in self.fields]

@@ -36,7 +36,7 @@ class Watch:
         self.total = self.of_address = self.of_connection = 0
 
     def note(self, budget: Any, held: int) -> None:
-        """Note a state of the budget."""
+        """Note what the budget holds now, where that is more than before."""
         self.budget = budget
         self.total = max(self.total, budget._held)
         self.of_address = max(self.of_address, *budget._held_by.values(), 0, 0)

@@ -38,7 +38,7 @@ JUNE: dict[str, Any] = {
 
 
 def what_is(entry: AuditEntry) -> AuditEntry:
-    """An entry without its time."""
+    """An entry of the audit log without its time."""
     return msgspec.structs.replace(entry, at=0)
 
 

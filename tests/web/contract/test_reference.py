@@ -66,7 +66,7 @@ async def test_every_link_has_a_target(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("role", ["ingest", "viewers"])
 async def test_every_role_serves_the_reference(valkey_url: str, role: str) -> None:
-    """The page has its style sheets in every role."""
+    """In every role, a process serves the page and its style sheets."""
     async with server(valkey_url, role=role) as url, httpx.AsyncClient(base_url=url) as client:
         html = (await client.get("/docs")).text
         for path in re.findall(r'href="(/static/[^"]+\.css)"', html):

@@ -18,7 +18,7 @@ from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
 NODE = shutil.which("node")
-PARTS = ["./client/fallbacks.js", "./client/units.js"]  # what few pages need
+PARTS = ["./client/fallbacks.js", "./client/units.js"]  # scripts that few pages need
 LATER = {
     "board.js": [*PARTS, "./later.js"],
     "cards.js": PARTS,
@@ -211,7 +211,10 @@ def test_a_style_sheet_loses_comments_and_keeps_its_rules() -> None:
 
 @pytest.mark.parametrize("path", sorted(assets("static").glob("*.css")), ids=lambda path: path.name)
 def test_descendants_stay_descendants(path: Path) -> None:
-    """The space before `:is` has a meaning. Inside of `@container` it would be lost: write `>` there."""
+    """The compressed style keeps each space before `:is` and the like, which stands for a descendant.
+
+    Inside of `@container` it would be lost: write `>` there.
+    """
     before_pseudo_class = re.compile(r"[^\s>+~,{};(]\s:(?:is|not|has|where)\(")
     text = re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     made = style(text)

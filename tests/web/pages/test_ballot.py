@@ -117,7 +117,7 @@ async def test_a_place_that_counts_contestants_is_noticed(client: httpx.AsyncCli
 
 
 async def test_large_contests_are_read_in_pieces(client: httpx.AsyncClient) -> None:
-    """A page looks at a limited number of contestants. Links lead past those with votes."""
+    """A page looks at a limited number of contestants, and links to the rest."""
     # The store keeps so many members in a hash table, without an order.
     every = [f"m{number:03}" for number in range(700)]
     await register(client, *every)

@@ -259,7 +259,7 @@ async def test_a_page_shows_the_rank_of_a_member(valkey_url: str) -> None:
 
 
 async def test_boards_can_be_shown_side_by_side(valkey_url: str) -> None:
-    """Each board has a section with its own ids. The list links a union with its parts."""
+    """Each board has a section with its own ids. The list of boards links to a page with a union and its parts."""
     events = ({"board": "north", "key": "a"}, {"board": "south", "key": "b"})
     async with server(valkey_url, UNION, *events) as client:
         path = re.findall(r'<a href="(/boards/[^"]*,[^"]*)"', (await client.get("/")).text)

@@ -172,7 +172,7 @@ def test_templates_hold_no_words(path: Any) -> None:
 
 
 def test_words_in_a_template_are_noticed() -> None:
-    """The test of templates can fail."""
+    """`seen` returns words for people in a template, so the test above can fail."""
     for html in ("<p>Hello</p>", '<p title="Hello">\0</p>', '<input placeholder="Find">'):
         assert [word for text in seen(html) for word in LETTERS.findall(text)] != []
 
@@ -192,7 +192,7 @@ def test_scripts_hold_no_words() -> None:
 
 
 def test_words_in_a_script_are_noticed() -> None:
-    """The test of scripts can fail."""
+    """`prose` returns words for people in a script, so the test above can fail."""
     assert list(prose('x = "Frozen"; y = `takes ${a} first`; // no "Such thing" here')) == ["Frozen", "takes  first"]
     assert list(prose('/* "Not this" */ translate("live"); z = "store unreachable"; throw new Error("not this")')) == [
         "store unreachable"

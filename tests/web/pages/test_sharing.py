@@ -131,7 +131,7 @@ async def test_records_are_downloaded_as_csv(valkey_url: str) -> None:
 async def test_a_board_can_be_shared(valkey_url: str) -> None:
     """The page shows its own address, the HTML of a frame with a title that is escaped twice, and working links.
 
-    Phones can't use a local address.
+    For a local address, it says that the address works on this computer only.
     """
     async with server(valkey_url) as client:
         elsewhere = (await client.get("/boards/posts", headers={"Host": "live.example"})).text
@@ -192,7 +192,10 @@ async def shares(client: httpx.AsyncClient, site: str, headers: dict[str, str]) 
 
 
 async def test_a_board_is_shared_under_its_public_address(valkey_url: str) -> None:
-    """The proxy passes on the address as `X-Forwarded-Host`. Clients under another name get that name."""
+    """The proxy passes on the address as `X-Forwarded-Host`.
+
+    Clients that request another name get links with that name.
+    """
     async with behind_a_proxy(valkey_url) as client:
         for _ in range(2):
             await shares(client, "https://board.test:8443/live", OUTER)

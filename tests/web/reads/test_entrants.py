@@ -19,7 +19,7 @@ votes = { registered = true }
 id = "posts"
 """
 PATH = "/v1/boards/contest/entrants"
-COUNT = 560  # so many that the store keeps them in a hash table, and not in one piece
+COUNT = 560  # so many that the store keeps them in a hash table, and not in a compact list
 
 
 async def walk(client: httpx.AsyncClient, limit: int) -> list[dict[str, Any]]:

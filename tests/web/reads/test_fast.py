@@ -77,7 +77,7 @@ async def test_both_paths_answer_all_header_fields_alike(both: Both, fields: tup
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_both_paths_answer_pipelined_requests_alike(both: Both, seed: int) -> None:
-    """The requests are of any kind, and are repeated. Remembered heads change nothing."""
+    """The requests are of any kind. They are sent twice, and the second time the server remembers their heads."""
     chosen = random.Random(seed)
     sent = []
     for _ in range(40):

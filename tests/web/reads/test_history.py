@@ -45,7 +45,7 @@ async def journaling(store: str) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def text_of(time: datetime) -> str:
-    """A time in the form of requests."""
+    """A time as requests write it."""
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -343,7 +343,7 @@ def test_a_cache_keeps_the_two_forms_of_the_past_apart() -> None:
 
 
 async def test_without_members_the_last_hour_of_the_first_is_returned(valkey_url: str) -> None:
-    """Each step equals the page of its time. The hour starts with the journal, and is read once for everyone."""
+    """Each step has the scores and ranks of a page at its time. The hour starts with the journal, and is read once."""
     async with journaling(valkey_url) as client:
         await like(client, *(f"m{number:02}" for number in range(12) for _ in range(number + 1)))
         with patch.object(live.web.reads.history, "_MINUTE", 50), patch.object(live.web.reads.history, "_HOUR", 1000):

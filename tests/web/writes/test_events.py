@@ -195,7 +195,9 @@ async def test_an_unavailable_store_rejects_all_waiting_requests(own_store: Stor
     """Requests that wait behind a failed batch fail together with it, and not one deadline after another."""
     body = [{"key": f"k{number}"} for number in range(1000)]
     changes: dict[str, Any] = {"rate": 0, "store_timeout": Duration(0.3), "write_deadline": Duration(1)}
-    async with server(own_store.url, **changes) as client:  # with a rate, the server would need the frozen store
+    async with server(
+        own_store.url, **changes
+    ) as client:  # with a rate, the server would ask the frozen store for credit
         await post(client, {"key": "warm"})
         with own_store.frozen():
             started = asyncio.get_running_loop().time()
@@ -220,7 +222,7 @@ async def test_an_unknown_outcome_takes_precedence_over_a_refusal(own_store: Sto
     """One board's queue is full, and another board's answer is lost. The answer is `outcome_unknown`."""
     boards = [board("full", "like", "only"), board("sent", "like")]
     times = {"store_timeout": Duration(0.3), "write_deadline": Duration(0.6)}
-    # With a rate, the server would need the frozen store.
+    # With a rate, the server would ask the frozen store for credit.
     changes: dict[str, Any] = {"max_waiting": 1, "rate": 0, **times}
     async with server(own_store.url, *boards, **changes) as client:
         await post(client, {"key": "warm"})

@@ -57,7 +57,7 @@ async def test_the_smaller_rate_is_granted(client: httpx.AsyncClient, requested:
 
 @pytest.mark.parametrize(("requested", "allowed"), [(None, "*"), ("120", "120"), ("0", "*")])
 async def test_without_a_limit_any_rate_is_granted(requested: str | None, allowed: str) -> None:
-    """An asterisk means no limit."""
+    """If the producer has no rate, the requested rate is granted, or an asterisk for no limit."""
     rate = {} if requested is None else {"WebHook-Request-Rate": requested}
     response = handshake(Headers({"WebHook-Request-Origin": SENDER, **rate}), None)
     assert response.headers["webhook-allowed-rate"] == allowed
