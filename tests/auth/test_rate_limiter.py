@@ -168,7 +168,7 @@ async def test_a_cancelled_request_does_not_block_others(valkey_url: str) -> Non
 
 @pytest.mark.slow
 async def test_two_processes_at_full_speed_keep_the_rate(any_store: str) -> None:
-    """During a second of flooding, two processes together admit the burst and what the rate adds in a second."""
+    """During a second of flooding, two processes together admit at most the burst and what the rate adds meanwhile."""
     rate, burst = 2000, 300
     own = fresh_settings(any_store)
     client = connect(any_store, own)

@@ -95,8 +95,8 @@ async def waits_at_most_a_burst(
 ) -> None:
     """Wherever the store's clock is set, a wait is never longer than the time in which a whole burst refills.
 
-    Setting the clock ahead adds at most one burst. Setting it back adds nothing, and costs at most the time since the
-    last call to the store.
+    Setting the clock ahead lets the producer send at most one more burst. Setting it back gives the producer nothing,
+    and takes away at most the credit of the time since the last call to the store.
     """
     rate, burst = limit
     producer = sender(*limit)
@@ -131,7 +131,7 @@ def test_setting_the_clock_does_not_block_producers(
 
 
 async def test_setting_the_clock_back_costs_at_most_one_burst(any_store: str) -> None:
-    """A producer that has just used up its burst waits at most for one burst, in this process and in another."""
+    """A producer that has used up its burst waits at most until a whole burst has refilled, in either process."""
     producer = sender(100, 200)
     async with Simulation(any_store, 2) as simulation:
         for seconds in (0, -3600, -3600):

@@ -283,7 +283,10 @@ async def test_a_union_stays_as_private_as_its_parts(valkey_url: str) -> None:
 
 
 async def test_a_limited_admin_learns_of_no_private_board(valkey_url: str) -> None:
-    """A refused union does not tell a private board of others from an unknown one, and no message suggests its id."""
+    """A union with a private board of others is refused like a union with an unknown board.
+
+    No message suggests the id of the private board.
+    """
     async with bench(valkey_url) as at:
         admin = at.board_admin
         await admin.put("secret-1", {**KISS, "visibility": "private"}, "me")

@@ -152,7 +152,7 @@ async def test_a_new_board_is_there_in_every_process(valkey_url: str, *, plain: 
 
 @pytest.mark.parametrize("plain", [False, True])
 async def test_a_board_that_does_not_exist_is_refused(valkey_url: str, *, plain: bool) -> None:
-    """Refusals and their order are as for any unknown board, and the connection goes on."""
+    """Events, reads and viewers of such a board are refused. Valid events of the same body count."""
     async with two_processes(valkey_url, plain=plain) as (_, other):
         answer = (
             await other.post("/v1/events", json=[{"key": "a", "board": "none"}, {"key": ""}, {"key": "a"}])

@@ -398,7 +398,7 @@ def test_an_interrupted_post_takes_no_room() -> None:
         raise KeyboardInterrupt
 
     with (
-        suppress(ServerUnavailableError),  # when the context of the producer ends
+        suppress(ServerUnavailableError),  # raised when the context of the producer ends
         SyncLiveBoard("http://127.0.0.1:9", patience=0) as live,
         live.producer(max_bytes=len(encode_event(event))) as producer,
     ):

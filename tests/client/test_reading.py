@@ -128,7 +128,7 @@ async def test_threads_use_the_same_client(valkey_url: str) -> None:
 
 
 async def test_each_event_of_a_batch_has_its_own_result(valkey_url: str) -> None:
-    """An event that one board has counted and another one refuses is accepted, and has the refusal too."""
+    """An event that one board counts and another one refuses is accepted. Its result also has the refusal."""
     small = msgspec.structs.replace(rolling_board(board="small"), max_amount=1)
     async with run_server(fresh_settings(valkey_url), [rolling_board(), small]) as url, LiveBoard(url) as live:
         async with live.producer(linger=0.2) as producer:
@@ -140,7 +140,9 @@ async def test_each_event_of_a_batch_has_its_own_result(valkey_url: str) -> None
         large = ["amount_too_large"]
         assert outcomes == [("duplicate", []), ("accepted", []), ("accepted", large), ("rejected", large)]
         assert [result.event.member for result in results] == ["a", "b", "c", "d"]
-        assert (await live.post(results[2].event)).duplicate == 1, "the event has the id with which it was counted"
+        assert (await live.post(results[2].event)).duplicate == 1, (
+            "the event in the result has another id than the one that was counted"
+        )
         assert producer.totals.accepted + producer.totals.duplicate == 4
 
 

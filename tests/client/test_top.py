@@ -28,7 +28,7 @@ def test_an_update_changes_the_previous_top() -> None:
     assert top is not None
     assert [(record.member, record.score, record.rank) for record in top.records] == [("z", 4, 1), ("x", 3, 2)]
     assert (top.offset, top.total_score, top.period, top.stale) == (4, 7, "2026", None)
-    assert [record.member for record in before.records] == ["x", "y"], "a top that a caller has does not change"
+    assert [record.member for record in before.records] == ["x", "y"], "a top that a caller has was changed"
 
 
 def test_a_top_has_the_facts_of_the_last_sync() -> None:
@@ -65,7 +65,7 @@ def test_a_top_stays_stale_until_it_is_confirmed() -> None:
     assert stale(state) is None
     state.mark("connection lost")
     state.connected()
-    assert stale(state) == "connection lost", "the top is stale until the first message of the new connection"
+    assert stale(state) == "connection lost", "the top became live before the first message of the new connection"
     state.receive(SYNC)
     assert stale(state) is None
 

@@ -234,7 +234,7 @@ async def test_a_private_board_is_watched_with_an_api_key(valkey_url: str) -> No
 async def test_a_watch_goes_on_with_the_next_token(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch, *, is_told: bool
 ) -> None:
-    """No change is lost or shown twice. If a client can't tell when its token ends, the server says so."""
+    """No change is lost or shown twice. If the client does not know when its token ends, the server tells it."""
     if is_told:
         monkeypatch.setattr(watching, "_renewal_of", lambda _: None)
     settings = fresh_settings(valkey_url, token_secret=SECRET)

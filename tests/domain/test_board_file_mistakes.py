@@ -9,7 +9,7 @@ from tests.domain.board_files import KINDS, LAST, SLOT_OF_DAYS, TOO_MANY, UNITS,
 
 @pytest.mark.parametrize("board_id", ["a", "0", "a-b_c", "9lives", "a" * 64])
 def test_a_valid_id_is_accepted(board_id: str) -> None:
-    """An id has 1 to 64 of a-z, 0-9, - and _, and begins with neither - nor _."""
+    """An id has 1 to 64 of the characters a-z, 0-9, - and _. It begins with a letter or a digit."""
     assert make_board(BoardChoice(id=board_id)).id == board_id
 
 

@@ -408,7 +408,7 @@ def test_results_do_not_depend_on_earlier_calls(unit: Unit, name: str, places: l
 
 
 def test_known_periods_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The newest and recent periods are cached, in any order. The cache is bounded."""
+    """A calendar finds recent periods in its cache, whatever the order of requests. The cache is bounded."""
     known = Calendar("day", ZoneInfo("Europe/Berlin"))
     begin = known.parse("2026-11-21").start
     periods = [known.at(begin + n * DAY) for n in range(20)]

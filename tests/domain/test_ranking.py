@@ -43,7 +43,7 @@ def in_order(rows: Sequence[tuple[str, int, object]], ranks: Ranks) -> list[Reco
 def test_any_order_of_equal_scores_can_become_any_other(
     old: list[tuple[str, int, object]], new: list[tuple[str, int, object]], size: int, ranks: Ranks
 ) -> None:
-    """Ranks can change without a score, and metadata without a rank, in each kind of ranks."""
+    """A rank can change while the score stays, and metadata while the rank stays, in each kind of ranks."""
     before, after = in_order(old, ranks)[:size], in_order(new, ranks)[:size]
     assert apply(before, *diff(before, after), ranks) == after
 
@@ -162,7 +162,7 @@ def test_the_ranks_of_a_page_match_those_of_the_board(values: list[int], ranks: 
 
 
 def test_a_record_has_a_position_if_its_rank_differs() -> None:
-    """Without shared ranks, nothing more is sent."""
+    """On a board without shared ranks, no record has the field `position`."""
     records = [Record("a", 5, 0), Record("b", 5, 0), Record("c", 3, 0)]
     assert with_ranks(records, "ordinal") == [Record("a", 5, 1), Record("b", 5, 2), Record("c", 3, 3)]
     competition = with_ranks(records, "competition")

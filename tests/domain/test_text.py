@@ -1,4 +1,4 @@
-"""Text that people read: which characters are refused, how a terminal shows such older text, and counts in messages."""
+"""Text that people read: refused characters, how a terminal shows old text that has them, and nouns after a count."""
 
 import json
 import re

@@ -91,7 +91,7 @@ def test_user_information_in_options_is_scrubbed() -> None:
 
 @pytest.mark.mutant
 def test_a_check_of_the_authority_alone_is_noticed() -> None:
-    """The mutant ends the password at the first /, and takes the rest for a path."""
+    """The mutant refuses only `#`. With `@`, it takes a part of the password for the host, and shows it."""
 
     def lenient(url: str, _schemes: object) -> None:
         if "#" in url:

@@ -101,7 +101,9 @@ async def test_viewers_that_return_receive_what_they_missed() -> None:
     steps = Steps()
     for offset in (5, 6, 7):
         await steps.read(full(offset))
-    assert types(*taken(steps.enter(epoch="one", offset=7))) == ["update"], "even if it missed nothing"
+    assert types(*taken(steps.enter(epoch="one", offset=7))) == ["update"], (
+        "a viewer that missed nothing got no update, or something else"
+    )
     before = recoveries()
     back = [steps.enter(epoch="one", offset=offset) for offset in (5, 6, 4)]
     assert not taken(steps.enter(epoch="one", offset=8))

@@ -132,6 +132,6 @@ async def test_nothing_is_called_after_the_stop() -> None:
 
 
 def test_the_interval_of_a_board_is_in_milliseconds() -> None:
-    """The setting is in seconds; a viewer may only slow it down, by a power of two."""
+    """The setting is in seconds. A viewer gets the interval of the board, or 2, 4, 8 and so on times as much."""
     assert [interval_of(rolling_board(), seconds) for seconds in (0.0001, 0.25, 60)] == [1, 250, 60_000]
     assert [viewer_interval(100, wanted) for wanted in (0, 100, 101, 400, 401)] == [100, 100, 200, 400, 800]

@@ -162,7 +162,7 @@ async def test_a_replay_tells_everything_in_its_order_and_time(
     assert script.named("end") == [(1,), (2,)]
     begun, again, first, second, third, fourth = script.times[:6]
     assert again - begun >= 0.09  # a poll
-    assert second - first >= 0.09  # a poll, because what was played lasts longer
+    assert second - first >= 0.09  # a poll: the second `play` does not wait until all that was played is shown
     assert min(third - second, fourth - third) >= 0.036  # a beat
     assert at + 1000 < plays[0][1] <= first * 1000 + 1
 

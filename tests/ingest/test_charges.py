@@ -55,7 +55,7 @@ def as_bodies(events: Sequence[dict[str, Any]], *, ascii_only: bool) -> dict[str
 async def charged(
     client: httpx.AsyncClient, kind: str, body: bytes, target: str = "/v1/events", **headers: str
 ) -> tuple[int, int]:
-    """Return the status of a request, and what its producer was charged, with the one event that admits it."""
+    """Return the status of a request, and what its producer was charged, including one event for its admission."""
     charges: list[int] = []
     charge = RateLimiter.charge
 

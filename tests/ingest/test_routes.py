@@ -71,7 +71,9 @@ async def test_a_near_name_is_looked_for_once(valkey_url: str, monkeypatch: pyte
         wrong = (await post(client, *[{"key": "a", "type": "barc"}] * 50, {"key": "a"}))["rejected"]
         assert len(wrong) == 50
         assert {one["detail"].partition("; ")[2] for one in wrong} == {"did you mean `bark`?"}
-    assert asked == ["barc", "barc"], "the name is compared again after the server has asked for new boards"
+    assert asked == ["barc", "barc"], (
+        "the name was not compared once before and once after the server asked for new boards"
+    )
 
 
 async def test_an_api_key_learns_only_the_types_of_boards_that_it_may_feed_and_read(valkey_url: str) -> None:

@@ -77,7 +77,7 @@ async def test_the_settings_of_postgres_are_read(tmp_path: Path, postgres: Postg
 
     assert await names(postgres.url) == []
     careless = f"{postgres.url}&options=-csynchronous_commit%3Doff"
-    assert await names(careless) == [], "each connection sets synchronous_commit"
+    assert await names(careless) == [], "a connection uses the synchronous_commit of the URL"
     with replaced(live.journal.database, "_wait_for_disk", lambda *_: None):
         assert await names(careless) == ["synchronous_commit"]
     postgres.kill()

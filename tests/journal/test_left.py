@@ -223,7 +223,7 @@ async def test_reconcile_knows_what_left_before_another_entry_follows(valkey_url
 async def test_a_board_of_an_older_version_names_what_has_left(valkey_url: str, tmp_path: Path) -> None:
     """The state of such a board does not name the events that have left.
 
-    The first event adds this, from the events that the log still holds.
+    The next event that the board counts adds their names, as far as the log shows which events have left.
     """
     async with sliding(valkey_url, tmp_path) as board:
         await leave_and_go_back(board)

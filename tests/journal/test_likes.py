@@ -10,7 +10,7 @@ DAY = 86_400
 
 
 def test_identities_are_kept_for_the_window() -> None:
-    """Checkpoints and rebuilt boards have all identities of the window, although the setting keeps them for a day."""
+    """Checkpoints and rebuilt boards have all identities of the window, although `dedupe_window` is only a day."""
     window = WindowChoice(rolling="7d", slot="1h")
     liked = make_board(BoardChoice(id="posts", like_button=True, window=window))
     plain = make_board(BoardChoice(id="posts", window=window))

@@ -80,7 +80,7 @@ async def lose_and_accept(board: Journaled, store: StoreProcess, folder: Path) -
     for _ in range(2):
         await drainer.sweep()
         await drainer.drain(["posts"])
-    assert await held(board) == before, "a board that lost data stays as it is"
+    assert await held(board) == before, "a board that lost data was changed"
     assert list(drainer._health.lost) == [("posts", board.ledger.state.epoch or before[0].decode())]
     await accept(board)
     await board.like("c")
@@ -245,7 +245,7 @@ async def acknowledge_nothing(board: Journaled, store: StoreProcess, folder: Pat
     assert int(drained or 0) < timeline.size
     board.settings = msgspec.structs.replace(board.settings, journal_ack=True, write_deadline=Duration(0.5))
     await accept(board)
-    assert (await held(board))[3:] == [None, None], "the new epoch begins with nothing in SQL"
+    assert (await held(board))[3:] == [None, None], "the new epoch began with a position of SQL"
     with pytest.raises(StoreUnavailableError) as refused:
         await board.like("c")
     assert refused.value.unknown
@@ -348,7 +348,7 @@ async def roll_back_and_forward(board: Journaled, store: str, scripts: Scripts) 
     await board.ledger.state.open()
     await drainer.sweep()
     await board.must_agree()
-    assert await board.gaps() == 1, "the journal must begin again once"
+    assert await board.gaps() == 1, "the journal began again twice"
 
 
 async def test_events_that_no_journal_has_are_a_gap(valkey_url: str, tmp_path: Path) -> None:

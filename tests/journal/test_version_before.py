@@ -72,7 +72,7 @@ def journal_opens(folder: Path) -> None:
     with Database("sqlite", folder, "before", writes=True) as opened:
         assert opened.take_now()
     after = rows_of(path)
-    assert not GONE & after.keys(), "the tables of totals and frames must be gone"
+    assert not GONE & after.keys(), "a table of totals or frames is still there"
     assert {name: after[name] for name in KEPT} == {name: before[name] for name in KEPT}
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT value FROM about WHERE name = 'schema'").fetchone() == (str(schema.VERSION),)
@@ -149,7 +149,9 @@ def keeps_the_list(folder: Path) -> None:
     path.write_bytes(gzip.decompress((HERE / "erased.db.gz").read_bytes()))
     raw = folded(path, writes=False, erased=False)
     before = folded(path, writes=False, erased=True)
-    assert (len(raw), len(before)) == (6, 3), "erased are the digests of an actor alone and with two members"
+    assert (len(raw), len(before)) == (6, 3), (
+        "the list did not erase three digests: of the actor, and of the actor with each of two members"
+    )
     with Database("sqlite", folder, "before", writes=False) as opened:
         assert verify(opened, "before", lambda *_: None).sound
     assert folded(path, writes=True, erased=True) == before

@@ -176,7 +176,7 @@ async def test_a_rate_that_is_not_reached_fails(url: str) -> None:
     assert report.unsent > 0
     assert report.sent + report.unsent == report.requested == 100_000
     assert report.acknowledged is not None
-    assert report.acknowledged.p50 > 500, "likes that were never sent must count with their wait"
+    assert report.acknowledged.p50 > 500, "likes that were never sent do not count with the time that they waited"
     assert "of the requested rate" in text_of(report)
 
 

@@ -51,7 +51,7 @@ def after_the_copy(board: Journaled, work: Callable[[], Awaitable[object]]) -> A
         copy_database(*arguments)
         asyncio.run_coroutine_threadsafe(_awaited(work), loop).result(10)
 
-    assert board.databases, "the board needs a database to copy"
+    assert board.databases, "the board has no database to copy"
     return replaced(live.maintenance.backup, "copy_database", copy)
 
 
@@ -302,7 +302,7 @@ async def test_the_copy_is_of_one_instant_while_another_process_writes(
 
         def show(done: int, total: int) -> None:
             steps.append((done, total))
-            assert len(steps) < 100, "each write makes the copy begin again"
+            assert len(steps) < 100, "writes made the copy begin again"
             asyncio.run_coroutine_threadsafe(write(), loop).result(10)
 
         monkeypatch.setattr(live.maintenance.backup, "_PAGES", 4)

@@ -160,7 +160,9 @@ async def erased(valkey_url: str, tmp_path: Path) -> Settings:
         await command(settings, "audit", *boards)
         await command(settings, "reconcile", *boards)
         await command(settings, "journal", "verify")
-        assert (await command(settings, "export", "seconds", "--events", *boards)).count(NAME) == 1, "one later event"
+        assert (await command(settings, "export", "seconds", "--events", *boards)).count(NAME) == 1, (
+            "the export has earlier events of the member, or not the later one"
+        )
         assert NAME not in await command(settings, "export", "seconds", "--as-of", before, *boards)
         older = msgspec.structs.replace(settings, data_dir=tmp_path / "backup")
         assert "segment" in await places_of(store, older, NAME)

@@ -41,7 +41,7 @@ def test_an_event_that_has_left_stays_away() -> None:
     new.move(data, 9, (10, 1, 2))
     assert new.sums == {"a": -6, "b": 1}
     new.move(data, 8)
-    assert new.sums == {"a": -12, "b": 1}, "the clock was set back"
+    assert new.sums == {"a": -12, "b": 1}, "events stay away although nothing says that they have left"
 
 
 def test_an_event_leaves_by_the_clock_of_its_board() -> None:

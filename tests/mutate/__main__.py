@@ -217,7 +217,7 @@ def draw(copy: Path, packages: Sequence[str], count: int, seed: int, at: Sequenc
 def outside_tests(copy: Path, package: str, path: str) -> set[str]:
     """List the files elsewhere in `tests/` that import a module of a package, or that test what imports it.
 
-    If many files import it, it is their tool and not their subject.
+    If many files import a module, it is their tool and not their subject, so these files are left out.
     """
     module = path.removesuffix(".py").replace("/", ".")
     found: set[str] = set()
@@ -244,7 +244,7 @@ def run(copy: Path, drawn: Drawn, known: Covered, right: Collected, longest: flo
     """Run the tests of a mutant. `right` has collected them without the mistake.
 
     Returns:
-        `caught by` the test that failed, or `SURVIVED`, or why the run proves nothing.
+        "caught by" and the test that failed, or "SURVIVED", or why the run proves nothing.
     """
     lines = known.tests_of(drawn.path, drawn.mutant.line)
     if is_imported := "" in lines:

@@ -95,16 +95,17 @@ class Wire(asyncio.Transport):
 
 
 class Heads:
-    """Encodes a reply as its body, and marks the last one."""
+    """Encodes a reply as its body and a space, or a dot if it is the last reply of the connection."""
 
     def bytes_of(self, reply: Reply, *, keep_alive: bool) -> bytes:
         return (reply.body if reply.status == 200 else b"%d" % reply.status) + (b" " if keep_alive else b".")
 
 
 class Line:
-    """A connection whose plain reads the test answers. The application answers all other requests once it may.
+    """A connection without a network. The test itself answers each plain read.
 
-    A connection `beside` another one shares its limits.
+    The application answers all other requests, once `may_answer` is set. A connection `beside` another one shares the
+    limits of that connection.
     """
 
     def __init__(self, *, tls: bool = False, beside: "Line | None" = None, **changes: Any) -> None:
@@ -300,7 +301,9 @@ async def test_requests_ahead_are_read_as_answers_are_sent() -> None:
     """The connection receives no more bytes while as many requests as allowed have no answer."""
     line = Line().open()
     line.feed(GET * 66)
-    assert (len(line.gets), line.wire.reading) == (1, False), "each begins after the one before is answered"
+    assert (len(line.gets), line.wire.reading) == (1, False), (
+        "a request began before the one ahead was answered, or reading went on"
+    )
     for number in range(66):
         assert len(line.gets) == number + 1
         line.answer(number)
@@ -387,7 +390,9 @@ async def test_an_incomplete_body_is_cut_off_with_its_client() -> None:
     """The client closes its side, or the connection is lost. Its deadline ends, and its body holds no memory."""
     line = Line().open()
     line.feed(GET + events(100_000) + b"ab")
-    assert (line.waits, line.bodies._held) == ({"request"}, 100_000), "a slow body is late, whatever is ahead of it"
+    assert (line.waits, line.bodies._held) == ({"request"}, 100_000), (
+        "a slow body has no deadline because a request is ahead of it"
+    )
     assert line.protocol.eof_received()
     assert line.waits == set()
     line.answer(0)
@@ -415,7 +420,7 @@ async def test_an_incomplete_body_is_cut_off_with_its_client() -> None:
 
 
 async def test_a_body_that_must_wait_is_not_read() -> None:
-    """Its client waits for the server, so it is not late. Other clients make room."""
+    """The client has no deadline while the body waits. The answer to another client makes room for the body."""
     first = Line(max_unanswered=Size(150_000)).open()
     second = Line(beside=first, max_unanswered=Size(150_000)).open()
     first.feed(post(100_000) + b"x" * 100_000)
@@ -484,7 +489,7 @@ async def test_many_pieces_leave_turns_to_other_connections(monkeypatch: pytest.
 
 
 async def test_events_are_counted_when_their_body_is_complete() -> None:
-    """Their answer waits for its turn. A small body counts against no budget, and a large one until its answer."""
+    """Their answer waits for its turn. A large body counts against the budget until its answer, a small body never."""
     line = Line(max_body=Size(20_000)).open()
     line.feed(events(SMALL_BODIES) + b"x" * SMALL_BODIES)
     assert (line.protocol.held, line.protocol.flow.is_counted) == (SMALL_BODIES, False)
@@ -504,7 +509,7 @@ async def test_events_are_counted_when_their_body_is_complete() -> None:
     assert (line.wire.sent, line.protocol.held, line.bodies._held) == (b"e0 e1 e2 ", 0, 0)
     line.answer(0)
     await asyncio.sleep(0)
-    assert line.read == [b""], "the application asks for the body"
+    assert line.read == [b""], "the application did not ask for the body"
     assert (line.counted, line.state.total_requests) == ([200] * 4, 4)
     line.protocol.connection_lost(None)
     line = Line().open()

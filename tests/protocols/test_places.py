@@ -270,7 +270,7 @@ def test_unread_answers_share_a_budget(place: Place) -> None:
     place.after(0.1)  # its client has read something, so its wait begins again
     third.unsent = 300
     place.limits.unread(third)
-    assert first.fate == second.fate == third.fate == [], "a thousand unread bytes are too many"
+    assert first.fate == second.fate == third.fate == [], "a connection was dropped within the budget of unread bytes"
     third.unsent = 301
     place.limits.unread(third)
     assert (first.fate, second.fate, third.fate, dropped("unread") - before) == ([], ["aborted"], [], 1)
@@ -311,7 +311,7 @@ def test_a_new_connection_replaces_the_longest_idle_one_of_the_largest_client(pl
     place.open("c")
     assert (peers[0].fate, lone.fate) == (["idle"], [])
     place.open("a", Admission.HEALTH)
-    assert lone.fate == [], "a client with one connection loses it to another such client"
+    assert lone.fate == [], "a client with one connection lost it to another such client"
 
 
 def test_a_client_at_its_own_limit_replaces_its_own(place: Place) -> None:
@@ -485,7 +485,7 @@ def test_the_memory_of_a_lot_of_bodies_is_returned(monkeypatch: pytest.MonkeyPat
     place.after(1)
     place.end(lot)
     place.after(6)
-    assert place.freed == 0, "16 MiB count as much memory"
+    assert place.freed == 0, "memory was returned after only 16 MiB of bodies"
     lot = place.send("a", 1025)
     place.after(6)
     assert place.freed == 0

@@ -74,7 +74,10 @@ def held(viewer: ViewerSocket) -> tuple[int, int]:
 @pytest.mark.slow
 @on_uvloop
 async def test_frames_larger_than_the_buffers_arrive_complete(valkey_url: str) -> None:
-    """A viewer that reads a fast-changing board of 100 KB slowly and in small pieces still reaches the top."""
+    """A viewer that reads slowly, in small pieces, still ends with the server's latest top.
+
+    The board has 100 KB and changes fast.
+    """
     async with served(valkey_url) as server:
         await server.fill()
         async with watch(server.url, "?limit=100", WINDOW) as socket, watch(server.url, "?limit=3") as other:

@@ -64,7 +64,7 @@ async def test_viewers_over_tls_reach_the_top(valkey_url: str, certificate: Path
             last = await server.post({"key": f"k{number}", "amount": number + 1})
             for socket, model in zip((small, large), models, strict=True):
                 await follow(socket, model, last)
-            assert not server.live.reaper._waiting, "nothing waits"
+            assert not server.live.reaper._waiting, "a small frame was not sent at once"
         assert [model.syncs for model in models] == [1, 1]
         last = await server.fill()
         for socket, model, size in zip((small, large), models, (3, 100), strict=True):

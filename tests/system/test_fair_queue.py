@@ -100,7 +100,7 @@ async def test_the_greediest_client_loses_a_request_when_the_queue_is_full() -> 
     others = await crowd(queue, MODEST, 20, served)
     errors = [task.exception() for task in (*tasks, *others) if task.done()]
     assert {error.code for error in errors if isinstance(error, ProblemError)} == {"overloaded"}
-    assert sum(not task.done() for task in others) == 4, "each client may use half of the places"
+    assert sum(not task.done() for task in others) == 4, "the modest client did not get half of the places"
     await cancelled([*tasks, *others])
 
 

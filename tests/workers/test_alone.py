@@ -51,9 +51,9 @@ async def until_closed(url: str, seen: asyncio.Event) -> list[object]:
 
 
 async def reload_during_a_request(url: str, reloaded: Callable[[str], Awaitable[None]]) -> None:
-    """Reload while an unfinished request holds an old application.
+    """Reload twice while a request is unfinished, which keeps its old application running.
 
-    The next reload must not wait for the end of the request.
+    The second reload must not wait for the end of the request.
     """
     reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
     body = b'[{"key": "a", "board": "posts"}]'
@@ -90,7 +90,7 @@ async def test_a_signal_during_a_start_waits(tmp_path: Path) -> None:
 async def test_one_process_reads_the_boards_file_again(valkey_url: str, tmp_path: Path) -> None:
     """New boards and limits hold, no request is cut, and a viewer is disconnected once. A mistake changes nothing.
 
-    Each idle connection gets one more answer, which closes the connection. A refusal in it is temporary.
+    Each idle connection gets one more answer, and is then closed. If the answer is a refusal, the client may try again.
     """
     file = tmp_path / "boards.toml"
     file.write_text(TWO + '[limits."acme-*"]\nboards = 0\n', encoding="utf-8")

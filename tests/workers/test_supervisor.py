@@ -165,10 +165,10 @@ async def test_a_killed_fork_server_is_replaced(valkey_url: str, tmp_path: Path)
         first, _ = children(server.process.pid)
         os.kill(parent_of(first), signal.SIGKILL)
         await until("the fork server has ended by itself, and another one starts", 1)
-        assert 'ended by itself"' not in server.log(), "a worker has ended"
+        assert 'ended by itself"' not in server.log(), "a worker ended with the fork server"
         os.kill(first, signal.SIGKILL)
         await until('"worker serves"', 3)
-        assert len(children(server.process.pid)) == 1, "the new fork server must have one worker"
+        assert len(children(server.process.pid)) == 1, "the new fork server has not exactly one worker"
         assert server.stop() == 0
         assert "Traceback" not in server.log()
     finally:

@@ -37,7 +37,7 @@ async def test_changed_boards_are_taken_once(any_store: str) -> None:
         changes.follow(["posts"])
         changes.follow(["other"])
         await eventually(has_begun)
-        assert changes.take() == {"posts", "other"}, "they may have changed before their first notice"
+        assert changes.take() == {"posts", "other"}, "boards that were just followed do not count as changed"
         assert [await count(ledger), await count(other), changes.take()] == [{"posts"}, {"other"}, set()]
         changes.add(["third"])
         changes.away["other"] = changes.away["third"] = StoreUnavailableError("away")
@@ -48,7 +48,7 @@ async def test_changed_boards_are_taken_once(any_store: str) -> None:
         assert await count(ledger) == {"posts"}
         until = asyncio.get_running_loop().time() + 0.02
         await changes.wait(0.01, until)
-        assert asyncio.get_running_loop().time() >= until, "nothing has changed"
+        assert asyncio.get_running_loop().time() >= until, "the wait ended although nothing has changed"
         changes.away["posts"] = StoreUnavailableError("away")
         await client.each("CLIENT", "KILL", "TYPE", "pubsub")
 

@@ -415,7 +415,7 @@ async def test_a_journal_that_begins_during_a_sweep_is_not_begun_again(valkey_ur
 
         with replaced(live.journal.log.drainer.Drainer, "_streams", late):
             await drainer.sweep()
-        assert await board.waiting() == 2, "the journal has only its beginning and the like"
+        assert await board.waiting() == 2, "the journal has more or less than its beginning and the like"
         await drainer.sweep()
         await board.must_agree()
 
@@ -495,7 +495,7 @@ async def test_a_sweep_trims_all_journals_at_once(valkey_url: str, tmp_path: Pat
         assert most == 2
         await drainer.sweep()
         assert await board.waiting() == 0
-        assert not drainer._untrimmed, "the drainer has nothing to trim again"
+        assert not drainer._untrimmed, "the drainer wants to trim what it has trimmed"
 
 
 async def after_failed_commits(board: Journaled) -> None:

@@ -144,7 +144,7 @@ async def test_the_backlog_is_measured_rarely_and_only_while_sql_is_behind(valke
         assert ((await published()).waiting, (await published()).fullest, (await published()).most) == (0, "", 0)
         await board.like("a")
         await Ledger(board.client, rolling_board(board="full"), board.settings).writer.add([make_entry("b" * 200)])
-        assert (await published()).waiting == 0, "it was measured just now"
+        assert (await published()).waiting == 0, "the backlog was measured again too soon"
         report._measured -= 60
         found = await published()
         streams = required(await read_streams(board.client, prefix, listed := await journals(board.client, prefix)))

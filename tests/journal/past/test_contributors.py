@@ -75,10 +75,9 @@ def test_the_largest_share_is_of_somebody_who_is_known() -> None:
 async def test_a_gain_is_unusual_that_doubles_a_score_or_comes_from_one_producer(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gain has at least ten points within the time. More than half comes from one of several producers.
+    """The gain must be at least ten points within the time, and more than half of it from one of several producers.
 
-    Only the first members and the newest events are named. If the journal has forgotten the board meanwhile, it has no
-    past.
+    Only the first members and the newest events are named. A board that the journal no longer knows has no past.
     """
     async with timeline(valkey_url, tmp_path, board_of("forever")) as line:
         drainer = await line.drainer()

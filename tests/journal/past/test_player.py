@@ -209,7 +209,7 @@ async def test_a_member_comes_first_because_others_fall_behind(
 async def test_records_that_stay_ahead_are_detected(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mutant takes the records that it has kept for all records."""
+    """The mutant never looks beyond the records that it has kept."""
     monkeypatch.setattr(top, "_SPARE", 1)
     find = RunningTop._find
 

@@ -52,7 +52,7 @@ def test_events_outside_a_sliding_window_are_left_out() -> None:
 def test_identities_are_kept_longer_than_any_board_remembers_them(
     board: Board, dedupe_window: float, kept: int
 ) -> None:
-    """The bucket of an identity may have begun two spans earlier."""
+    """An identity may be in a bucket that began two bucket lengths (`span`) before the identity was counted."""
     newest = 10_000_000
     oldest = newest - kept - 2 * 60
     seen = {start: {b"x"} for start in (oldest - 1, oldest, newest)}
@@ -62,7 +62,10 @@ def test_identities_are_kept_longer_than_any_board_remembers_them(
 async def test_a_checkpoint_is_due_after_a_day_or_many_bytes(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They must also be more than the last checkpoint has. A checkpoint is kept unless there is a later one."""
+    """The entries must also have more bytes than the last checkpoint.
+
+    A checkpoint is not stored if there is a later one.
+    """
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         for _ in range(2):
@@ -89,4 +92,4 @@ async def test_a_checkpoint_is_due_after_a_day_or_many_bytes(
             assert found == [None, wanted] * 3
             return [due(connection, timeline, 2**60)]
 
-        assert await board.databases[0].run(work) == [None], "there is nothing after the checkpoint"
+        assert await board.databases[0].run(work) == [None], "a checkpoint is due although nothing follows the last one"

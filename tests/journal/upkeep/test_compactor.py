@@ -83,7 +83,7 @@ async def test_entries_older_than_the_setting_are_deleted(valkey_url: str, tmp_p
             lambda connection: open_timelines(connection, board.settings.key_prefix)
         )
         assert await board.databases[0].run(lambda connection: forget_entries(connection, timeline, FAR)) == 0, (
-            "nothing is forgotten without a checkpoint"
+            "entries were deleted without a checkpoint"
         )
         await checkpoint(board)
         await filled(board, 2)

@@ -165,7 +165,10 @@ async def refuses_to_write(
 async def test_a_file_that_is_gone_keeps_nothing(
     valkey_url: str, tmp_path: Path, spoil: Callable[[Path], None], ending: str
 ) -> None:
-    """Even an idle server notices that its file was deleted, because such a file loses every commit."""
+    """Even an idle server notices that one of its SQLite files was deleted or replaced.
+
+    Otherwise its next commits would be lost.
+    """
     await refuses_to_write(valkey_url, tmp_path, spoil, ending, DEADLINE)
 
 
@@ -338,9 +341,9 @@ async def notices_damage(store: str, folder: Path, deadline: float) -> None:
         await server.says(str(server.path), "the checksum of segment 1, of board posts, is wrong", deadline=deadline)
         metrics = (await server.client.get("/metrics")).text
         assert "live_journal_damaged_rows 1.0" in metrics
-        assert await server.count() == 200, "the damage must not stop events"
+        assert await server.count() == 200, "the damage stops events"
         past = await server.client.get("/v1/boards/posts", params={"as_of": datetime.now(UTC).isoformat()})
-        assert past.status_code == 503, "damaged data must give 503, not 500"
+        assert past.status_code == 503, "damaged data does not give 503"
         with closing(sqlite3.connect(server.path)) as sql:
             sql.execute("UPDATE segment SET crc = crc - 1 WHERE id = 1")
             sql.commit()

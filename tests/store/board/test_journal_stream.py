@@ -100,7 +100,7 @@ async def test_a_board_that_turns_its_journal_off_has_none_once_it_is_open(valke
 
 
 async def test_what_the_store_holds_of_journals_is_read_at_once(valkey_url: str) -> None:
-    """A journal has ended if the board has another epoch, unless the deletion of the asked epoch is unfinished."""
+    """The journal of an epoch has ended if the board has another epoch, and the old data is deleted."""
     async with open_ledger(valkey_url, rolling_board(), journal="sqlite") as ledger:
         for _ in range(2):
             await ledger.writer.add([make_entry("a")])

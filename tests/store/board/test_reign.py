@@ -50,9 +50,10 @@ async def test_a_board_that_is_refused_after_each_check_is_unavailable(sentinel_
 async def test_a_board_goes_on_without_sql_after_a_while(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process of the board asks for the check twice a second. After a while without a refusal, it waits anew.
+    """While scripts refuse a board, its process asks the drainer at most twice a second to check it.
 
-    If SQL answers, or producers wait for SQL, the board waits. The entries of a board without a journal are not in SQL.
+    After two seconds without a refusal, the wait begins again. If SQL answers, or producers wait for SQL, the board
+    waits for the drainer. A board without a journal waits for nobody.
     """
     now, asked = [100.0], list[Word]()
     monkeypatch.setattr("live.store.board.reign.time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -106,7 +107,7 @@ async def test_a_board_goes_on_without_sql_after_a_while(
 
 
 async def test_a_change_of_an_unchecked_board_is_refused(valkey_url: str) -> None:
-    """The changes that no ledger makes are refused too, and leave the board as it is."""
+    """The scripts of erasures, repairs and other changes without a ledger also refuse the board, and change nothing."""
     async with open_ledger(valkey_url, BOARD) as ledger, asyncio.timeout(DEADLINE):
         await ledger.writer.add([make_entry("a")])
         client, keys, epoch = ledger.state.client, ledger.state.keys, ledger.state.epoch or ""
@@ -157,7 +158,7 @@ async def test_a_board_of_which_sql_has_more_stops_if_no_file_defines_it(valkey_
 
 
 async def test_a_drainer_gives_up_a_board_that_stays_refused(valkey_url: str, tmp_path: Path) -> None:
-    """The drainer goes on with other journals, and tries this one again later."""
+    """The drainer stops asking the board's scripts after some attempts, so that it can go on with other journals."""
 
     async def refuse(*_arguments: object) -> Unchecked:
         return Unchecked(1, "", resending=False)

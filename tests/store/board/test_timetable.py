@@ -39,13 +39,13 @@ def test_due_items_are_taken_in_order(moves: list[tuple[int, str, int]]) -> None
 
 
 def test_setting_an_item_repeatedly_takes_no_space() -> None:
-    """The entries that no longer count are dropped."""
+    """The timetable drops its outdated entries from time to time."""
     timetable: Timetable[int] = Timetable()
     sizes = set()
     for number in range(1000):
         timetable.set(1, time.monotonic() + number)
         sizes.add(len(timetable._heap))
-    assert max(sizes) == 66, "two for each item, and some to spare"
+    assert max(sizes) == 66, "the timetable has more entries than two for each item, and 64"
 
 
 async def test_a_wait_ends_for_an_earlier_item() -> None:

@@ -169,7 +169,7 @@ async def test_only_own_store_keys_are_counted(valkey_url: str) -> None:
     assert all("{b}" in name for name in found["b"])
     gone = Keys(settings.key_prefix, "b").slot(1)
     measured = [await measure(client, settings.key_prefix, "b", names) for names in (found["b"], [gone, *found["b"]])]
-    assert measured[0] == measured[1], "a store key may be deleted meanwhile"
+    assert measured[0] == measured[1], "a store key that was deleted meanwhile changes the result"
     assert await opened_boards(client, settings.key_prefix) == {"b", "bb"}
     await client.aclose()
 

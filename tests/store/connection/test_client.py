@@ -226,7 +226,7 @@ async def test_a_durable_store_has_no_warnings(any_store: str) -> None:
     ],
 )
 async def test_each_unsafe_setting_has_a_warning(tmp_path: Path, options: list[str], lines: list[str]) -> None:
-    """The warning is one line with the setting, the right value, and the risk."""
+    """Each warning is one line with the setting, its present value, and the risk."""
     with running(tmp_path, *options) as url:
         assert await warnings(url) == lines
 

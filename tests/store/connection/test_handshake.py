@@ -240,7 +240,9 @@ async def test_a_store_with_old_and_new_names_is_refused(any_store: str) -> None
         client.high_water.active = True
         client.high_water.remember_store("another")
         client.servers.shared.drop()
-        assert await client.servers.shared.call("PING") == b"PONG", "this is not our store, so nothing changes in it"
+        assert await client.servers.shared.call("PING") == b"PONG", (
+            "a store of another identity was refused because of its old names"
+        )
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_a_loss_that_the_version_before_recorded_stops_everything(tmp_path: Path
 
 
 def test_the_accepted_loss_of_a_board_ends_no_other_loss(tmp_path: Path) -> None:
-    """The other boards keep their epochs, positions and versions. Processes that knew the board are started again."""
+    """The other boards keep their epochs, positions and versions. Processes that knew the board must be restarted."""
     one, other = high_water(tmp_path), high_water(tmp_path)
     one.remember_store("abc")
     for board in ("posts", "hot", "quiet"):

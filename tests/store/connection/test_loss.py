@@ -85,7 +85,7 @@ async def test_each_loss_is_found_and_described(valkey_url: str, tmp_path: Path)
     await client.call(names.producers, "DEL", ledger.state.keys.meta)
     await client.call(names.producers, "SET", ledger.state.keys.meta, "no hash")
     versions[1] = "the producers went back from version 3 to 2"
-    assert await watch.find() == Losses(versions, {}), "this board can't be read"
+    assert await watch.find() == Losses(versions, {}), "a board that can't be read counts as lost"
     for held, has in ((None, "has no identity"), ("other", "has the identity other")):
         await client.call(names.store, *(("DEL", names.store) if held is None else ("SET", names.store, held)))
         said = f"the store {has}, and not {identity.decode()}: it was emptied, or is another one"

@@ -339,7 +339,7 @@ async def test_a_hook_runs_again_on_an_open_connection(any_store: str) -> None:
         await shared.prepare_again(hook)
         assert ran == [True]
         assert await shared.call("PING") == b"PONG"
-        assert shared.reign == "", "it is another connection"
+        assert shared.reign == "", "a new connection has the reign of the old one"
 
 
 async def test_a_line_can_start_before_its_store(own_store: StoreProcess) -> None:

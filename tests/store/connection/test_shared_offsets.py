@@ -169,7 +169,7 @@ def test_ended_epochs_take_no_space(tmp_path: Path) -> None:
             one.note("posts", f"e{number}", number)
             assert one._own is not None
             rows.add(len(one._own.rows))
-        assert max(rows) == 35, "a few rows, and two for each board"
+        assert max(rows) == 35, "rows of ended epochs take more space than a few rows, and two for each board"
         two.refresh()
         one.forget(["other"])
         assert open_files() == before

@@ -83,7 +83,7 @@ async def test_an_act_of_many_steps_is_logged_when_it_begins_and_when_it_ends(va
     ],
 )  # fmt: skip
 def test_an_entry_names_no_erased_member(fields: dict[str, Any], left: dict[str, Any] | None) -> None:
-    """Only acts on members name a member. The reason may name the member too."""
+    """An erasure changes only entries about acts on the member. It also removes the reason, which may have the name."""
     entry = AuditEntry(who="me", **{"reason": "r", **fields})
     found = redacted(entry, "ann".__eq__)
     assert found == (entry if left is None else AuditEntry(who="me", **left))

@@ -31,7 +31,7 @@ def test_what_is_wrong_is_said_to_people(health: JournalHealth, expected: list[s
 
 
 def test_the_limits_of_what_is_said() -> None:
-    """A backlog is named from a share of its limit on, and a lag beyond a number of seconds."""
+    """A backlog is reported if it has reached a share of its limit, and a lag if it exceeds a number of seconds."""
     for share, is_named in ((_NEARLY, True), (_NEARLY - 0.001, False)):
         found = faults_of(msgspec.json.encode(JournalHealth(most=round(share * BACKLOG))), None, BACKLOG)
         assert bool(found) is is_named

@@ -37,7 +37,9 @@ async def test_each_board_has_one_owner(any_store: str) -> None:
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     processes = [Processes(client, settings.key_prefix) for _ in range(4)]
-    assert all(process.owns(board) for process in processes for board in BOARDS), "without a beat, it owns all boards"
+    assert all(process.owns(board) for process in processes for board in BOARDS), (
+        "a process that has not reported yet owns not all boards"
+    )
     for _ in range(2):
         assert not await ended(processes)
     before = owners(processes)
@@ -80,7 +82,7 @@ async def test_processes_report_the_version_that_they_run(any_store: str) -> Non
     one, other, new = (Processes(client, settings.key_prefix) for _ in range(3))
     assert await one.all_run("9")
     await new.beat()
-    assert await one.all_run("9"), "the process waits for one that has reported no version"
+    assert await one.all_run("9"), "the process waits for a process that has reported no version"
     assert await other.all_run("9")
     assert not await other.all_run("10")
     await one.beat()

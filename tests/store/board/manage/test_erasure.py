@@ -28,7 +28,9 @@ async def test_a_member_is_known_wherever_a_board_has_it(valkey_url: str) -> Non
     board = Board(id="hot", title="hot", window=Sliding(3600))
     async with open_ledger(valkey_url, board) as ledger:
         client, keys = ledger.state.client, ledger.state.keys
-        assert not await forget_member(client, board, keys, "a b", [], b""), "there is no board to forget it"
+        assert not await forget_member(client, board, keys, "a b", [], b""), (
+            "a member was found on a board that does not exist"
+        )
         await ledger.writer.add([make_entry("a b")])
         for amount in (2, -2):
             await ledger.writer.add([make_entry("zero c", amount)])
@@ -71,12 +73,12 @@ async def test_the_journal_of_a_board_with_a_cap_begins_again_without_the_member
 
 @pytest.mark.parametrize("window", [Forever(), Periods(unit="hour", keep=3)])
 async def test_digests_are_deleted_from_votes_and_identities(valkey_url: str, window: Forever | Periods) -> None:
-    """The journal has an entry for that. A board that was created again meanwhile keeps its data."""
+    """The journal has an entry about the deletion. A board that was created again meanwhile keeps its data."""
     board = Board(id="vote", title="vote", window=window, clock="event", votes=Votes(per_key=9))
     ids = [bytes([number]) * 16 for number in range(3)]
     async with open_ledger(valkey_url, board, journal="sqlite") as ledger:
         client, keys = ledger.state.client, ledger.state.keys
-        assert await read_held(client, keys) is None, "there is no such board yet"
+        assert await read_held(client, keys) is None, "digests were read from a board that does not exist"
         for hour, (actor, identity) in enumerate(zip(("me", "you", "me"), ids, strict=True)):
             await ledger.writer.add([make_entry("a b", 1, hour * 3_600_000, identity, Extra(actor))])
         held = await read_held(client, keys)

@@ -173,18 +173,20 @@ async def test_a_keeper_knows_when_a_board_is_due(valkey_url: str) -> None:
         await set_clock(made.client, made.settings, T0 + 20_000)
         keeper.add(board)
         await keeper._keep(board)
-        assert wait() == pytest.approx(3600, abs=9), "the board is empty"
+        assert wait() == pytest.approx(3600, abs=9), "an empty board is due before the next hour, or never"
         board.due -= 100
         await made.add(a=3)
-        assert wait() == pytest.approx(60, abs=9), "the time was a minute ago"
+        assert wait() == pytest.approx(60, abs=9), "a board that became due before the event is not due a minute later"
         board.due += 90
         await made.add(a=3)
-        assert wait() == pytest.approx(30, abs=9), "the time comes in half a minute"
+        assert wait() == pytest.approx(30, abs=9), "the board is not due at the next full minute, in half a minute"
         await made.at(T0 + MINUTE)
         await keeper._keep(board)
         assert wait() == pytest.approx(3540, abs=9)
         await made.add(a=3)
-        assert wait() == pytest.approx(3540, abs=9), "neither empty nor in a new period"
+        assert wait() == pytest.approx(3540, abs=9), (
+            "an event made a board due that is neither empty nor in a new period"
+        )
         board.due -= 3000
         keeper._expect(board, moved=True)
         assert wait() == pytest.approx(540, abs=9)
