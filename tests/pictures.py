@@ -62,7 +62,7 @@ source = ["new"]
 """
 HOUR: Final = 3600  # seconds
 MINUTE: Final = 60
-LEAST: Final = 7 * MINUTE  # the least time for which a pace is known, and at most the time that the pictures take
+LEAST: Final = 7 * MINUTE  # enough seconds to know a pace, and to take the pictures within the same hour
 RATE: Final = 900  # likes per minute, of all members together
 BEFORE: Final = 804  # likes per minute in the hour before
 SURPRISES: Final = (("Winter swimming, day one", 6000), ("Soup for twenty", 3000))

@@ -88,7 +88,7 @@ async def test_every_surface_can_be_read_in_every_system(valkey_url: str) -> Non
     boards = [rolling_board(), vote]
     async with board_in_browser(valkey_url, *LIKES, *votes, board=boards, reduced_motion="reduce") as (own, _):
         server, reader = own.url.removesuffix("boards/posts"), await own.context.new_page()
-        # A page of the context itself, because one of the addresses does not exist.
+        # The test opens another page, because one of the addresses does not exist, and `own` must report no error.
         page, poor = await own.context.new_page(), {}
         await page.set_viewport_size({"width": 1280, "height": 1800})
         for path, selectors in SURFACES.items():

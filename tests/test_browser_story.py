@@ -109,7 +109,7 @@ async def test_the_server_and_the_script_tell_alike(valkey_url: str) -> None:
         for name in ("ticks", "bars", "gaps", "fight", "ranked"):
             assert scripted[name] == drawn[name], name
         if age >= LEAST:
-            # Both pages divide by the time since the baseline, and the second one is read later.
+            # These figures are divided by the time since the baseline, which is longer for the page that is read later.
             paces = [[int("".join(filter(str.isdigit, pace))) for pace in each["paces"]] for each in (scripted, drawn)]
             assert paces[0] == pytest.approx(paces[1], rel=0.1)
 

@@ -68,7 +68,7 @@ PATHS: Final = (
     "/boards/posts?as_of=",
     "/boards/none",
 )
-# Notes when the page receives the first records, before a script of the page does, and lets no request wait.
+# Notes when the page receives the first records, before its scripts see them. No request waits for a random time.
 PROBE: Final = """
     Math.random = () => 0;
     window.WebSocket = class extends WebSocket {

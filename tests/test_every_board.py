@@ -1,4 +1,4 @@
-"""Every valid combination of choices against a reference model: adds, time and rotation in any order."""
+"""Random valid combinations of choices against a reference model: adds, time and rotation in any order."""
 
 from typing import Any
 

@@ -61,7 +61,10 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the server. On the Python of the image, each package is checked by its hash, as there."""
+    """An environment with the server.
+
+    With the Python version of the image, each package is checked by its hash, as in the image.
+    """
     folder, python = empty_environment(tmp_path_factory.mktemp("server"))
     install = (*UV, "install", "--quiet", "--only-binary", ":all:", "--python", str(python))
     if sys.version_info[:2] == IMAGE_PYTHON:

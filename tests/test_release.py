@@ -57,7 +57,7 @@ def test_a_release_changes_every_file_and_closes_the_changelog(checkout: Path) -
 
 
 def test_the_packages_of_a_release_name_the_repository(checkout: Path) -> None:
-    """Both Python packages and the npm package have its address.
+    """Both Python packages and the npm package have the address of the repository.
 
     Links and pictures in descriptions have absolute addresses, and their targets exist.
     """

@@ -139,7 +139,7 @@ def test_an_invalid_value_is_reported_with_its_variable(name: str, text: str, me
     ],
 )
 def test_an_origin_that_no_browser_sends_is_refused(text: str, advice: str) -> None:
-    """The server refuses it at its start, because it would never match. The message says what to write."""
+    """The server refuses such an origin at its start, because it would never match. The message says what to write."""
     (line,) = mistakes(LIVE_ALLOWED_ORIGINS=text)
     assert line.startswith("LIVE_ALLOWED_ORIGINS (or its flag) = ")
     assert advice in line

@@ -361,7 +361,7 @@ def _place(client: Store, ledger: Ledger) -> object:
 
 
 async def test_a_slow_server_delays_its_journals_only(cluster_url: str, tmp_path: Path) -> None:
-    """The server reads the slow server's journals again by themselves, and the others go on."""
+    """The journals on the slow server are tried again apart from the others, which go on."""
     await one_server_is_slow(cluster_url, tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""`live keys` as users see it, on a real store, with no secrets in the output."""
+"""`live keys` as users see it, on a real store."""
 
 import asyncio
 import base64

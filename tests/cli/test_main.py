@@ -107,7 +107,7 @@ def test_help_has_a_description_an_example_and_all_flags(command: str) -> None:
 
 
 def test_help_is_broken_where_the_terminal_ends() -> None:
-    """Help does not keep the line breaks of the code, also in groups of commands."""
+    """Help breaks lines where the terminal ends, and not where the code does. Commands in groups are tried too."""
     for words in (("rebuild",), ("load",), ("journal", "status"), ("keys", "add")):
         lines = run_command(*words, "--help", COLUMNS="80").stdout.partition("Options")[0].splitlines()
         for line, following in pairwise(line.strip() for line in lines):

@@ -1,4 +1,4 @@
-"""A command with a mistake in a name says so, suggests the nearest name, and exits with 1."""
+"""A command that gets a wrong name says so, suggests the nearest name, and exits with 1."""
 
 import json
 from collections.abc import Iterator

@@ -155,7 +155,7 @@ def test_memory_that_depends_on_members_asks_for_them() -> None:
 
 
 def test_the_command_reads_the_settings_that_matter() -> None:
-    """The command reads the viewers of a process, the boards of a server, and the time for which ids are remembered."""
+    """The settings give the viewers of a process, the boards of a server, and the time for which ids are remembered."""
     arguments = ("plan", "--viewers", "1000", "--board-count", "5", "--events", "1000", "--ids", "--json")
     small = {"LIVE_MAX_VIEWERS": "100", "LIVE_MAX_BOARDS": "2", "LIVE_DEDUPE_WINDOW": "10s"}
     made = msgspec.json.decode(run_command(*arguments, **small).stdout, type=CapacityPlan)

@@ -451,7 +451,7 @@ class BoardMachine(StoreMachine):
 
     @rule(size=st.integers(1, 4), process=st.integers(0, 1))
     def settle(self, size: int, process: int) -> None:
-        """Rotate until nothing is due, and compare pages of any size with the reference, in both directions."""
+        """Rotate until nothing is due, and compare pages of this size with the reference, in both directions."""
         ledger = self.ledgers[process]
         self.rotate_all(ledger)
         self.compare(ledger, size)

@@ -42,7 +42,9 @@ class Reference:
         # For set and best: by slot and member, when the member got its last amount there. The journal has the same
         # order.
         self.touched: dict[tuple[int, str], tuple[int, int]] = {}
-        self.placed: dict[tuple[int, str], int] = {}  # the last merge's moves: by slot (or 0) and member
+        self.placed: dict[
+            tuple[int, str], int
+        ] = {}  # by slot (or 0) and member: the number of the merge that placed it
         self.moved: set[int] = set()  # the numbers of the events that the merge moved
         self.other: Reference | None = None  # for set and best: the board as it would be without the merge
 

@@ -169,7 +169,7 @@ class LedgerMachine(StoreMachine):
         return verdict
 
     def beyond_range(self, verdict: Verdict) -> list[int]:
-        """Return the entries that exceed the range one by one, for members whose entries exceed it together."""
+        """Of members whose entries together exceed the range, return those entries that exceed it one by one."""
         held, after = dict[tuple[str, int], int](), dict[tuple[str, int], int]()
         for key, amount, slot in self.accepted:
             held[key, slot] = held.get((key, slot), 0) + amount
@@ -285,7 +285,7 @@ class LedgerMachine(StoreMachine):
 
     @rule(size=st.integers(1, 9))
     def settle(self, size: int) -> None:
-        """Rotate until nothing is due, and compare pages of any size with a plain count over the window."""
+        """Rotate until nothing is due, and compare pages of this size with a plain count over the window."""
         self.rotate_all(0)
         expected = self.expected()
         walked: list[tuple[str, int]] = []

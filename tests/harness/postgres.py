@@ -68,7 +68,7 @@ class Postgres:
 
 @contextmanager
 def running_postgres() -> Iterator[Postgres]:
-    """A server in a directory that its user may read."""
+    """A PostgreSQL server in a directory that its system user may read."""
     folder = Path(mkdtemp(prefix="live-pg-"))
     if os.getuid() == 0:
         os.chown(folder, pwd.getpwnam(_USER).pw_uid, pwd.getpwnam(_USER).pw_gid)

@@ -63,7 +63,10 @@ class Simulation:
         self.processes = [RateLimiter(self.client, self.settings, credit, lambda: self.now) for _ in range(processes)]
 
     def _script(self, mutant: Mutant | None) -> Script[CreditRequest]:
-        """Return the script, changed to read the time from a list and to set no expiry, which uses the real time."""
+        """Return the script, changed to read the time from a list.
+
+        It sets no expiry, which would follow the real time.
+        """
         source = GCRA.source
         right = {"redis.call('TIME')": f"redis.call('LRANGE', '{self._time_key}', 0, -1)"}
         right[", 'PX', string.format('%.0f', expiry))"] = ")"

@@ -65,7 +65,7 @@ class RunningWorkers:
         )
 
     async def answer(self, count: int = 40) -> bool:
-        """Tell whether the server answers that many new connections within ten seconds."""
+        """Tell whether the server answers `count` new connections within ten seconds."""
 
         async def ask() -> bool:
             try:

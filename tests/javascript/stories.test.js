@@ -33,21 +33,21 @@ const TWELVE = "a b c d e f g h i j k l";
 const TABLE = [
   ["nothing changed", TWELVE, TWELVE, []],
   ["a new leader", "a b c", "b a c", ["lead b 1 0 a"]],
-  ["a leader from nowhere", "a b", "x a b", ["lead x 1 0 a"]],
+  ["a leader that was not on the board", "a b", "x a b", ["lead x 1 0 a"]],
   ["a leader after the first was removed", "a b", "b", ["lead b 1 0 a"]],
-  ["an entry", TWELVE, "a b c d e f g h i k j l", ["top k 10 1"]],
+  ["an entry into the top ten", TWELVE, "a b c d e f g h i k j l", ["top k 10 1"]],
   ["an entry that climbs", TWELVE, "a b c d e l f g h i j k", ["top l 6 6"]],
   ["an entry of a new member", TWELVE, "a b c x d e f g h i j k l", ["top x 4 0"]],
   ["a board that only fills up", "a b c", "a b c d", []],
-  ["an entry that leads", TWELVE, "l a b c d e f g h i j k", ["lead l 1 0 a"]],
+  ["an entry that takes the first rank", TWELVE, "l a b c d e f g h i j k", ["lead l 1 0 a"]],
   ["a climb", "a b c d e f", "a e b c d f", ["climb e 2 3"]],
   ["a small move", "a b c d e f", "a d b c e f", []],
   ["the largest climbs first", "a b c d e f g h i", "a i h b c d e f g", ["climb i 2 7", "climb h 3 5"]],
-  ["a round lead", "a=1900 b=1000", "a=2010 b=1000", ["ahead a 1 1000"]],
-  ["the same round lead", "a=2010 b=1000", "a=2990 b=1000", []],
+  ["a lead that reaches a round number", "a=1900 b=1000", "a=2010 b=1000", ["ahead a 1 1000"]],
+  ["a lead that reaches no further round number", "a=2010 b=1000", "a=2990 b=1000", []],
   ["a small lead", "a=60 b=10", "a=70 b=10", []],
   ["a lead that shrinks", "a=2010 b=1000", "a=2010 b=1500", []],
-  ["where the lowest is first", "a=1000 b=1400", "a=1000 b=1500", ["ahead a 1 500"]],
+  ["a lead where the lowest score is first", "a=1000 b=1400", "a=1000 b=1500", ["ahead a 1 500"]],
   ["the first records", "", "a b", []],
   ["no records any more", "a b", "", []],
 ];
@@ -69,7 +69,7 @@ test("members that share the first rank do not lead", () => {
   assert.deepEqual(stories(moment("b=9 a=9", 0, dense), moment("a=10 b=9", 1, dense)).map(brief), ["lead a 1 0 b"]);
 });
 
-test("where differences of scores mean nothing, there is no round lead", () => {
+test("where differences of scores mean nothing, no story tells that a lead reaches a round number", () => {
   assert.deepEqual(stories(moment("a=1900 b=1000"), moment("a=2010 b=1000", 1), false), []);
 });
 

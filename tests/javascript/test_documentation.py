@@ -94,7 +94,7 @@ class Site(NamedTuple):
     url: str
 
     def write(self, name: str, body: str) -> None:
-        """Write a page on which the modules of the package have their names."""
+        """Write a page that can import the modules of the package by their names."""
         names = {
             f"live-board{name[1:]}": f"{self.url}/client/{entry['default'][2:]}" for name, entry in EXPORTS.items()
         }

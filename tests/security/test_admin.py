@@ -1,4 +1,4 @@
-"""Only admin API keys can change boards and records, unless the operator says otherwise and it is safe."""
+"""Only admin API keys can change boards and records, unless the operator allows it to clients on the same machine."""
 
 import hmac
 from contextlib import AbstractAsyncContextManager

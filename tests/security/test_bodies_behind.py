@@ -1,4 +1,4 @@
-"""Bodies behind requests that take long: a client does not hold memory for as long as it likes."""
+"""Bodies behind requests that take long: no client can make the server hold a body for as long as it likes."""
 
 import asyncio
 import sys

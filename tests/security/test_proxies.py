@@ -186,7 +186,7 @@ async def test_a_server_without_api_keys_takes_no_events_through_its_proxy(
 
 @pytest.mark.parametrize("plain", [False, True])
 async def test_programs_on_this_machine_need_no_api_key(valkey_url: str, *, plain: bool) -> None:
-    """Such programs request a host name of this machine, without any proxy in between, trusted or not."""
+    """Programs on this machine must request one of its own host names, and use no proxy, trusted or not."""
     settings = fresh_settings(valkey_url, allowed_hosts=("board.test",), trusted_proxies=("192.0.2.1",))
     async with (
         run_server(settings, [rolling_board()], plain=plain) as url,

@@ -128,7 +128,7 @@ async def check_the_end(store: str, count: int, patience: float = _PATIENCE) -> 
             assert b"board deleted" in last
             assert b"hidden" not in last
         for wait in waits:
-            # The server refuses the wait, or answers with the public state before.
+            # The server refuses the wait, or answers with the state before the change.
             assert b"hidden" not in await wait.rest()
         for socket in kept:
             async with asyncio.timeout(_PATIENCE):

@@ -75,7 +75,7 @@ async def test_the_list_has_pages(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_page_beyond_the_end_is_empty(client: httpx.AsyncClient) -> None:
-    """The page links the last page, as a board's page beyond its last record does."""
+    """The page links to the last page, as a board's page beyond its last record does."""
     for page in (4, 10**6):
         html = await get(client, page=page)
         assert (cards(html), links(html)) == ([], {"prev": {"page": ["3"]}})
