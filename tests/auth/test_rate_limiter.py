@@ -86,7 +86,7 @@ async def test_events_of_a_prefix_exceed_the_rate_by_a_body_at_most(valkey_url: 
 
 
 async def test_a_prefix_has_its_rate_while_its_shard_is_away() -> None:
-    """While the shard is away, a process keeps the rate by itself, and delays events after a debt as usual."""
+    """While the shard is away, a process keeps the rate by itself, and makes events wait until a debt is paid back."""
     account, limits, now = module._Account(), PrefixLimits(prefix="acme-", rate=10), 100.0
     assert account.lend(limits, 15, 0, now).wait == 0
     assert account.lend(limits, 10, 0, now).wait == pytest.approx(0.6)
@@ -219,7 +219,7 @@ async def test_extreme_rates_are_applied(any_store: str) -> None:
 
 
 async def test_the_memory_for_producers_is_bounded(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accounts with a whole burst are dropped first, then the oldest ones."""
+    """Producers that have their whole burst are forgotten first, and a producer with a debt is kept."""
     monkeypatch.setattr(module, "_MOST_ACCOUNTS", 20)
     async with Simulation(valkey_url, 1) as simulation:
         (rate_limiter,) = simulation.processes
@@ -276,7 +276,7 @@ def test_a_process_that_lends_alone_keeps_the_rate() -> None:
 
 
 class _NoStore:
-    """A store that fails if it is asked, because limits of reads use no store."""
+    """A store that fails every call: the limits of reads must not use it."""
 
     has_shards = False
 

@@ -31,9 +31,9 @@ COOKIE = "a" * 22
 async def test_a_session_has_one_reader_and_an_unsure_one_is_forgotten(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests at the same time share the reader, who ends with the session.
+    """Requests at the same time share the reader, which opens nothing once the session has ended.
 
-    A reader from before the API keys were read is forgotten.
+    A reader that was found before the API keys were read is not kept.
     """
     monkeypatch.setattr("live.auth.signed_in._EVERY", 0.01)
     settings = fresh_settings(valkey_url)

@@ -19,7 +19,7 @@ def mistakes(board: str = "b", **choices: Any) -> list[str]:
 
 
 def test_a_board_needs_no_choices() -> None:
-    """Every choice has a default, as in the boards file; the two choices of run-time boards are off."""
+    """Every choice has a default, as in the boards file. The choices `frozen` and `idle_ttl` are off."""
     board = read_board("b", {})
     assert (board.id, board.title, board.source) == ("b", "b", frozenset({"like"}))
     assert (board.frozen, board.idle_ttl) == (False, None)

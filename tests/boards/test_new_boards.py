@@ -142,7 +142,7 @@ async def test_a_new_board_is_there_in_every_process(valkey_url: str, *, plain: 
     """Events for the board count, and clients can read and watch it. Boards that change their types work too."""
     async with two_processes(valkey_url, plain=plain) as (one, other):
         for name, use in USES.items():
-            if not (plain and name == "viewer's socket"):  # the server without our own protocol has no viewer's socket
+            if not (plain and name == "viewer's socket"):  # only our own protocol serves such sockets
                 await serves_new_boards(one, other, use)
         assert (await one.put("/v1/boards/late", json={"source": ["early"]})).status_code == 201
         assert await names_board(other, "late")

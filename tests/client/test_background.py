@@ -34,7 +34,7 @@ async def test_a_callback_that_waits_for_its_own_thread_is_an_error(valkey_url: 
 
 
 def test_work_that_begins_while_the_thread_ends_has_a_result() -> None:
-    """The work is done, cancelled or refused."""
+    """No work stays unfinished: each begun future is done, or cancelled."""
     for _ in range(30):
         background = Background()
         background.start()

@@ -91,7 +91,7 @@ async def test_events_of_several_tasks_keep_their_order(url: str) -> None:
 
         for number in range(60):
             tasks.create_task(send(number))
-    queued.remove(30)  # it waited for its response
+    queued.remove(30)  # `post` also waited for the response
     assert queued == [number for number in range(60) if number != 30]
 
 

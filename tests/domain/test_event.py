@@ -45,5 +45,5 @@ def test_a_key_may_be_any_text(key: str) -> None:
     ],
 )
 def test_a_misleading_key_is_refused(key: str, fault: str) -> None:
-    """The key has invisible characters, changes the direction of text, or is another form of the same text."""
+    """The key has invisible characters, changes the direction of text, or is not in the normalization form NFC."""
     assert key_fault(key) == fault

@@ -111,7 +111,7 @@ async def test_a_board_can_have_its_own_interval(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_change_arrives_within_an_interval(valkey_url: str) -> None:
-    """The median delay of single and frequent changes is below two intervals, because sending takes time too."""
+    """The median delay of single and frequent changes is below two intervals: one to wait, and one as time to send."""
     async with (
         server(valkey_url, rolling_board(), conflation_interval=Duration(0.1)) as (url, client),
         watching(url, "") as (viewer,),

@@ -134,7 +134,7 @@ def test_only_slow_members_leave(ends: list[End]) -> None:
 
 
 class Quick(End):
-    """A viewer whose connection accepts the rest immediately, because it was read in between."""
+    """A viewer whose connection accepts the rest immediately, because its client has read something in between."""
 
     def write(self, data: bytes | memoryview) -> bool:
         self.consumed = self.peer.recv(1 << 20)

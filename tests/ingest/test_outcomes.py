@@ -292,7 +292,7 @@ class Sample:
 
 
 def test_a_body_that_is_answered_leaves_no_garbage() -> None:
-    """A request makes no reference cycles, because a garbage collection takes longer than the whole request."""
+    """A request makes no reference cycles. Collecting them would take longer than the whole request."""
     gc.collect()
     gc.disable()
     try:

@@ -163,7 +163,7 @@ async def test_an_api_key_for_a_part_feeds_the_union(valkey_url: str) -> None:
 
 
 async def test_fields_are_for_boards_that_rank_by_them(valkey_url: str) -> None:
-    """Another board uses the amount of the same event. Invalid fields are refused only where they are needed."""
+    """A board without fields uses the amount of the same event. Only a board with fields refuses invalid fields."""
     runs = board("runs", operator="best", score=RUNS)
     async with serving(fresh_settings(valkey_url), board("likes"), runs) as client:
         answer = await post(

@@ -135,7 +135,7 @@ async def rebuild_a_part(board: Journaled) -> None:
 
 
 async def test_a_union_keeps_a_part_that_is_rebuilt(valkey_url: str, tmp_path: Path) -> None:
-    """The rebuilt part has a new epoch. The union must not ignore the part because of that."""
+    """The rebuilt part has a new epoch. The union must still count its events."""
     async with journaled(valkey_url, tmp_path) as board:
         await rebuild_a_part(board)
 

@@ -352,7 +352,7 @@ async def roll_back_and_forward(board: Journaled, store: str, scripts: Scripts) 
 
 
 async def test_events_that_no_journal_has_are_a_gap(valkey_url: str, tmp_path: Path) -> None:
-    """The next version with a journal notices this, because its journal lacks the last batch of a writer."""
+    """The next version with a journal notices the missing events: the journal lacks the last batch of a writer."""
     async with journaled(valkey_url, tmp_path) as board:
         await roll_back_and_forward(board, valkey_url, SCRIPTS)
 

@@ -247,7 +247,7 @@ async def test_a_dry_run_changes_nothing(folder: Path) -> None:
 
 
 async def test_a_dry_run_ends_no_journal(folder: Path) -> None:
-    """The journal stays, although the new definition turns it off, because running servers may not know that yet."""
+    """The new definition turns the journal off, but running servers may not know that yet. So the journal stays."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         keys, epoch = board.ledger.state.keys, board.ledger.state.epoch or ""
@@ -611,7 +611,7 @@ async def test_a_list_that_erases_what_came_after_is_detected(folder: Path, tmp_
 
 
 async def test_a_deleted_board_is_on_the_list_too(folder: Path, tmp_path: Path) -> None:
-    """An older backup has the board. Another board's journal gets the digests of the members to hide in it."""
+    """An older backup has the deleted board. The list in another board's journal says what to erase in it."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         await asyncio.to_thread(board.databases[0].compact)

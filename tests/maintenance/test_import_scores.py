@@ -279,7 +279,7 @@ async def test_a_union_that_refuses_lacks_nothing(valkey_url: str, tmp_path: Pat
 async def test_a_union_follows_when_the_store_is_back(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A message names the store that stays away and what the union lacks, because a second import does not add it."""
+    """If the store stays away, a message says what the union lacks. A second import would not add it."""
     settings, failures = fresh_settings(valkey_url, journal="sqlite"), 2
 
     async def failing(writer: BoardWriter, corrections: list[Correction]) -> Any:

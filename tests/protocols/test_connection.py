@@ -158,7 +158,7 @@ class Line:
         return begin
 
     def respond(self, _head: object, _peer: object, session: object) -> Any:
-        """Answer a request for a WebSocket with the next of `upgrades`."""
+        """Answer a request for a WebSocket with the next element of `upgrades`."""
         self.sessions.append(session)
         outcome = self.upgrades.pop(0)
         if isinstance(outcome, Exception):
@@ -344,7 +344,7 @@ async def test_over_tls_a_connection_lingers_only_if_a_request_was_cut_short(
 
 
 async def test_a_client_that_sends_nothing_more_gets_its_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An incomplete request gets none. The connection does not wait for long."""
+    """An incomplete request gets no answer. The connection does not wait for long."""
     monkeypatch.setattr(module, "_HALF_CLOSED", 0.01)
     for late in (False, True):
         line = Line().open()
@@ -387,7 +387,7 @@ async def test_a_body_is_read_by_the_application() -> None:
 
 
 async def test_an_incomplete_body_is_cut_off_with_its_client() -> None:
-    """The client closes its side, or the connection is lost. Its deadline ends, and its body holds no memory."""
+    """The client closes its side, or the connection is lost. The deadline ends, and the body takes no memory."""
     line = Line().open()
     line.feed(GET + events(100_000) + b"ab")
     assert (line.waits, line.bodies._held) == ({"request"}, 100_000), (
@@ -518,7 +518,7 @@ async def test_events_are_counted_when_their_body_is_complete() -> None:
 
 
 async def test_events_wait_until_their_producer_is_within_its_rate() -> None:
-    """The store decides before or after the body is complete. A refused producer, or one with a fault, counts none."""
+    """The store decides before or after the body is complete. No events of a refused or unknown producer count."""
     for is_complete in (True, False):
         line = Line().open()
         line.is_known, line.rate = False, asyncio.get_running_loop().create_future()
@@ -559,7 +559,7 @@ async def test_an_incomplete_answer_closes_the_connection() -> None:
 
 
 async def test_answers_are_counted_by_route() -> None:
-    """Routes are few, so they never contain what a client has sent."""
+    """The metric has only names of routes, and no text of a client."""
     route, mount = Route("/v1/{name:path}", print, methods=["POST"]), Mount("/static", name="static", routes=[])
     for method, taken, expected in (
         (b"POST", route, "POST /v1/{name}"), (b"GET", route, OTHER), (b"GET", mount, "GET /static"),
@@ -578,7 +578,7 @@ async def test_answers_are_counted_by_route() -> None:
 
 
 async def test_spans_are_made_for_known_producers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anybody can send a trace, but only a producer can fill the store of traces."""
+    """A trace in the request of an unknown producer is ignored. Otherwise anybody could fill the store of traces."""
     spans: list[tuple[str, object, int]] = []
     monkeypatch.setattr(fast_post, "trace_of", lambda fields: dict(fields).get(b"traceparent"))
     monkeypatch.setattr(fast_post, "record_span", lambda name, _, trace, *, status: spans.append((name, trace, status)))
@@ -698,7 +698,7 @@ async def test_a_viewer_takes_no_place_until_it_has_left() -> None:
 
 
 async def test_a_request_of_the_application_can_become_a_viewer() -> None:
-    """Its own body is dropped, and an incomplete one behind it. A client that has left needs no viewer."""
+    """Its own body and an incomplete body behind it are dropped. A client that has left becomes no viewer."""
     line = Line().open()
     line.feed(post(2) + b"ab" + events(9) + b"x" * 9)
     line.protocol.release_place()
@@ -767,7 +767,7 @@ async def test_a_websocket_takes_the_connection_over() -> None:
         assert (line.wire.sent, socket.received, line.state.connections) == (b"101", received, set())
         former = weakref.ref(line.protocol)
         del line.protocol
-        assert former() is None, "a viewer keeps no HTTP connection in memory"
+        assert former() is None, "a viewer keeps its HTTP connection in memory"
     failed = Line().open()
     failed.upgrades = [Upgrade(b"400", None)]
     failed.feed(WATCH)
@@ -779,7 +779,7 @@ async def test_a_websocket_takes_the_connection_over() -> None:
 
 
 async def test_a_viewer_of_an_unknown_board_asks_once_for_new_boards() -> None:
-    """Another process may have made the board a moment ago. Any other problem is the answer at once."""
+    """Another process may have made the board a moment ago. Any other problem is answered at once."""
     unknown = ProblemError("board_not_found", "")
     for fault, sent in ((None, b"404."), (StoreUnavailableError("away"), b"503.")):
         line = Line().open()
@@ -803,7 +803,7 @@ async def test_a_viewer_of_an_unknown_board_asks_once_for_new_boards() -> None:
 
 
 async def test_a_viewer_that_is_signed_in_waits_for_its_session() -> None:
-    """The search ends with its client, or with a fault that is the answer."""
+    """The search for the session ends when the client leaves. If it fails, the client gets the fault as the answer."""
 
     async def find() -> Any:
         await found.wait()

@@ -201,7 +201,7 @@ def test_a_client_that_leaves_disconnects_every_request() -> None:
 
 
 def test_the_exchange_at_the_front_begins() -> None:
-    """No other exchange begins, because the application writes directly to the connection."""
+    """The application writes directly to the connection, so no later exchange begins."""
     pipeline, (first, second) = filled(2)
     pipeline.begin_first()
     assert (first.began, second.began) == (True, False)

@@ -280,10 +280,7 @@ def test_unread_answers_share_a_budget(place: Place) -> None:
 
 
 def test_a_client_that_does_not_read_is_dropped(place: Place) -> None:
-    """A client that has read everything may become idle.
-
-    It may not if it has begun a request, or if its connection lingers.
-    """
+    """A client that has read everything is idle, unless it has begun a request, or its connection lingers."""
     stuck, done, asks, lingers = (place.open(address) for address in "abcd")
     for peer in (stuck, done, asks, lingers):
         peer.unsent = 10

@@ -10,7 +10,7 @@ from live.protocols.http.request_counts import VIEWERS, RequestTally
 
 
 def test_requests_are_counted_by_route_status_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bucket includes its limit. Requests that wait for changes are not counted, because they take any time."""
+    """A bucket includes its limit. Requests that wait for changes are not counted: their times say nothing."""
     clock = SimpleNamespace(now=8.0)
     monkeypatch.setattr(request_counts, "perf_counter", lambda: clock.now)
 
@@ -22,7 +22,7 @@ def test_requests_are_counted_by_route_status_and_time(monkeypatch: pytest.Monke
     tally = RequestTally()
     for arrived, status in ((7.5, 200), (7.25, 200), (-8.0, 200), (4.0, 404), (VIEWERS, 200)):
         tally.count("GET /counted", status, arrived)
-    assert figure("count") is None, "nothing is in the metrics yet"
+    assert figure("count") is None, "requests are in the metrics before `fold`"
     for _ in range(2):
         tally.fold()
         assert [figure("bucket", le=limit) for limit in ("0.25", "0.5", "1.0", "8.0", "+Inf")] == [0, 1, 2, 2, 3]

@@ -149,7 +149,7 @@ async def test_a_killed_worker_is_replaced(valkey_url: str, tmp_path: Path) -> N
 
 @pytest.mark.slow
 async def test_a_killed_fork_server_is_replaced(valkey_url: str, tmp_path: Path) -> None:
-    """The log reports it. The workers go on, and a worker that ends is replaced."""
+    """The log reports the killed fork server. The workers go on, and a worker that ends is replaced."""
     server = ServerProcess(fresh_settings(valkey_url, workers=2), tmp_path, sys.executable)
     server.start()
     try:

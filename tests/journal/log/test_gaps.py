@@ -204,7 +204,8 @@ def dying() -> Iterator[None]:
 async def test_a_watermark_outside_the_transaction_is_detected(valkey_url: str, tmp_path: Path, *, begun: bool) -> None:
     """A drainer that is killed between its two commits does not know of the first one.
 
-    The first entries don't count twice, because a fold begins again with the first entry. Later entries count twice.
+    Its entries are then in SQL twice. A fold begins again with the first entry of the board, so this entry does not
+    count twice. Later entries do.
     """
 
     def segments_only(connection: Any, pieces: Any, *, prefix: str) -> None:

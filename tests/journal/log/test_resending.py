@@ -39,7 +39,7 @@ def test_the_entries_after_the_last_one_that_both_have_are_lost() -> None:
 
 
 async def test_a_batch_is_planned_for_the_present_clock(valkey_url: str) -> None:
-    """Slots that have left the window are left out. No limit refuses it, because the board has counted it before."""
+    """Slots that have left the window are left out. No limit refuses the batch: the board has counted it before."""
     limits = {"backlog": 1, "most_slots": 1, "held": {}, "most_members": 1, "future": 1}
     events = {"times": [False, 5], "amounts": [1, 2]}
     groups = [{"start": start * HOUR, "keys": 0} for start in (1, 2, 7)]

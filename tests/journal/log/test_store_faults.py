@@ -65,7 +65,7 @@ async def go_back_and_grow(board: Journaled, store: StoreProcess, folder: Path) 
     before, rows = await board.rows_in_sql(), await board.rows()
     for _ in range(3):
         await drainer.sweep()
-        assert await board.rows_in_sql() == before, "nothing moves"
+        assert await board.rows_in_sql() == before, "entries moved to SQL"
         assert await board.waiting() == 8, "the drainer has trimmed entries"
     database = board.databases[0]
     (loss,) = await find_lost(board.client, board.settings.key_prefix, database)
@@ -221,7 +221,7 @@ async def test_a_journal_of_an_older_version_has_what_left_by_its_clock(valkey_u
 @pytest.mark.mutant
 @pytest.mark.parametrize("board", [BOARDS["rolling"], BOARDS["hours"]], ids=["rolling", "hours"])
 async def test_a_fold_that_uses_the_clock_is_detected(valkey_url: str, tmp_path: Path, board: Board) -> None:
-    """The journal has the board's newest slot, because the clock does not determine it."""
+    """A clock that was set back does not tell which slot is the newest, so the journal has it."""
 
     def by_the_clock(board: Board, _: Any, now: int) -> int:
         return board.window.slot_at(now // 1000).start

@@ -46,7 +46,7 @@ def _without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_step_reads_about_as_many_rows_as_a_second_allows() -> None:
-    """A step ends with the batch that reaches the rows or bytes of a second. A batch without rows can have faults."""
+    """A step ends with the batch that reaches the limit of rows or of bytes. A batch without rows can have faults."""
     rows, size, fault = scrubber._ROWS, scrubber._BYTES, (1, "damaged")
     batches = iter([
         Batch(rows - 1, 0, []), Batch(1, size, [fault]), Batch(1, size - 1, []), Batch(1, 1, []), Batch(1, 0, []),

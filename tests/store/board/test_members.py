@@ -92,7 +92,7 @@ async def test_voters_and_registered_members_are_bounded_too(valkey_url: str) ->
     st.lists(st.lists(st.tuples(st.sampled_from("abcdefg"), st.integers(1, 3)), min_size=1), max_size=6),
 )
 def test_the_first_members_are_accepted(valkey_url: str, most: int, batches: list[list[tuple[str, int]]]) -> None:
-    """In any batches, a board without a window counts the first members up to the limit, and no later ones."""
+    """However events are divided into batches, a board without a window counts the first members up to the limit."""
     asyncio.run(_first_come(valkey_url, most, batches))
 
 

@@ -16,7 +16,7 @@ from tests.harness.mutation import compiled
 
 
 async def test_a_clock_that_moves_before_every_plan_is_an_error(valkey_url: str) -> None:
-    """Nothing is read or counted, because it would belong to other slots."""
+    """After 20 attempts, the call fails. Nothing is read or counted in slots of an outdated clock."""
     moved = "return {'replan', '', '0', ''}"
     async with open_ledger(valkey_url, BOARD) as ledger:
         ledger.state.scripts = Scripts(

@@ -120,7 +120,7 @@ def test_every_command_gives_the_reason(tmp_path: Path, kind: str, words: list[s
 
 
 async def keeps_the_loss_to_itself(primary: StoreProcess, folder: Path) -> None:
-    """Let a store come back as a replica without some acknowledged events. It is refused, and has lost nothing."""
+    """Let a store come back as a replica that lacks acknowledged events. It must be refused, and not count as lost."""
     settings = fresh_settings(primary.url, data_dir=folder)
     client: Any = connect(primary.url, settings)
     try:

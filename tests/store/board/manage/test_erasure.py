@@ -50,7 +50,7 @@ async def test_the_journal_of_a_board_with_a_cap_begins_again_without_the_member
 ) -> None:
     """The journal can't say which records the cap left out, so it continues with the contents of the store.
 
-    Another notice tells the process that moves journals, because it may have answered the first notice by then.
+    A second notice wakes the drainer, which may have handled the first notice before the journal began again.
     """
     board = msgspec.structs.replace(BOARD, cap=cap)
     async with open_ledger(valkey_url, board, journal="sqlite") as ledger:

@@ -55,7 +55,7 @@ async def test_a_correction_of_a_best_value_may_lower_it(valkey_url: str) -> Non
 
 
 async def test_a_refused_correction_leaves_the_others(valkey_url: str) -> None:
-    """The store names the members that it refuses. A time outside the window is refused before that."""
+    """The store names the members that it refuses. The plan refuses a time outside the window."""
     async with open_ledger(valkey_url, FULL) as ledger:
         await ledger.writer.add([make_entry("a", FULL.most), make_entry("b", 1)])
         found = await correct(ledger.writer, [change("a", add=1), change("c", add=1), change("b", add=1)])
