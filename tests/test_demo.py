@@ -125,7 +125,7 @@ async def test_one_of_all_workers_generates_likes(valkey_url: str, tmp_path: Pat
 
 
 async def test_the_start_line_counts_the_boards_of_the_demo(valkey_url: str) -> None:
-    """A server with a boards file makes no sample boards."""
+    """With the demo, the line counts its boards too. Without it, only the default board counts."""
     settings = fresh_settings(valkey_url, demo=True)
     assert await _count_boards(settings, load_boards(None)) == 1 + len(BOARDS) + 1
     assert await _count_boards(msgspec.structs.replace(settings, demo=False), load_boards(None)) == 1

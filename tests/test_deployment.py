@@ -76,7 +76,7 @@ def test_a_composition_sets_only_what_exists(name: str) -> None:
     reason="docker compose is not installed",
 )
 def test_docker_compose_reads_a_composition(name: str) -> None:
-    """No container engine has to run."""
+    """`docker compose config` accepts the file. It needs no container engine."""
     assert DOCKER is not None
     ended = subprocess.run(
         [DOCKER, "compose", "-f", name, "config", "--quiet"], cwd=ROOT, capture_output=True, check=False
@@ -193,7 +193,7 @@ def test_objects_find_each_other(variant: str) -> None:
 
 
 def test_the_store_of_kubernetes_syncs_and_evicts_nothing() -> None:
-    """The guarantee for acknowledged events needs both settings."""
+    """The store starts with the options in `PROMISED`, without which it could lose acknowledged events."""
     store = next(container for _, container in containers("own-store") if container["name"] == "valkey")
     options = dict(zip(store["command"][1::2], store["command"][2::2], strict=True))
     assert {f"--{name}": value for name, value in PROMISED.items()}.items() <= options.items()

@@ -186,7 +186,7 @@ def functions() -> set[str]:
 
 
 def test_the_architecture_page_names_what_exists() -> None:
-    """A renamed file, folder or function must be renamed on this page too."""
+    """Each file, folder and function that the page names exists."""
     assert wrong_names(DOCS["architecture"]) == set()
 
 
@@ -219,7 +219,7 @@ def test_every_page_is_reachable() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    """New users can read it in a few minutes. Everything else is in docs."""
+    """The README has at most 130 lines, so that new users can read it in minutes. Everything else is in docs."""
     assert len(README.splitlines()) <= 130
 
 

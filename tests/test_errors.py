@@ -75,5 +75,5 @@ def test_a_close_code_determines_whether_to_reconnect(code: int) -> None:
 
 
 def test_a_problem_shows_its_code_and_detail() -> None:
-    """Log lines use this text."""
+    """The text has the code and then the detail. Log lines use it."""
     assert str(ProblemError("overloaded", "too much", retry_after=1)) == "overloaded: too much"

@@ -211,7 +211,7 @@ def test_every_command_works(checkout: Path) -> None:
 
 
 def test_the_first_steps_work_in_zsh_too(checkout: Path) -> None:
-    """The blocks of the README also run in zsh, which parses quotes and comments differently."""
+    """The first blocks of the README also run in zsh, which parses quotes and comments differently."""
     needs("zsh")
     shutil.rmtree(checkout / "live-data", ignore_errors=True)
     ports = free_ports()

@@ -44,7 +44,7 @@ def test_the_documentation_has_each_unit_cost(cost: UnitCost) -> None:
 def test_a_unit_cost_follows_from_the_benchmarks(cost: UnitCost) -> None:
     """The plan uses the documented figure.
 
-    The page of benchmarks has each number of its sum, except the factors 1 and 5.
+    The page of benchmarks has each number of the sum that gives the figure, except the factors 1 and 5.
     """
     number, unit = re.match(r"([\d.]+) (µs|ms|bytes|KB|MB)", cost.figure).groups()  # type: ignore[union-attr]
     assert cost.value == pytest.approx(float(number) * UNITS[unit])

@@ -159,7 +159,7 @@ async def test_strangers_who_watch_the_past_are_disconnected(valkey_url: str) ->
 
 
 async def test_a_revoked_key_ends_its_viewers(valkey_url: str) -> None:
-    """An API key that no longer includes the board ends its viewers too."""
+    """The viewers of an API key are disconnected when it is revoked."""
     async with town(valkey_url) as at:
         await at.change(visibility="private")
         client = connect(valkey_url, at.settings)

@@ -278,7 +278,7 @@ async def drain(socket: ClientConnection) -> None:
 
 @pytest.mark.slow
 async def test_a_stopping_server_closes_viewers(valkey_url: str) -> None:
-    """The close code is 3001, after a jittered `retry_after`."""
+    """The server closes the connections of viewers with the code 3001."""
     settings = fresh_settings(valkey_url)
     async with run_server(settings, [rolling_board()]) as url:
         socket = await connect(f"{url.replace('http', 'ws')}/v1/boards/posts/live")

@@ -267,7 +267,7 @@ async def test_a_body_with_too_many_events_is_refused(server: Server) -> None:
 
 @pytest.mark.parametrize("board", BOARDS)
 async def test_an_invalid_board_id_is_not_found(server: Server, board: str) -> None:
-    """No route passes a strange id on to a store key, another path or a page."""
+    """Routes answer a strange id with 404, people get a page, and nothing is written."""
     before = await server.keys()
     for path in ("", "/records/a", "/live", "/stream"):
         response = await server.client.get(f"/v1/boards/{quote(board, safe='')}{path}")

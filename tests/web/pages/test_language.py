@@ -218,7 +218,7 @@ def test_reasons_of_the_server_are_translated() -> None:
 
 
 def test_problems_are_explained() -> None:
-    """For each problem, the page says what happened, why, and what to do next."""
+    """Each text that names a problem comes with texts that say why it happened and what to do next."""
     codes = [name.removeprefix("problem: ") for name in ENGLISH.table if name.startswith("problem: ")]
     assert {"board_not_found", "period_not_found", "parameter_invalid", "store_unavailable", "epoch_lost"} <= set(codes)
     assert {"past_unavailable", "past_too_large"} <= set(codes)

@@ -47,7 +47,7 @@ CASES: Final[list[tuple[dict[str, Any], int, str, str]]] = [
 def test_a_score_is_written_in_the_format_of_its_board(
     choices: dict[str, Any], number: int, text: str, brief: str
 ) -> None:
-    """A score is written in full, and without decimals where there is little room."""
+    """`write` gives a score in full, and `short` gives a form for little room."""
     score_format = ScoreFormat(**choices)
     assert (score_format.write(number), short(ENGLISH, number, score_format)) == (text, brief)
 

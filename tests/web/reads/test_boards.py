@@ -137,7 +137,7 @@ NO_CURSORS = {
 
 @pytest.mark.parametrize("cursor", [cursor for cursors in NO_CURSORS.values() for cursor in cursors])
 async def test_an_invalid_cursor_is_refused(valkey_url: str, cursor: str) -> None:
-    """A cursor that another server or board made gets a 400."""
+    """Boards with periods and without them answer an invalid cursor with 400."""
     async with server(valkey_url, boards=[rolling_board(), hours()]) as client:
         response = await client.get("/v1/boards/posts", params={"cursor": cursor})
         assert (response.status_code, response.json()["code"]) == (400, "cursor_invalid")
@@ -339,7 +339,7 @@ async def test_an_unknown_board_is_404(valkey_url: str, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/events/", "/v1/boards/", "/v1/nothing"])
 async def test_an_unknown_path_is_404(valkey_url: str, path: str) -> None:
-    """The answer is a problem document, not a redirect or a page."""
+    """The answer is 404 and, below `/v1/`, a problem document."""
     async with server(valkey_url) as client:
         response = await client.get(path)
         assert response.status_code == 404

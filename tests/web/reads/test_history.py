@@ -310,7 +310,7 @@ def _never_end(_settings: Settings) -> None:
 
 
 async def test_a_process_that_ended_is_replaced(tmp_path: Path) -> None:
-    """A process may end because it ran out of memory. Only the query that ended the process fails."""
+    """A process may end because it ran out of memory. The next query runs in a new process."""
     past = Past(Settings(data_dir=tmp_path))
     try:
         with pytest.raises(JournalError):

@@ -278,7 +278,10 @@ async def test_titles_stay_when_the_store_does_not_answer(valkey_url: str) -> No
 
 
 def test_the_host_of_a_url_is_found() -> None:
-    """A host is in lower case, without the port. A pattern with a star matches only hosts below its domain."""
+    """A host is in lower case, without the port.
+
+    A pattern such as `*.cdn.example` matches only hosts below its domain, and `*` matches every host.
+    """
     assert [host_of(url) for url in ("https://A.example", "HTTPS://a.example:8443/x", "https://[::1]/", "ftp://a")] == [
         "a.example", "a.example", "[::1]", None,
     ]  # fmt: skip

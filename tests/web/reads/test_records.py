@@ -67,7 +67,7 @@ async def test_the_number_of_members_is_limited(valkey_url: str, count: int) -> 
 
 
 async def test_a_member_is_looked_up_on_every_board(valkey_url: str) -> None:
-    """The list is empty if the member is on no board. Any member can be requested."""
+    """The list is empty if the member is on no board. Any member can be requested, such as `a/b`."""
     boards = rolling_board(), forever("all"), forever("runs", source=frozenset({"run"}))
     async with server(valkey_url, *boards) as client:
         await post(client, {"key": "a/b", "amount": 3}, {"key": "c", "amount": 5})

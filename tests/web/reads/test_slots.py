@@ -78,7 +78,7 @@ async def test_without_members_the_top_of_the_board_is_returned(valkey_url: str)
     ["limit=0", "limit=101", "limit=25", "key=a&limit=x", "key=a&" * 101, "key=a&" * 7, "other=1"],
 )
 async def test_requests_that_ask_for_too_much_are_refused(valkey_url: str, query: str) -> None:
-    """The store reads a bounded number of values for a request."""
+    """A request for too many slots or members gets 400."""
     async with server(valkey_url, rolling_board("24h", "1m")) as client:
         response = await client.get(f"/v1/boards/posts/slots?{query}")
         assert (response.status_code, response.json()["code"]) == (400, "parameter_invalid")
@@ -95,7 +95,7 @@ async def test_boards_that_do_not_add_amounts_have_no_value_for_slots_without_ev
 
 @pytest.mark.slow
 async def test_a_window_without_slots_is_one_slot_without_times(valkey_url: str) -> None:
-    """The window is all time, or sliding."""
+    """A board of all time has one value for each member, as in one slot without a start and an end."""
     board = Board(id="posts", title="p", window=Forever(), source=frozenset({"like"}))
     async with server(valkey_url, board) as client:
         await post(client, {"key": "a", "amount": 7})

@@ -165,7 +165,7 @@ async def test_pages_of_other_origins_may_not_watch(valkey_url: str) -> None:
 
 
 async def test_a_head_request_is_not_a_viewer(valkey_url: str) -> None:
-    """The server answers the request at once, and the connection stays open."""
+    """The server answers the request at once, with the header fields of a stream and without a body."""
     async with server(valkey_url, max_viewers=1) as client:
         for _ in range(3):
             response = await client.head("/v1/boards/posts/stream")

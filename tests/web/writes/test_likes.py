@@ -121,7 +121,7 @@ async def test_a_cookie_with_an_invalid_name_is_ignored(url: str) -> None:
 
 
 async def test_a_like_can_be_a_vote(url: str) -> None:
-    """The visitor is the actor, in whose name nobody else can vote."""
+    """The visitor is the actor of the vote, so a second like does not count."""
     visitor = Visitor(url)
     assert [(await visitor.like("Ada", "votes")).json()["counted"] for _ in range(2)] == [True, False]
     assert await score(url, board="votes") == 2

@@ -97,7 +97,7 @@ async def test_a_hidden_record_is_counted_and_not_shown(valkey_url: str) -> None
 async def test_invalid_requests_are_refused(
     valkey_url: str, *, method: str, path: str, content: bytes, status: int, code: str
 ) -> None:
-    """The answer has the reason, and nothing changes."""
+    """The answer has the status and the code of the mistake."""
     async with contest(valkey_url) as client:
         answer = await client.request(method, path, content=content)
         assert (answer.status_code, answer.json()["code"]) == (status, code)
