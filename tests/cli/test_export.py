@@ -195,7 +195,7 @@ async def test_a_period_that_the_board_has_dropped(
 
 
 async def test_a_calendar_period_is_exported(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A period is selected by its name, or as the current or the previous one."""
+    """The current and the previous period can be exported. The name of a period of another unit is refused."""
     await until_early("day")
     async with exports(valkey_url, tmp_path, "days") as board:
         found = Exports(board, tmp_path, monkeypatch)

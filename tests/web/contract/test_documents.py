@@ -154,7 +154,7 @@ def test_openapi_lists_the_problems_of_each_operation() -> None:
 
 
 def test_openapi_describes_everything_it_names() -> None:
-    """Every operation, parameter, answer and field has a description in sentences."""
+    """Operations, parameters and answers are described in sentences. Schemas and fields have a description."""
     document = openapi_document()
     for methods in document["paths"].values():
         for operation in methods.values():

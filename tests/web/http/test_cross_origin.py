@@ -56,7 +56,7 @@ async def test_an_allowed_origin_may_read(valkey_url: str, path: str) -> None:
 
 
 async def test_an_allowed_origin_may_read_every_route(valkey_url: str) -> None:
-    """After a preflight request, the origin may read each GET route of `/openapi.json`, whatever the answer is."""
+    """After a preflight request, the origin may read each GET route below `/v1/`, whatever the answer is."""
     values = {"board": "posts", "key": "a"}
     async with server(valkey_url) as client:
         document = (await client.get("/openapi.json")).json()

@@ -208,7 +208,10 @@ async def test_without_a_journal_there_is_no_past(valkey_url: str) -> None:
 
 
 async def test_another_server_keeps_the_journal_only_if_it_has_claimed_it(valkey_url: str) -> None:
-    """A new server can have entries before it has recorded the database of the journals."""
+    """The server answers as long as no server is recorded as the keeper of the journals.
+
+    Once another server is recorded, the past is unavailable here.
+    """
     settings = fresh_settings(valkey_url, journal="sqlite")
     store: Any = connect(valkey_url, settings)
     sink = SystemKeys(settings.key_prefix).sink
