@@ -189,7 +189,10 @@ def needs(shell: str) -> None:
 
 
 def test_every_command_works(checkout: Path) -> None:
-    """Each block runs in a fresh shell, next to the server of `make run`."""
+    """The blocks run in fresh shells, next to the server of the first one, `make run`.
+
+    Blocks with Docker are left out.
+    """
     needs("bash")
     shutil.rmtree(checkout / "live-data", ignore_errors=True)
     ports = free_ports()

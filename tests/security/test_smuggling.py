@@ -174,7 +174,7 @@ LOGGED: Final = ('"event": "the server', "too few file descriptors", "a page may
 
 
 def test_a_bad_handshake_is_answered_and_not_logged(valkey_url: str, tmp_path: Path) -> None:
-    """Invalid targets and repeated fields each get an answer and no log line."""
+    """Invalid targets and repeated fields each get an answer. The log has only the lines of `LOGGED`."""
     server = ServerProcess(fresh_settings(valkey_url), tmp_path)
     server.start()
 

@@ -112,7 +112,7 @@ async def test_an_invalid_wait_is_refused(valkey_url: str, query: str) -> None:
 
 @pytest.mark.slow
 async def test_waiting_clients_share_reads(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients cause reads when they arrive, and together only one read when the board changes."""
+    """Eighty clients cause few reads when they arrive, and at most three when the board changes."""
     reads = 0
     read = BoardReader.read
 

@@ -195,9 +195,7 @@ async def test_an_unavailable_store_rejects_all_waiting_requests(own_store: Stor
     """Requests that wait behind a failed batch fail together with it, and not one deadline after another."""
     body = [{"key": f"k{number}"} for number in range(1000)]
     changes: dict[str, Any] = {"rate": 0, "store_timeout": Duration(0.3), "write_deadline": Duration(1)}
-    async with server(
-        own_store.url, **changes
-    ) as client:  # with a rate, the server would ask the frozen store for credit
+    async with server(own_store.url, **changes) as client:  # a rate would need credit from the frozen store
         await post(client, {"key": "warm"})
         with own_store.frozen():
             started = asyncio.get_running_loop().time()
