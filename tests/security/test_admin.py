@@ -89,7 +89,7 @@ async def test_an_operator_may_allow_anonymous_changes_from_this_machine(valkey_
 
 @pytest.mark.slow
 async def test_only_a_producers_api_key_makes_keys_mandatory_for_posting(valkey_url: str) -> None:
-    """An admin API key alone does not make keys mandatory.
+    """An admin API key alone does not make API keys mandatory.
 
     Once a producer has an API key, anonymous requests are refused, including changes.
     """

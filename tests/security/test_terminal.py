@@ -106,7 +106,7 @@ def test_an_export_to_a_terminal_is_shown_with_escapes(form: str) -> None:
 
 
 async def test_hostile_titles_are_refused(valkey_url: str) -> None:
-    """Titles of boards, event types, categories, members and metadata are tried on every route that takes one."""
+    """Titles of boards, event types, categories, members and metadata are tried, on routes that take them."""
     async with server(valkey_url, rolling_board(), anonymous_admin=True) as client:
         contest = {"source": ["vote"], "window": "forever", "votes": {"registered": True}}
         assert (await client.put("/v1/boards/contest", json=contest)).status_code == 201
