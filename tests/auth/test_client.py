@@ -55,7 +55,7 @@ def test_a_request_names_one_host(fields: tuple[tuple[str, str], ...]) -> None:
 
 
 def test_an_open_server_answers_only_for_its_own_names() -> None:
-    """A server that accepts anything without an API key answers only for its own names."""
+    """A server that accepts anything without an API key answers only for its own names and for `allowed_hosts`."""
     for made, host, expected in [
         ({}, "localhost", "ok"),
         ({}, "127.0.0.1:1", "ok"),

@@ -38,7 +38,7 @@ async def test_boards_of_the_file_and_of_the_store_are_read(any_store: str) -> N
 
 
 async def test_a_definition_of_a_later_version_is_named(any_store: str) -> None:
-    """Commands refuse to work with only those boards that they can read."""
+    """If one definition can't be read, a command names its board and stops. It does not go on with the other boards."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     try:

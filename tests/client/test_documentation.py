@@ -42,6 +42,6 @@ async def test_an_example_runs(valkey_url: str, example: str, prints: str) -> No
 
 
 def test_every_error_is_listed() -> None:
-    """The page has the name of every error."""
+    """The table has every error that a caller can get, and no other. `LiveBoardError` is only their base."""
     errors = {name for name in client.__all__ if name.endswith("Error")} - {"LiveBoardError"}
     assert set(re.findall(r"^\| `(\w+Error)` \|", PAGE, re.MULTILINE)) == errors

@@ -89,7 +89,7 @@ async def watcher(url: str, board: str = "posts", limit: int = 50) -> AsyncItera
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", ["ordinal", "dense", "competition"])
 async def test_a_watcher_yields_the_ordered_top(valkey_url: str, ranks: str) -> None:
-    """After random events, the top equals the API's page, with ties by every rule."""
+    """After random events, the top equals the API's page, for each kind of ranks."""
     chance = random.Random(4)
     board = make_board(BoardChoice(id="posts", ranks=ranks))  # type: ignore[arg-type]
     settings = fresh_settings(valkey_url, conflation_interval=Duration(0.005))

@@ -77,7 +77,7 @@ def test_a_union_is_no_more_public_than_its_parts(part: str, union: str, is_vali
 
 
 def test_no_request_reads_as_the_server() -> None:
-    """Code of requests never names the reader that may read everything, or the hub's own list of channels."""
+    """Only two places in the code of requests name `SERVER`, which may read everything, or the lists of all boards."""
     own = {"SERVER", "channels", "committers"}
     # A correction also goes to the unions of its board, and does not ask who may read them.
     allowed = {("web/services.py", "committers"), ("web/writes/admin.py", "SERVER")}

@@ -318,7 +318,9 @@ async def test_the_other_process_ends_after_the_last_replay(valkey_url: str, mon
         for _ in range(2):
             found = await own.begin("", rolling_board(), (), 50, 0)
             assert found is not None
-            assert all(not process.is_alive() for process in processes), "two processes"
+            assert all(not process.is_alive() for process in processes), (
+                "a new process started before the old one had ended"
+            )
             assert own._pool is not None
             processes.extend(own._pool._processes.values())
             own.end(found[0])

@@ -136,7 +136,7 @@ async def test_identity_is_accepted(client: httpx.AsyncClient) -> None:
 
 
 async def test_truncated_or_invalid_gzip_is_refused(client: httpx.AsyncClient) -> None:
-    """The fault may be at any byte of the first or a later member, or after the end."""
+    """The first gzip member may end at any byte. A later member may be cut short, or other bytes may follow."""
     compressed = gzip.compress(EVENT)
     for end in range(1, len(compressed)):
         await expect_refused(client, compressed[:end], GZIP, "malformed_body", "the gzip body is cut short")

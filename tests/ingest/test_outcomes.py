@@ -208,7 +208,8 @@ def answer(case: Case) -> tuple[Answer | Exception, list[Counted]]:
 def test_the_outcomes_of_boards_become_one_answer(case: Case) -> None:
     """An event counts if one board has counted it.
 
-    What the board of another producer refuses stays hidden, and so does all that a private board does.
+    A producer does not learn what boards of other producers refuse, unless the event names the board, and nothing of
+    private boards that it may not read.
     """
     (result, counted), wanted = answer(case), expected(case)
     if isinstance(result, Exception):

@@ -121,7 +121,7 @@ async def replicas_are_named(url: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("server", ["valkey", "redis"])
 async def test_a_replica_is_a_reason_for_a_warning(tmp_path: Path, server: str) -> None:
-    """A replica lags behind what was acknowledged."""
+    """A replica may lack events that were acknowledged."""
     if server == "redis" and REDIS_SERVER is None:
         pytest.skip("redis-server is not installed")
     binary = valkey(tmp_path).binary if server == "valkey" else str(REDIS_SERVER)

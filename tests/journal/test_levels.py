@@ -39,7 +39,7 @@ def now() -> str:
 
 
 async def test_a_board_without_a_journal_has_no_past(valkey_url: str) -> None:
-    """A change of its definition turns the journal on. Events that were counted before are never in it."""
+    """A change of its definition turns the journal on. The journal then has the scores, but no past before that."""
     async with serving(valkey_url, "off") as client:
         await run(client, "a")
         assert (await past(client))["code"] == "past_unavailable"

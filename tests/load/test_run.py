@@ -133,7 +133,7 @@ async def test_a_report_counts_what_the_server_counted(url: str) -> None:
 
 
 async def test_processes_and_batches_share_the_load(url: str) -> None:
-    """Likes, connections and viewers are divided, and every one is counted once."""
+    """Likes, connections and viewers are divided among the processes. The report counts each of them once."""
     report = await load(url, processes=3, batch=10, rate="600", producers=5, viewers=4, sse_viewers=2)
     async with httpx.AsyncClient() as client:
         page = (await client.get(f"{url}/v1/boards/posts?limit=1")).json()

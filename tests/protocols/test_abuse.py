@@ -183,7 +183,7 @@ async def test_empty_fragments_do_not_fill_the_memory(server: ServerProcess) -> 
     ids=["ordinary", "short", "events over ASGI", "mixed"],
 )
 async def test_a_client_that_reads_no_answers_is_throttled(server: ServerProcess, piece: bytes) -> None:
-    """The client can't send more or fill the memory.
+    """After some requests, the client can't send more. So it does not fill the memory.
 
     Other clients are served. When the client reads again, it gets every answer.
     """

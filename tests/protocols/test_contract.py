@@ -64,7 +64,7 @@ async def both(valkey_url: str) -> AsyncIterator[Both]:
 
 @pytest.mark.parametrize("name", CASES)
 async def test_both_protocols_answer_a_request_alike(both: Both, name: str) -> None:
-    """The requests have every form of a body and every mistake.
+    """The requests have bodies of many forms, and many mistakes.
 
     Afterwards the connection is open on both servers, or closed on both.
     """

@@ -112,7 +112,7 @@ async def test_the_websockets_library_reads_the_same_with_and_without(valkey_url
 @pytest.mark.slow
 @on_uvloop
 async def test_frames_are_compressed_with_the_message_before(valkey_url: str) -> None:
-    """A client with one window for all messages reads them; a client that forgets the window can't."""
+    """A client with one window for all messages reads them. Without the earlier messages, it could not read some."""
     async with served(valkey_url) as server, connected(server.url) as wire:
         await server.post(*({"key": f"https://example.org/posts/{n}", "amount": 100 - n} for n in range(50)))
         await wire.send(request("GET", WATCH, *HANDSHAKE, ("Sec-WebSocket-Extensions", "permessage-deflate")))

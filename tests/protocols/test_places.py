@@ -144,7 +144,7 @@ def test_an_address_has_its_own_limit(place: Place) -> None:
 
 
 def test_a_proxy_may_take_all_places(place: Place) -> None:
-    """Only the limit of all connections applies to a proxy. Beyond it, any other client loses an idle connection."""
+    """Only the limit of all connections applies to a proxy. At this limit, another client loses an idle connection."""
     for _ in range(3):
         place.open("proxy")
     lone = place.open("a")
@@ -407,7 +407,7 @@ def test_a_connection_counts_its_bodies_together(place: Place) -> None:
 def test_the_client_that_holds_least_goes_first(place: Place) -> None:
     """Of clients that hold equally much, the one that waits longest goes first.
 
-    No client overtakes one that waits for room.
+    A client whose body would exceed its half of the budget is passed over.
     """
     large = place.send("a", 50)
     place.send("b", 48)

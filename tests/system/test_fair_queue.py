@@ -124,7 +124,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["enter", "leave", "cancel"]), st.int
 @settings(deadline=None)
 @given(at_once=st.integers(1, 3), most=st.integers(1, 6), steps=STEPS)
 def test_no_turn_is_lost(at_once: int, most: int, steps: list[tuple[str, int]]) -> None:
-    """After any steps, turns are free only while nobody waits for one."""
+    """After any steps, a turn is free only if no client without a turn waits for one."""
 
     async def run() -> None:
         queue = FairQueue(at_once, most)
@@ -149,7 +149,7 @@ def test_no_turn_is_lost(at_once: int, most: int, steps: list[tuple[str, int]]) 
         waits = {tasks[task] for task in tasks if not task.done()}
         assert len(clients) <= at_once
         assert len(set(clients)) == len(clients)
-        assert len(clients) == at_once or waits <= set(clients), "a turn is free, and a client waits for it"
+        assert len(clients) == at_once or waits <= set(clients), "a turn is free, and a client without a turn waits"
         assert sum(not task.done() for task in tasks) <= most
         for task in tasks:
             task.cancel()

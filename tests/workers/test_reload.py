@@ -215,6 +215,6 @@ async def test_a_reload_waits_for_slow_workers(valkey_url: str) -> None:
 @pytest.mark.slow
 @pytest.mark.mutant
 async def test_a_short_wait_is_noticed(valkey_url: str) -> None:
-    """A wait that is shorter than the start of a worker ends every reload, as five seconds do on a busy machine."""
+    """If the parent waits for less time than a worker needs to start, every reload fails."""
     with must_be_caught("a short wait"), patch.object(supervisor, "READY_WITHIN", 1.0):
         await reloads_with_slow_workers(valkey_url)

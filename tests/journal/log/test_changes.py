@@ -15,7 +15,7 @@ from tests.harness.waiting import DEADLINE, eventually
 
 @pytest.mark.one_server
 async def test_changed_boards_are_taken_once(any_store: str) -> None:
-    """At first, and after a gap in the notices, any board may have changed. Other boards are not followed."""
+    """At first, and after a gap in the notices, any board may have changed. With `only`, no other board is followed."""
     async with open_ledger(any_store, BOARD) as ledger:
         client, settings = ledger.state.client, ledger.state.settings
         other = Ledger(client, rolling_board(board="other"), settings)

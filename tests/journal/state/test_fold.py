@@ -182,7 +182,7 @@ def test_nothing_is_left_of_earlier_periods() -> None:
 
 
 def test_an_erasure_takes_digests_and_a_member_out_of_contents() -> None:
-    """Earlier entries name the member no more. What is left of it there, under an empty name, goes too."""
+    """Earlier entries have an empty name in place of the member. Amounts under the empty name are taken out too."""
     key, digest = bytes(16), b"d" * 16
     data = Snapshot(slots={0: {"a": 1, "b": 2, "": 3}}, seen={0: {digest, b"e" * 16}})
     head = Head("forget", 0, "7-0", 5, "link", "")

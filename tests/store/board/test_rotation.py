@@ -298,7 +298,7 @@ async def test_another_process_takes_over_from_a_killed_owner(any_store: str) ->
 
 
 async def test_a_rotation_without_fallback_is_detected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mutant leaves a board to its owner in any case."""
+    """The mutant leaves a board to its owner, even if the owner has ended."""
     monkeypatch.setattr("live.store.board.rotation.FALLBACK", float("inf"))
     with must_be_caught("no fallback"):
         await expires_without_its_owner(valkey_url, 2 + FALLBACK + 1)

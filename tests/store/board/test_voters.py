@@ -29,7 +29,7 @@ texts = st.one_of(tricky, st.text(min_size=1, max_size=20))
 def test_different_voters_and_pairs_have_different_digests(
     one: tuple[str, str], other: tuple[str, str], secret: bytes
 ) -> None:
-    """Any texts have different digests. A voter's digest never equals the digest of a pair."""
+    """Any two texts have different digests. A voter's digest never equals the digest of a pair."""
     try:
         first, second = voter_digests(secret, *one), voter_digests(secret, *other)
     except UnicodeEncodeError:

@@ -61,7 +61,7 @@ async def connections(client: Store) -> int:
 
 
 async def test_a_thousand_concurrent_calls_get_their_own_replies(any_store: str) -> None:
-    """Calls may be short or long, text or bytes, and are awaited in any order."""
+    """The calls have from one to thousands of bytes, of any value."""
     async with connected(any_store) as client:
         texts = [bytes([number % 256]) * (number * 37 % 5000) + b"%d" % number for number in range(1000)]
         assert await asyncio.gather(*(client.servers.shared.call("ECHO", text) for text in texts)) == texts

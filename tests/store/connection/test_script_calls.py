@@ -79,7 +79,7 @@ def recorded_calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
 
 async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_calls: list[Call]) -> None:
-    """Every script really runs, with its request and as many store keys as its header says, all with one tag."""
+    """Every script really runs, with the request and the number of store keys in its header. They share a hash tag."""
     settings = fresh_settings(valkey_url, rotation_step=1)
     async with connected(valkey_url, settings) as client:
         for board in BOARDS:

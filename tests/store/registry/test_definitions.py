@@ -30,7 +30,7 @@ async def definitions(store: str) -> AsyncIterator[tuple[DefinitionStore, Store]
 
 
 async def test_definitions_are_stored_and_read(any_store: str) -> None:
-    """At first there are no definitions. Then each is returned as stored. Its version grows with every change."""
+    """At first there are no definitions. Then each is returned as stored. Each change increases the common version."""
     async with definitions(any_store) as (store, client):
         assert await store.version() == ""
         found = await store.load()

@@ -282,7 +282,7 @@ async def test_a_baseline_is_read_once_for_all_requests(valkey_url: str) -> None
 async def test_baselines_continue_after_an_outage_of_the_store(
     own_store: StoreProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full store keeps no baseline, and everything else still works."""
+    """A full store keeps no baseline, but rotation still works. Later, the keeper tries again."""
     monkeypatch.setattr("live.store.board.read.baseline._RETRY", 0.01)
     async with open_ledger(own_store.url, rolling_board()) as ledger:
         await ledger.writer.add([make_entry("a", 1)])

@@ -42,7 +42,7 @@ def board_of(window: Window) -> Board:
 
 
 async def test_one_member_does_not_use_up_the_range_of_others(any_store: str) -> None:
-    """The total of all scores may be of any size: it does not fit into one number of the store."""
+    """The total of all scores is exact, even if it is too large for one number of the store."""
     async with open_ledger(any_store, FOREVER) as ledger:
         most = FOREVER.most
         added = await ledger.writer.add([make_entry(f"k{number}", most, 0) for number in range(600)])
