@@ -93,7 +93,7 @@ async def test_an_api_key_identifies_its_producer(any_store: str) -> None:
 
 @pytest.mark.parametrize("changes", [{"host": "192.0.2.1"}, {"host": "example.test"}])
 async def test_a_public_server_requires_an_api_key(any_store: str, changes: dict[str, Any]) -> None:
-    """If the store loses the API keys, a public server that is not open admits nobody."""
+    """While the store has no API key, a public server that is not open admits nobody."""
     async with running(any_store, **changes) as made:
         assert result(made.authenticators[0], None) == "credentials_required"
     async with running(any_store, open=True, **changes) as made:

@@ -93,7 +93,7 @@ async def test_boards_are_swapped_as_a_whole(any_store: str) -> None:
 async def test_requests_to_a_deleted_board_are_refused(any_store: str) -> None:
     """The process refuses requests before and after it knows of the deletion.
 
-    Its old committer refuses requests too.
+    The committer of the deleted board, which a request may still have, refuses requests too.
     """
     async with process(fresh_settings(any_store)) as made:
         await made.board_admin.put("b", KISS, "ann")

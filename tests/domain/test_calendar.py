@@ -185,7 +185,7 @@ def test_changes_over_midnight_do_not_return_to_an_earlier_date(unit: Unit, zone
 
 @given(st.sampled_from(UNITS[1:]), st.sampled_from(ZONES), st.data())
 def test_noon_is_in_the_period_of_its_date(unit: Unit, name: str, data: st.DataObject) -> None:
-    """Every date has the period of its name, if the zone had that date."""
+    """The name of the period at noon is that of the local date, whatever the zone did to its clocks."""
     zone = ZoneInfo(name)
     day = data.draw(st.dates(date(1900, 1, 1), date(2100, 12, 31)))
     noon = int(datetime(day.year, day.month, day.day, 12, tzinfo=zone).timestamp())

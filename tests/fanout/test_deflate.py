@@ -320,7 +320,7 @@ def test_history_that_a_stream_did_not_send_last_is_noticed(
 
 
 def test_a_text_is_compressed_for_a_bounded_number_of_histories() -> None:
-    """Each slow viewer has another history. After eight histories, the text is sent plain, which costs no work."""
+    """Each slow viewer has another history. Beyond eight, viewers share the text without a history."""
     text, made = SharedText(b"0123456789" * 50), []
     histories = [SharedText(b"%d" % number * 50) for number in range(100)]
     for history in histories:

@@ -98,7 +98,9 @@ async def test_a_new_best_is_known(valkey_url: str) -> None:
         fields = {"levels": 5, "seconds": 90}
         for levels, is_best in ((5, True), (4, False)):
             (won,) = await records(client, {"type": "game", "key": "a", "fields": {**fields, "levels": levels}})
-            assert (won["best"], won["fields"]) == (is_best, fields), "the answer has fields instead of a packed score"
+            assert (won["best"], won["fields"]) == (is_best, fields), (
+                "the answer lacks the fields of the packed score, or `best` is wrong"
+            )
 
 
 async def test_the_rank_is_that_of_the_period_of_the_event(valkey_url: str) -> None:

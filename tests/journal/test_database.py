@@ -188,7 +188,7 @@ def test_compacting_gives_the_disk_its_space_back(tmp_path: Path) -> None:
     """Afterwards, the files are hardly larger than before the data was added."""
     with Database("sqlite", tmp_path / "data", "live", writes=True) as database:
         assert database.take_now()
-        assert database.path.parent.stat().st_mode & 0o777 == 0o700, "nobody else may read the folder"
+        assert database.path.parent.stat().st_mode & 0o777 == 0o700, "other users may read the folder"
 
         def size() -> int:
             return sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())

@@ -371,7 +371,7 @@ async def test_a_body_is_read_by_the_application() -> None:
     line.answer(0)
     await asyncio.sleep(0)
     assert (line.waits, line.wire.reading, line.protocol.held, line.read) == ({"request"}, True, 4, [b"ab"])
-    assert len(line.state.tasks) == 1, "a server that stops waits for it"
+    assert len(line.state.tasks) == 1, "a server that stops does not wait for the request"
     line.feed(b"cd" + GET)
     assert line.waits == set()
     line.may_answer.set()
@@ -689,7 +689,7 @@ async def test_a_viewer_takes_no_place_until_it_has_left() -> None:
     full.answer(0)
     assert (full.wire.sent, full.wire.fate, full.wire.reading) == (b"0.", ["eof"], True)
     full.protocol.shutdown()
-    assert full.wire.fate == ["eof", "closed"], "the request behind it gets no answer"
+    assert full.wire.fate == ["eof", "closed"], "the connection did not end after the answer, which is the last one"
     left = Line().open()
     left.feed(GET)
     left.gets[0].watch(lambda: left.wire.fate.append("left"))
@@ -775,7 +775,9 @@ async def test_a_websocket_takes_the_connection_over() -> None:
     other = Line().open()
     other.upgrades = [None]
     other.feed(WATCH + WATCH)
-    assert (len(other.gets), other.sessions) == (1, [None]), "the second is behind a request, so it is no upgrade"
+    assert (len(other.gets), other.sessions) == (1, [None]), (
+        "the second request became an upgrade although a request is ahead of it"
+    )
 
 
 async def test_a_viewer_of_an_unknown_board_asks_once_for_new_boards() -> None:

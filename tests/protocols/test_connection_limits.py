@@ -88,7 +88,7 @@ AHEAD = [post(ONE), post(ONE, target="/v1/%65vents"), post(ONE) + HEALTH]
 
 
 async def test_a_complete_request_before_an_incomplete_one_is_answered(valkey_url: str) -> None:
-    """The complete request gets its answer first, and then the incomplete request gets 408."""
+    """The complete request gets its answer first. Then the incomplete request gets 408, or an earlier refusal."""
 
     async def behind(whole: bytes, half: bytes) -> None:
         async with connected(url) as wire:

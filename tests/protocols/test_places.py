@@ -399,7 +399,7 @@ def test_a_connection_counts_its_bodies_together(place: Place) -> None:
     place.begin(peer, 1, admitted=False)
     peer.wanted = 0  # the client has left
     assert place.budget.update(peer), "the body of a departed client is free too early"
-    assert peer.fate == [], "a body that was withdrawn is not admitted"
+    assert peer.fate == [], "a body that was withdrawn was admitted"
     assert not place.end(peer)
     assert (place.budget._held, place.budget._waiting) == (0, {})
 

@@ -380,7 +380,7 @@ async def test_known_boards_are_drained_without_the_list_of_journals(valkey_url:
 
 
 async def test_a_drainer_copies_definitions_while_it_runs(valkey_url: str, tmp_path: Path) -> None:
-    """No notice says that they have changed, so it looks again and again."""
+    """No notice says that definitions have changed, so the drainer compares them again and again."""
     async with journaled(valkey_url, tmp_path) as board:
         drainer, prefix = await board.drainer(), board.settings.key_prefix
         running = asyncio.create_task(drainer.run())

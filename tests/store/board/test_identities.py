@@ -166,7 +166,9 @@ async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> Non
             # The store still knows the first identity, and puts new ones into new buckets.
             while clock() < until - 0.02:
                 number += 1
-                assert await duplicates(ledger, like(first), like(number)) == [0], f"forgotten in round {round_}"
+                assert await duplicates(ledger, like(first), like(number)) == [0], (
+                    f"the identity was forgotten in round {round_}"
+                )
                 held = max(held, len(await buckets(ledger)))
 
             async def gone(first: int = first) -> bool:
