@@ -74,7 +74,7 @@ def test_an_entry_names_no_erased_member(kind: str, body: object, expected: obje
 
 
 def test_a_board_is_adopted_without_the_member() -> None:
-    """The member leaves the flat lists of slots, rankings, contestants, hidden members and events."""
+    """The member is taken out of the flat lists of slots, rankings, contestants, hidden members and events."""
     logged = ["\0" * 8 + f"{amount} {member}" for member, amount in (("a", 1), ("b", 2))]
     held = {
         "slots": [["0", ["a", "1", "b", "2"]], ["60", ["b", "3"]]],

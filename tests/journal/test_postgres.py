@@ -146,7 +146,7 @@ async def crash_after_commits(store: str, folder: Path, postgres: Postgres, roun
 async def test_a_commit_is_on_disk_before_its_entries_are_trimmed(
     valkey_url: str, tmp_path: Path, postgres: Postgres, effort: int
 ) -> None:
-    """The default of the database does not matter."""
+    """This does not depend on the default of `synchronous_commit` in the database."""
     await crash_after_commits(valkey_url, tmp_path, postgres, 2 * effort)
 
 

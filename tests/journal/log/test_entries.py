@@ -14,7 +14,7 @@ def test_a_text_of_any_size_is_read_as_it_was_packed(size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 16])
 def test_texts_of_one_size_are_read_as_they_were_packed(size: int) -> None:
-    """Identities are packed like this."""
+    """The identities of a batch are packed in this way."""
     for count in range(4):
         many = [bytes([number]) * size for number in range(count)]
         assert contents(texts(many, size), size) == many

@@ -121,7 +121,7 @@ async def test_every_way_of_reading_gives_the_same_order(valkey_url: str, board:
 
 
 async def test_a_record_is_read_with_its_neighbours(any_store: str) -> None:
-    """Each side has as many neighbours as exist."""
+    """Each side has the requested number of neighbours, or as many as exist."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([like("a", 3), like("b", 2), like("c", 2), like("d", 1)])
 
