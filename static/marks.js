@@ -7,8 +7,8 @@ import { barWidth, moveWords } from "./client/words.js";
  * @typedef {import("./client/view.js").TableView} TableView
  * @typedef {Parameters<NonNullable<TableView["onWrite"]>>} Written
  * @typedef {{rank: number, ranks?: Map<string, number> | null, line: Element | null, points: string, mark: Element | null,
- *            tick: number, pace: string}} Drawn what a row shows, and in which elements: so only changes are written,
- *   and nothing is read
+ *            tick: number, pace: string}} Drawn what a row shows, and in which elements. The page is read once for each
+ *   row; after that, only changes are written
  */
 
 const NO_PACE = { text: "", next: "", isDuel: false };

@@ -140,7 +140,7 @@ _FIXED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "window": (("window",), "the data is stored in its slots; only `keep` and `grace` of a window can change"),
     "operation": (("operator", "sort_order"), "the scores were computed with it"),
     "tags": (("ties", "sort_order"), "the ranking stores how ties are broken"),
-    "levels": (("ranks",), "the ranking counts dense ranks from the first event on"),
+    "levels": (("ranks",), "only a board with dense ranks stores its distinct scores, and from the first event on"),
     "fields": (("score",), "the scores were packed with it"),
     "clock": (("clock",), "it assigned the events to slots"),
 }

@@ -43,10 +43,11 @@ def backup(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a backup of everything into a new directory, while servers run.
+    """Write a backup into a new directory, while servers run.
 
-    The backup has every event, board, API key and title that was acknowledged before the command began. If the command
-    is interrupted, delete the directory and run it again.
+    The backup has the boards, API keys and titles, and what the journal holds of the events that were acknowledged
+    before the command began. Boards with `journal = off` are left out; the command names them. If the command is
+    interrupted, delete the directory and run it again.
 
     Example: live backup /backups/2026-11-22
     """

@@ -94,7 +94,7 @@ class PlainShare(Share, Protocol):
 class _Refused:
     """The kinds of events that were refused a moment ago, after the process had asked the store for new boards.
 
-    A producer that sends such events all the time need not wait in each request for another look at the store.
+    While a kind is remembered, further events of it are refused without asking the store again.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Make the rows of an export: the ranking of a board at a time, or every change of a score that the journal has."""
+"""Make the rows of an export: the ranking that a board had at some time, or every change of a score in the journal."""
 
 from collections.abc import Iterator
 from functools import partial

@@ -91,7 +91,7 @@ class LossWatch:
         replies = await self._client.outcomes(commands)
         for (board, epoch), held, deleted in zip(epochs.items(), replies[::2], replies[1::2], strict=True):
             if isinstance(held, Exception) or isinstance(deleted, Exception):
-                continue  # `_compare` skips such a board too
+                continue  # the board can't be read, so nothing can be written to it either
             if epoch.encode() not in (held, deleted) and board not in losses.boards:
                 losses.boards[board] = (
                     f"board {board} is defined with epoch {epoch}, and the store holds {(held or b'none').decode()}"

@@ -143,7 +143,7 @@ class Baselines:
         # Meanwhile, another process may have kept a baseline.
         if writes and time.monotonic() >= board.checked_at + _LONGEST_WAIT:
             board.checked_at = time.monotonic()  # this is set first, so that other requests do not check too
-            with suppress(StoreUnavailableError, EpochLostError):  # the read of the board reports the same error
+            with suppress(StoreUnavailableError, EpochLostError):  # the last known baseline remains
                 await board.keep()
         return await self._reads.of(board, board.time, board.read)
 
