@@ -163,7 +163,8 @@ class ProblemError(Exception):
 class StoreUnavailableError(Exception):
     """The store is unavailable. If `unknown` is true, it may have executed the last command.
 
-    `public` is the part of the reason that everyone may see, for example without addresses. None means the whole reason.
+    `public` is the part of the reason that everyone may see, such as one without addresses. None means the whole
+    reason.
     """
 
     def __init__(self, reason: str, *, unknown: bool = False, public: str | None = None) -> None:

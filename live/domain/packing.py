@@ -112,7 +112,7 @@ class Packing(msgspec.Struct, frozen=True):
             ValueError: no values have this score.
         """
         if not 0 <= score < self.count:
-            raise ValueError(f"{score} is not a score of these fields: their scores go from 0 to {self.count - 1}")
+            raise ValueError(f"{score} is not a score of these fields: scores go from 0 to {self.count - 1}")
         digits = []
         for field in reversed(self.fields):
             score, digit = divmod(score, field.radix)

@@ -246,8 +246,8 @@ class Importing:
     async def _open(self) -> tuple[BoardWriter, list[tuple[BoardWriter, int]]]:
         """Return the writer of the board, and the writers of its unions with their weights."""
         prefix = self._settings.key_prefix
-        # If the reply to a batch is lost, the writer sends the batch again under the same number, so it counts once, also
-        # in unions. With this deadline, the writer tries for a minute instead of seconds.
+        # If the reply to a batch is lost, the writer sends the batch again under the same number, so it counts once,
+        # also in unions. With this deadline, the writer tries for a minute instead of seconds.
         settings = msgspec.structs.replace(self._settings, write_deadline=Duration(_PATIENCE))
         found = await all_boards(self._client, self._settings)
         if self._board not in found:

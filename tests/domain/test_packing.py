@@ -169,7 +169,7 @@ def test_all_fields_are_required_and_no_others() -> None:
 @pytest.mark.parametrize("score", [-1, GAME.count, 2**60])
 def test_an_invalid_score_is_not_unpacked(score: int) -> None:
     """No field values belong to such a score."""
-    with pytest.raises(ValueError, match=f"^{score} is not a score of these fields: their scores go from 0 to 99999999$"):
+    with pytest.raises(ValueError, match=f"^{score} is not a score of these fields: scores go from 0 to 99999999$"):
         GAME.unpack(score)
 
 
