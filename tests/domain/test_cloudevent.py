@@ -79,7 +79,7 @@ def fates(body: DecodedBody) -> list[tuple[str, str]]:
     return [(rejection.code, rejection.detail) for rejection in body.rejections]
 
 
-@settings(deadline=None)  # the SDK takes most of the time
+@settings(deadline=None)  # the SDK takes most of the test's time
 @given(attributes, data)
 def test_events_of_the_sdk_are_decoded_exactly(given_: Attributes, payload: Any) -> None:
     """Events are in structured or binary mode, with any data and any other attributes."""

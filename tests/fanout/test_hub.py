@@ -245,7 +245,7 @@ async def test_a_notice_that_nobody_received_is_recovered(valkey_url: str) -> No
             await follow(viewer, model, 0)
             elsewhere = Ledger(ledger.state.client, rolling_board(), ledger.state.settings)
             elsewhere.state.keys.channel += ":elsewhere"
-            for _ in range(2):  # the first one may be found when the store confirms the subscription
+            for _ in range(2):  # the first change may be found when the store confirms the subscription
                 added = await elsewhere.writer.add([make_entry("a", 1, None)])
                 await follow(viewer, model, added.offset or 0)
         assert [(record.member, record.score) for record in model.records] == [("a", 2)]

@@ -330,7 +330,7 @@ async def test_the_other_process_ends_after_the_last_replay(valkey_url: str, mon
 
 
 async def a_new_process_forgets_old_replays(store: str) -> None:
-    """Kill the process of a replay, and let the viewer leave when it plays again."""
+    """Kill the process of a replay, and let the viewer leave when the replay goes on."""
     async with journaling(store) as server:
         async with watching(server, f"?delay={DELAY}s") as delayed:
             await delayed.until(lambda message: message["type"] == "sync")

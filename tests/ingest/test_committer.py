@@ -180,7 +180,7 @@ async def test_a_score_near_the_end_of_its_range_is_logged_once(
     monkeypatch.setattr(committer, "_LOW_RANGE", low)
 
     async def left_after(*amounts: float) -> float | None:
-        """Count shares of the range in one batch."""
+        """Count amounts, given as shares of the largest score, in one batch. Return the metric."""
         most = bench.ledger.state.board.most
         await bench.committer.commit([make_entry("a", int(most * amount), None) for amount in amounts])
         return left()
@@ -389,7 +389,7 @@ async def test_a_group_commit_delay_ends_with_its_batch(valkey_url: str) -> None
 
 
 async def waits_for(bench: Bench, wanted: int) -> bool:
-    """Return whether the next batch starts when it has this number of shares."""
+    """Return whether the next batch starts when this number of shares of requests waits."""
     return bench.committer._wanted == wanted
 
 

@@ -120,7 +120,7 @@ async def test_a_board_whose_journal_was_turned_off_is_named(valkey_url: str, tm
 
 
 async def rebuild_a_part(board: Journaled) -> None:
-    """Rebuild one part of a union alone. The union continues to add it up."""
+    """Rebuild one part of a union alone. The union must go on counting the events of this part."""
     await board.drainer()
     prefix, database = board.settings.key_prefix, board.databases[0]
     rows = [defined(prefix, "made", epoch="lost")]

@@ -41,7 +41,7 @@ class KilledError(Exception):
 
 
 def dying(work: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
-    """A function that kills the drainer before or after it has done its work."""
+    """A function that kills the drainer, before or after a call of `work`."""
 
     async def die(*arguments: Any, **named: Any) -> Any:
         if after:

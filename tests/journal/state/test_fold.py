@@ -67,7 +67,7 @@ async def test_missing_tags_are_detected(volatile_store: StoreProcess) -> None:
         await rotation_gives_tags(volatile_store.url, UNTOLD)
 
 
-# A journal of an older version, whose notices contained the changes. Its last request marks this with `carried`.
+# A journal of an older version, which put changes into its notices. The last entry has the field `carried` for that.
 OLDER = [
     (
         "begin 210 0-1 1795416481716217 - 0 0-0 0 - 0",

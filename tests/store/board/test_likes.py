@@ -17,7 +17,7 @@ from tests.harness.clock import set_clock, with_clock
 from tests.harness.settings import fresh_settings
 
 MINUTE: Final = 60_000
-T0: Final = 4_000_000_000_000 // (60 * MINUTE) * 60 * MINUTE  # later than the store's clock, by which it expires sets
+T0: Final = 4_000_000_000_000 // (60 * MINUTE) * 60 * MINUTE  # later than the clock by which the store expires sets
 WINDOWS: Final = {
     "rolling": WindowChoice(rolling="3h", slot="1h"),
     "one slot": WindowChoice(rolling="3h", slot="3h"),

@@ -26,7 +26,7 @@ from tests.harness.waiting import eventually
         (("e", "5", "r"), "", "e", ("e", 5), ""),
         (("e", "4", "r"), "", "e", ("e", 5), "board b (epoch e) went back from offset 5 to 4"),
         (("e", None, "r"), "r", None, ("e", 1), "board b (epoch e) went back from offset 1 to 0"),
-        (("e", "4", "q"), "r", "e", ("e", 5), ""),  # the board is not checked since a failover
+        (("e", "4", "q"), "r", "e", ("e", 5), ""),  # the board was not checked after a failover
         (("f", "4", "r"), "r", "f", ("e", 5), ""),
         (("f", "4", "r"), "r", "e", ("e", 5), "board b had epoch e, and the store holds f"),
         ((None, None, None), "", "e", ("", -1), "board b had epoch e, and the store holds none"),
