@@ -67,7 +67,9 @@ MUTANTS = {
     "the level of a hidden record stays": Mutant(
         "hide", "if size == 0 or call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
     ),
-    "a hidden record stays in the total": Mutant("hide", "grow(ranking, gained)  -- the rest", "local _ = 0"),
+    "a hidden record stays in the total": Mutant(
+        "hide", "grow(ranking, gained)  -- what was not added yet", "local _ = 0"
+    ),
     "a frozen board forgets what it has counted": Mutant(
         "add", "local all, known", "if board.frozen then return {'frozen'} end\n  local all, known"
     ),

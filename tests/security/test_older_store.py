@@ -13,7 +13,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_socket
 
 from live.domain.board import Board
-from live.fanout.engine.channel import Channel
+from live.fanout.engine.variant import Variants
 from live.settings import Settings
 from live.store.connection.high_water import HighWater
 from tests.harness.boards import rolling_board
@@ -89,7 +89,7 @@ async def test_missing_checks_of_offsets_are_caught(
 ) -> None:
     """The test above fails if one of the two checks is missing: in the channel, or in the facts about the store."""
     if part == "channel":
-        monkeypatch.setattr(Channel, "_forget", lambda _channel: None)
+        monkeypatch.setattr(Variants, "forget", lambda _variants: None)
     else:
         monkeypatch.setattr(HighWater, "lose_boards", lambda _high_water, _reasons: None)
     settings = fresh_settings(own_store.url)

@@ -105,7 +105,7 @@ def test_a_socket_that_does_not_fit_ends_the_start(valkey_url: str, tmp_path: Pa
     for listener, environment, words in (
         (socket.create_server(("0.0.0.0", 0)), {}, "no producer has an API key"),  # noqa: S104 - what it tests
         (socket.create_server(("127.0.0.1", 0)), {"LISTEN_FDS": "2"}, "passes on 2 sockets"),
-        (unix, {}, "not of TCP"),
+        (unix, {}, "not a TCP socket"),
     ):
         with listener, started(valkey_url, tmp_path, listener, environment, host="127.0.0.1", open=False) as server:
             assert server.wait(DEADLINE) == 2
