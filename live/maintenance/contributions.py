@@ -20,11 +20,11 @@ from live.domain.window import Sliding
 from live.errors import StoreUnavailableError
 from live.journal.database import Database
 from live.journal.erasures import Erasures
-from live.journal.log.entries import Add, EntryDelta, Head, content, contents, parse_head
+from live.journal.log.entries import Add, EntryDelta, Head, content, contents, parse_head, position_of
 from live.journal.log.reader import entries_of, holds
-from live.journal.log.timelines import Timeline, continued, find_parent, find_timeline, following
+from live.journal.log.timelines import START, Timeline, continued, find_parent, find_timeline, following
 from live.journal.state.snapshot import IDENTITY
-from live.store.board.journal_stream import Entry, read_entries
+from live.store.board.journal_stream import Entry, read_entries, read_streams
 from live.store.board.keys import Keys
 from live.store.board.write.slot_assignment import voter_digests
 from live.store.connection.client import Store, required
@@ -82,6 +82,8 @@ async def find_trail(client: Store, database: Database, prefix: str, board: str,
         SetupError: the journal is damaged.
     """
     keys = Keys(prefix, board)
+    (stream,) = required(await read_streams(client, prefix, [(board, epoch)]))
+    newest = position_of(stream.link or START)
     for _ in range(_ATTEMPTS):
         known = await database.run(lambda connection: find_timeline(connection, prefix, board, epoch))
         timeline = known or Timeline(0, board, epoch)
@@ -89,6 +91,8 @@ async def find_trail(client: Store, database: Database, prefix: str, board: str,
         after, end, missing = timeline.drained, timeline, None
         while missing is None:
             (entries,) = required(await read_entries(client, [(keys, timeline.epoch, after)]))
+            if not entries and position_of(after) < newest:
+                break  # they were moved to SQL after it was read
             if not entries:
                 parts, reach = await database.run(partial(_parts, prefix=prefix, timeline=timeline, waiting=waiting))
                 return Trail(parts, waiting, since, reach)

@@ -156,7 +156,7 @@ def test_a_value_out_of_range_is_refused(field: Field, value: Any) -> None:
 
 
 def test_all_fields_are_required_and_no_others() -> None:
-    """The message names the field and the known fields."""
+    """The message names a missing field with its range, or an unknown field with the known fields."""
     with pytest.raises(ValueError, match=r"^time is missing; expected a whole number from 0 to 9999$"):
         GAME.pack({"levels": 1, "revives": 1})
     with pytest.raises(ValueError, match=r"^levels is missing; expected a whole number from 0 to 99$"):

@@ -78,7 +78,7 @@ class Both(NamedTuple):
         return await self._common(sent, VIEWERS)
 
     async def same_soon(self, *sent: bytes) -> None:
-        """Check that both servers soon give the same HTML. Each of them reads a new baseline at its own time."""
+        """Check that both servers soon give the same answers. Each of them reads a new baseline at its own time."""
         await self._common(sent, TRENDS)
 
     async def same_wait(self, sent: bytes) -> None:

@@ -191,7 +191,7 @@ class CommitProxy(Proxy):
 
 @asynccontextmanager
 async def commit_proxy(postgres: Postgres) -> AsyncIterator[tuple[CommitProxy, str]]:
-    """A proxy, and the URL of the database behind it."""
+    """Yield a proxy in front of the database, and the URL that reaches the database through the proxy."""
     name = ".s.PGSQL.5432"
     with TemporaryDirectory(prefix="live-pg-") as folder:
         proxy = CommitProxy(f"unix://{postgres.folder / name}")

@@ -17,6 +17,7 @@ from live.domain.producer import LIKES
 from live.domain.window import WindowChoice
 from live.maintenance.contributions import Voided
 from live.maintenance.void import Criteria, Outcome, Voiding
+from live.store.board.journal_stream import read_entries
 from live.store.board.ledger import Ledger
 from live.store.board.write.slot_assignment import Senders
 from tests.harness.folded import data_of
@@ -124,6 +125,26 @@ async def same(board: Journaled, without: Ledger) -> None:
     assert held == wanted
     await (await board.drainer()).sweep()
     assert await board.rows_in_sql() == await board.rows()
+
+
+@pytest.mark.parametrize("moved", [0, 1])
+async def test_entries_that_move_to_sql_meanwhile_are_voided(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    """The command reads SQL, and then the store. In between, the drainer may move what the command has not read."""
+    async with journaled(valkey_url, tmp_path, board_of("rolling")) as board:
+        drainer = await board.drainer()
+        for number in range(2):
+            if number == moved:
+                await drainer.sweep()
+            await count(board.ledger, "rolling", [("ann", "a", 5, None, "")])
+
+        async def move_first(*arguments: Any) -> Any:
+            await drainer.sweep()
+            return await read_entries(*arguments)
+
+        monkeypatch.setattr("live.maintenance.contributions.read_entries", move_first)
+        assert (await void(board, producer="ann")).amount == 10
 
 
 KINDS = ["rolling", "sliding", "day", "days", "forever", "contest"]

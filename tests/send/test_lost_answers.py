@@ -181,7 +181,7 @@ async def test_without_ids_the_store_keeps_none(url: str, tmp_path: Path) -> Non
 
 
 async def test_another_producer_does_not_continue_in_doubt(url: str, tmp_path: Path) -> None:
-    """Ids belong to a producer, so events of another producer would count twice."""
+    """Ids are per producer: if another producer sent these events again, they would count twice."""
     path = write(tmp_path / "e.ndjson", many(1500))
     async with lossy(url) as proxy:
         options = SendOptions(path=path, url=proxy.url)

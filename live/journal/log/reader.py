@@ -191,7 +191,10 @@ def entries_after(connection: Connection, timeline: Timeline, segment: int) -> t
 
 
 def before(time: int, clock: ClockKind = "server") -> Stop:
-    """Return a `Stop` before the first entry made at or after a time (milliseconds since 1970) by the board's clock."""
+    """Return a `Stop` that ends reading before the first entry whose time, by the board's clock, is `time` or later.
+
+    `time` is in milliseconds since 1970.
+    """
     if clock == "server":
         return lambda head, _: head.time >= time * 1000
     return lambda head, body: head.kind == "add" and (_LATEST.decode(body).latest or time - 1) >= time

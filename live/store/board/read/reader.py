@@ -152,7 +152,7 @@ class BoardReader:
         return found
 
     async def places(self, wanted: Sequence[Wanted]) -> list[EncodedPage]:
-        """Return the records of members, in that order, each with its number of neighbours on each side.
+        """Return the records of members in the order of `wanted`, each with as many neighbours as `wanted` says.
 
         A few calls read the records, each call at one instant. So the pages may have different positions.
         """

@@ -152,7 +152,7 @@ async def test_many_slots_are_added_up_and_read_seldom(valkey_url: str) -> None:
         assert newer.slots[0] == (T0 + 180, T0 + 360)
 
 
-async def test_an_endless_window_is_read_in_part(valkey_url: str) -> None:
+async def test_a_window_of_many_slots_is_read_in_part(valkey_url: str) -> None:
     """The work for a request is bounded."""
     async with open_ledger(valkey_url, rolling_board("24h", "1s", clock="event")) as ledger:
         await ledger.writer.add([make_entry("a", 7, T0 * 1000)])
