@@ -227,7 +227,7 @@ def with_secret(record: StoredProducer | None, producer: str, scope: Scope, dige
         SetupError: the id is invalid, or the producer has two valid secrets.
     """
     if not PRODUCER_ID.fullmatch(producer):
-        raise SetupError(f"the producer's id {producer!r} is not valid: {ID_FORM}")
+        raise SetupError(f"the producer's id {producer!r} is not an id: {ID_FORM}")
     record = record or StoredProducer(id=producer, created=now)
     if len(record.secrets) >= MOST_SECRETS:
         live = ", ".join(secret.fingerprint for secret in record.secrets)
