@@ -91,6 +91,7 @@ async def test_after_a_lost_reply_the_outcome_is_unknown(own_store: StoreProcess
         assert not away.value.unknown
 
 
+@pytest.mark.one_server  # on a Cluster, later connections refuse an identity without a format
 async def test_a_change_is_refused_after_a_loss(valkey_url: str, tmp_path: Path) -> None:
     """A loss of another board does not matter. Each new version is remembered, and a lower one is a loss.
 
