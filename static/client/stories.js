@@ -23,7 +23,7 @@ const KEPT = 6; // stories in a list
 const DUEL = 5 * MINUTES; // milliseconds; members that take the lead from each other within this time are one story
 const REST = 3_000; // milliseconds between two stories
 const REACH = 10; // minutes over which climbs are measured
-const AGAIN = 10 * MINUTES; // milliseconds before the same story is told again; not for new leaders
+const AGAIN = 10 * MINUTES; // milliseconds before the page tells a story again, unless it is about a new leader
 const MOST_WAITING = 3;
 /** @type {Story["kind"][]} */
 const IMPORTANCE = ["lead", "ahead", "top", "climb"]; // the most important first
@@ -159,7 +159,7 @@ export function storyWords({ kind, rank, by, other, at, since }, nameOf = nameWo
  * except for new leaders.
  */
 export class Teller {
-  /** @type {Moment | null} the moment up to which everything was told */
+  /** @type {Moment | null} the latest moment that the stories cover */
   #before = null;
   /** @type {Moment | null} */
   #after = null;
@@ -167,7 +167,7 @@ export class Teller {
   #minutes = [];
   /** @type {Story[]} */
   #waiting = [];
-  /** @type {Map<string, number>} when each story was told */
+  /** @type {Map<string, number>} when the page told each story */
   #told = new Map();
   #lookedAt = -Infinity;
   #timer = false;

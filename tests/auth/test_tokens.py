@@ -238,7 +238,7 @@ def test_no_bytes_are_an_error(token: bytes) -> None:
 
 
 async def test_a_token_ends_with_its_second() -> None:
-    """When a token expires, its reader opens nothing, and whoever watches the reader is told."""
+    """When a token expires, its reader opens no board, and `on_ended` is called."""
     tokens, ended = tokens_of(), asyncio.Event()
     tokens.on_ended = ended.set
     token = make_token("staff", ends=1).encode()

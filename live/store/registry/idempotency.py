@@ -84,7 +84,7 @@ class StoredResponses:
             left = [record for record in answer.records if record.member != member]
             if len(left) < len(answer.records):
                 reply = await _packed(msgspec.json.encode(msgspec.structs.replace(answer, records=left)))
-                # If the stored response has expired meanwhile, HSET stores it anew, so it must expire again.
+                # If the stored response has expired meanwhile, HSET makes a new hash, which has no time to live yet.
                 changes = (("HSET", name, "answer", reply), ("EXPIRE", name, self._kept, "NX"))
                 required(await self._client.outcomes([(name, change) for change in changes], replicated=True))
 

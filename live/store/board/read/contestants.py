@@ -70,7 +70,8 @@ async def list_contestants(reader: BoardReader, place: ContestantsPlace | None, 
 async def read_piece(reader: BoardReader, cursor: str, count: int, *, voted: bool) -> EntrantsPiece:
     """Read about `count` contestants that are not hidden. Without `voted`, leave out contestants that have votes.
 
-    A walk goes from START until START comes back. It finds each contestant that stays registered during the walk.
+    The first cursor of a walk is START, and the walk has ended when START comes back. The walk finds each contestant
+    that stays registered meanwhile.
     """
 
     def request(plan: ReadPlan) -> ContestantsRequest:

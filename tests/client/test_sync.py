@@ -1,4 +1,4 @@
-"""The thread of the client: no caller waits for ever, and an interrupt ends a watch."""
+"""The thread of the blocking client: each call has a result or an error, and an interrupt ends a watch."""
 
 import asyncio
 import signal
