@@ -77,8 +77,11 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
     Raises:
         SetupError: a setting, the boards file, the port, the data directory or the store is unusable.
     """
-    # uvicorn raises the signal again after it has stopped, and the process should then exit normally.
-    signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
+    # Until the server serves, SIGTERM does what Ctrl-C does: asyncio cancels its task. If the handler called
+    # `sys.exit`, Python would drop the exception whenever it runs a callback of a weak reference.
+    # SIGINT gets its handler back, because a shell that starts the server in the background ignores that signal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: signal.raise_signal(signal.SIGINT))
     reload = Reload(lambda: read_boards(settings))  # a reload reads `settings` with the URL of the store, set below
     reload.remember()
     configure_logs(settings.log_level)

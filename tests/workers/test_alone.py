@@ -2,6 +2,8 @@
 
 import asyncio
 import signal
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,7 @@ from live.ingest.intake import Intake
 from live.web.app import _report
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
-from tests.harness.waiting import eventually
+from tests.harness.waiting import DEADLINE, eventually
 
 TWO = '[[board]]\nid = "posts"\n[[board]]\nid = "talks"\n'
 MISTAKES = {
@@ -28,6 +30,25 @@ MISTAKES = {
     "".join(f'[[board]]\nid = "b{number}"\n' for number in range(4)): "the setting max_boards allows 3",
 }
 LIMITED = '[limits."acme-*"]\nboards = 1\n'
+# Python drops an exception that is raised while it runs a callback of a weak reference.
+SIGTERM_IN_CALLBACK = """
+import asyncio, signal, weakref
+from live import serve
+from live.cli.main import main
+
+class Dropped:
+    pass
+
+async def wait(*_, **__):
+    dropped = Dropped()
+    reference = weakref.ref(dropped, lambda _: signal.raise_signal(signal.SIGTERM))
+    del dropped
+    await asyncio.sleep(5)
+
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+serve.check_store = wait
+main()
+"""
 
 
 async def post(client: httpx.AsyncClient) -> None:
@@ -84,6 +105,18 @@ async def test_a_signal_during_a_start_waits(tmp_path: Path) -> None:
         assert server.stop() == 0
     finally:
         server.kill()
+
+
+def test_sigterm_ends_a_start_at_any_moment(tmp_path: Path) -> None:
+    """Also in a callback of a weak reference, and if the shell that started the server ignores SIGINT."""
+    server = subprocess.run(
+        [sys.executable, "-c", SIGTERM_IN_CALLBACK, "serve"],
+        env=ServerProcess(fresh_settings("redis://127.0.0.1:1"), tmp_path).environment,
+        timeout=DEADLINE,
+        capture_output=True,
+        check=False,
+    )
+    assert (server.returncode, server.stderr) == (0, b"")
 
 
 @pytest.mark.slow
