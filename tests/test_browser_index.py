@@ -57,8 +57,14 @@ async def test_cards_are_live(valkey_url: str) -> None:
         )
         assert await page.text_content("[data-board=posts] [data-sum=rank-count]") == "4"
         live = await page.inner_html("[data-board=climb] ol")
+
+        async def is_drawn() -> bool:  # the server keeps a drawn list for a second
+            return 'data-key="x"' in (await producer.get("/")).text
+
+        await eventually(is_drawn)
         await page.reload()
-        assert "".join((await page.inner_html("[data-board=climb] ol")).split()) == "".join(live.split())
+        loaded = await page.inner_html("[data-board=climb] ol")
+        assert "".join(loaded.split()) == "".join(live.split()), await page.inner_html("[data-board=climb]")
 
 
 async def test_cards_tell_what_moves(valkey_url: str) -> None:
