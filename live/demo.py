@@ -72,7 +72,7 @@ _BURST: Final = 30  # rounds that a burst lasts, about five seconds
 _BURSTS: Final = 0.004  # probability that a burst begins in a round
 _LEAST: Final = 0.3  # the least weight of a member, so that each place of the board changes every few seconds
 _UNLIKE: Final = 0.06  # probability that a recent like is taken back
-_CLIMB: Final = 0.1  # probability of a climb in a round
+_CLIMB: Final = 0.1  # probability that somebody climbs in a round
 _HOURS: Final = 24  # of history
 _LIKES: Final = 60  # likes of a post in an hour, on average
 _VOTING: Final = timedelta(minutes=5)
@@ -97,7 +97,7 @@ class Crowd:
         self._burst: tuple[str, int] = ("", 0)
 
     def choose(self, least: int, most: int) -> list[str]:
-        """Choose the members of one round."""
+        """Choose the members that receive likes in the next round."""
         chance, (member, left) = self._chance, self._burst
         self._round += 1
         if self._round % _RECONSIDER == 0:
@@ -191,7 +191,10 @@ class Demo:
         await self._registry.refresh(has_changed=True)
 
     def _likes_for(self, board: str) -> list[IncomingEvent]:
-        """Make likes for a board, and take some back. For the default board, they name no board, to feed its unions."""
+        """Make likes for a board, and take some back.
+
+        Likes for the default board do not name it, because an event with a `board` would not feed the unions.
+        """
         to = UNSET if board == DEFAULT_BOARD.id else board
         events = [IncomingEvent(key=key, board=to) for key in self._likes.choose(2, 5)]
         if self._last is not None and self._chance.random() < _UNLIKE:
@@ -207,7 +210,7 @@ class Demo:
             events += [IncomingEvent(key=key, type="vote", actor=f"guest {chance.getrandbits(40)}") for key in songs]
         if chance.random() < _CLIMB:
             climber = chance.choice(CLIMBERS)
-            # Make a climb: most are lower than the highest one so far, and some a little higher.
+            # Most climbs are lower than the highest one of the climber so far, and some are a little higher.
             best = self._climbs.get(climber, chance.randrange(1200, 4000))
             metres = min(8848, best + round(chance.gauss(-150, 160)))
             self._climbs[climber] = max(best, metres)

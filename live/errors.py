@@ -163,8 +163,7 @@ class ProblemError(Exception):
 class StoreUnavailableError(Exception):
     """The store is unavailable. If `unknown` is true, it may have executed the last command.
 
-    `public` is the part of the reason that everyone may see, such as one without addresses. None means the whole
-    reason.
+    `public` is the reason as everyone may see it, for example without addresses. By default, it is the whole reason.
     """
 
     def __init__(self, reason: str, *, unknown: bool = False, public: str | None = None) -> None:

@@ -127,7 +127,8 @@ BY_BOARD: Final = (EVENTS_ACCEPTED, RANGE_LEFT, VIEWERS, ROTATION_LAG)  # metric
 def forget_board(board: str) -> None:
     """Drop the time series of a deleted board."""
     with warnings.catch_warnings():
-        # `prometheus_client` warns that it can't remove series of several processes; `OfBoards` removes them.
+        # `prometheus_client` warns that it can't remove a series from the files of several processes; `OfBoards`
+        # removes them.
         warnings.simplefilter("ignore", UserWarning)
         for metric in BY_BOARD:
             metric.remove(board)

@@ -102,7 +102,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
         if admin_key and settings.role in settings.admin_roles:
             try:
                 _announce_key(settings, asyncio.run(provide_admin_key(settings)))
-            # `check_store` had an answer from the store, so only one of several servers is away.
+            # The store has just answered `check_store`, so only one of its several servers is away.
             except StoreUnavailableError as error:
                 log.warning("the admin API key can't be read now", reason=str(error))
         relax_collector()
@@ -120,7 +120,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
 
 
 async def read_boards(settings: Settings) -> Boards:
-    """Read the boards file, and open its boards in the store, as at a start.
+    """Read the boards file, and open its boards in the store, as a server does at its start.
 
     Raises:
         SetupError: the file or one of its boards can't be used.
@@ -353,7 +353,7 @@ async def _check_for_losses(client: Store, settings: Settings, boards: Boards, *
     high_water, prefix = client.high_water, settings.key_prefix
     watch = LossWatch(client, prefix)
     lost: list[Loss] = []  # the losses that only the journal knows
-    is_known = settings.journal == "off"  # whether both the data directory and the journal were compared
+    is_known = settings.journal == "off"  # whether the store was compared with both the data directory and the journal
     is_other = False  # whether the store never had this journal
     try:
         with _journal(settings) as journal:

@@ -386,7 +386,7 @@ def load_settings(
             values[field.name] = msgspec.convert(
                 value, field.type, strict=False, dec_hook=lambda expected, text: _READERS[expected](text)
             )
-        except ValueError as error:  # also `msgspec.ValidationError`, whose cause is the error of a reader
+        except ValueError as error:  # or its subclass `msgspec.ValidationError`, which a reader's error causes
             shown = "(not shown)" if field.type.__origin__ is TokenSecret else repr(given_text)
             reason = error.__cause__ or refusal(*at(value, field.type, str(error).partition(PLACE)[2][:-1]))
             mistakes.append(f"{environment_name(field.name)} (or its flag) = {shown}: {reason}")

@@ -46,10 +46,12 @@ def scope_faults(scope: Scope) -> Iterator[str]:
 
 
 def end_of(length: str) -> int | None:
-    """Return when an API key that is valid for this long ends, in seconds since 1970. None means that it does not end.
+    """Return the end of an API key that is valid for `length` from now, in seconds since 1970.
+
+    Return None for `never`.
 
     Raises:
-        ValueError: this is no length of time. The message begins with `for`.
+        ValueError: the text is neither a length of time nor `never`. The message begins with `for`.
     """
     if length == "never":
         return None

@@ -147,7 +147,7 @@ class Authenticator:
                     self._key_required = not self._settings.open
                 self._read = _Read(registered.version, next_end)
                 self._change()
-                # An API key may no longer read some boards.
+                # An API key may have lost the right to read some boards.
                 for (name, digest), reader in list(self._readers.items()):
                     held = self._known.get(name)
                     reader.opens = held.producer.opens if held is not None and digest in held.digests else NO_BOARDS
@@ -170,7 +170,7 @@ class Authenticator:
                     if self._uses.are_due:
                         fault = "can't note the uses of API keys"
                         await self._uses.note(self._store)
-                        self._change()  # each remembered head is then checked once more, which records its use
+                        self._change()  # ends remembered results, so that the next requests record their uses
                 except StoreUnavailableError as error:
                     if not is_away:
                         log.warning(fault, reason=str(error))

@@ -32,7 +32,7 @@ _BORROWED: Final = 0.1  # seconds of a producer's rate that a process borrows
 _MOST_ACCOUNTS: Final = 10_000
 _ROUNDING: Final = 1e-6  # the part of an event that rounding may lose
 _RETRY_PAUSE: Final = 0.05
-_KEY: Final = "key "  # before the id, if an API key pays for a read
+_KEY: Final = "key "  # prefix of the id of an API key that pays for a read
 _ALONE: Final = 1.0  # seconds for which a process lends credit by itself before it asks the store again
 
 
@@ -202,7 +202,7 @@ class RateLimiter:
             raise self._refusal(reading, due - now - self._read_ahead)
 
     def give_back(self, producer: Principal) -> None:
-        """Give back the price of an admitted request that does not count. The credit expires as before."""
+        """Give back the price of an admitted request that does not count. The time at which the credit expires stays."""
         account = self._accounts.get(producer.rate_key)
         if account is not None:
             account.credit += 1
@@ -249,7 +249,7 @@ class RateLimiter:
                 # This time is taken before the store's time, so credit expires too early rather than too late.
                 asked_at = self._clock()
                 loan = await self._take(rated, account, debt, need, spare)
-                # The store counted the waiting requests at its own time, so no credit for them can have expired.
+                # The store has just lent this credit for the waiting requests, so none of it can have expired.
                 lent = loan.lent - account.admit_waiting(min(need, loan.lent))
                 account.credit += debt + lent
                 account.due = asked_at + loan.ahead

@@ -24,7 +24,7 @@ _ENDED: Final = "the session of the admin page has ended"
 
 
 def page_fault(client: Client, settings: Settings) -> str:
-    """Say why a client may not open the admin page. The text is empty if it may."""
+    """Say why a client may not open the admin page. Return an empty text if the client may open it."""
     if settings.admin_page == "off":
         return "LIVE_ADMIN_PAGE is `off` on this server"
     if settings.admin_page != "on" and not client.at_the_console:

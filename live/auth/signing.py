@@ -12,7 +12,7 @@ from live.settings import Settings
 MOST_TOKEN_BYTES: Final = 3500
 """The longest token that the server takes. Some browsers drop a cookie with a longer token."""
 
-_LONGEST_SUBJECT: Final = 256  # characters; an actor may have as many
+_LONGEST_SUBJECT: Final = 256  # characters; the `actor` of an event may have as many
 
 
 def voter_fault(voter: str | None) -> str | None:
@@ -30,7 +30,9 @@ def sign_token(
     likes: tuple[str, ...] = (),
     voter: str | None = None,
 ) -> tuple[str, int]:
-    """Sign a token. Return it and the time of its end, in seconds since 1970. `voter` may vote on the boards `likes`.
+    """Sign a token. Return the token and its end, in seconds since 1970.
+
+    With `likes`, `voter` may vote on these boards.
 
     Raises:
         SetupError: there is no secret, no board is named, or the token is too long.

@@ -50,7 +50,9 @@ class SharedSecret:
 
 
 class KeySet:
-    """The public keys in a file or at an `https` address. If reading fails, the last keys stay.
+    """The public keys in a file or at an `https` address.
+
+    If reading the set fails, the keys from the last reading stay valid.
 
     A key is named by a digest of all its parts, so a new key under the same `kid` has another name.
     """

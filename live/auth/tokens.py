@@ -33,7 +33,7 @@ from live.settings import Settings
 
 _SKEW: Final = 30  # seconds by which the clock of a signer may be ahead
 _MOST_RECENT: Final = 1024
-_LONGEST_NAP: Final = 60.0  # seconds; not longer, because somebody may set the clock meanwhile
+_LONGEST_NAP: Final = 60.0  # seconds; `_alarm` goes off by then, because somebody may set the clock
 _Date = Annotated[int, Meta(ge=0, lt=2**53)] | Annotated[float, Meta(ge=0, lt=2**53)]
 _EXPIRED: Final = "the viewer token has expired"
 

@@ -150,7 +150,7 @@ class BoardAdmin:
         return (await self.known.load()).boards.get(board)
 
     async def finish(self, board: str, left: Definition, version: str | None = None) -> None:
-        """Delete the data of a board, then its definition `left`.
+        """Delete the data of a board, then its definition, unless somebody has changed it from `left`.
 
         `version` is the version of all definitions, if known.
         """

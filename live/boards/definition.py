@@ -135,7 +135,7 @@ def forbidden(old: Board, new: Board) -> Iterator[str]:
         yield "`sort_order` can't change: with a `cap`, the records of the other end were cut off"
 
 
-_NAMES: Final = {"types": "source", "source": "types"}  # the other name of a choice, by either of its names
+_NAMES: Final = {"types": "source", "source": "types"}  # maps each of the two names of a choice to the other name
 _FIXED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "window": (("window",), "the data is stored in its slots; only `keep` and `grace` of a window can change"),
     "operation": (("operator", "sort_order"), "the scores were computed with it"),

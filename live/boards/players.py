@@ -38,8 +38,8 @@ class PlayerProcess:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._pool: ProcessPoolExecutor | None = None
-        self._rest: asyncio.TimerHandle | None = None  # the timer that ends the other process
-        self._ended: asyncio.Future[None] | None = None  # done when the previous other process has ended
+        self._rest: asyncio.TimerHandle | None = None  # ends the other process if no replay begins
+        self._ended: asyncio.Future[None] | None = None  # done when the process of earlier replays has ended
         self._numbers = count(1)
         self._running: dict[int, str] = {}  # the address that started each replay
         self._turns = FairQueue(1, settings.max_replays)  # each replay waits for one call at a time
@@ -56,7 +56,7 @@ class PlayerProcess:
         self._running[number] = address
         began = None
         try:
-            if self._ended is not None:  # wait, so that two of these processes never run at once
+            if self._ended is not None:  # two processes for replays must never run at once
                 await asyncio.shield(self._ended)
             began = await self._run(address, _begin, number, board, frozenset(hidden), size, at)
         finally:
@@ -88,7 +88,7 @@ class PlayerProcess:
             self._rest = asyncio.get_running_loop().call_later(_KEPT, self._end_unused)
 
     async def aclose(self) -> None:
-        """End the other process, and wait for it, as `Past.aclose` does."""
+        """End the other process, and wait until it has ended."""
         if self._rest is not None:
             self._rest.cancel()
         if self._pool is not None:
@@ -102,7 +102,7 @@ class PlayerProcess:
         self._pool = None
 
     async def _run(self, address: str, work: Callable[..., _R], *given: object) -> _R:
-        """Do some work in a turn of an address.
+        """Run `work` in the other process when it is the turn of an address.
 
         The turn lasts until the work has ended, even if the caller is cancelled.
         """
@@ -134,7 +134,7 @@ class _Replay:
         self._board = board
         self._variant = Variant(board, size, 1, PageHistory(0), totals_interval)
         self._position = ViewerPosition()
-        self._shown: Page | None = None  # the page of the last message
+        self._shown: Page | None = None  # the page that the last message has shown
         self._held: Page | None = None  # a page that was held back because only totals changed
 
     def whole(self) -> PlayedFrame | None:
@@ -143,7 +143,7 @@ class _Replay:
         return None if frame is None else _played(self.player.now, frame)
 
     def take(self, pages: list[tuple[int, Page]], speed: float) -> list[PlayedFrame]:
-        """Make the messages of the next pages.
+        """Make the messages for the next pages.
 
         If only the totals of a page have changed, and totals were sent a moment ago, hold the page back.
         """
@@ -190,7 +190,10 @@ def _database(settings: Settings) -> Database:
 
 
 def _begin(settings: Settings, number: int, board: Board, hidden: frozenset[str], size: int, at: int) -> int | None:
-    """Begin a replay, in the other process. Return the time at which it begins, or None."""
+    """Begin a replay, in the other process.
+
+    Return the time at which it begins, or None if the journal does not reach back so far.
+    """
     if _REPLAYS and _memory() >= MOST_MEMORY:
         raise TooLittleMemoryError("the replays that run take too much memory")
     top = RunningTop(board, hidden, size)

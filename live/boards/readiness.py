@@ -20,7 +20,7 @@ from live.store.registry.journals import faults_of
 _BOARDS: Final = 16  # boards per check
 _MOST_LOST: Final = 10  # the most boards that the answer names
 _EXPIRY: Final = 60_000  # milliseconds
-_TRIES: Final = 1000  # store keys to try, until each server has one of them
+_TRIES: Final = 1000  # store keys to try, to find one key on each server
 
 
 class Faults(NamedTuple):
@@ -33,7 +33,7 @@ class Faults(NamedTuple):
 class Readiness:
     """Checks the store once for all concurrent requests.
 
-    A check takes two packets, with one write on each server of the store and a few small reads.
+    A check takes two round trips to the store. It makes one write on each server of the store, and a few small reads.
     """
 
     def __init__(self, client: Store, settings: Settings, registry: BoardRegistry) -> None:
@@ -112,7 +112,7 @@ class Readiness:
     async def _tests(self) -> list[tuple[str, tuple[Word, ...]]]:
         """Return a test write for each server of the store, or a read of a replica."""
         servers, keys = self._client.servers, [self._names.ready()]
-        with suppress(*ERRORS):  # a lost server makes the write below fail, and that error has the reason
+        with suppress(*ERRORS):  # if a server is lost, its test write fails with the reason
             count = len(await servers.primaries())
             places: dict[object, str] = {}
             for number in range(_TRIES):
@@ -154,8 +154,8 @@ class Readiness:
 def _failures(replies: Sequence[object], unread: StoreUnavailableError | None) -> list[str]:
     """Return sentences about the servers that failed their test, if at least one server passed.
 
-    `unread` is the error if the definitions can't be read. If no server failed its test, this error is raised, because
-    it has another reason.
+    `unread` is the error if the definitions can't be read. If all servers passed, raise this error, because no failed
+    server explains it.
 
     Raises:
         StoreUnavailableError: no server passed, or the definitions can't be read.

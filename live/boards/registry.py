@@ -59,7 +59,7 @@ class BoardRegistry:
         # Defined boards that can't run; the next change of definitions tries them again.
         self._skipped: dict[str, Definition] = {}
         self._unions: set[str] = set()  # the run-time boards that are unions
-        self._version: str | None = None  # None: never read
+        self._version: str | None = None  # None until the definitions are read
         self._refreshing = asyncio.Lock()
         self._questions = SingleFlight(crowd=1, pace=_ASKED_EVERY)
         self._work = BoardWork(client, settings, hub, board_admin)
@@ -121,7 +121,7 @@ class BoardRegistry:
             if not has_changed and self._version is not None and await definitions.version() == self._version:
                 return
             changes = await self._board_admin.known.follow(self._version)
-            if self._is_lost():  # nobody has deleted the missing boards, so they stay and refuse requests
+            if self._is_lost():  # the missing boards were lost, not deleted: they stay and refuse requests
                 return
             found: dict[str, Definition | None] = dict(self._skipped)
             if changes.is_whole:
@@ -131,7 +131,7 @@ class BoardRegistry:
                 return
             self._version = changes.version
             if not self._client.is_replica:
-                with suppress(StoreUnavailableError):  # the next beat reports the version again
+                with suppress(StoreUnavailableError):  # the next heartbeat also reports the version
                     await self._work.processes.all_run(changes.version)
 
     def defined(self, board: str) -> Board:
@@ -359,12 +359,12 @@ class BoardWork:
             if not self._writes:
                 return  # the task group still waits for the committers
             with suppress(StoreUnavailableError):
-                await self.processes.beat()  # processes divide the work only among those that have reported
+                await self.processes.beat()  # the first heartbeat gives this process its share of the work
             tasks.create_task(self._rotation.run())
             tasks.create_task(self._baselines.run())
             while True:
                 await asyncio.sleep(INTERVAL)
-                with suppress(StoreUnavailableError):  # the next beat comes soon
+                with suppress(StoreUnavailableError):  # the next heartbeat comes soon
                     beat = await self.processes.beat()
                     if beat.has_ended:
                         self._rotation.recheck()
@@ -382,7 +382,7 @@ class BoardWork:
             state = ledger.state
             idle_ttl = state.board.idle_ttl
             if idle_ttl is None or ledger not in self._idle_until or state.is_lost:
-                continue  # nobody has deleted a lost board, so it must not expire
+                continue  # a lost board waits for an operator, so it must not expire
             if self._hub.channels[state.board.id].viewers:
                 with suppress(EpochLostError):
                     await state.use()

@@ -191,7 +191,7 @@ def make_scope(
 
 
 def _expiry(length: str | None) -> int | UnsetType | None:
-    """Return when an API key that is valid for this long ends, in seconds since 1970.
+    """Return the end of an API key that is valid for `length` from now, in seconds since 1970.
 
     Raises:
         SetupError: the text is not a length of time.

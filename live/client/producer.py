@@ -64,7 +64,7 @@ class EventResult(msgspec.Struct, frozen=True, kw_only=True):
 class _Waiting:
     """Encoded events that wait for a batch, which has up to `most` of them.
 
-    `some` is set while events wait, and `enough` when they are to be sent now.
+    `some` is set while events wait. `enough` is set when they should be sent without further delay.
     """
 
     def __init__(self, most: int) -> None:
@@ -214,7 +214,7 @@ class Producer:
         return await result
 
     async def await_room(self, line: bytes) -> int:
-        """Wait until there is room for an encoded event. Return how many bytes were queued before it.
+        """Wait until there is room for an encoded event. Return how many bytes were queued before the event.
 
         Raises:
             LiveBoardError: the producer has failed.
@@ -225,7 +225,7 @@ class Producer:
         return before
 
     def least_settled(self, before: int, line: bytes) -> int:
-        """Return how many bytes must have a response until there is room for `line` after `before` bytes."""
+        """Return the least `settled_bytes` that leave room for `line`, if `before` bytes were queued before it."""
         return before - max(0, self._max_bytes - len(line))
 
     async def result_of(self, line: bytes) -> EventResult:
@@ -266,7 +266,7 @@ class Producer:
         return self.totals
 
     async def await_settled(self, size: int) -> None:
-        """Wait until events of `size` bytes in total have a response.
+        """Wait until `settled_bytes` is at least `size`.
 
         Raises:
             LiveBoardError: the producer has failed.

@@ -20,7 +20,10 @@ _T = TypeVar("_T")
 
 
 class Background:
-    """Runs coroutines for other threads, from `start` to `stop`. A program can end without `stop`."""
+    """Runs coroutines for other threads, from `start` to `stop`.
+
+    Its thread is a daemon, so a program can end without `stop`.
+    """
 
     def __init__(self) -> None:
         self._begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()

@@ -152,7 +152,7 @@ class TopState:
         return None
 
     def mark(self, stale: str | None) -> None:
-        """Set why the top may be out of date, or None if it is live."""
+        """Set the reason why the top may be out of date, or None if the top is live."""
         self._stale = stale
         if self.top is not None and self.top.stale != stale:
             self.top = msgspec.structs.replace(self.top, stale=stale)

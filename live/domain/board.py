@@ -23,7 +23,7 @@ LEAST_RETENTION: Final = 3600  # seconds
 MOST_RETENTION: Final = 36_500 * 86_400  # seconds
 # Slots that may wait to be subtracted, in addition to those in the window, on boards with the clock of the store.
 _SLOTS_IN_TIME: Final = 64
-# The same for boards that use the time of events. There, each event can open a slot, and a batch has up to 3,000
+# The same for boards with the clock of events. On such a board, each event can open a slot, and a batch has up to 3,000
 # events.
 _SLOTS_IN_BATCHES: Final = 8192
 
@@ -152,7 +152,10 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_pace(self) -> bool:
-        """Whether pages say by how much scores grow in an hour. With event times, an hour can pass in a second."""
+        """Whether pages say by how much scores grow in an hour.
+
+        If the board uses the time of events, an hour of its clock can pass in a second, so pages do not show a pace.
+        """
         return self.adds and self.clock == "server"
 
     @property

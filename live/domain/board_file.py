@@ -56,7 +56,7 @@ C = TypeVar("C", bound="BoardChoice")
 _NAMELESS: Final = "nameless"  # stands for a missing id, so that the other choices are still checked
 _ANY_UNIT: Final = "day"  # replaces an invalid unit
 DEFAULT_TYPE: Final = "like"
-_EARLIER: Final = ("did you mean `source`?", "did you mean `types`?")  # nobody should learn the earlier name
+_EARLIER: Final = ("did you mean `source`?", "did you mean `types`?")  # suggest `types`, not its earlier name `source`
 _MOST_CAP: Final = 100_000
 _MOST_MEMBERS: Final = 1_000_000_000
 _MOST_CONFLATION: Final = 60_000  # milliseconds
@@ -331,7 +331,8 @@ def text_mistakes(new: Board, old: Board | None = None) -> Iterator[str]:
 class Mistake(NamedTuple):
     """One mistake.
 
-    `path` is like `window.slot` or `score[0].max`. `about_value` is false if no choice has this name.
+    `path` is like `window.slot` or `score[0].max`. `about_value` is false if the mistake is the name of the choice, and
+    not its value.
     """
 
     path: str

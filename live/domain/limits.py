@@ -13,24 +13,24 @@ _MOST: Final = 2**53
 class Rated(Protocol):
     """A client, producer or prefix with a rate.
 
-    `rate` is per second (0 means no limit), and `burst` units may come at once. Those with the same `rate_key` share a
-    rate. `unit` is what is counted, and `whom` is the subject of a refusal. `limit` is the name of the setting; it is
-    empty if only a command can change the limit.
+    `rate` is in units per second (0 means no limit), and `burst` units may come at once. `unit` says what is counted,
+    such as `event`. Objects with the same `rate_key` share a rate. `whom` is the subject of a refusal. `limit` is the
+    name of the setting; it is empty if only a command can change the limit.
     """
 
     unit: ClassVar[str]
 
     @property
     def rate(self) -> float:
-        """How many may come in a second."""
+        """How many units may come in a second."""
 
     @property
     def burst(self) -> int:
-        """How many may come at once."""
+        """How many units may come at once."""
 
     @property
     def rate_key(self) -> str:
-        """The name under which the store counts."""
+        """The name under which the store counts the units."""
 
     @property
     def whom(self) -> str:

@@ -92,8 +92,8 @@ class Packing(msgspec.Struct, frozen=True):
         """Compute the score from one value for each field.
 
         Raises:
-            ValueError: a field is missing, unknown or out of range. The message names the field, and the range of
-                this field, or those of all fields if it is unknown.
+            ValueError: a field is missing, unknown or out of range. The message names the field and its range. For an
+                unknown field, it lists all fields with their ranges.
         """
         score = 0
         for field in self.fields:

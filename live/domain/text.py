@@ -70,7 +70,7 @@ def visible(text: str) -> str:
         return text
     shown: list[str] = []
     for character in text:
-        if _is_refused(character):  # one escape for each of its units in UTF-16
+        if _is_refused(character):  # one escape for each UTF-16 unit of the character
             units = character.encode("utf-16-be", "surrogatepass").hex()
             shown += (f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
         else:

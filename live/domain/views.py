@@ -94,10 +94,10 @@ class BoardPage(BoardFacts, frozen=True):
     """One page of a board.
 
     `next_cursor` is null on the last page, and `prev_cursor` on the first. `period` is the name of the period of a
-    calendar board. `total_score` is null if scores are not amounts, and `entrant_count` on boards without registration.
-    `viewer_count` is the number of viewers in all processes; the `ETag` does not depend on it. `as_of` is the time of a
-    page of the past. `final` is true on pages of a period that the board does not keep any more, from the archive;
-    `revision` says how often the period became final.
+    calendar board. `total_score` is null if scores are not amounts, and `entrant_count` is null on boards without
+    registration. `viewer_count` is the number of viewers in all processes; the `ETag` does not depend on it. `as_of` is
+    the time of a page of the past. `final` is true on pages of a period that the board does not keep any more, from the
+    archive; `revision` says how often the period became final.
     """
 
     board: str

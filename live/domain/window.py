@@ -220,7 +220,7 @@ Window: TypeAlias = Rolling | Periods | Sliding | Forever
 
 
 def closes_at(window: Window, slot: Slot, time: int, newest: int) -> int | None:
-    """Return when a slot closes to an event of the time `time` (I4). From then on, the event is late.
+    """Return when `slot` stops taking an event with the time `time` (I4). From then on, the event is late.
 
     All times are in milliseconds by the board's clock, and `newest` is the start of the newest slot. For a slot that
     has left the window, return a time before any other. Return None if time alone does not close the slot.
@@ -235,7 +235,7 @@ def closes_at(window: Window, slot: Slot, time: int, newest: int) -> int | None:
 
 
 def fold_size(window: Window, most: int) -> int:
-    """Return how many slots to add up to one point, so that `most` points cover the window.
+    """Return how many slots make up one point, if at most `most` points cover the window.
 
     The open slot is a separate point.
 
@@ -271,7 +271,7 @@ def _calendar(periods: Periods) -> Calendar:
     except (ValueError, OSError, KeyError):
         named = {
             name.rpartition("/")[2]: name for name in sorted(available_timezones())
-        }  # finds `Europe/Berlin` for `Berlin`
+        }  # zones by the last part of their names: `Berlin` is `Europe/Berlin`
         near = nearest(periods.timezone, named.values()) or named.get(periods.timezone)
         advice = f"did you mean {near!r}?" if near else "expected an IANA name such as Asia/Shanghai"
         raise ValueError(f"unknown timezone {periods.timezone!r}; {advice}") from None

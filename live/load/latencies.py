@@ -143,9 +143,10 @@ def times_to_seen(
 ) -> list[float]:
     """Return the seconds from the time when each request was due until each viewer saw the likes of the request.
 
-    With `since_due=False`, the time counts from the acknowledgement instead. If the message came before it, the time is
-    0. A viewer sees a like with its first message at the offset of the like or later. If there are very many pairs, the
-    result is an even sample. Likes that a viewer never saw are omitted. The report counts the viewers that converged.
+    A viewer sees a like with its first message at the offset of the like or later. With `since_due=False`, the time
+    counts from the acknowledgement instead, and is 0 if the message came before the acknowledgement. If there are very
+    many pairs, the result is an even sample. Likes that a viewer never saw are omitted. The report counts the viewers
+    that converged.
     """
     stride = max(1, -(-len(acknowledged) * len(viewers) // _MOST_SAMPLES))
     times: list[float] = []

@@ -55,11 +55,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return 2 * number / (start + math.sqrt(max(0.0, start * start + 2 * slope * number)))
 
     def share(self, process: int, processes: int) -> Iterator[float]:
-        """Yield the due times of one of several processes. The processes take turns."""
+        """Yield the due times of the requests of one process. The processes take the requests in turn."""
         return (self.due(number) for number in range(process, self.requests, processes))
 
     def likes_between(self, first: float, last: float) -> float:
-        """Return the number of likes that are due between two times after the start."""
+        """Return the number of likes that are due from `first` to `last`, in seconds after the start."""
 
         def until(at: float) -> float:
             return self.first_rate * at + (self.last_rate - self.first_rate) * at * at / 2 / self.seconds

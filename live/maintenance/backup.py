@@ -203,8 +203,8 @@ async def back_up(
         in_file: the boards of the boards file.
         source: the journal.
         folder: the directory.
-        show: called with the number of pages copied so far, and the number of all pages. A PostgreSQL server has rows
-            instead.
+        show: called with the number of pages copied so far, and the number of all pages. For a PostgreSQL server, these
+            are numbers of rows.
         lease: seconds for which trimming stays paused if this process is killed.
 
     Raises:
@@ -218,7 +218,7 @@ async def back_up(
                 await _copy(source, copy, show)
                 await _bring_up_to_date(client, copy)
                 await require()
-            # This comes after the pause, because folding large boards takes long.
+            # Folding large boards takes long, so trimming is not paused any more.
             found = await copy.run(partial(_contents, prefix=source.prefix, in_file=in_file))
         return await asyncio.to_thread(_complete, folder, settings, copy, *found)
     except BaseException:
@@ -402,7 +402,7 @@ def _add(connection: Connection, timeline: Timeline, entries: list[Entry]) -> tu
     left = entries
     while left:
         followers, _ = following(timeline, left)
-        if not followers:  # entries are missing; a later entry with the whole content of the board may follow
+        if not followers:  # entries are missing; go on with the next `adopt` entry, which has all contents
             followers = list(dropwhile(lambda entry: parse_head(entry.head).kind != "adopt", left))[:1]
         if not followers:
             return timeline, False

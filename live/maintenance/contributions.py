@@ -92,7 +92,7 @@ async def find_trail(client: Store, database: Database, prefix: str, board: str,
         while missing is None:
             (entries,) = required(await read_entries(client, [(keys, timeline.epoch, after)]))
             if not entries and position_of(after) < newest:
-                break  # they were moved to SQL after it was read
+                break  # the drainer moved the entries to SQL after `known` was read
             if not entries:
                 parts, reach = await database.run(partial(_parts, prefix=prefix, timeline=timeline, waiting=waiting))
                 return Trail(parts, waiting, since, reach)
@@ -114,7 +114,7 @@ def _parts(
         if first is None and len(parts) == 1 and waiting:
             first = parse_head(waiting[0].head), waiting[0].content
         if first is None:
-            return parts, int(last.split(" ")[1])  # the link contains the time
+            return parts, int(last.split(" ")[1])  # a link contains the time of its entry
         head, body = first
         (epoch, _), last = continued(head, body), head.before
         parent = find_parent(connection, timeline, prefix, epoch) if epoch else None
@@ -124,7 +124,10 @@ def _parts(
 
 
 class Vote(msgspec.Struct, frozen=True):
-    """A vote. `actor` is the digest of its actor, and `pair` that of actor and member. `change` changes both counts."""
+    """A vote. `actor` is the digest of its actor, and `pair` that of actor and member.
+
+    `change` was added to the counts of both digests.
+    """
 
     start: int
     member: str
@@ -159,7 +162,7 @@ class Voided:
         self._known: dict[bytes, Amount | None] = {}
 
     def read(self, body: bytes) -> None:
-        """Record the contributions that this entry took back. Ignore an entry that no void made."""
+        """Record the contributions that this entry took back. Ignore an entry that is not from a void."""
         if _SENT.decode(body).producers != [VOIDER]:
             return
         whole = _ADD.decode(body)
@@ -231,7 +234,8 @@ class ProducerTrace:
                 if member and (alone or events.producers[index] == number):
                     found.events.append((now if time is False else int(time), member, amount))
         if self._producer == LIKES and add.identities is not None:
-            # A void or an erasure of a visitor has taken that visitor's likes back one by one, so they are subtracted.
+            # Subtract likes that are taken back already: a void or an erasure of a visitor takes each like back by
+            # itself.
             changes = found.events if isinstance(self._board.window, Sliding) else found.amounts
             for like_identity in contents(add.identities.all, IDENTITY)[: add.identities.counted]:
                 like = self._voided.like(identity_of(epoch, head, like_identity.hex()))
@@ -332,7 +336,7 @@ def identity_of(epoch: str, head: Head, name: str) -> bytes:
 
 
 def _part(group: EntryDelta, number: int) -> list[int]:
-    """Return the amounts that one of several producers added to the members of a group."""
+    """Return the amounts that the producer with this number in the batch added to the members of a group."""
     parts: Mapping[int, list[int]] = dict(group.parts)
     if number:
         return _dense(parts.get(number, []), len(group.members))

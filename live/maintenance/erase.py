@@ -46,7 +46,7 @@ from live.store.connection.client import Store, required
 from live.store.connection.durability import rewrite_log
 from live.store.connection.loss import require_no_loss
 
-_NOW: Final = 2**63  # the time of digests in the store, which are later than all erasures
+_NOW: Final = 2**63  # stands for the time of digests in the store: later than all erasures
 _STEP: Final = 1000  # votes that are looked up at once
 _PATIENCE: Final = 60.0  # seconds to wait until a server has moved entries to SQL
 _POLL: Final = 0.1
@@ -320,7 +320,8 @@ class Erasing:
                 table = start if held.shape.tables else None
                 votes = keys.table(table).votes
                 voted = await self._client.call(votes, "HMGET", votes, *(search.voters or {b""}))
-                # If a vote was counted while its actor was deleted, only the digest of actor and member is left.
+                # If a vote was counted while the digest of its actor was deleted, only the digest of actor and member
+                # is left.
                 if any(voted) or not is_first:
                     search.add_voted(await members_of(self._client, keys, start))
                 if search.is_visitor:

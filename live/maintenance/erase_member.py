@@ -155,7 +155,7 @@ def _find_in_sql(connection: Connection, prefix: str, board: str, member: str) -
 
 
 def _votes_for(connection: Connection, prefix: str, board: str, member: str) -> set[bytes]:
-    """Return the digest of each (actor, member) pair that the votes for the member in the journal have."""
+    """Return the digests of the (actor, member) pairs of all votes for the member in the journal."""
     found, needle = set[bytes](), member.encode()
     for timeline in timelines_of(connection, prefix, board):
         for head, body in entries_of(connection, timeline):

@@ -32,12 +32,12 @@ from live.store.registry.items import Items
 MOST_LINE: Final = 16 * 1024  # bytes
 MOST_NAMED: Final = 100  # refused lines that a result lists at most
 _PIECE: Final = 1000  # lines in one batch
-_MOST_READ: Final = 20_000  # values, one for each member and slot, that the script compares for one batch
+_MOST_READ: Final = 20_000  # maximum values, one per member and slot, that the script compares in one call
 _MOST_REASON: Final = 500  # characters
 _PAUSE: Final = 0.2
 _PATIENCE: Final = 60.0  # seconds for which the store may be away, or the journal behind
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,16}(\.0*)?")
-_COLUMNS: Final = {"key": "member"}  # as `live export` names it
+_COLUMNS: Final = {"key": "member"}  # `live export` names this column `key`
 
 
 class ScoreLine(msgspec.Struct, frozen=True):

@@ -181,10 +181,10 @@ class Retraced:
 def newest_of(entries: Iterable[Found], members: tuple[str, str]) -> dict[int, bool | None]:
     """Return for each slot whether the first member's amount is newer than the second member's. None means unknown.
 
-    Of events in one batch, the events of the second member are newer if time does not decide ties.
+    If time does not decide ties, the second member's amount counts as newer when both changed in one batch.
     """
     last: dict[tuple[int, str], tuple[int, int]] = {}
-    saved: dict[tuple[str, int], list[tuple[int, int]]] = {}  # the values of a slot before a merge changed them
+    saved: dict[tuple[str, int], list[tuple[int, int]]] = {}  # the values in `last` before each merge changed them
     never = (-1, 0)
     for number, (_, head, body) in enumerate(entries):
         if head.kind != "add":

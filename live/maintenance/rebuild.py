@@ -285,7 +285,7 @@ class Rebuilding:
         return chosen, [line[0] for line in lines if line[0].board in ending]
 
     def _read_lines(self, connection: Connection) -> tuple[list[_Line], set[str]]:
-        """Return the open timelines, each with the timelines that it continues, and the boards made at run time."""
+        """Return the open timelines, each with the timelines that it continues, and all boards ever made at run time."""
         timelines = open_timelines(connection, self._prefix)
         lines = [[timeline, *origins(connection, self._prefix, timeline)] for timeline in timelines]
         return lines, made_once(connection, self._prefix)
@@ -293,9 +293,9 @@ class Rebuilding:
     async def _with(
         self, begun: Timeline, newest: dict[str, _Line], lines: Sequence[_Line], wanted: Wanted
     ) -> dict[str, _Line]:
-        """Return `newest` with the last timeline of a run-time board.
+        """Add the last timeline of a run-time board to `newest`, and return the result.
 
-        `begun` stands for the timeline of the epoch in the definition, without any entries.
+        `begun` is an empty timeline with the epoch in the definition of the board.
         """
         of_board = [line for line in lines if line[0].board == begun.board]
         for line in reversed(of_board):

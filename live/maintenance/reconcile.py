@@ -143,7 +143,7 @@ class Expected:
         self._live: list[Mapping[str, int]] = []  # the contents of each slot in the window
 
     def move(self, data: Snapshot, piece: Piece) -> None:
-        """Move to the instant of a piece. `data` has the contents after the entry of the piece."""
+        """Move to the instant at which a piece was read. `data` has the contents after the piece's entry."""
         window = self._board.window
         self._data = data
         self._oldest = None if piece.newest is None else window.oldest(piece.newest)
@@ -201,7 +201,7 @@ class Expected:
         return getattr(data.rankings.get(place.suffix, _NONE), place.kind)
 
     def _counts(self, member: str, period: int | None) -> bool:
-        """Return whether a slot in the window has a member."""
+        """Return whether a member is in a slot of the window."""
         if self._is_sliding:
             return member in self._log.sums
         if period is not None:

@@ -90,7 +90,10 @@ def status(connection: Connection, prefix: str) -> list[TimelineStatus]:
 
 
 class DaySize(msgspec.Struct, frozen=True):
-    """The size of one day in the journal (UTC, days since 1970): compressed bytes, and entries."""
+    """The size of one day in the journal: its compressed bytes and its entries.
+
+    `day` is the day in UTC, in days since 1970.
+    """
 
     day: int
     bytes: int

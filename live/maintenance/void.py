@@ -76,7 +76,7 @@ class TakingBack:
 
         Raises:
             SetupError: the board is frozen, or refuses for another reason.
-            StoreUnavailableError, EpochLostError: as `BoardWriter.add`. The same call continues from there.
+            StoreUnavailableError, EpochLostError: as `BoardWriter.add`. The same call continues where it stopped.
         """
         taken, done = Taken(), 0
         for piece in _pieces(contributions):
@@ -193,7 +193,7 @@ class _Batch:
         plan.slots = {start: group for start, group in groups.items() if group.amounts}
         if board.ties != "key":
             for group in plan.slots.values():
-                numbered = enumerate(group.amounts.items(), 1)  # no two members have the same tag
+                numbered = enumerate(group.amounts.items(), 1)  # a number for each member, so no two tags are equal
                 group.orders = {member: -number if amount else 0 for number, (member, amount) in numbered}
         self._planned = [(start, pair) for start, group in plan.slots.items() for _, pair, _ in group.votes]
         amounts = [amount for group in plan.slots.values() for amount in group.amounts.values()]
@@ -304,7 +304,9 @@ class Voiding:
         self._show = show
 
     async def void(self, criteria: Criteria, board: str | None, *, dry: bool) -> list[Outcome]:
-        """Take back contributions from one board, or from all. What was taken back before stays so.
+        """Take back contributions from one board, or from all.
+
+        Contributions that were taken back before stay taken back.
 
         Raises:
             SetupError: there is no such board, or the store has lost data.

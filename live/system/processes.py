@@ -132,7 +132,7 @@ def relax_collector() -> None:
 
     A request creates hardly any reference cycles. With the defaults, collection takes an eighth of the time of a POST.
     A signal that arrives meanwhile is raised again afterwards, because an exception of its handler would be dropped
-    inside a destructor. To block signals would not help: another thread would receive them.
+    inside a destructor. Blocking signals would not help: another thread would receive them.
     """
     arrived: list[int] = []
     ending = (signal.SIGINT, signal.SIGTERM)

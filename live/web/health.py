@@ -33,7 +33,7 @@ async def readyz(request: Request) -> Response:
     # The reasons can name boards, so private boards must not be revealed.
     may_know = not live.registry.ledgers.has_private or reader_of(request).opens is ALL_BOARDS
     try:
-        if not live.intake.is_retiring:  # else another application serves in its place
+        if not live.intake.is_retiring:  # after a reload, another application serves in its place
             live.hub.require_running()
         faults = await live.readiness.require()
     except Exception as error:  # noqa: BLE001 - whatever it is, a load balancer has to know

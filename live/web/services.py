@@ -63,7 +63,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     templates: Environment
     client: Store
-    primary: Store | None  # the primary of a store that is a replica: it counts the viewers of this process
+    primary: Store | None  # if `client` is a replica, its primary, where this process counts its viewers
     losses: LossWatch
     presence: Presence
     items: Items

@@ -270,7 +270,7 @@ class Supervisor:
 def pause_after(failures: int, *, has_served: bool) -> float:
     """Return how many seconds to wait after `failures` workers in a row have ended early.
 
-    After the first of these workers, do not wait if it has served.
+    After the first failure, do not wait if the worker has served before it ended.
     """
     steps = failures - 1 if has_served else failures
     return 0.0 if steps <= 0 else min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2 ** min(steps - 1, 10))

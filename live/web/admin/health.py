@@ -155,7 +155,7 @@ async def _processes(desk: Desk) -> list[ServerProcess]:
 
 
 async def _memory(desk: Desk) -> list[StoreMemory]:
-    """Say how much memory each server of the store takes, and when it is full."""
+    """Say how much memory each server of the store takes, and when its memory will be full."""
     looks = await look_at_memory(desk.live.client, desk.live.settings.key_prefix)
     return [_grown(server, used, most, looks) for server, (used, most) in looks[-1].servers.items()]
 

@@ -19,7 +19,7 @@ from live.web.pages.rendering import site_of
 from live.web.writes.keys import KeyList, MadeKey, SignedToken
 
 _ON_PAGE: Final = 100
-_USUAL_LENGTH: Final = "8h"  # the time for which a viewer token is usually valid
+_USUAL_LENGTH: Final = "8h"  # the lifetime of a viewer token that the form proposes
 _PATH: Final = "/v1/keys"
 
 

@@ -147,7 +147,7 @@ def with_more(choices: dict[str, Any], toml: str) -> dict[str, Any]:
 
 def _finite(text: str) -> float:
     number = float(text)
-    if not math.isfinite(number):  # JSON would have null, which means that there is no such choice
+    if not math.isfinite(number):  # JSON would have null instead, which means that the choice is not given
         raise ValueError(f"{text} is not a finite number")
     return number
 
@@ -203,7 +203,9 @@ def _made(choices: dict[str, Any]) -> Board | None:
 
 
 def _by_question(mistakes: Sequence[str], other: str) -> dict[str, list[str]]:
-    """Return the mistakes by the question beside which the page shows them. `other` is for those that name no question.
+    """Return the mistakes by the question beside which the page shows them.
+
+    A mistake that names no choice goes to `other`.
 
     A mistake that begins with the name of a choice is about this choice, even if it lists others.
     """

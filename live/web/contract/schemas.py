@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 REFERENCE: Final = "#/components/schemas/{name}"
 _NAMES: Final = {"IncomingEvent": "Event"}  # the names of schemas that differ from the names of their structs
-_MEANT_AS: Final = {"RunningChoice": "BoardChoice"}  # the fields of the second struct have the same meaning
+_MEANT_AS: Final = {"RunningChoice": "BoardChoice"}  # the first struct's fields mean the same as the second's
 
 # The meaning of each field, by name, or by struct and name where the name is ambiguous.
 MEANINGS: Final[Mapping[str, str]] = {
@@ -248,7 +248,10 @@ MEANINGS: Final[Mapping[str, str]] = {
 
 
 def components_of(structs: Iterable[type], template: str = REFERENCE) -> Json:
-    """Make the schemas of structs by name, with the meaning of each field. A schema refers to others by `template`."""
+    """Make the schemas of structs by name, with the meaning of each field.
+
+    A schema refers to another schema with a URL made from `template`.
+    """
     _, found = msgspec.json.schema_components(structs, ref_template=template)
     components = {_NAMES.get(name, name): schema for name, schema in found.items()}
     for name, schema in components.items():

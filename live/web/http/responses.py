@@ -55,7 +55,7 @@ def kept_json(body: object, cache: bytes = REVALIDATED) -> Reply:
 
 
 class Derived(Generic[_T]):
-    """Values that are made once for each struct, and that many requests share."""
+    """Values that many requests share. Each is made once, from a struct."""
 
     def __init__(self) -> None:
         self._made: WeakKeyDictionary[msgspec.Struct, _T] = WeakKeyDictionary()
@@ -86,8 +86,8 @@ def page_reply(
     made = page.made
     tag: str | None = made.get("tag")
     if tag is None:
-        # A tag is used for one URL only, so the position would be enough. But a period ends without a change in the
-        # store.
+        # The tag needs no kind, because a client uses it for one URL only. It needs the period, because a period ends
+        # without a change of the position.
         period = "" if page.slot is None else f":{page.slot}"
         tag = made.keep("tag", f'"{page.epoch}:{page.offset}{period}"')
     if known:

@@ -65,7 +65,7 @@ _PARTS: Final = frozenset({"fallbacks.js"})  # what entry points load when they 
 _SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "items.js", "words.js")}
 _WORDS: Final = "client/words/"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
-_AROUND: Final = frozenset({"tools", "rail", "later"})  # styles of parts around a board, which only its page shows
+_AROUND: Final = frozenset({"tools", "rail", "later"})  # style sheets of the parts around a board on its own page
 # Regions of scripts that pages do not need. A page has a cookie instead of a token, and the server writes facts about
 # boards into it. It neither waits for a first snapshot nor names the parts of rows.
 _APART: Final = re.compile(r"^ *//#region .*?//#endregion\n", re.MULTILINE | re.DOTALL)

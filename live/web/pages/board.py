@@ -207,7 +207,7 @@ class _Kept(NamedTuple):
 
 
 class SinglePage(PageQuery, frozen=True, kw_only=True):
-    """The HTML of a single board at present. The fast path answers with a kept reply, if there is one."""
+    """The page of a single board at present, as HTML. The fast path answers with a kept reply, if there is one."""
 
     visit: Visit
     surface: Surface
@@ -346,7 +346,7 @@ async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult |
             reply = _kept_reply(page, cache_key, viewers)  # another request may have drawn this meanwhile
             if reply is None:
                 reply = await _drawn(visit, surface, shown)
-                if len(cache_key.query) <= _LONGEST_QUERY:  # other requests are too different to share a reply
+                if len(cache_key.query) <= _LONGEST_QUERY:  # longer queries hardly ever repeat
                     kept = _kept(page)
                     if len(kept) >= _MOST:
                         del kept[next(iter(kept))]
@@ -568,8 +568,8 @@ def _note(ledger: Ledger, error: Exception) -> None:
 def curl_of(boards: Mapping[str, Board], board: Board, site: str, now: str, *, needs_key: bool) -> str | None:
     """Return the command that posts a first event to a board.
 
-    Return None if no single event can start the board: it is frozen, or registers its members first; or the part of a
-    union to which the event goes is not among `boards`.
+    Return None if no single event can start the board, because it is frozen or registers its members first. The event
+    of a union goes to its first part. If that part is not among `boards`, also return None.
 
     `site` is the address of the server, and `now` the time of the event on boards that use the time of events.
     """

@@ -107,7 +107,9 @@ class FastReads:
         )
 
     def _query_of(self, head: RequestHead, client: Client) -> PageQuery | None:
-        """Read a target. Return None if its reply is not a page of the store, or an administrator may be signed in.
+        """Read the target of a request. Return None if the reply is not made from the store's page of a board.
+
+        Also return None if an administrator may be signed in.
 
         Raises:
             ProblemError: a parameter is not valid.

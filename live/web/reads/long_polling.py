@@ -30,7 +30,8 @@ _ELSEWHERE: Final = ("cursor", "period", "score", "start")
 class Wait(msgspec.Struct, frozen=True):
     """How many seconds a client waits until the top of a board differs from `tag`.
 
-    `known` is its whole `If-None-Match`. `tag` is empty without a tag of this board: then there is nothing to wait for.
+    `known` is the whole `If-None-Match` of the client. `tag` is empty if `known` has no tag of this board: then there
+    is nothing to wait for.
     """
 
     seconds: float
@@ -127,9 +128,9 @@ class Waiting:
             self._show(page, viewers)
 
     def end(self, code: int) -> None:
-        """Answer with a problem, after every connection knows that the server stops.
+        """Answer with a problem, but only after every connection knows that the server stops.
 
-        So it is the last answer of the connection.
+        When the server stops, this is then the last answer of the connection.
         """
         asyncio.get_running_loop().call_soon(self._end, code)
 

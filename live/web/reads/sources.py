@@ -33,7 +33,7 @@ from live.web.services import Live, live_of, reader_of
 
 _T = TypeVar("_T")
 
-_PAST_CACHE: Final = b"public, max-age=60"  # no longer, because a member that somebody hides must leave the past too
+_PAST_CACHE: Final = b"public, max-age=60"  # a minute at most, because hiding a member removes it from the past too
 _NOR_JOURNAL: Final = ", and the journal does not have this period"
 
 

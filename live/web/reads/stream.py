@@ -115,8 +115,8 @@ class EventStream(Response):
             while True:
                 async with asyncio.timeout(settings.slow_timeout):
                     await send({"type": "http.response.body", "body": data, "more_body": True})
-                    # An ASGI server blocks this send while earlier data is queued. So the next event is made from the
-                    # state after this wait.
+                    # An ASGI server blocks this send while earlier data is queued. So this wait comes before the next
+                    # event is made, which then has the newest state.
                     await send({"type": "http.response.body", "body": b"", "more_body": True})
                 frame = await viewer.next_frame()
                 data = self._body.encode(frame)

@@ -115,7 +115,7 @@ def _read_object(body: bytes, code: str, expected: str) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ProblemError(code, f"{expected}: {error}") from None
     level: list[Any] = [value]
-    for _ in range(_MOST_LEVELS):  # level by level, because recursion could be too deep
+    for _ in range(_MOST_LEVELS):  # level by level, because recursion could exceed Python's limit
         inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
         level = [each for several in inner for each in several]
         if not level:
