@@ -285,7 +285,7 @@ class Rebuilding:
         return chosen, [line[0] for line in lines if line[0].board in ending]
 
     def _read_lines(self, connection: Connection) -> tuple[list[_Line], set[str]]:
-        """Return the open timelines, each with the timelines that it continues, and all boards ever made at run time."""
+        """Return the open timelines, each with those that it continues, and all boards ever made at run time."""
         timelines = open_timelines(connection, self._prefix)
         lines = [[timeline, *origins(connection, self._prefix, timeline)] for timeline in timelines]
         return lines, made_once(connection, self._prefix)
