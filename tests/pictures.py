@@ -181,7 +181,7 @@ async def likes_until_now(producer: httpx.AsyncClient, clock: Clock, chance: ran
 
 
 async def likes_of_a_minute(producer: httpx.AsyncClient, clock: Clock, chance: random.Random, at: float) -> None:
-    """Post the likes of a minute: each post has its own pace, which changes slowly."""
+    """Send the likes of a minute: each member of `POSTS` has its own pace, which changes slowly."""
     clock.shift(round(at - time.time()))
     paces = [1 + 0.9 * math.sin(at / HOUR * 2.5 + 2.4 * place) for place in range(len(POSTS))]
     shares = [RATE * pace / sum(paces) * chance.uniform(0.8, 1.2) for pace in paces]

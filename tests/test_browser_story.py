@@ -86,7 +86,7 @@ async def shown(page: Page) -> dict[str, Any]:
 
 
 async def test_the_server_and_the_script_tell_alike(valkey_url: str) -> None:
-    """Both draw the same paces, ticks, bars, gaps, who rises, and who are closest.
+    """Both draw the same paces, ticks, bars and gaps, and name the same members as rising and as closest.
 
     The page is complete without script.
     """

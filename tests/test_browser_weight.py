@@ -16,7 +16,7 @@ pytestmark = IN_BROWSER
 
 MOST_RAW: Final = 48 * 1024
 MOST_COMPRESSED: Final = 15 * 1024
-MOST_REQUESTS: Final = {  # besides WebSockets and the icon; the overlay has a font, and `/` a baseline for each board
+MOST_REQUESTS: Final = {  # without WebSockets and the icon; the overlay loads a font, and `/` a baseline for each board
     "/boards/plain": 6,
     "/boards/plain/records/a": 6,
     "/overlay/plain": 7,

@@ -30,7 +30,7 @@ from tests.harness.workers import children
 
 @pytest.mark.slow
 async def test_an_empty_board_begins_with_a_day_of_likes(valkey_url: str) -> None:
-    """Each past hour of the window has the likes of `make_history`, and has them once. One post is checked."""
+    """Each past hour of the window has the likes of `make_history`, and has them once. One member is checked."""
     async with (
         run_server(fresh_settings(valkey_url, demo=True, workers=1), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,

@@ -136,7 +136,7 @@ async def test_a_drainer_that_commits_as_the_pause_begins_leaves_no_hole(valkey_
 
 
 async def test_a_backup_that_lost_its_pause_fails_and_leaves_nothing(valkey_url: str, tmp_path: Path) -> None:
-    """The backup may have been frozen for longer than its lease."""
+    """A backup loses its pause if it is frozen for longer than the lease of the pause."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         await (await board.drainer()).sweep()
@@ -171,7 +171,7 @@ async def test_the_pause_of_a_killed_backup_ends(valkey_url: str, tmp_path: Path
 
 
 async def test_a_pause_is_renewed_while_it_lasts(valkey_url: str, tmp_path: Path) -> None:
-    """The copy may take any time, and events that wait for SQL are acknowledged."""
+    """The copy may take longer than the lease. Meanwhile, events that wait for SQL are still acknowledged."""
     async with journaled(valkey_url, tmp_path, journal_ack=True) as board:
         running = asyncio.create_task((await board.drainer()).run())
         try:
@@ -223,7 +223,7 @@ async def test_a_gap_and_the_content_after_it_are_in_the_backup(valkey_url: str,
 
 
 async def test_a_store_that_lost_data_is_not_backed_up(valkey_url: str, tmp_path: Path) -> None:
-    """The backup would show its boards as deleted."""
+    """In such a backup, the lost boards would look deleted."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         await (await board.drainer()).sweep()
@@ -335,7 +335,7 @@ async def test_a_board_that_stopped_is_not_trimmed_after_a_backup(valkey_url: st
 
 @pytest.mark.mutant
 async def test_a_stopped_board_that_is_trimmed_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant drops everything that a backup has kept."""
+    """The mutant trims all timelines that were kept for a backup, also those of stopped boards."""
 
     async def trim_all(drainer: live.journal.log.drainer.Drainer) -> None:
         await drainer._trim([drainer._timelines[name] for name in drainer._untrimmed])

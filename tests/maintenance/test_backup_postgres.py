@@ -110,7 +110,7 @@ async def back_up_while_drained(board: Journaled, folder: Path) -> None:
 
 
 async def test_a_backup_has_what_postgres_and_the_store_have(valkey_url: str, tmp_path: Path, url: str) -> None:
-    """The backup is of one instant, and has nothing of other key prefixes."""
+    """The backup shows one instant, and has nothing of other key prefixes."""
     async with journaled(valkey_url, tmp_path, url=url) as other, journaled(valkey_url, tmp_path, url=url) as board:
         await other.like("x")
         await (await other.drainer()).sweep()
@@ -138,7 +138,7 @@ def restore_into(folder: Path, backup: Path, board: Journaled, store: str, journ
 async def test_a_backup_is_restored_into_postgres_and_sqlite(
     valkey_url: str, own_store: StoreProcess, tmp_path: Path, postgres: Postgres, url: str
 ) -> None:
-    """Each restored board has a new epoch. The journal goes on, and numbers its rows itself."""
+    """Each restored board has a new epoch. Its journal goes on, and the new database numbers the rows."""
     async with journaled(valkey_url, tmp_path, url=url) as board:
         await board.like("a", "a", "b")
         await (await board.drainer()).sweep()

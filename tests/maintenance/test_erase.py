@@ -136,7 +136,7 @@ def compressed_in_sql(database: Database) -> set[bytes]:
 
 
 def pieces_of(data: bytes) -> list[bytes]:
-    """Parts of compressed data. A longer part could be divided over pages of the file."""
+    """Parts of compressed data, 40 bytes each. SQLite could divide a longer part over several pages of its file."""
     return [data[first : first + 40] for first in range(0, len(data) - 40, 40)]
 
 
@@ -214,7 +214,7 @@ async def sound(board: Journaled) -> None:
 @pytest.mark.parametrize("take_back", [False, True])
 @pytest.mark.parametrize("kind", ["contest", "days", "liked"])
 async def test_nothing_is_left_of_an_actor(folder: Path, kind: str, take_back: object) -> None:
-    """No file of the data directory, segment or checkpoint has a digest. Scores stay, or lose the actor's share."""
+    """No file, segment or checkpoint has a digest of the actor. With `take_back`, scores lose the actor's share."""
     async with machine(folder, {"contest": CONTEST, "days": DAYS, "liked": LIKED}[kind]) as board:
         await fill(board)
         assert (await erase(board, EVE, dry=True)).entries > 0
@@ -327,7 +327,7 @@ async def erased_beside_a_server(board: Journaled) -> None:
 
 
 async def test_servers_run_while_an_actor_is_erased(folder: Path) -> None:
-    """The store deletes the digests and writes the entry in one step, until nothing is left."""
+    """The store deletes digests and writes their entry in one step. The command repeats this until it finds none."""
     async with machine(folder, CONTEST) as board:
         await erased_beside_a_server(board)
 
@@ -482,7 +482,7 @@ async def erase_from(board: Journaled, in_file: Boards, boards: list[str]) -> st
 
 
 async def test_a_board_that_was_rebuilt_from_another_one_keeps_who_is_erased_only_there(folder: Path) -> None:
-    """The rebuilt board's journal shows what the store holds."""
+    """The rebuilt board's journal still shows `eve`, as the store does."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         ledger = await rebuilt_as(board, "other")
@@ -515,7 +515,7 @@ async def test_a_list_that_no_journal_takes_is_said(folder: Path) -> None:
 
 
 async def test_a_board_that_has_another_epoch_just_then_is_erased(folder: Path) -> None:
-    """The actor has taken every vote back, so only the journal has something to put on the list."""
+    """The actor has taken every vote back, so only the journal still has digests for the list of erasures."""
     async with machine(folder, CONTEST) as board:
         drainer = await board.drainer()
         await drainer.claim()
@@ -611,7 +611,7 @@ async def test_a_list_that_erases_what_came_after_is_detected(folder: Path, tmp_
 
 
 async def test_a_deleted_board_is_on_the_list_too(folder: Path, tmp_path: Path) -> None:
-    """An older backup has the deleted board. The list in another board's journal says what to erase in it."""
+    """An older backup has the deleted board. Another board's journal lists what to erase from that backup."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         await asyncio.to_thread(board.databases[0].compact)

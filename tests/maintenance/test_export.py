@@ -41,7 +41,7 @@ def holds_one_part(board: Journaled) -> None:
     at = AsOf(board.board, time.time_ns() // 10**6 + 1000, None, frozenset())
     with patch.object(live.maintenance.export, "_ROWS", ROWS):
         found, parts = ranking_parts(board.databases[0], at)
-        # The first part also fills what the database remembers of a query, so it is made before the measurement.
+        # Making the first part also fills caches of the database, so it comes before the measurement.
         assert next(parts, None)
         seen = list(found.members[:ROWS])
         tracemalloc.start()

@@ -223,7 +223,7 @@ async def test_a_sorted_set_is_imported(valkey_url: str, tmp_path: Path) -> None
     async with serving(settings, *parse_boards(BOARDS)) as client:
         place = Place(settings, tmp_path, client)
         members = {f"m{number}": number + 1 for number in range(8500)} | {"most": 10**12}
-        # With this encoding, one ZSCAN returns all members.
+        # One ZSCAN returns all members of a listpack.
         await store.call(key, "CONFIG", "SET", "zset-max-listpack-entries", "9000")
         pairs = [word for name, score in members.items() for word in (str(score), name)]
         # Adding to such a long listpack is slow: a single ZADD of all members may take seconds.
@@ -322,5 +322,5 @@ async def test_a_busy_board_is_imported(valkey_url: str, tmp_path: Path, monkeyp
         assert (await place.table("photos", table))["changed"] == 200
         assert "equal" in await place.run("reconcile")
         pages = [(await client.get(f"/v1/boards/{board}?limit=1")).json() for board in ("photos", "all")]
-        # The import changed the union after the board.
+        # Events that came while the import changed the union are later than the new scores of the board, so they stay.
         assert pages[0]["total_score"] == pages[1]["total_score"] > 100 * 200

@@ -1,6 +1,6 @@
 """`live merge` gives the events of one member to another on boards of every kind, and can undo a merge.
 
-The journal is in PostgreSQL where that is installed, and in SQLite with the mutant.
+The journal is in PostgreSQL if that is installed. Otherwise, and with the mutant, it is in SQLite.
 """
 
 import json
@@ -33,7 +33,7 @@ KINDS = ("posts", "seconds", "days", "best", "last", "all")
 
 
 async def send(client: httpx.AsyncClient, key: str, amount: int) -> None:
-    """Send an event to all boards. Boards that keep single amounts also keep its metadata."""
+    """Send an event to all boards. Boards that keep single amounts also keep the event's metadata."""
     answer = await client.post("/v1/events", json={"key": key, "amount": amount, "metadata": {"of": key}})
     assert answer.json()["accepted"] == 1, answer.text
 

@@ -87,7 +87,7 @@ async def test_a_loss_that_the_journal_cannot_mend_stays(valkey_url: str, tmp_pa
 
 
 def row(board: Journaled, epoch: str, *, deleted: bool = False, **choices: Any) -> dict[str, Any]:
-    """A definition of the board `made` in SQL, which may be deleted."""
+    """A row of SQL that defines the board `made`, or says that the definition was deleted."""
     found = defined(board.settings.key_prefix, "made", epoch, **choices)
     return {**found, "value": None} if deleted else found
 

@@ -68,7 +68,7 @@ async def test_rotation_during_a_comparison_is_not_drift(valkey_url: str, tmp_pa
     """Events open new slots, old ones are subtracted in steps, and drift is still found."""
     chance = random.Random(4)
     async with compared(valkey_url, tmp_path, moving, rotation_step=7) as board:
-        done, pace = asyncio.Event(), 500_000  # the most milliseconds between two batches
+        done, pace = asyncio.Event(), 500_000  # the most milliseconds between the times of two batches
 
         async def write() -> None:
             now = 0

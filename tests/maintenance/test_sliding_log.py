@@ -45,7 +45,10 @@ def test_an_event_that_has_left_stays_away() -> None:
 
 
 def test_an_event_leaves_by_the_clock_of_its_board() -> None:
-    """An event also leaves in a checkpoint, and before an entry that has an earlier time than the previous entry."""
+    """`prune` removes the events that have left, by the clock of the board.
+
+    On the server clock, so does `apply`: for an entry `renew`, and for an entry with an earlier time than the last one.
+    """
     events = [Logged(time, 1, 0, "a", 1) for time in (6_000_000, 6_400_000, 6_400_001)]
     for clock, pruned, left in (("server", events[2:], events[2:]), ("event", events[1:], events)):
         choice = BoardChoice(id="posts", window=WindowChoice(sliding="1h"), clock=clock)  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ def board_of(kind: str, **choices: Any) -> Board:
 
 
 def random_batches(kind: str, seed: int) -> list[list[Sent]]:
-    """Make batches of events of three producers, now and in earlier slots. Nobody takes back votes of others."""
+    """Make batches of events of three producers, now and in earlier slots. Producers take back only their own votes."""
     dice, now = random.Random(seed), time.time_ns() // 1_000_000
     cast: dict[tuple[str, str, str], int] = {}
     batches = []
@@ -89,7 +89,7 @@ async def void(board: Journaled, **criteria: Any) -> Outcome:
 
 
 async def state_of(ledger: Ledger) -> dict[str, object]:
-    """Scores and votes in the store. A sliding window keeps events that cancel out in its log."""
+    """Scores and votes in the store, without the log of a sliding window, which keeps events that cancel out."""
     found = await data_of(ledger.state.client, ledger.state.keys)
     return {
         name: held
@@ -167,7 +167,7 @@ async def test_voiding_a_producer_equals_a_count_without_it(
 
 
 async def test_ties_continue_as_the_journal_says(valkey_url: str, tmp_path: Path) -> None:
-    """Members that reach a score with the same void have an order, in the store and in the journal."""
+    """Members that reach a score with the same void have the same order in the store and in the journal."""
     board_by_time = make_board(BoardChoice(id="posts", ties="first", window="forever"))
     async with journaled(valkey_url, tmp_path, board_by_time) as board:
         await board.drainer()
@@ -266,7 +266,7 @@ async def _now(board: Journaled) -> float:
 
 
 async def test_voiding_an_actor_takes_back_its_votes(valkey_url: str, tmp_path: Path) -> None:
-    """Votes of other actors stay. An actor's events that a voided producer sent are not taken back twice."""
+    """Votes of other actors stay. Voiding the actor's producer afterwards takes back nothing twice."""
     async with journaled(valkey_url, tmp_path, board_of("contest")) as board:
         await board.drainer()
         await count(
@@ -294,7 +294,7 @@ def like_of(member: str, visitor: str) -> Entry:
 
 @pytest.mark.parametrize("kind", ["rolling", "sliding"])
 async def test_voiding_a_visitor_takes_back_its_likes(valkey_url: str, tmp_path: Path, kind: str) -> None:
-    """Visitors and all likes may be voided in any order; each like is taken back once."""
+    """The likes of one visitor and the likes of all may be voided in any order; each like is taken back once."""
     for visitor_first in (True, False):
         async with journaled(valkey_url, tmp_path, board_of(kind, like_button=True)) as board:
             await board.drainer()

@@ -1,10 +1,10 @@
 """`make mutate`: make random mistakes in `live/`, one at a time, and see whether the tests of the package notice.
 
 The tests of a package are those in the folder of the same name in `tests/`, and for each of its modules the files
-elsewhere in `tests/` that import it, or that test what imports it. Of these tests, three kinds run with a mistake:
-those that run its line, those in files that start other processes, where lines are not measured, and those in files
-that have changed since lines were measured. What was measured is kept in `.cache/mutate` until a tenth of the files
-have changed. Mistakes are made in a copy of the checkout.
+elsewhere in `tests/` that import it, or that test a module that imports it. Of these tests, three kinds run with a
+mistake: those that run its line, those in files that start other processes, where lines are not measured, and those in
+files that have changed since lines were measured. What was measured is kept in `.cache/mutate` until a tenth of the
+files have changed. Mistakes are made in a copy of the checkout.
 """
 
 import argparse
@@ -203,7 +203,7 @@ def _paths(copy: Path, package: str) -> list[str]:
 
 
 def draw(copy: Path, packages: Sequence[str], count: int, seed: int, at: Sequence[str] = ()) -> list[Drawn]:
-    """Draw mutants from all lines of the packages, or from some, with equal chances."""
+    """Draw mutants with equal chances from all lines of the packages, or only from the lines in `at`."""
     every = [
         Drawn(package, path.relative_to(copy).as_posix(), mutant)
         for package in packages
@@ -215,9 +215,9 @@ def draw(copy: Path, packages: Sequence[str], count: int, seed: int, at: Sequenc
 
 
 def outside_tests(copy: Path, package: str, path: str) -> set[str]:
-    """List the files elsewhere in `tests/` that import a module of a package, or that test what imports it.
+    """List the files elsewhere in `tests/` that import a module of a package, or that test a module that imports it.
 
-    If many files import a module, it is their tool and not their subject, so these files are left out.
+    If many files import the module, it is their tool and not their subject, so they are left out.
     """
     module = path.removesuffix(".py").replace("/", ".")
     found: set[str] = set()

@@ -127,7 +127,7 @@ class _Runs:
 
 
 def _collect(copy: Path, paths: Sequence[str], pipe: Connection) -> NoReturn:
-    """Become a process like one that was started in the copy."""
+    """Collect the tests like a process that was started in the copy, and run them on request."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _become(copy, "collected")
     os.chdir(copy)

@@ -13,7 +13,7 @@ def hops(*fields: tuple[str, str]) -> list[tuple[str | None, str | None, str | N
 
 
 def test_each_proxy_adds_its_client() -> None:
-    """One field or several list the clients.
+    """The clients may be listed in one field or in several.
 
     A protocol or host that only one proxy sets holds for all hops behind this proxy.
     """

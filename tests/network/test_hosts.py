@@ -96,7 +96,7 @@ def test_loopback_hosts_are_known(host: str, *, loopback: bool) -> None:
 
 
 def test_names_below_localhost_mean_this_machine() -> None:
-    """Browsers do not ask a DNS server for them."""
+    """Browsers do not ask a DNS server for such names."""
     assert is_own_name("board.localhost")
     assert not is_own_name("notlocalhost")
 

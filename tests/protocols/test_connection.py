@@ -452,7 +452,10 @@ async def test_a_body_that_must_wait_is_not_read() -> None:
 
 
 async def test_large_bodies_hold_back_the_next_requests() -> None:
-    """A connection begins no request while its bodies are larger than `max_body`, and goes on with a body."""
+    """A connection begins no request while its bodies together are larger than `max_body`.
+
+    It still reads the rest of a body that has begun.
+    """
     line = Line(max_body=Size(10_000)).open()
     line.feed(post(4))
     line.protocol.flow.held = 10_001
@@ -474,7 +477,7 @@ async def test_large_bodies_hold_back_the_next_requests() -> None:
 
 
 async def test_many_pieces_leave_turns_to_other_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest is read in the next turns of the event loop."""
+    """The connection reads the rest of the body in the next turns of the event loop."""
     monkeypatch.setattr(module, "_EVENTS_A_TURN", 2)
     line = Line().open()
     line.feed(events(None) + b"2\r\nab\r\n" * 2048 * 3 + b"0\r\n\r\n")

@@ -190,7 +190,7 @@ def counts() -> dict[tuple[str, str], float]:
 
 @pytest.mark.slow
 async def test_both_protocols_check_api_keys_alike(valkey_url: str) -> None:
-    """API keys are missing, invalid, or without the verb or the board. They are checked before the body."""
+    """API keys are missing, invalid, or do not allow the verb or the board. They are checked before the body."""
     expected = []
     for plain in (False, True):
         async with with_keys(valkey_url, plain=plain) as (url, _, keys):

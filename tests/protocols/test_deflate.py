@@ -64,7 +64,7 @@ async def test_offers_of_a_whole_window_are_accepted(valkey_url: str) -> None:
 
 
 def test_a_handshake_leaves_no_compressor_behind() -> None:
-    """A compressor takes 256 KiB. If each stayed until it is collected, a thousand viewers would take 256 MB."""
+    """A compressor takes 256 KiB. If each stayed until garbage collection, a thousand viewers would take 256 MB."""
     fields = Headers([*HANDSHAKE, ("Sec-WebSocket-Extensions", "permessage-deflate")])
     shake_hands(b"/", fields)
     gc.collect()

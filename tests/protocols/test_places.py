@@ -13,7 +13,7 @@ from live.protocols.connection_limits import GRACE, HEALTH_PLACES, Admission, Co
 from live.settings import Duration, Size
 from tests.harness.settings import fresh_settings
 
-BYTE = 1 / SMALL_BODIES  # one byte in the unit of bodies
+BYTE = 1 / SMALL_BODIES  # one byte; the tests give sizes of bodies in units of `SMALL_BODIES` bytes
 
 SETTINGS: dict[str, Any] = {
     "request_timeout": Duration(8), "idle_timeout": Duration(60), "slow_timeout": Duration(20),
@@ -155,7 +155,10 @@ def test_a_proxy_may_take_all_places(place: Place) -> None:
 
 
 def test_requests_about_health_have_a_few_places(place: Place) -> None:
-    """When all these places are taken, requests are refused after a second. A closed connection frees its place."""
+    """A connection on such a place that completes no request within a second is refused.
+
+    A connection that is closed frees its place.
+    """
     for _ in range(4):
         place.open("proxy")
     extra = [place.open("x", Admission.HEALTH, busy=False) for _ in range(HEALTH_PLACES)]
@@ -322,7 +325,7 @@ def test_a_client_at_its_own_limit_replaces_its_own(place: Place) -> None:
 
 
 def test_the_slowest_connection_makes_room(place: Place) -> None:
-    """After a period of grace, the connection with the fewest bytes in a second goes."""
+    """After a period of grace, the connection that received the fewest bytes per second is dropped."""
     fast, slow, fresh = (place.open("a", busy=False) for _ in range(3))
     fast.received, slow.received = 1000, 10
     place.now += GRACE

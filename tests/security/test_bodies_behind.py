@@ -37,7 +37,7 @@ def wait_with(answer: bytes) -> bytes:
 
 
 def sent_by(kind: str, wait: bytes) -> bytes:
-    """The request of a viewer with a body, or followed by one."""
+    """A viewer's request that has a body, or that is followed by a request with a body."""
     if kind == "own":
         return request("GET", STREAM, ("Content-Length", str(len(BODY)))) + BODY[:1000]
     first = request("GET", STREAM) if kind.startswith("stream") else READ + wait

@@ -22,7 +22,7 @@ votes = { per_key = 1, registered = true }
 id = "posts"
 """
 LEVELS = 32
-# Each parser gives up at another depth, somewhere below a thousand levels.
+# Each parser gives up at a different depth, somewhere below a thousand levels.
 DEPTHS = [*range(LEVELS - 1, LEVELS + 3), *range(850, 1010), 2000, 10_000]
 CHANGES = [
     ("PUT", "/v1/boards/fresh"),

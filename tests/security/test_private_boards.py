@@ -67,7 +67,10 @@ _BODIES: Final = (b"", b"{}", b'{"title":"x"}', b'{"hidden":true}', b"key=a", b'
 
 
 class Site(NamedTuple):
-    """A server with a private board, and credentials by name. None of them may read the board."""
+    """A server with a private board.
+
+    `strangers` has, by name, header fields of clients that may not read the board, and `owners` those of its owner.
+    """
 
     url: str
     strangers: dict[str, tuple[tuple[str, str], ...]]
@@ -185,7 +188,7 @@ def random_request(chance: random.Random, known: Sequence[tuple[str, Sequence[st
 async def answer(url: str, sent: bytes, board: str) -> bytes:
     """Return everything that a server answers, without the id of the board and the offset of the public one.
 
-    The offset tells apart two requests that were not counted in one batch.
+    The offset of the public board is higher for the second of two requests that are not counted in one batch.
     """
     async with connected(url) as connection:
         await connection.send(sent)
@@ -246,7 +249,10 @@ async def test_random_requests_are_answered_as_for_an_unknown_board(
 
 
 async def check_store_calls(store: str) -> None:
-    """Count what requests through the application ask of the store, for both boards, as a stranger with an API key."""
+    """Check that requests for both boards ask the same of the store.
+
+    A stranger with an API key sends the requests, and the application answers them.
+    """
     asked: ContextVar[list[str] | None] = ContextVar("asked", default=None)
     seen: dict[str, list[str]] = {}
 
@@ -358,7 +364,7 @@ async def test_no_list_names_a_private_board(valkey_url: str) -> None:
     ]
     async with site(valkey_url) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         for path in paths:
-            # If the server keeps this answer, it may give it only to the owner again.
+            # If the server caches this answer, only the owner may receive it again.
             await client.get(path, headers=dict([at.owner]))
             for who, fields in at.strangers.items():
                 one = await client.get(path, headers=dict(fields))

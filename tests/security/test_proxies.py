@@ -161,7 +161,7 @@ STRANGERS: tuple[dict[str, str], ...] = (
 
 
 async def strangers_are_refused(url: str) -> None:
-    """Send events in every way through a proxy to a server without API keys."""
+    """Send events with each of the `STRANGERS` fields to a server without API keys, which must refuse them."""
     async with httpx.AsyncClient(base_url=url) as client:
         for fields in STRANGERS:
             refused = await client.post("/v1/events", json=EVENT, headers=fields)

@@ -102,7 +102,7 @@ async def test_a_refusal_of_the_store_does_not_name_its_user(
 
 @pytest.mark.mutant
 async def test_the_message_of_the_store_itself_is_noticed(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The mutant shows the store's message, which begins with the user's name."""
+    """The mutant shows the store's message, which has the user's name."""
     with (
         limited(own_store) as url,
         must_be_caught("messages of the store pass unchanged"),

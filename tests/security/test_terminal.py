@@ -31,7 +31,7 @@ HOSTILE: Final = f"a{CLEAR}\x9b31m\u202eb\x07\nforged"
 
 
 def assert_obeys_nothing(printed: str) -> None:
-    """Check that a terminal shows a hostile text, and obeys none of it. Its own lines and styles stay."""
+    """Check that a terminal shows a hostile text, and obeys none of it. Lines and styles of the command may stay."""
     assert not {"\x9b", "\u202e", "\x07"} & set(printed), ascii(printed)
     assert CLEAR not in printed
     assert "\nforged" not in printed

@@ -97,7 +97,7 @@ async def end_of(socket: RawSocket) -> tuple[int, float, list[bytes]]:
 async def check_the_end(store: str, count: int, patience: float = _PATIENCE) -> float:
     """Turn a board private while sockets, streams and waiting requests watch it.
 
-    Return after how many seconds the last of them had ended.
+    Return after how many seconds the last socket was closed.
     """
     async with town(store) as at, AsyncExitStack() as stack:
         sockets = [await stack.enter_async_context(viewer(url)) for url in at.urls for _ in range(count)]

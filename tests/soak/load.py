@@ -41,7 +41,7 @@ class Acknowledged:
                 scores[member] += amount
 
     def scores(self, board: str) -> dict[str, int]:
-        """Return the expected ranking of a board. If the board has a cap, the result is cut to it."""
+        """Return the expected scores of a board, also those that its cap would cut off."""
         sums = self._sums.get(board)
         if sums is None:
             sums = Counter({member: 2 * score for member, score in self._sums["posts"].items()})

@@ -27,7 +27,7 @@ def identity(number: int) -> bytes:
 
 
 def like(number: int, key: str = "a", amount: int = 1, at: int | None = None) -> Entry:
-    """A like with an identity; `at` in seconds."""
+    """A like with an identity, at a time in seconds since 1970."""
     return make_entry(key, amount, None if at is None else at * 1000, identity(number))
 
 
@@ -207,7 +207,7 @@ async def test_old_buckets_are_deleted_as_a_whole(valkey_url: str) -> None:
 
 
 async def test_setting_the_clock_back_forgets_no_identity(valkey_url: str) -> None:
-    """New identities go into the newest bucket, whose identities are known."""
+    """New identities go into the newest bucket. The store knows the identities in it and in the bucket before it."""
     async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(1000)) as ledger:
         await ledger.state.open()
         client: Any = ledger.state.client

@@ -33,7 +33,10 @@ BOARDS = [
 
 
 async def leaves_while_moving(url: str, board: Board, scripts: Scripts = SCRIPTS) -> None:
-    """Everything leaves the window while the slot of the board is said to move, and nothing is wrong afterwards."""
+    """Let everything leave the window while a server believes that it moves the board's Cluster slot to another server.
+
+    Nothing is wrong afterwards.
+    """
     settings = fresh_settings(url)
     client = connect(url, settings)
     try:

@@ -114,7 +114,10 @@ async def test_a_lost_board_is_not_changed(valkey_url: str, tmp_path: Path, monk
 
 
 async def test_many_boards_are_opened_at_once(valkey_url: str) -> None:
-    """A board that can't be opened has its error. A board that the store holds with other choices is a mistake."""
+    """`open_boards` returns the error of a board that can't be opened.
+
+    If the store holds a board with other choices, `open_boards` raises.
+    """
     async with open_ledger(valkey_url, BOARD) as ledger:
         client, settings = ledger.state.client, ledger.state.settings
         await ledger.state.open()

@@ -112,7 +112,8 @@ async def test_a_small_board_is_estimated_by_the_costs_of_large_ones(valkey_url:
         ledger = Ledger(client, read_board("b", KINDS[kind]), settings)
         await ledger.writer.add(load(kind, range(SMALL)))
         predicted = (await settled(client, settings.key_prefix)).predict(3 * SMALL, None)
-        # Twice as many members would begin a resize of hash tables, which a busy store may leave unfinished for long.
+        # With only twice as many members, the store would begin to resize hash tables. If it is busy, it may leave this
+        # unfinished for long.
         await ledger.writer.add(load(kind, range(SMALL, 3 * SMALL)))
         many = await settled(client, settings.key_prefix)
         assert predicted == pytest.approx(many.bytes, rel=0.2)

@@ -155,7 +155,7 @@ def test_a_path_that_is_too_long_is_reported(tmp_path: Path) -> None:
 
 
 def test_an_unusable_directory_is_reported(tmp_path: Path) -> None:
-    """The message names a file in place of the directory."""
+    """There is a file where the directory should be."""
     (tmp_path / "file").write_text("")
 
     with pytest.raises(SetupError, match="can't use the data directory"):

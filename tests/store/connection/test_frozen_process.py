@@ -46,7 +46,7 @@ def frozen_holder(lock: Path) -> Iterator[None]:
 
 @contextmanager
 def counted_tries() -> Iterator[Counter[int]]:
-    """Count the attempts to take the lock in each turn of the event loop that has any."""
+    """Count the attempts to take the lock, for each turn of the event loop that has one."""
     tries: Counter[int] = Counter()
     turn = 0
     try_lock = high_water._try_lock

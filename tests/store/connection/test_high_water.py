@@ -75,7 +75,7 @@ def test_a_loss_of_the_whole_store_stops_every_board(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_the_version_before_recorded_stops_everything(tmp_path: Path) -> None:
-    """The version before did not record losses by board. A server that starts finds out what is lost."""
+    """The previous version of Live Board did not record losses by board. A server that starts finds what is lost."""
     accepted = {"at": 1, "lost": "it was emptied", "store": "old", "epochs": {"posts": "e0"}}
     before = {"store": "abc", "keys_required": True, "epochs": {"posts": "e1"}, "accepted": [accepted]}
     lost = "board posts (epoch e1) went back from offset 5 to 3"

@@ -243,7 +243,7 @@ def test_a_reply_in_time_is_never_lost(
 
 
 class Impatient(PipelinedConnection):
-    """A client that drops its connection when a call is late."""
+    """A connection that is dropped when a call is late."""
 
     def _fail(self, kind: type[Exception], reason: str, before: float = math.inf) -> None:
         late = any(call.sent <= before and not call.future.done() for call in self._calls)

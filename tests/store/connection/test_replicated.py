@@ -171,7 +171,7 @@ async def acknowledge_nothing_without_the_replica(pair: Pair) -> None:
     try:
         await everyone[0].prepare()
         await first.open()
-        # For each path, another connection that has not written yet.
+        # Each path gets another connection, over which nothing was written yet.
         others = {name: Paths(hasty) for name in first.all()}
         everyone += others.values()
         await asyncio.gather(*(paths.open() for paths in others.values()))

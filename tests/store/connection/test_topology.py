@@ -151,7 +151,7 @@ async def test_servers_that_nobody_knows_are_unavailable() -> None:
 
 @pytest.mark.mutant
 async def test_one_server_for_all_store_keys_is_detected(cluster_url: str) -> None:
-    """The mutant sends all commands to one server, which does not hold the other store keys."""
+    """The mutant sends all commands to one server, which holds only some of the store keys."""
     client = connect(cluster_url, fresh_settings("", write_deadline=Duration(0.2)))
     cluster = client.servers
     assert isinstance(cluster, topology.Cluster)

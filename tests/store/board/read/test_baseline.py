@@ -80,7 +80,7 @@ async def simulation(store: str, board: Board | None = None) -> AsyncIterator[Si
 
 
 async def test_a_baseline_has_the_ranks_of_the_start_of_the_hour(valkey_url: str) -> None:
-    """Later changes do not affect the ranks in it. At the next hour, a new baseline replaces it."""
+    """Later changes do not affect the ranks in the baseline. At the next hour, a new baseline replaces it."""
     async with simulation(valkey_url) as made:
         await made.add(a=3, b=2, c=1)
         assert await made.at(T0 + 5000) == HOUR / 1000 - 5
@@ -229,7 +229,7 @@ async def test_a_baseline_has_no_hidden_members(valkey_url: str) -> None:
 
 
 async def test_a_new_epoch_drops_the_baseline(valkey_url: str) -> None:
-    """The data of the board may be different."""
+    """The data of the board may be different in the new epoch."""
     async with simulation(valkey_url) as made:
         await made.add(a=3)
         await made.at(T0 + 1)

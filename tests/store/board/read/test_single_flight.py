@@ -29,7 +29,7 @@ SAME = "request.epoch == head.epoch and request.offset == tonumber(head.offset)"
 
 
 def shared(ledger: Ledger) -> SharedPages:
-    """Shared reads beside a ledger."""
+    """Shared reads over the client of a ledger."""
     return SharedPages(Presence(ledger.state.client, ledger.state.settings.key_prefix))
 
 
@@ -98,7 +98,7 @@ def test_a_call_that_answers_later_callers_is_caught() -> None:
 
 
 async def test_concurrent_readers_share_calls() -> None:
-    """After the call in progress, there is one more for everyone who came meanwhile."""
+    """After the call in progress, one more call serves everyone who came meanwhile."""
     calls, count, begun, gate = SingleFlight(), 0, asyncio.Event(), asyncio.Event()
 
     async def call() -> int:
@@ -286,7 +286,7 @@ def test_a_page_of_an_old_definition_is_caught(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_page_of_an_unchanged_board_is_the_same_object(valkey_url: str) -> None:
-    """Everything that was made from it can be reused. The number of held pages is limited."""
+    """Everything that was made from the page can be reused. The number of held pages is limited."""
     async with open_ledger(valkey_url, rolling_board()) as ledger:
         reads = shared(ledger)
         await ledger.writer.add([make_entry("a", 1, None)])

@@ -134,7 +134,10 @@ async def test_the_slots_of_the_top_are_read_once_for_each_point(valkey_url: str
 
 
 async def test_many_slots_are_added_up_and_read_seldom(valkey_url: str) -> None:
-    """The window has two hours, in slots of a minute. Each point covers three slots, and causes one read."""
+    """The window has two hours, in slots of a minute. Each point covers three slots.
+
+    The slots are read again once for each new point.
+    """
     async with open_ledger(valkey_url, rolling_board("2h", "1m", clock="event")) as ledger:
         for minute in range(121):
             await ledger.writer.add([make_entry("a", minute, (T0 + minute * 60) * 1000)])

@@ -22,7 +22,7 @@ def filled(move: Move, board: object, now: int) -> Plan:
 
 
 def test_the_events_that_are_still_in_a_sliding_window_move() -> None:
-    """An event as old as the window is left out. The plan is valid until the next one leaves."""
+    """An event as old as the window is left out. The plan is valid until the next event leaves the window."""
     board = forever(window=Sliding(60))
     events = {95_000: -1, 40_000: 1, 40_001: 2, 90_000: 0}
     move = merged(board, BOTH, "why", {}, events=events, metadata={}, newer={})

@@ -95,7 +95,7 @@ def test_only_requested_entries_are_planned() -> None:
 
 
 def test_an_inexact_sum_is_refused() -> None:
-    """Amounts that are each allowed may be too large together, unless another amount makes room."""
+    """Amounts that are each allowed may be too large together. A later amount makes no room for an earlier one."""
     full = {1: "score_out_of_range"}
     assert plan([like("a", MAX_SCORE)], 0).refused == {}
     assert plan([like("a", MAX_SCORE), like("a")], 0).refused == full
@@ -123,7 +123,7 @@ def test_a_plan_without_slots_stays_valid() -> None:
 
 
 def test_an_identity_is_planned_once() -> None:
-    """Among equal identities, the first one that is not refused counts. Each counted identity has its index."""
+    """Among equal identities, the first one that is not refused counts. The plan has the index of its entry."""
     entries = [
         like("a", 1, -DAY, b"1"), like("a", 1, 10 * HOUR, b"1"), like("b", 1, None, b"1"), like("b", 1, None, b"2")
     ]  # fmt: skip
@@ -292,7 +292,7 @@ def test_a_new_best_beats_the_store_and_the_batch(order: str, beaten: int, best:
 
 
 def test_elsewhere_an_entry_has_only_its_slot() -> None:
-    """On a `best` board, an entry also has only its slot if the reply of the store was lost.
+    """If the reply of the store was lost, an entry of a `best` board has only its slot too.
 
     A refused entry has no placement.
     """

@@ -63,7 +63,7 @@ BOARDS = [msgspec.structs.replace(board, window=window) for board in (SERVER, EV
 def test_a_batch_is_planned_like_its_single_entries(
     entries: list[Entry], hour: int | None, newest: int | None, board: Board
 ) -> None:
-    """The batch gives the same results and sums."""
+    """The plan of a batch gives the same refusals and sums as plans of its single entries."""
     by_event = board.clock == "event"
     now = None if hour is None and by_event else (hour or 0) * HOUR
     start = None if now is None else board.window.slot_at(now).start
@@ -109,7 +109,7 @@ def test_a_batch_of_several_producers_says_who_added_what(entries: Sequence[Entr
 
 
 def test_the_log_of_a_sliding_window_says_who_sent_each_event() -> None:
-    """The log also says it for plain likes, which are otherwise added up."""
+    """The log also names the senders of plain likes, which are otherwise added up."""
     board, senders = forever(window=Sliding(HOUR)), [("ann", 1), ("bob", 2)]
     for entries in (Likes(["a", "a", "b"]), [like(key) for key in "aab"]):
         made = make_plan(board, entries, range(3), clock_at(0), None, senders=senders)
