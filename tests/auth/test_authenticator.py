@@ -101,7 +101,7 @@ async def test_a_public_server_requires_an_api_key(any_store: str, changes: dict
 
 
 async def test_an_open_server_checks_a_given_api_key(any_store: str) -> None:
-    """A request without an API key is anonymous. A request with a wrong one is refused."""
+    """A request without an API key is anonymous. A request with a wrong API key is refused."""
     async with running(any_store, open=True) as made:
         header = await made.key()
         await made.authenticators[0].open()
@@ -112,7 +112,7 @@ async def test_an_open_server_checks_a_given_api_key(any_store: str) -> None:
 
 @pytest.mark.slow
 async def test_a_revoked_api_key_is_refused_everywhere_within_five_seconds(any_store: str) -> None:
-    """Two processes also learn of a new API key within five seconds. A new generation invalidates cached results."""
+    """Both authenticators then have a higher `generation`, which invalidates cached results."""
     async with running(any_store, authenticators=2) as made:
         header = await made.key()
 
@@ -279,7 +279,7 @@ async def test_the_last_use_of_a_secret_is_noted(any_store: str, monkeypatch: py
 
 
 async def test_uses_that_can_not_be_noted_are_noted_later(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store refuses to note one use, and the log says what can't be done. The other uses are noted once."""
+    """For a while, the store refuses to count the refusals of `shop`, and the log says so. Each refusal counts once."""
     monkeypatch.setattr("live.auth.authenticator._NOTING", 0.0)
     monkeypatch.setattr("live.auth.authenticator._PAUSE", 0.01)
     with capture_logs() as logs:

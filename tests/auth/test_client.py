@@ -50,7 +50,7 @@ def test_a_client_without_a_proxy_is_taken_as_it_connects() -> None:
     ids=["none", "two", "empty", "malformed", "userinfo"],
 )
 def test_a_request_names_one_host(fields: tuple[tuple[str, str], ...]) -> None:
-    """A request with several hosts is refused, even if every host is allowed."""
+    """A request with no host, several hosts or an invalid one is refused, even if every host is allowed."""
     assert code(settings(allowed_hosts="*"), *fields) == "host_invalid"
 
 
@@ -139,7 +139,7 @@ def test_scheme_and_host_come_from_the_outermost_trusted_proxy() -> None:
     ],
 )
 def test_invalid_forwarded_fields_are_refused(fields: tuple[tuple[str, str], ...], expected: str) -> None:
-    """A forwarded host that is not allowed is invalid, and so are fields that contradict each other."""
+    """Fields with a forbidden or malformed value are refused, and so are fields that contradict each other."""
     assert code(settings(trusted_proxies=PROXIES), ("host", "localhost"), *fields) == expected
 
 

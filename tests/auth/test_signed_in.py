@@ -1,4 +1,4 @@
-"""Readers who are signed in to the admin page: each session has one reader, and looking one up counts as a read."""
+"""Readers who are signed in to the admin page: a session has one reader, and looking up a cookie counts as a read."""
 
 import asyncio
 import weakref

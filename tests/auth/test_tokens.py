@@ -1,4 +1,4 @@
-"""Viewer tokens: what they open, and which are refused. Libraries once accepted some of these by mistake."""
+"""Viewer tokens: what they open, and which are refused, such as tokens that libraries once accepted by mistake."""
 
 import asyncio
 import base64

@@ -30,7 +30,7 @@ KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}
 
 
 class Bench:
-    """A board admin, with access to its results."""
+    """A board admin, and what the store holds of the board `b`."""
 
     def __init__(self, client: Store, settings: Settings) -> None:
         self.client = client
@@ -100,10 +100,7 @@ async def test_a_deleted_board_leaves_nothing(any_store: str) -> None:
 
 @pytest.mark.slow
 async def test_the_journal_of_a_new_board_begins_with_the_board(any_store: str) -> None:
-    """The server need not search the store for the start of the journal.
-
-    A search takes longer the more the store holds.
-    """
+    """Creating a board also adds the first entry of its journal, `begin`."""
     settings = fresh_settings(any_store, journal="sqlite")
     client = connect(any_store, settings)
     try:
@@ -214,7 +211,7 @@ async def test_a_board_of_a_file_is_not_changed(any_store: str) -> None:
 
 
 async def test_a_part_of_a_union_may_be_deleted(any_store: str) -> None:
-    """The part must exist when the union is created. Later it can be deleted before the union."""
+    """The part must exist when the union is created. Later, the part can be deleted while the union exists."""
     async with bench(any_store) as made:
         union = {"union": ["b", "posts"], "window": {"rolling": "24h", "slot": "1h"}}
         code, detail = await made.refused(made.board_admin.put("u", union, "ann"))

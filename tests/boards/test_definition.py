@@ -37,7 +37,7 @@ def test_choices_are_those_of_the_boards_file() -> None:
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
-    """Types, names, nested tables and combinations have mistakes. A default never causes a message."""
+    """The mistakes are in types, names, nested tables and combinations. A default never causes a message."""
     found = mistakes(
         "B!", title=5, operator="most", cap=3, idle_ttl="0s", id="x", colour="red", ranks="dense",
         window={"rolling": "1h", "slot": "7m", "width": 3}, votes={"per_key": 0, "per_actor": 1, "closes": 3},

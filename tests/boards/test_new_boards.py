@@ -90,7 +90,7 @@ async def watches(client: httpx.AsyncClient, board: str) -> bool:
 
 
 def reads(path: str) -> Use:
-    """Return a use that requests this path of the new board."""
+    """Return a `Use` that gets this path of the new board."""
 
     async def use(client: httpx.AsyncClient, board: str) -> bool:
         async with client.stream("GET", path.format(board)) as answer:
@@ -304,7 +304,7 @@ async def known_when_put_answers(store: str, boards: int = 8) -> None:
 
 
 async def test_a_change_is_known_everywhere_when_it_is_answered(any_store: str) -> None:
-    """Every process is notified of the change. The response waits until all processes have reported it."""
+    """Every process gets a notice of the change. The response waits until each process runs the changed boards."""
     with patch.object(registry, "listen", listen_late):
         await known_when_put_answers(any_store)
 

@@ -413,7 +413,7 @@ def test_workers_do_not_outlive_their_parent(folder: Path) -> None:
 
 
 def test_an_audit_of_a_missing_board_is_an_error(valkey_url: str) -> None:
-    """The cause may be a wrong store URL or key prefix. The exit status is 2, not that of drift."""
+    """The cause may be a wrong store URL or key prefix. The exit status is 2, because 1 means drift."""
     assert (
         "the store has no board 'posts' under this key prefix"
         in refused("audit", "--store", valkey_url, LIVE_KEY_PREFIX="nobody")[0]
@@ -430,7 +430,7 @@ def test_an_audit_of_a_missing_board_is_an_error(valkey_url: str) -> None:
     ],
 )
 def test_a_command_imports_only_what_it_needs(words: list[str], unused: set[str]) -> None:
-    """A command imports none of the packages in its row. Importing everything takes seconds on a slow machine."""
+    """The command imports no package in `unused`. Importing everything takes seconds on a slow machine."""
     code = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from live.cli.main import main; main()"
     ended = subprocess.run(
         [sys.executable, "-c", code, *words], env=BARE, capture_output=True, text=True, timeout=60, check=False

@@ -63,7 +63,7 @@ def test_a_mistake_in_a_name_is_no_success(machine: Machine, name: str) -> None:
 
 
 def test_a_dry_run_on_what_exists_succeeds(machine: Machine) -> None:
-    """The dry run accepts a known producer without events, events without an API key, and an actor who voted."""
+    """The commands accept a known producer without events, events without an API key, and an actor who voted."""
     for words in (
         ("void", "--producer", "bob", "--board", "posts", *SINCE),
         ("void", "--producer", "", "--board", "posts", *SINCE),

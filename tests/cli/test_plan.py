@@ -35,7 +35,7 @@ MILLION: Final = 1_000_000
 
 @pytest.mark.parametrize("cost", UNIT_COSTS, ids=lambda cost: cost.work)
 def test_the_documentation_has_each_unit_cost(cost: UnitCost) -> None:
-    """The table has each cost with its figure, its sum, the command that measures it, and the day of measurement."""
+    """The table has each cost with its figure, its calculation, the command that measures it, and the day."""
     assert [cost.work, cost.figure, cost.sum or "\u2013", f"`{cost.command}`", cost.measured] in ROWS
     assert cost.part in PARTS
 
@@ -44,7 +44,7 @@ def test_the_documentation_has_each_unit_cost(cost: UnitCost) -> None:
 def test_a_unit_cost_follows_from_the_benchmarks(cost: UnitCost) -> None:
     """The plan uses the documented figure.
 
-    The page of benchmarks has each number of the sum that gives the figure, except the factors 1 and 5.
+    `sum` is the calculation of the figure. The page of benchmarks has its numbers, except the factors 1 and 5.
     """
     number, unit = re.match(r"([\d.]+) (µs|ms|bytes|KB|MB)", cost.figure).groups()  # type: ignore[union-attr]
     assert cost.value == pytest.approx(float(number) * UNITS[unit])

@@ -40,7 +40,7 @@ class FirstAnswerLost(Proxy):
 
 
 async def test_the_client_reads_boards_and_sets_titles(valkey_url: str) -> None:
-    """Each method returns what its route of the API has, also for members with characters of URLs."""
+    """Each method returns what its route of the API has, also for members with characters that URLs reserve."""
     settings = fresh_settings(valkey_url, journal="sqlite", image_hosts=())
     key = await make_key(settings, "shop", verbs=("post", "admin"))
     async with run_server(settings, [rolling_board(), CONTEST]) as url, LiveBoard(url, key) as live:
@@ -147,7 +147,7 @@ async def test_each_event_of_a_batch_has_its_own_result(valkey_url: str) -> None
 
 
 async def test_a_wrong_address_fails_within_seconds(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message says what is wrong and what to do. A server that has answered may be away for longer."""
+    """The message says what is wrong and what to do. The client waits longer for a server that has answered before."""
     monkeypatch.setattr("live.client.target._FIRST_PATIENCE", 0.3)
     async with asyncio.timeout(20), LiveBoard(f"http://127.0.0.1:{free_port()}") as live:
         for use in (partial(live.post, Event("a")), live.boards, lambda: anext(live.watch("posts"))):

@@ -139,6 +139,6 @@ def test_a_union_of_incompatible_boards_is_refused(other: list[str], message: st
 
 
 def test_a_mistake_in_a_part_is_not_repeated_for_the_union() -> None:
-    """The part is reported once, and the union counts it as existing."""
+    """The mistake is reported once, for the part. For the union, the part counts as existing."""
     text = '[[board]]\nid = "u"\nunion = ["x", "y"]\n[[board]]\nid = "x"\n[[board]]\nid = "y"\ncap = 0'
     assert mistakes(text) == ["board 3 ('y'): `cap`: expected a whole number from 1 to 100,000, got 0"]

@@ -171,6 +171,6 @@ def test_what_a_journal_can_not_keep_is_refused(line: str, message: str) -> None
 
 
 def test_a_calendar_board_keeps_its_periods_for_a_time() -> None:
-    """The boards file says for how long."""
+    """The choice `journal_periods` says for how long."""
     board = make_board(BoardChoice(id="b", window=WindowChoice(calendar="day"), journal_periods="90d"))
     assert board.journal.periods == 90 * 86_400

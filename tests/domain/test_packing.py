@@ -74,7 +74,7 @@ def test_packed_values_can_be_unpacked(data: st.DataObject) -> None:
 @pytest.mark.slow
 @given(st.data())
 def test_unpacked_scores_can_be_packed(data: st.DataObject) -> None:
-    """Every score in the range stands for values."""
+    """Every score in the range can be unpacked, and the values give the same score again."""
     packing = data.draw(packings())
     score = data.draw(st.sampled_from([0, packing.count - 1]) | st.integers(0, packing.count - 1))
     assert packing.pack(packing.unpack(score)) == score

@@ -77,7 +77,7 @@ def test_a_union_is_no_more_public_than_its_parts(part: str, union: str, is_vali
 
 
 def test_no_request_reads_as_the_server() -> None:
-    """Only two places in the code of requests name `SERVER`, which may read everything, or the lists of all boards."""
+    """The code of requests uses `SERVER`, which may read everything, and the lists of all boards in two places only."""
     own = {"SERVER", "channels", "committers"}
     # A correction also goes to the unions of its board, and does not ask who may read them.
     allowed = {("web/services.py", "committers"), ("web/writes/admin.py", "SERVER")}

@@ -64,7 +64,7 @@ def test_the_pattern_of_contracts_accepts_what_the_check_accepts() -> None:
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_what_people_read_has_no_control_or_bidi_characters(check: str) -> None:
-    """One check serves all such texts. The message names the character, and does not contain it."""
+    """Members, titles, types, categories and metadata are checked. The message has only the code of the character."""
     for character in REFUSED.values():
         fault = CHECKS[check](f"a{character}b")
         assert fault is not None, repr(character)
@@ -89,7 +89,7 @@ def test_a_boards_file_with_such_a_title_has_a_mistake() -> None:
 
 
 def test_what_a_board_had_before_stays() -> None:
-    """Earlier versions accepted more texts. A board that has one can still be changed, but gets no new one."""
+    """Earlier versions accepted more texts. A board with such a text can still be changed, but gets no other one."""
     old = read_board("b", {"title": "a\x1b", "source": ["c\x9b"]})
     assert list(text_mistakes(msgspec.structs.replace(old, frozen=True), old)) == []
     assert len(list(text_mistakes(msgspec.structs.replace(old, title="d\x1b"), old))) == 1

@@ -220,7 +220,7 @@ def test_the_grace_of_periods_is_a_duration() -> None:
 def test_a_slot_closes_when_no_live_second_is_left() -> None:
     """A slot closes when it leaves the window, and a period closes after its grace.
 
-    A sliding window is closed for an event that has expired.
+    A sliding window closes for each event when the event expires.
     """
     hourly, day = Rolling(24 * HOUR, HOUR), Periods(unit="day", keep=2, grace=60)
     newest = 30 * HOUR

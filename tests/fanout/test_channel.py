@@ -116,7 +116,7 @@ async def test_viewers_that_return_receive_what_they_missed() -> None:
 
 
 async def test_a_failed_read_is_told_and_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page that may be out of date is also reported and read again. A status alone needs no read."""
+    """Viewers are also told of a page that may be out of date. A tick for the number of viewers alone reads no page."""
     steps = Steps()
     channel, now = steps.channel, 10**9
     monkeypatch.setattr(steps.schedule, "now", lambda: now)
@@ -165,7 +165,7 @@ async def test_a_board_that_is_redefined_during_a_read_is_read_again() -> None:
 
 
 async def test_a_change_during_a_read_waits_for_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interval begins with the frame before, however long the read took."""
+    """The next frame is due at the first multiple of the interval after the end of the read."""
     steps, now = Steps(), 10**9
     monkeypatch.setattr(steps.schedule, "now", lambda: now)
     await steps.read(full(1))
@@ -253,7 +253,7 @@ async def test_the_first_viewer_waits_for_a_read_to_learn_the_status() -> None:
 async def test_a_viewer_that_received_nothing_for_five_seconds_gets_a_sign_of_life(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Every message begins the time again."""
+    """Every message restarts the five seconds."""
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
     position, update, received = ViewerPosition(), Frame("update", b"{}"), []
@@ -272,7 +272,7 @@ async def test_a_viewer_that_received_nothing_for_five_seconds_gets_a_sign_of_li
 
 
 async def test_a_new_status_is_sent_soon() -> None:
-    """The same status again causes no tick, and without viewers no status does."""
+    """The same status again causes no tick. Without viewers, not even a new status causes one."""
     steps = Steps()
     await steps.read(full(1))
     for tell, news in (

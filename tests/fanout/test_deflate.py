@@ -76,7 +76,7 @@ class Client:
 
 
 class Pair:
-    """Two viewers that are treated alike: one takes compressed frames, and the other plain frames."""
+    """Two viewers with the same subscription: one takes compressed frames, and the other plain frames."""
 
     def __init__(self, channel: Channel, subscription: Subscription) -> None:
         self.subscription = subscription
@@ -97,7 +97,7 @@ class Pair:
 
 
 class StreamReader(PullViewer):
-    """A viewer of an event stream that reads what is due at once, or lets it wait, as RFC 1952 says."""
+    """A viewer of an event stream that reads each due frame at once, or none while `waiting` is set."""
 
     def __init__(self, channel: Channel, subscription: Subscription, body: PlainEvents) -> None:
         super().__init__(channel, *channel.place_of(subscription))

@@ -81,7 +81,7 @@ def test_an_update_has_at_most_its_size() -> None:
 
 @pytest.mark.parametrize("key", ['"', "\\", "</script>", "\u2028", "é", "😀", "\u00a0", "'"])
 def test_any_key_can_be_sent(key: str) -> None:
-    """Messages are JSON, with the keys of the board."""
+    """A viewer receives each member as the board has it, whatever its characters."""
     viewer = ModelViewer()
     viewer.receive(sync_frame(BOARD, page(1, (key, 1)), 5).payload)
     assert viewer.records == [Record(key, 1, 1)]

@@ -34,7 +34,7 @@ Answer = Played | tuple[int, int] | Exception | asyncio.Event | None
 
 
 class Script:
-    """Players with answers to `begin` and `play` in a fixed order.
+    """Stands in for the players: `begin` and `play` return the given answers in order.
 
     An `asyncio.Event` among the answers holds up the next answer until it is set.
     """
@@ -89,7 +89,7 @@ async def taken(viewer: PullViewer, count: int) -> list[bytes]:
 
 
 def rest(buffer: PlaybackBuffer, position: ViewerPosition) -> list[bytes]:
-    """What the buffer has for a position."""
+    """The messages in the buffer that a viewer at a position lacks."""
     return [frame.payload for frame in iter(lambda: buffer.next_frame(position), None)]
 
 
@@ -170,7 +170,7 @@ async def test_a_replay_tells_everything_in_its_order_and_time(
 async def test_a_replay_that_has_reached_the_present_becomes_live_at_once(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The replay does not wait for viewers that have received everything."""
+    """If its viewers have received everything, the replay does not wait for the next poll."""
     monkeypatch.setattr(replays, "_POLL", 3_600_000)
     now = round(time.time() * 1000)
     wish, sink = asking(at=now), Sink()
@@ -244,7 +244,7 @@ def hub_of(store: str, board: Board, players: Script | None, **changes: Any) -> 
 
 
 async def test_each_limit_of_replays_allows_what_it_says(valkey_url: str) -> None:
-    """Viewers of a delay that runs already and viewers of unknown addresses do not count."""
+    """A viewer who joins a running delay starts no replay. An unknown address has no limit of its own."""
     hub = hub_of(valkey_url, rolling_board(), Script(), max_replays=4, max_address_replays=1)
     replays, channel = hub._replays, hub.channels["posts"]
 

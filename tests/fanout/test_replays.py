@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("short_times")
 
 
 def agree(later: Tape, live: Tape, least: int = 1) -> None:
-    """Check that a viewer saw at each offset what a live viewer saw there, with some offsets in common."""
+    """Check that both viewers saw the same at each offset that both have, and that they share `least` offsets."""
     seen, expected = later.states, live.states
     common = seen.keys() & expected.keys()
     assert len(common) >= least

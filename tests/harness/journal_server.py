@@ -103,7 +103,7 @@ def fill(machine: Machine) -> None:
 
 
 def seen(machine: Machine) -> dict[str, Any]:
-    """Everything that the server shows of its boards, except for epochs and cursors."""
+    """The boards as the server shows them, without epochs, cursors, numbers of viewers, and the offset of `days`."""
     with machine.client() as client:
         found = {name: client.get(f"/v1/boards/{name}", params={"limit": 100}).json() for name in NAMES}
     for page in found.values():

@@ -13,7 +13,7 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port that a server can use repeatedly. Nobody gets it a second time."""
+    """A port that a server can use repeatedly. It is never returned again."""
     share = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _SHARES
     while True:
         port = _LOWEST + share * (_COUNT // _SHARES) + secrets.randbelow(_COUNT // _SHARES)

@@ -31,12 +31,12 @@ def clock_at(seconds: int | None) -> Clock:
 
 
 def plan(entries: Sequence[Entry], current: int | None, *, by_event: bool = False, newest: int | None = None) -> Plan:
-    """Plan all entries; `newest` in milliseconds."""
+    """Plan all entries; `newest` is in milliseconds."""
     return make_plan(EVENT if by_event else SERVER, entries, range(len(entries)), clock_at(current), newest)
 
 
 def plan_on(board: Board, entries: Sequence[Entry], now: int) -> Plan:
-    """Plan all entries on another board, whose clock is at `now` (seconds)."""
+    """Plan all entries on `board`, whose clock is at `now` (seconds)."""
     newest = board.window.slot_at(now).start
     return make_plan(board, entries, range(len(entries)), Clock(newest, now * 1000, now * 1000), None)
 

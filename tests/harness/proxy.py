@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
-# What the store sends to a subscriber before the message of a notice.
+# The head of a notice as the store sends it to a subscriber; the message follows.
 _NOTICE: Final = re.compile(rb"\*3\r\n\$8\r\nsmessage\r\n\$\d+\r\n[^\r]*\r\n\$(\d+)\r\n")
 _PIECE: Final = 1 << 20
 _P = TypeVar("_P", bound="Proxy")
@@ -106,7 +106,7 @@ async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, h
 
 
 class LossyProxy(Proxy):
-    """Drops the connection instead of some pieces, which it chooses at random.
+    """Drops the connection instead of passing on some pieces of data, which it chooses at random.
 
     While `silent` is set, it holds all answers back.
     """

@@ -107,7 +107,7 @@ class RecordedBoard(Journaled):
         return await self.databases[0].run(reading)
 
     async def from_events(self, hour: int) -> list[Row]:
-        """The ranking at an hour from the entries."""
+        """The ranking at an hour, computed from the entries in SQL."""
 
         def work(connection: Connection, timeline: Timeline) -> list[Row]:
             stop = before(hour * 1000, self.board.clock)

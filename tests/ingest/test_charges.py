@@ -153,7 +153,7 @@ async def test_other_charges_are_caught(valkey_url: str) -> None:
 
 
 async def test_a_body_counts_once_towards_the_rate_of_each_prefix(valkey_url: str) -> None:
-    """The charge is the number of events of all boards with the prefix. Other limits of the prefix do not matter."""
+    """A prefix is charged for the events of all its boards together. A prefix without a rate is not charged."""
     names = ("acme-a", "acme-b", "beta-a", "free-a")
     text = '[limits."acme-*"]\nrate = 9\n[limits."beta-*"]\nrate = 9\n[limits."free-*"]\nboards = 9\n'
     boards = parse_boards(text + "".join(f'[[board]]\nid = "{name}"\n' for name in names))

@@ -89,7 +89,7 @@ def commits() -> list[float]:
 async def test_only_large_batches_wait_for_company(valkey_url: str) -> None:
     """A single request is committed at once, even while another one is committed.
 
-    After a large batch, the request waits a moment.
+    After a batch of several requests, the next one waits up to `commit_delay` for others.
     """
     bench = Bench(valkey_url, commit_delay=Duration(60), batch_size=2)
     async with asyncio.timeout(30), bench.running():
@@ -389,7 +389,7 @@ async def test_a_group_commit_delay_ends_with_its_batch(valkey_url: str) -> None
 
 
 async def waits_for(bench: Bench, wanted: int) -> bool:
-    """Return whether the next batch starts when this number of shares of requests waits."""
+    """Return whether the next batch starts once `wanted` shares of requests wait."""
     return bench.committer._wanted == wanted
 
 

@@ -144,7 +144,7 @@ class Expected(NamedTuple):
 
 
 def expected(case: Case) -> Expected | list[Exception]:
-    """The answer by the rules. If all of the request fails, any one of the returned faults may be the answer."""
+    """The answer by the rules or, if the whole request fails, the faults, each of which may be the answer."""
     routes = {index: case.reached(one.named) for index, one in enumerate(case.sent)}
     refusals: list[tuple[int, str, str | None, bool]] = [
         (index, route, None, False) for index, route in routes.items() if isinstance(route, str)
@@ -164,7 +164,7 @@ def expected(case: Case) -> Expected | list[Exception]:
         readable = {name: code for name, code in found.items() if case.may_read(name)}
         offsets |= {name for name, code in readable.items() if code is None}
         counted += [(index, name, code is None) for name, code in readable.items() if code in {None, "duplicate"}]
-        # A private union of others does not exist for the producer.
+        # A private union of other producers does not exist for this producer.
         told = {name: code for name, code in found.items() if case.may_read(name) or case.producer.feeds(name)}
         is_known = "duplicate" in told.values()
         is_accepted = None in told.values() or (is_known and case.has_key and not has_id)
@@ -208,8 +208,8 @@ def answer(case: Case) -> tuple[Answer | Exception, list[Counted]]:
 def test_the_outcomes_of_boards_become_one_answer(case: Case) -> None:
     """An event counts if one board has counted it.
 
-    A producer does not learn what boards of other producers refuse, unless the event names the board, and nothing of
-    private boards that it may not read.
+    A producer learns what a board of another producer refuses only if the event names this board. It learns nothing
+    of a private board that it may neither read nor feed.
     """
     (result, counted), wanted = answer(case), expected(case)
     if isinstance(result, Exception):
@@ -268,7 +268,7 @@ def test_a_refusal_names_only_a_prefix_that_the_producer_may_know() -> None:
 
 @pytest.mark.parametrize(("boards", "kinds", "suggested"), [(100, 3, 3), (100, 4, 3), (101, 1, 0)])
 def test_only_a_few_refusals_suggest_a_type(boards: int, kinds: int, suggested: int) -> None:
-    """Only the first kinds of refused events in a body get a suggestion, and only if there are few boards to search."""
+    """Only the first three types of refused events in a body get a suggestion, and only with at most 100 boards."""
     results: list[Answer | Exception] = []
     events = [IncomingEvent(key="a", type=f"lik{number}") for number in range(kinds)]
     body = DecodedBody(events, list(range(kinds)), [])
@@ -335,7 +335,7 @@ async def test_an_event_of_the_server_itself_counts(intake: Intake) -> None:
 
 
 async def test_a_plain_body_is_answered_with_the_fault_of_its_board(intake: Intake) -> None:
-    """The event of the body is not counted (`store_unavailable`), or may be (`outcome_unknown`)."""
+    """The event is not counted (`store_unavailable`), or may have been counted (`outcome_unknown`)."""
     head = intake.read_head(ME, [], {b"content-type": b"application/json"})
     for unknown, code in ((False, "store_unavailable"), (True, "outcome_unknown")):
         reply = intake.reply_to_plain(head, b'{"key":"a"}', StoreUnavailableError("away", unknown=unknown))

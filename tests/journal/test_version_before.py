@@ -79,7 +79,7 @@ def journal_opens(folder: Path) -> None:
 
 
 def test_a_journal_of_the_version_before_loses_only_totals_and_frames(tmp_path: Path) -> None:
-    """The tables are dropped once."""
+    """Afterwards, the journal also has the schema number of this version."""
     journal_opens(tmp_path)
 
 

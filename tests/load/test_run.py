@@ -109,7 +109,7 @@ def test_rates_and_ramps_are_parsed() -> None:
 
 
 def test_a_server_below_a_path_is_watched_there() -> None:
-    """Likes are sent there too."""
+    """The path of the server's URL comes before the path of the WebSocket."""
     assert ViewerPool("http://h:1/live", "posts")._live == "ws://h:1/live/v1/boards/posts/live"
     assert ViewerPool("https://h", "posts")._live == "wss://h/v1/boards/posts/live"
 

@@ -22,7 +22,7 @@ def _built(name: str, folder: Path) -> Path:
 
 
 class Power:
-    """The power supply of all processes with this environment that keep files in one folder.
+    """The power supply of all processes that run with `environment` and keep their files in one folder.
 
     `lose` removes everything that was not synced. Call `lose` after the processes were killed.
     """
@@ -49,7 +49,7 @@ class Power:
 
 
 class Clock:
-    """The wall clock of all processes with this environment."""
+    """The wall clock of all processes that run with `environment`."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "clock"

@@ -67,7 +67,7 @@ async def press(board: Journaled, add: Script[Any], rounds: int) -> None:
 
 
 async def test_the_backlog_is_bounded_under_load(valkey_url: str, tmp_path: Path, effort: int) -> None:
-    """The script decides before its first write, in any order of the callers."""
+    """The script decides whether to refuse a batch before its first write, in whatever order the producers call it."""
     async with journaled(valkey_url, tmp_path, journal_backlog=Size(BACKLOG)) as board:
         await press(board, SCRIPTS.add, 3 * effort)
 
@@ -88,7 +88,10 @@ async def test_a_limit_after_a_write_is_detected(valkey_url: str, tmp_path: Path
 
 
 async def create_again(board: Journaled, *, wipe: bool = False) -> None:
-    """Delete a board with a backlog, create it again, and drain both. A paused drainer trims late."""
+    """Delete a board with a backlog, create it again, and drain both.
+
+    The late trim of a drainer that was paused must take no entry of the new board.
+    """
     await board.like("a", "b")
     drainer = await board.drainer()
     await drainer.sweep()

@@ -92,13 +92,13 @@ def test_a_loss_says_what_the_store_has_instead(
     ("found", "is_loss"), [("", True), (FIRST_LINK, False), (FIRST, True), (SECOND, True), ("3-0 3000 w 3", False)]
 )
 def test_a_gap_is_a_loss_if_the_store_went_back(found: str, is_loss: bool) -> None:  # noqa: FBT001
-    """Otherwise entries did not reach SQL."""
+    """If the store did not go back, entries did not reach SQL."""
     gap = Gap(SECOND, found, 9000)
     assert (gap.is_loss, gap.since) == (is_loss, 2000)
 
 
 def test_entries_follow_a_timeline_until_one_is_missing() -> None:
-    """An entry with the whole content follows any entry. Only the first entry may continue another timeline."""
+    """An entry with the whole board follows any entry. Only the first entry may continue another timeline."""
 
     def entries(*heads: str) -> list[Entry]:
         return [Entry(head.split(" ")[2], head, b"") for head in heads]

@@ -221,7 +221,7 @@ async def test_a_journal_of_an_older_version_has_what_left_by_its_clock(valkey_u
 @pytest.mark.mutant
 @pytest.mark.parametrize("board", [BOARDS["rolling"], BOARDS["hours"]], ids=["rolling", "hours"])
 async def test_a_fold_that_uses_the_clock_is_detected(valkey_url: str, tmp_path: Path, board: Board) -> None:
-    """A clock that was set back does not tell which slot is the newest, so the journal has it."""
+    """A clock that was set back does not tell which slot is the newest, so the journal names this slot."""
 
     def by_the_clock(board: Board, _: Any, now: int) -> int:
         return board.window.slot_at(now // 1000).start

@@ -69,7 +69,7 @@ async def rights_at(line: RecordedBoard, at: int) -> tuple[list[tuple[str, int]]
 
 
 def shown(page: Page) -> tuple[list[tuple[str, int]], int, int]:
-    """Return the records, the number of records and the sum of scores of a page."""
+    """Return the records of a page, and the number of records and the sum of scores of the whole board."""
     assert page.total_score is not None
     return [(record.member, record.score) for record in page.records], page.rank_count, page.total_score
 
@@ -144,7 +144,7 @@ async def test_records_that_leave_unseen_are_detected(valkey_url: str, tmp_path:
 
 
 async def is_exact(store: str, folder: Path, kind: str, seed: int) -> None:
-    """Compare the page of each time with a whole computation."""
+    """Compare the page at each time with `rights_at`, which adds up all entries."""
     async with timeline(store, folder, board_like(kind)) as line:
         await live_through(line, seed)
         line.model.hidden = set(random.Random(seed).choice([(), ("e",), ("a", "b")]))

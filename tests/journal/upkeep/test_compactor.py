@@ -62,7 +62,7 @@ async def checkpoint(board: Journaled) -> bool:
 
 
 async def test_a_checkpoint_does_not_change_the_past(valkey_url: str, tmp_path: Path) -> None:
-    """The end and any time in between stay the same. If nothing has happened, no checkpoint is due."""
+    """The contents now and at an earlier time stay the same. If nothing has happened, no checkpoint is due."""
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 5)
         middle = (await board.contents()).time // 1000 + 1
@@ -76,7 +76,7 @@ async def test_a_checkpoint_does_not_change_the_past(valkey_url: str, tmp_path: 
 
 
 async def test_entries_older_than_the_setting_are_deleted(valkey_url: str, tmp_path: Path) -> None:
-    """The last checkpoint before that time stays, so everything since can be read."""
+    """The newest checkpoint that is old enough stays, so everything after it can be read."""
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 3)
         (timeline,) = await board.databases[0].run(
@@ -278,7 +278,7 @@ async def test_a_timeline_is_kept_for_whole_seconds(valkey_url: str, tmp_path: P
 async def test_a_timeline_stays_while_another_one_begins_with_it(valkey_url: str, tmp_path: Path) -> None:
     """Without the earlier timeline, nobody could read the contents of the later one.
 
-    It can go when the later one has a checkpoint.
+    The earlier timeline can be deleted when the later one has a checkpoint.
     """
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 2)
