@@ -5,8 +5,8 @@ SECONDS ?= 600
 PACKAGES ?= journal store ingest fanout protocols
 COUNT ?= 20
 RUN := $(VENV)/bin
-# What these tests do with the store can differ between engines. With Redis, `make test-engines` runs only OF_STORES,
-# without random examples, and without the tests that use both servers anyway.
+# The results of these tests can differ between engines. With Redis, `make test-engines` runs only OF_STORES, without
+# random examples, and without the tests that use both servers anyway.
 OF_STORES := tests/store tests/boards tests/journal/log tests/journal/test_one_lost_board.py \
 	tests/maintenance/test_merge.py \
 	--ignore tests/store/board/test_usage.py

@@ -33,8 +33,8 @@ def ingest_batch(scale: Scale, report: Report) -> list[Row]:
     """Measure the CPU time of server and store per acknowledged event, with 1,000 events per body over 8 connections.
 
     The baseline is measured alternately: bare HINCRBY+ZINCRBY for the same members on the same store, 1,000 pairs per
-    write over as many connections. For the baseline, only the store counts. Bare commands have no ids, and are also the
-    baseline for events with ids. Every id is new.
+    write over as many connections. For the baseline, only the CPU time of the store counts. Bare commands have no ids,
+    and are also the baseline for events with ids. Every id is new.
     """
     with ExitStack() as stack:
         board = Board(stack)

@@ -21,7 +21,7 @@ _INSTALL_DEADLINE: Final = 60.0
 
 
 class Broadcaster(msgspec.Struct, frozen=True):
-    """A server that broadcasts by its own timer, and the path that viewers connect to."""
+    """A server that sends frames to viewers, and the path that viewers connect to."""
 
     server: Server
     path: str = "/"

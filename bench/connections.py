@@ -44,7 +44,7 @@ class Connection(asyncio.Protocol):
         self.opened.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail if something is awaited."""
+        """Report an error to whoever still waits for the connection or for answers."""
         self._fail(f"the connection was closed: {error!r}")
 
     def send(self, sending: Sending) -> None:

@@ -21,9 +21,9 @@ def fan_out(scale: Scale, report: Report) -> list[Row]:
     Each server runs alone on one core, and the viewers run on the other. Our board receives 20 POSTs per second with 3
     likes each. The figure includes all CPU time of the server process: receiving the likes, reading the top, encoding a
     frame and sending it to every viewer. The row "server and store" adds the store. Peers are measured alternately.
-    They have no store and encode nothing. Each sends frames as long as ours in that round, by its own timer. Nchan
-    receives ten POSTs per second and sends a frame for each. Its figure includes these POSTs. The kernel charges the
-    work for a frame to its sender.
+    They have no store and encode nothing. Each sends frames as long as ours in that round. Nchan receives ten POSTs per
+    second and sends a frame for each; its figure includes these POSTs. The other peers send by their own timers. The
+    kernel charges the work for a frame to its sender.
     """
     need_files(scale.viewers)
     with ExitStack() as stack:

@@ -62,7 +62,8 @@ static void make_frame(size_t size) {
     memset(frame + frame_size - size, 'x', size);
 }
 
-/* Answers a handshake, which is short and so arrives in one piece. Any data that ends like a request counts as one. */
+/* Answers a handshake, which is short and so arrives in one piece. Any data that ends with an empty line counts as a
+   handshake. */
 static void hear(int fd) {
     char text[2048];
     ssize_t got = read(fd, text, sizeof text);

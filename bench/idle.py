@@ -44,7 +44,8 @@ def idle_viewers(scale: Scale, report: Report) -> list[Row]:
 
     Each viewer received only its first sync. Bytes vary less than times, so one round is enough. Kernel memory for
     sockets is not included, because it is the same for all servers. Peers hold as many viewers and send nothing. Our
-    viewers receive `alive` after 5 seconds and one ping in 20 seconds, so CPU time is counted for 20 seconds.
+    viewers receive `alive` every 5 seconds, and `ViewerReaper` checks each of them once in 20 seconds. So CPU time is
+    counted for 20 seconds.
     """
     need_files(scale.idle_viewers + _FIRST)
     with ExitStack() as stack:

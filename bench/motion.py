@@ -50,13 +50,16 @@ _READ: Final = "() => ({ ...probe, seconds: (performance.now() - probe.began) / 
 
 
 class Motion(msgspec.Struct, frozen=True):
-    """What was measured. Times are in milliseconds; `main_thread` is per second, `long_tasks` are above 50 ms."""
+    """What was measured. Times are in milliseconds.
+
+    `main_thread`, `main_thread_cpu` and `script` are per second. `long_tasks` counts tasks of more than 50 ms.
+    """
 
     rows: int
     slowdown: int
     frames_per_second: float
     main_thread: float
-    main_thread_cpu: float  # the part of `main_thread` in which scripts ran
+    main_thread_cpu: float  # CPU time of the thread
     script: float
     long_tasks: int
     longest_task: float
@@ -68,7 +71,7 @@ class Motion(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def _opened(board: Board, query: str) -> AsyncIterator[tuple[Browser, Page, CDPSession]]:
-    """Open a board in the whole Chromium, wait until it is live, and close the browser at the end."""
+    """Open a board in Chromium itself, not in its headless shell. Wait until it is live. Close Chromium at the end."""
     async with async_playwright() as playwright:
         chromium = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_FLAGS)
         page = await chromium.new_page(viewport={"width": 1280, "height": 900})

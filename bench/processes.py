@@ -141,7 +141,7 @@ def start_module(
     environment: Mapping[str, str] | None = None,
     **pipes: object,
 ) -> subprocess.Popen[bytes]:
-    """Start a Python module as a process; its environment has only the given settings."""
+    """Start a Python module as a process. Of the settings (`LIVE_…`), its environment has only the given ones."""
     return _start((sys.executable, "-m", module, *arguments), environment, **pipes)
 
 

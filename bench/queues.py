@@ -1,8 +1,8 @@
 """A peer for `fan-out`: the usual Starlette pattern, with a queue per client and a task that sends from it.
 
 `python -m bench.queues PAYLOAD_BYTES TICK_SECONDS` serves the program and prints its address. With a tick of 0, it
-sends nothing. The ticks begin when no client has connected for a second. With many clients the program is overloaded,
-and could hardly accept more.
+sends nothing. The ticks begin when no client has connected for a second, because a program that sends to many clients
+is overloaded, and hardly accepts more.
 """
 
 import asyncio

@@ -37,7 +37,7 @@ class TimedRotator(BoardRotator):
         self.drained = asyncio.Event()
 
     async def rotate(self) -> float | None:
-        """Take one step, timed until the store has fsynced it. Return what `Ledger.rotate` returns."""
+        """Take one step, timed until the store has fsynced it. Return what `BoardRotator.rotate` returns."""
         started = time.perf_counter()
         wait = await super().rotate()
         if wait is None:

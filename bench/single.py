@@ -22,8 +22,8 @@ def ingest_single(scale: Scale, report: Report) -> list[Row]:
     """Measure the CPU time of server and store per acknowledged event, with one event per body.
 
     The peers are measured alternately. An endpoint that does nothing and a handler with two calls to the store receive
-    the same requests. webdis receives one script per request. The store receives a bare HINCRBY+ZINCRBY per event over
-    as many connections; then only the store counts.
+    the same events. webdis receives one script per request. The store receives a bare HINCRBY+ZINCRBY per event over as
+    many connections; then only the CPU time of the store counts.
     """
     with ExitStack() as stack:
         board = Board(stack)

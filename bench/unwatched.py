@@ -17,8 +17,8 @@ _Round = dict[str, float]
 def unwatched_boards(scale: Scale, report: Report) -> list[Row]:
     """Measure the CPU time of server and store for an idle server with 10,000 boards, and for one with a single board.
 
-    The measurement begins some time after the start, when the server is quiet. Then a second server on the same store
-    shows how long a restart takes until `/readyz` returns 200.
+    First, a second server on the same store shows how long a restart takes until `/readyz` returns 200. The measurement
+    begins some seconds later, when the servers are quiet.
     """
     with ExitStack() as stack:
         report("starting")

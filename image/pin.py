@@ -13,7 +13,7 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parent.parent
 ARCHITECTURES: Final = ("x86_64", "aarch64")
-EXTRAS: Final = ("load", "parquet", "postgres")  # a container can then do everything in the documentation
+EXTRAS: Final = ("load", "parquet", "postgres")  # what the image contains besides the server
 WITHOUT_WHEEL: Final = {"aarch64": ("load",)}  # extras that need a package without a wheel for this architecture
 GLIBC: Final = range(36, 4, -1)  # minor versions of glibc 2 whose wheels the base image runs, the newest first
 HEAD: Final = "# Made by `make pin` from constraints.txt: {}.\n"

@@ -19,7 +19,7 @@ class BoardView {
   past = null;
   /** @type {(text: string) => void} announces news to screen readers; also set later */
   announce = () => {};
-  /** @type {Map<string, number> | null} the ranks when the page was hidden, while it tells what happened since */
+  /** @type {Map<string, number> | null} the ranks when the page was hidden; null unless a note tells what happened since */
   away = null;
 
   /** @param {HTMLElement} section */
@@ -76,7 +76,7 @@ class BoardView {
     const { parts } = this;
     if (around) this.#showPlace(around);
     if (viewers !== null) {
-      write(parts.viewers, grouped(Math.max(1, viewers))); // this page is one of the viewers
+      write(parts.viewers, grouped(Math.max(1, viewers))); // at least 1, because this page is a viewer too
       const count = parts.viewers?.parentElement;
       if (count) count.hidden = false;
     }

@@ -75,7 +75,7 @@ class Card {
     const { rankCount, totalScore, viewers } = snapshot;
     write(this.sums.rankCount, grouped(rankCount));
     write(this.sums.totalScore, this.writing.grouped(totalScore));
-    if (viewers !== null) write(this.sums.viewers, grouped(Math.max(1, viewers))); // this page is one of the viewers
+    if (viewers !== null) write(this.sums.viewers, grouped(Math.max(1, viewers))); // at least 1, because this page is a viewer too
     const now = Date.now();
     this.#rate.note(totalScore, now);
     const rate = this.#rate.perMinute(now);

@@ -22,8 +22,8 @@ export function start(board, table, address, since) {
 }
 
 /**
- * Fetch the page again, and take over the chart that the server has drawn in it. Skip this if the score is the same,
- * the page is hidden, or the focus is in the chart.
+ * Fetch the page again, and take over the chart that the server has drawn in it. Skip this while the page is hidden,
+ * while the focus is in the chart, and for `CHART_AGE` if the score stays the same.
  *
  * @param {number | null | undefined} score
  */

@@ -34,8 +34,8 @@ export class Contest {
   }
 
   /**
-   * Hide the contestants that have a record now. While there are more records than rows, no contestant comes after the
-   * last row.
+   * Hide the contestants that have a record now. While there are more records than rows, hide all contestants without
+   * votes, because they come after the last record.
    *
    * @param {Pick<import("./client/live-board.js").Snapshot, "records" | "rankCount" | "epoch">} snapshot
    */

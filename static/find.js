@@ -43,7 +43,7 @@ export function startFind(shown, announce) {
     const found = answer?.ok ? await answer.json() : null;
     if (text !== field.value.trim()) return;
     if (!found) {
-      asked = ""; // the same question may be asked again
+      asked = ""; // so that the same text can be sent again
       return;
     }
     const members = found.records.map((/** @type {Found} */ one) => item(one, records));

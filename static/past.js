@@ -11,7 +11,7 @@ const CLOCK_BEAT = 500; // milliseconds between two readings of the clock while 
 const SLIDER_STEPS = 360; // steps of the slider
 const LAST_HOUR = 3600; // in seconds
 const LINE_POINTS = 72; // points of a line where the range is longer than an hour
-const TAPE_AGE = 300_000; // milliseconds between two requests for the lines; the server reads them equally often
+const TAPE_AGE = 300_000; // milliseconds between two requests for the lines; the server reads them no more often
 const TAPE_BEAT = 5_000; // milliseconds between two readings of the live ranks, which continue the lines
 
 /**
@@ -333,7 +333,7 @@ class Past {
     write(this.play, this.panel.dataset.play);
   }
 
-  /** @param {boolean} isPast the controls of the live records are of no use meanwhile */
+  /** @param {boolean} isPast whether the page shows the past, when the controls of live records are of no use */
   #lock(isPast) {
     for (const name of ["pause", "speed"]) control(name).disabled = isPast;
   }
@@ -343,7 +343,7 @@ class Past {
     return new Date(at).toISOString();
   }
 
-  /** @param {number} [at] the address of the page, at a time or live */
+  /** @param {number} [at] the time that the address names; without it, the address of the live page */
   #link(at) {
     const url = new URL(location.href);
     url.hash = "";

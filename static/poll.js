@@ -9,7 +9,7 @@
 export const MINUTE = 60_000; // milliseconds
 export const HOUR = 60 * MINUTE;
 const SPREAD = 5_000; // milliseconds over which the requests of pages are spread
-export const SOON = 5_000; // milliseconds between two looks at whether a hidden page is shown again; also the shortest pause of sparklines
+export const SOON = 5_000; // milliseconds between two checks whether a hidden page is shown again; also the shortest pause between two requests for sparklines
 
 /**
  * Milliseconds until the next request for the baseline: until the next full hour, or a minute if this hour has none
@@ -62,7 +62,7 @@ export class Poll {
       if (number !== this.#asked || answer.code === "board_not_found") return;
       if (response.ok) pause = this.take(answer);
     } catch {
-      // without a network, the connection of the board reports it
+      // if there is no network, the state of the board's connection says so
     }
     if (number === this.#asked) this.#wait(pause);
   }

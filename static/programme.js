@@ -25,7 +25,7 @@ export function startProgramme(sections) {
  * Show the latest news of the boards.
  *
  * @param {HTMLElement} ticker
- * @param {boolean} isShared several boards have news
+ * @param {boolean} isShared whether the news is of several boards
  */
 function showNews(ticker, isShared) {
   let timer = 0;
@@ -78,7 +78,7 @@ function shift() {
  * Show one page of one board after another. Pages without rows are left out.
  *
  * @param {HTMLElement[]} sections
- * @param {number} pause milliseconds for which each is shown
+ * @param {number} pause milliseconds for which each page is shown
  */
 function takeTurns(sections, pause) {
   let [board, page] = [0, 0];

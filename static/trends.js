@@ -29,7 +29,7 @@ export function slotsPause({ slots }, now) {
 }
 
 /**
- * The points of a sparkline, and what it shows in words; both are empty without a shape.
+ * The points of a sparkline, and what it shows in words. Both are empty if `trendPoints` returns no points.
  *
  * @param {number[]} values of the slots that have ended
  * @param {[number, number]} scale
@@ -69,7 +69,8 @@ export class Trends {
     const until = Number(table.body.closest("table")?.dataset.trends); // when the rendered lines get another point
     const pause = Math.max(0, Math.min(HOUR, until - Date.now()));
     const poll = new Poll(() => `${address}/slots`, (slots) => this.#takeSlots(slots), pause);
-    // Until then, the page knows only the lines of its first rows. Asking sooner brings the lines of more members.
+    // Until the first answer, the page has only the lines that the server rendered. A row without a line hastens the
+    // request.
     this.marks.onLineless = () => {
       if (shown.past) return;
       this.marks.onLineless = undefined;

@@ -37,7 +37,7 @@ export class Beat {
   note(now, cost) {
     this.#mean += (cost - this.#mean) * WEIGHT;
     if (this.#mean > HEAVY) {
-      if (this.#step < BEATS.length - 1) this.#mean /= 2; // measure with the slower beat first
+      if (this.#step < BEATS.length - 1) this.#mean /= 2; // so that the slower beat is measured first
       this.#step = Math.min(this.#step + 1, BEATS.length - 1);
       this.#slowedAt = now;
     } else if (this.#step && now - this.#slowedAt > QUIET) {

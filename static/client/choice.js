@@ -43,7 +43,7 @@ export class Choice {
     return this.at === 0 && this.#failures === 0;
   }
 
-  /** An attempt failed without a message; returns whether to try another transport immediately. */
+  /** Note that an attempt failed without a message. Returns whether to try another transport immediately. */
   failed() {
     if (++this.#failures < FAILURES) return false;
     this.#failures = 0;
@@ -53,9 +53,10 @@ export class Choice {
   }
 
   /**
-   * A transport delivered a message; returns the milliseconds until the first one is tried again, 0 for never.
+   * Note that a transport delivered a message. Returns the milliseconds until the first transport is tried again; 0 if
+   * it is the first transport.
    *
-   * @param {number} at
+   * @param {number} at index of the transport
    */
   worked(at) {
     this.at = at;
@@ -70,7 +71,7 @@ export class Choice {
     return this.#until - this.now();
   }
 
-  /** The first transport was tried again, and failed; returns the milliseconds until the next try. */
+  /** Note that the first transport was tried again, and failed. Returns the milliseconds until the next try. */
   postpone() {
     this.#worked = false;
     this.#until = 0;

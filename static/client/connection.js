@@ -28,7 +28,7 @@ export class Connection {
   /** @type {number | undefined} when the records were last known to be current; undefined if they never were */
   #currentAt;
   #silent = false;
-  /** @type {string | undefined} the reason that the server gives for being out of date */
+  /** @type {string | undefined} why the records are out of date, as the server says */
   #stale;
   /** @type {Map<string, unknown>} */
   #timers = new Map();

@@ -145,7 +145,7 @@ export class LiveBoardElement extends Base {
       if (board !== this.board) return;
       clearTimeout(again);
       if (units === null) {
-        again = setTimeout(() => show(board.snapshot), AGAIN); // without the script, scores would be wrong
+        again = setTimeout(() => show(board.snapshot), AGAIN); // without `units.js`, scores would be wrong
         return;
       }
       const fields = Object.keys(snapshot.records[0]?.fields ?? {});
@@ -199,7 +199,7 @@ export class LiveBoardElement extends Base {
 
 /** Tints rows that rise. Only a few rows are tinted at a time, so that each is noticed. */
 function tinter() {
-  let free = 0; // when the last tint has gone
+  let free = 0; // the time when the present tints end
   return (/** @type {import("./view.js").Riser[]} */ risers) => {
     const now = performance.now();
     if (now < free || !risers.length) return 0;

@@ -14,7 +14,7 @@
  */
 
 const POLL_WAIT = 10; // seconds for which one request waits; shorter than the silence after which a page counts as stale
-const POLL_PAUSE = 1000; // milliseconds that one request must begin after the one before it
+const POLL_PAUSE = 1000; // the least time between the beginnings of two requests, in milliseconds
 
 /** @type {Fallback} */
 export async function sse(address, link, { fetch }, { query }, signal) {

@@ -54,7 +54,7 @@ export function momentWords(time, now = Date.now()) {
 }
 
 /**
- * A sentence of the table. `n` chooses between the forms of a counted one.
+ * A sentence of the table. If the sentence counts something, `n` chooses its form.
  *
  * @param {keyof Table} name
  * @param {Object<string, string | number>} [values] the values in braces; numbers are grouped

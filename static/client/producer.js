@@ -112,7 +112,8 @@ export class Producer {
 
   /**
    * Send an event with others, and tell what became of it. An event without an `id` gets one, so it counts once, however
-   * often its batch has to be sent. You need not wait: `flush` waits for all events, and raises the error if one fails.
+   * often its batch has to be sent. You need not wait: `flush` waits for all events, and throws if the producer has
+   * failed.
    *
    * @param {Event} event
    * @returns {Promise<Result>}
@@ -163,7 +164,7 @@ export class Producer {
   #identified(event) {
     if (event.id !== undefined) return event;
     const number = this.#number++;
-    // If the event has its own source, that source may use numbers as ids too.
+    // Other events of the source may have numbers as ids. So this id also has the random name of the producer.
     if (event.source !== undefined) return { ...event, id: `${this.#run}:${number}` };
     return { ...event, source: `client:${this.#run}`, id: String(number) };
   }
@@ -249,7 +250,7 @@ export class Producer {
         if (response.status === TOO_MANY) since = now() + pause; // the server works, and wants fewer events
       } catch (error) {
         if (error instanceof RefusedError) throw error;
-        problem = String(error); // no answer, or half of one
+        problem = String(error); // no answer, or only a part of an answer
       }
       pause ||= backoff.next();
       if (now() + pause > since + patience) throw new UnavailableError(`${this.#url} stays unavailable (${problem})`);

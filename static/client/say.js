@@ -4,7 +4,7 @@ import { phrase } from "./words.js";
 import { storyTable } from "./words/story/en.js";
 
 /**
- * A sentence of the table. `n` chooses between the forms of a counted one.
+ * A sentence of the table. If the sentence counts something, `n` chooses its form.
  *
  * @param {keyof typeof storyTable} name
  * @param {Object<string, string | number>} [values] the values in braces; numbers are grouped

@@ -114,7 +114,7 @@ function roundBelow(value) {
  * @param {Map<string, number>} ranks before
  */
 function entries(before, after, ranks) {
-  if (before.length < TOP) return []; // a board that fills up has no news of this kind
+  if (before.length < TOP) return []; // while a board has fewer than ten members, each new member enters the top ten
   return after
     .filter(({ key, rank }) => rank > 1 && rank <= TOP && (ranks.get(key) ?? Infinity) > TOP)
     .map(({ key, rank }) => {

@@ -243,7 +243,7 @@ export class TableView {
   #place(rows) {
     const gone = new Set(this.#rows.values());
     const ends = /** @type {Row[]} */ ([]); // `ends[n]`: the last row of a series of n + 1 rows, with the smallest index possible
-    const before = new Map(); // the row before it in the series
+    const before = new Map(); // for each row, the row before it in its series
     for (const row of rows) {
       gone.delete(row);
       if (row.index < 0) continue;

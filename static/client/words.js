@@ -32,7 +32,7 @@ export function nameWords(key) {
  * @typedef {{grouped: (value: number | null) => string, short: (value: number) => string}} Writing
  */
 
-/** @type {Writing} the usual one */
+/** @type {Writing} for boards without a unit, decimals or durations */
 export const plain = { grouped, short };
 
 /**
