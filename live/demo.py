@@ -1,4 +1,4 @@
-"""Sample boards and events, so that new users see live boards of several kinds, one of them with a history."""
+"""Sample boards and events, so that new users see live boards of several kinds, some of them with a history."""
 
 import asyncio
 import math

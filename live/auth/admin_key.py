@@ -19,7 +19,8 @@ FILE: Final = "admin-key"  # in the data directory, readable by its owner only
 async def provide_admin_key(settings: Settings) -> str | None:
     """Return the admin API key, `<id>.<secret>`. Create this API key if the store has no API key yet.
 
-    Return None if only other API keys exist. A revoked admin API key is not created again.
+    Return None if only other API keys exist, or if the file has no secret that is still valid. A revoked admin API key
+    is not created again.
 
     Raises:
         SetupError: the data directory can't be read or written.

@@ -289,8 +289,8 @@ class Authenticator:
     def reader(self, authorization: bytes) -> Reader:
         """Find the reader of the API key or viewer token in an `Authorization` header.
 
-        Invalid credentials are no error, because everybody may read public boards. Each API key has one reader at a
-        time, who loses the private boards when the API key is revoked.
+        Invalid credentials are no error, because everybody may read public boards. Each secret of an API key has one
+        reader at a time, who loses the private boards when the secret is revoked.
         """
         if (token := _BEARER_TOKEN.fullmatch(authorization)) is not None:
             return self.token_reader(token[1])

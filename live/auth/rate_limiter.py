@@ -202,7 +202,10 @@ class RateLimiter:
             raise self._refusal(reading, due - now - self._read_ahead)
 
     def give_back(self, producer: Principal) -> None:
-        """Give back the price of an admitted request that does not count. Its credit expires when it would have."""
+        """Give back the price of an admitted request that does not count.
+
+        The credit expires as if it had not been spent.
+        """
         account = self._accounts.get(producer.rate_key)
         if account is not None:
             account.credit += 1

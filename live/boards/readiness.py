@@ -33,7 +33,8 @@ class Faults(NamedTuple):
 class Readiness:
     """Checks the store once for all concurrent requests.
 
-    A check takes two round trips to the store. It makes one write on each server of the store, and a few small reads.
+    A check usually takes two round trips to the store. It makes one write on each server of the store, and a few small
+    reads.
     """
 
     def __init__(self, client: Store, settings: Settings, registry: BoardRegistry) -> None:

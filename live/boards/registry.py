@@ -39,7 +39,7 @@ _KNOWN_WITHIN: Final = 0.5  # seconds for which a change waits for other process
 _KNOWN_EVERY: Final = 0.01
 _AT_ONCE: Final = 256  # boards that are opened at the same time
 _ASKED_EVERY: Final = 0.1  # seconds between two refreshes for unknown boards
-# Seconds between two checks of whether a board is in use; fixed, because `idle_ttl` can change.
+# Maximum seconds between two checks of whether a board is in use, because `idle_ttl` can change.
 _LONGEST_WAIT: Final = 60.0
 
 

@@ -37,7 +37,7 @@ _OVERSIZED: Final = Rejection(0, "event_invalid", f"the event is longer than {MO
 class DecodedBody(msgspec.Struct, frozen=True):
     """A decoded body: the valid events with their indexes in the body, and the rejections of the others.
 
-    `likes` has the members if all events are valid and contain only a member. This is the most frequent case.
+    `likes` has the members if all events are valid and contain only a member. Such bodies are frequent.
     """
 
     events: Sequence[IncomingEvent]

@@ -262,7 +262,7 @@ def datetime_of(time: int) -> datetime:
 def key_fault(key: str) -> str | None:
     """Say why a member is invalid, or return None.
 
-    A valid member has 1 to 1,024 bytes of UTF-8 in NFC, without control or bidi characters.
+    A valid member has 1 to 1,024 bytes of UTF-8 in NFC, without control or format characters.
     """
     if key.isascii() and key.isprintable() and 0 < len(key) <= MAX_KEY_BYTES:
         return None

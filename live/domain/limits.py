@@ -14,7 +14,7 @@ class Rated(Protocol):
     """A client, producer or prefix with a rate.
 
     `rate` is in units per second (0 means no limit), and `burst` units may come at once. `unit` says what is counted,
-    such as `event`. Objects with the same `rate_key` share a rate. `whom` is the subject of a refusal. `limit` is the
+    such as `events`. Objects with the same `rate_key` share a rate. `whom` is the subject of a refusal. `limit` is the
     name of the setting; it is empty if only a command can change the limit.
     """
 

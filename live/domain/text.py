@@ -33,7 +33,7 @@ _MOST_LISTED: Final = 32  # known names that a message lists
 def text_fault(text: str) -> str | None:
     """Say why people can't read a text as it is, or return None.
 
-    The reasons are control or bidi characters, a text without a visible character, and a text that is not in NFC.
+    The reasons are control or format characters, a text without a visible character, and a text that is not in NFC.
     """
     if fault := character_fault(text):
         return fault

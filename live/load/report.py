@@ -40,15 +40,16 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         rate: likes per second that were counted until the end of the test.
-        reached: counted likes as a share of the requested likes. Below 0.95, the test fails.
-        unsent: likes that were due, but that no connection was free to send.
+        reached: likes that were counted until the end of the test, as a share of the requested likes. Below 0.95, the
+            test fails.
+        unsent: likes that were never sent, because no connection was free when they were due.
         sent_late: time until a request was sent. High values mean that more connections, more processes or a larger
             batch are needed, or that the server is too slow.
         acknowledged: time until the durable response. A request that was never sent counts with the time for which it
             waited.
         seen: time until a viewer received the message that shows the like.
         converged: number of viewers that saw the last counted like.
-        passed: whether the rate was reached, nothing failed, and every objective was met.
+        passed: whether the rate was reached, nothing failed, every viewer converged, and every objective was met.
     """
 
     producers: int

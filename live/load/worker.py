@@ -188,7 +188,7 @@ class Producers:
         end = started + schedule.seconds + _GRACE
 
         async def send(sender: Sender) -> None:
-            for offset in due:  # the connections take turns
+            for offset in due:  # all connections take their requests from this iterator
                 at = started + offset
                 if time.perf_counter() > end:
                     self._skip(schedule.batch, end - at)

@@ -30,7 +30,7 @@ RESERVED: Final = 128
 CHILDREN: Final = get_context("forkserver")
 CHILDREN.set_forkserver_preload(["live.workers.worker"])
 _LONGEST_FOLDER: Final = 60  # bytes; the path of a socket in it has up to 40 more, and the kernel allows 107
-_LEAST: Final = 64  # minimum number of connections to start with
+_LEAST: Final = 64  # descriptors for connections and viewers; with fewer, the server does not start
 _FORK_SERVER_PAUSE: Final = 1.0  # seconds
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)  # loaded here, because it can't be loaded between fork and exec

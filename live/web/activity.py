@@ -1,7 +1,7 @@
 """Recent figures of the processes of this server, for the admin page.
 
-The figures come from the same counters as `/metrics`. They are read every ten seconds, and only while somebody has the
-page open.
+The figures come from the same counters as `/metrics`. They are read every ten seconds, and only until a quarter of an
+hour after the last request for the page.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Activity:
         return list(self._samples)
 
     async def run(self) -> None:
-        """Read the counters while somebody has the page open, until cancelled."""
+        """Read the counters for `_WANTED` seconds after each request for the page, until cancelled."""
         while True:
             await self._wanted.wait()
             while (now := time.monotonic()) < self._until:

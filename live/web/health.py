@@ -26,8 +26,8 @@ async def healthz(_request: Request) -> Response:
 async def readyz(request: Request) -> Response:
     """Respond with 200 if the store accepts a write and holds the boards of this process, otherwise with the reasons.
 
-    The response of a ready process also has the faults of the journal. All servers share the journal, and its failure
-    does not stop this process.
+    The response of a ready process also has the faults of single boards and of the journal. All servers share the
+    journal, and its failure does not stop this process.
     """
     live = live_of(request)
     # The reasons can name boards, so private boards must not be revealed.

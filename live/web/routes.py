@@ -164,7 +164,7 @@ def _filled(path: str, parts: Sequence[str]) -> str:
 def _contract(path: str, handlers: Mapping[str, Endpoint]) -> Route:
     """Return a documented route with the handler of each method.
 
-    The route refuses parameters that `/openapi.json` does not name. It stops reading for a client that has left.
+    The route refuses parameters that `/openapi.json` does not name. A GET ends early if its client leaves.
     """
     documented = path.replace(":path", "")
 

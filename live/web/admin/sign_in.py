@@ -27,7 +27,7 @@ from live.web.services import live_of
 from live.web.writes.admin import note_origin
 
 REFRESH: Final = "x-refresh"
-"""The header field of a request that the script of a page sends by itself. It does not make a session last longer."""
+"""The header field of requests that the script of a page sends by itself. They do not prolong a session."""
 
 _LONGEST_KEY: Final = 400
 _MOST_BODY: Final = 8192  # bytes
@@ -47,7 +47,7 @@ def require_page(request: Request) -> None:
 def require_own_form(request: Request) -> None:
     """Refuse a form that does not come from a page of this server.
 
-    A browser names the site, or the origin, of every form. A request without both does not come from a browser.
+    A browser names the site, or the origin, of every form. A request that names neither does not come from a browser.
 
     Raises:
         ProblemError: `origin_forbidden`.

@@ -151,7 +151,10 @@ def _contents(name: str) -> tuple[bytes, bytes]:
 
 
 def is_style(name: str) -> bool:
-    """Tell whether a name joins several style sheets: each at most once, in a fixed order. So there are few names."""
+    """Tell whether a name joins several style sheets: each at most once, in a fixed order.
+
+    So the number of names is limited.
+    """
     parts = name.removesuffix(".css").split("+")
     return parts == [part for part in STYLES if part in parts]
 

@@ -217,7 +217,7 @@ class SinglePage(PageQuery, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, visit: Visit, board: str) -> "SinglePage | None":
-        """Read the parameters of a request. Return None if the request selects anything else than one board.
+        """Read the parameters of a request. Return None if the page is for this request only, or shows another period.
 
         Raises:
             ProblemError: a parameter is not valid.

@@ -107,7 +107,7 @@ class FastReads:
         )
 
     def _query_of(self, head: RequestHead, client: Client) -> PageQuery | None:
-        """Read the target of a request. Return None if the reply is not made from the store's page of a board.
+        """Read the target of a request. Return None if it is no plain read, or has `as_of`.
 
         Also return None if an administrator may be signed in.
 
