@@ -60,7 +60,7 @@ default.create_ssl_context = cache(httpx.create_ssl_context)  # type: ignore[att
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option with which `make attack` and `make faults` run longer than `make test`."""
+    """Add the options that choose the length of a run, the store, and the random faults and examples."""
     parser.addoption(
         "--effort", type=int, default=1, help="attacks and faults run this many times as long as in `make test`"
     )

@@ -282,7 +282,7 @@ class _NoStore:
 
 
 def reading(rate: int, burst: int) -> tuple[RateLimiter, list[float]]:
-    """A rate limiter for reads, and its clock."""
+    """A rate limiter for reads, and a list with the time on its clock."""
     clock = [0.0]
     own = Settings(read_rate=rate, read_burst=burst)
     return RateLimiter(cast("Store", _NoStore()), own, cast("CreditStore", None), lambda: clock[0]), clock

@@ -68,7 +68,7 @@ def fault(tokens: Tokens, token: str | bytes) -> str:
 
 
 def part(value: object) -> str:
-    """A part of a token."""
+    """Encode bytes, or a value as JSON, as one of the parts of a token."""
     data = value if isinstance(value, bytes) else json.dumps(value).encode()
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 

@@ -88,7 +88,7 @@ def exports(store: str, folder: Path, board: str = "posts") -> Any:
 
 
 def now() -> str:
-    """The current time in the form of a flag."""
+    """The current time as the flags have it."""
     return datetime.now(UTC).isoformat()
 
 

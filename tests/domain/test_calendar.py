@@ -40,7 +40,7 @@ DAYS = [
     ("Europe/Berlin", "09:00", "2024-10-26", "2024-10-26T07:00", 25),
     ("Europe/Berlin", "02:30", "2024-03-31", "2024-03-31T01:00", 23.5),  # 2:30 is skipped
     ("Europe/Berlin", "02:30", "2024-10-27", "2024-10-27T00:30", 25),  # 2:30 comes twice
-    # The zone skipped this date; its day is the one that begins with the next date.
+    # The zone skipped this date, so its period begins with the next date.
     ("Pacific/Apia", "09:00", "2011-12-30", "2011-12-30T10:00", 9),
 ]
 

@@ -96,7 +96,7 @@ async def test_a_viewer_receives_at_most_one_frame_per_interval(valkey_url: str)
 
 @pytest.mark.slow
 async def test_a_board_can_have_its_own_interval(valkey_url: str) -> None:
-    """The board's interval may be slower or faster than the server's."""
+    """The board's interval replaces the server's, which is shorter here."""
     board = msgspec.structs.replace(rolling_board(), conflation=250)
     async with (
         server(valkey_url, board, conflation_interval=Duration(0.01)) as (url, client),

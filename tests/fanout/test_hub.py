@@ -485,7 +485,7 @@ async def test_a_change_before_the_subscription_is_not_missed(valkey_url: str, m
 
 
 async def test_a_hub_that_drains_ends_its_viewers_and_takes_no_more(valkey_url: str) -> None:
-    """Draining again changes nothing. Viewers that leave are counted."""
+    """Draining again changes nothing. The hub still counts down the viewers that leave."""
     async with running_hub(valkey_url) as (hub, _):
         with hub.watch("posts", top(5), "a") as viewer:
             page_viewer = hub.add_page_viewer(hub.admit("posts", top(5), "a"), top(5), "a")

@@ -143,7 +143,7 @@ def _for_good(self: Variant, page: Page, _now: int) -> bool:
 
 
 def _as_if_taken(self: Variant, page: Page, now: int) -> bool:
-    self._read += 1000  # the variant then compares positions of returning viewers with the page before
+    self._read += 1000  # so the position of a viewer that is ahead of the page seems to be lost
     return _right(self, page, now)
 
 

@@ -95,7 +95,7 @@ class Reference:
         return before, after
 
     def _set(self, slot: int, key: str, score: int, number: int, batch: int) -> None:
-        """Set the score of a record. If that changes the score, event `number` is the one that reached it."""
+        """Set the score of a record. If that changes the score, event `number` has reached it."""
         old = self.held.setdefault(slot, {}).get(key)
         self.held[slot][key] = old if old is not None and old[0] == score else (score, number)
         self.touched[slot, key] = batch, 1

@@ -39,7 +39,7 @@ class Model:
         self.times += [now] * events
 
     def most_in_a_window(self) -> float:
-        """For all intervals, the most by which the number of events exceeds what the rate adds in the interval."""
+        """The most by which, in any interval, the number of events exceeds what the rate adds."""
         return max(
             (
                 (j - i + 1) - (self.times[j] - self.times[i]) * self.rate

@@ -107,7 +107,7 @@ def text_of(seconds: float) -> str:
 
 
 async def play(server: Served, live: Tape, count: int) -> int:
-    """Post likes, each of which viewers receive before the next one; returns the last offset."""
+    """Post likes, and wait after each one until `live` has received it; returns the last offset."""
     offset = 0
     for number in range(count):
         offset = await server.post({"key": f"k{number % 3}", "amount": number + 1})

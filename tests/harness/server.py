@@ -47,7 +47,7 @@ async def run_server(
 ) -> AsyncIterator[str]:
     """A real server on a free port in this event loop; yields its URL.
 
-    If `boards` comes from a boards file, the limits of the file apply. With `plain`, it runs without our protocols.
+    If `boards` is a `Boards`, the limits of its boards file apply. With `plain`, it runs without our protocols.
     With a certificate (and its key, in the same file) it uses TLS.
     """
     in_file = boards if isinstance(boards, Boards) else Boards(boards)
@@ -74,7 +74,7 @@ async def run_server(
 async def serving(
     settings: Settings, *boards: Board, plain: bool = False, key: str | None = None
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a server with some boards, by default `posts`. The client sends an API key if it has one."""
+    """A client of a server with some boards, by default `posts`. The client sends `key` if that is not None."""
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     async with (
         run_server(settings, boards or [rolling_board()], plain=plain) as url,

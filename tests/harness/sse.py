@@ -38,7 +38,7 @@ class Stream:
         self._lines = response.aiter_lines()
 
     async def next(self) -> Event | None:
-        """The next event, or None at the end; the model applies it."""
+        """The next event, which the model applies, or None at the end."""
         lines: list[tuple[str, str]] = []
         async for line in self._lines:
             if line:

@@ -77,7 +77,7 @@ def long(number: int) -> str:
 async def served(
     store: str, board: Board | None = None, *, certificate: Path | None = None, **changes: Any
 ) -> AsyncIterator[Served]:
-    """A server with one board that sends changes immediately."""
+    """A server with one board, which sends changes within about 10 ms."""
     made: list[Live] = []
 
     def keep(*arguments: Any) -> Live:

@@ -83,7 +83,7 @@ async def test_refusals_are_part_of_the_answer(settings: Settings) -> None:
 
 @pytest.mark.slow
 async def test_twenty_concurrent_requests_count_once(settings: Settings) -> None:
-    """Requests with and without event ids go to two servers, and all responses have the same bytes."""
+    """The body has events with and without ids, goes to two servers, and all responses have the same bytes."""
     body = b'[{"key":"a"},{"key":"b","id":"1"},{"key":"c"}]'
     async with serving(settings) as first, serving(settings) as second:
         answers = await asyncio.gather(*(send(client, "k", body) for client in (first, second) * 10))

@@ -88,7 +88,7 @@ class Case(NamedTuple):
         return board not in PRIVATE or board in self.producer.opens
 
     def shows(self, board: str, named: str | None) -> bool:
-        """Whether the producer may learn what a board says to an event."""
+        """Whether the producer may learn why a board refuses an event."""
         return named == board or (self.may_read(board) and OWNERS[board] in {"", self.producer.id})
 
 

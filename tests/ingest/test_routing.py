@@ -104,7 +104,7 @@ def test_careless_identities_are_caught(make: type[Identities]) -> None:
 
 @pytest.mark.slow
 async def test_an_id_counts_once_over_bodies_and_restarts(valkey_url: str) -> None:
-    """The id is repeated with other content in one body, in the next, on another server and after a restart."""
+    """The id is repeated in one body, in the next with other content, on another server and after a restart."""
     settings = fresh_settings(valkey_url)
     async with serving(settings) as first, serving(settings) as second:
         like = {"key": "a", "id": "1", "source": "s"}

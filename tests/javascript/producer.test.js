@@ -8,7 +8,7 @@ import { BufferFullError, Producer, RefusedError, UnavailableError } from "../..
 /** @typedef {{status?: number, body?: object | string, after?: string}} Reply */
 
 /**
- * A server that counts each id once. Before that, it gives some replies; a null loses the response to a counted body.
+ * A server that counts each id once. It first gives the `replies`; for a null, it counts the body without a response.
  *
  * @param {(Reply | null)[]} replies
  */

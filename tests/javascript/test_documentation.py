@@ -48,7 +48,7 @@ createRoot(document.body.appendChild(document.createElement("main"))).render(<To
 
 
 def here(example: str, url: str) -> str:
-    """Replace the address of the server by that of this test."""
+    """Replace the address in an example by that of the server of this test."""
     return re.sub(r"https?://(?:127\.0\.0\.1:8000|host\.example)", url, example)
 
 
@@ -85,7 +85,7 @@ async def test_each_example_for_node_runs(valkey_url: str, tmp_path: Path) -> No
 
 
 class Site(NamedTuple):
-    """A browser page, a folder that two sites with different origins serve, and the URLs of sites and server."""
+    """A browser page, a folder that two sites of different origins serve, and the URLs of the sites and the server."""
 
     page: Page
     folder: Path

@@ -106,7 +106,7 @@ def with_replica(binary: str, folder: Path) -> Iterator[StoreProcess]:
 
 
 async def replicas_are_named(url: str, folder: Path) -> None:
-    """Wait until a server that starts warns of its replica."""
+    """Wait until the replica is connected, and check that a server that starts warns of it."""
     settings = fresh_settings(url, data_dir=folder)
     async with redis.asyncio.Redis.from_url(url) as client:
 

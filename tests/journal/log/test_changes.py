@@ -1,4 +1,4 @@
-"""Which boards have changed, as the process that moves journals hears it."""
+"""Which boards have changed, as the drainer learns from notices."""
 
 import asyncio
 

@@ -73,7 +73,10 @@ async def test_a_batch_is_planned_for_the_present_clock(valkey_url: str) -> None
 
 
 async def test_an_entry_that_the_store_refuses_ends_the_sending(valkey_url: str) -> None:
-    """An earlier attempt may have sent a batch, and withdrawn a member. Scripts append some entries by themselves."""
+    """A batch that an earlier attempt sent is skipped, and so are entries that scripts append by themselves.
+
+    A member may already be withdrawn.
+    """
     board = Board(id="b", title="b", window=Forever())
     batches = [entry("add", number, {"reached": None}) for number in (1, 2)]
     async with open_ledger(valkey_url, board) as ledger:

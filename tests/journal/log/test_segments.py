@@ -146,7 +146,7 @@ async def test_a_timeline_is_cut_after_an_entry(valkey_url: str, tmp_path: Path)
 
 
 def test_a_timeline_continues_one_of_its_own_key_prefix(tmp_path: Path) -> None:
-    """The board may have had another id. Before SQL knows a timeline, nothing of it was drained."""
+    """The board may have had another id. Nothing was drained of a timeline that SQL does not know."""
     settings = fresh_settings("", journal="sqlite", data_dir=tmp_path)
     own = settings.key_prefix
     lives = [("other", "old", "e1"), (own, "old", "e1"), (own, "posts", "e2")]

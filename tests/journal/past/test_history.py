@@ -1,4 +1,4 @@
-"""`RunningScores`, which follow the entries of a journal, equal the scores that its contents add up to."""
+"""`RunningScores` follows the entries of a journal, and has the scores that the contents of the journal add up to."""
 
 import random
 from typing import Any, Final

@@ -114,7 +114,7 @@ async def test_the_past_beyond_the_events_is_refused(valkey_url: str, tmp_path: 
 async def test_a_few_rankings_and_changes_are_kept(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The oldest ranking in memory is dropped first. An explanation names the newest changes before its time."""
+    """The oldest ranking in memory is dropped first. An explanation names the newest changes up to its time."""
     held: dict[tuple[object, ...], object] = {}
     monkeypatch.setattr("live.journal.past.rankings._RANKINGS", held)
     monkeypatch.setattr("live.journal.past.rankings._KEPT", 2)

@@ -43,7 +43,7 @@ async def filled(board: Journaled, segments: int) -> None:
 
 
 async def count(board: Journaled, table: Any) -> int:
-    """The rows of a table."""
+    """The number of rows of a table."""
     asked = select(func.count()).select_from(table)
     return await board.databases[0].run(lambda connection: connection.scalar(asked) or 0)
 
@@ -155,7 +155,7 @@ async def test_an_epoch_that_never_began_is_no_loss(valkey_url: str, tmp_path: P
 
 
 def ends(*_: object) -> None:
-    """Work at which the process is killed."""
+    """Work that kills its process."""
     os._exit(9)
 
 
