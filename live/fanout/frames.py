@@ -43,8 +43,9 @@ class Update(msgspec.Struct, frozen=True, tag="update", tag_field="type"):
     """The changes of the top since an offset. Apply it to the list that you have at that offset.
 
     Remove the members in `removed` and in `changed` from your list. Then insert each record of `changed`, in the given
-    order, at its `position`, or at its `rank` if it has no position. The places in the list then give the other ranks.
-    If nothing in the top changed, an update has only new totals, and comes at most once per `LIVE_TOTALS_INTERVAL`.
+    order, at its `position`, or at its `rank` if it has no position. The order of the list then gives the other ranks;
+    if the sync has `ranks`, the scores are needed too. If nothing in the top changed, an update has only new totals,
+    and comes at most once per `LIVE_TOTALS_INTERVAL`.
     """
 
     epoch: str
@@ -137,7 +138,7 @@ class Frame:
 
 
 def _compressed(wire: bytes, payload: bytes, dictionary: bytes) -> bytes:
-    """Compress a payload into a WebSocket frame. Return `wire`, the plain frame, if `wire` is not larger."""
+    """Compress a payload into a WebSocket frame. Return `wire`, the plain frame, if compressing gains nothing."""
     if len(payload) < _LEAST_DEFLATED:
         return wire
     data = deflate(payload, dictionary).removesuffix(FLUSHED)  # RFC 7692, section 7.2.1

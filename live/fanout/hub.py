@@ -63,8 +63,8 @@ class Hub:
         self._presence = presence
         self._replays = Replays(players, settings, self._go_live)
         self._notices = Channels({})
-        # By board whose notices this process receives: since when the board has no viewer, as `run` found out. Infinite
-        # while it has viewers, and until `run` looks again.
+        # For each board whose notices this process receives: since when `run` has found it without viewers. The value
+        # is infinity if the last look found viewers, and before the first look.
         self._subscribed: dict[str, float] = {}
         self._away: dict[str, str] = {}  # the boards whose server of the store is unavailable, and the reason
         self.schedule: TickSchedule[Channel] = TickSchedule(self._tick)
@@ -174,7 +174,7 @@ class Hub:
         """Find the channel of a board, and check that one more viewer may watch. An empty `address` is unknown.
 
         Raises:
-            ProblemError: `too_many_viewers`, `stopping`, or `board_not_found`.
+            ProblemError: `too_many_viewers`, `stopping`, `board_not_found`, or as `Replays.require_room`.
             StoreUnavailableError: the credentials of the reader can't be checked now.
         """
         self.require_running()
@@ -270,7 +270,7 @@ class Hub:
                     for board, empty_since in list(self._subscribed.items()):
                         if board not in self._subscribed:
                             continue  # removed meanwhile
-                        if self.channels[board].viewers:  # scripts can't see the pings of a WebSocket
+                        if self.channels[board].viewers:  # scripts in browsers can't see pings of a WebSocket
                             self._subscribed[board] = math.inf
                             await self.channels[board].keep_alive()
                         elif math.isinf(empty_since):
@@ -278,7 +278,7 @@ class Hub:
                         elif time.monotonic() >= empty_since + _LINGER:
                             self._unsubscribe(board)
             finally:
-                self.schedule.stop()  # before the tasks end, because a task group that ends starts no ticks
+                self.schedule.stop()  # before the tasks end, because a task group that ends takes no task for a tick
                 with self._counting_stale():
                     self._away.clear()
 

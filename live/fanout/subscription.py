@@ -126,4 +126,4 @@ def _seconds(text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError:
-        return 0.0  # no parameter may be 0
+        return 0.0  # `parse` refuses a duration of 0

@@ -169,7 +169,7 @@ class PageViewer(Viewer):
         top = self.group
         assert isinstance(top, Variant), "pages come from a channel"  # noqa: S101
         if top.is_at(self.position):
-            self.position.returns = False  # the viewer is now as up to date as every other viewer
+            self.position.returns = False  # the board is at this position, so no read has to confirm it
         elif (page := top.page_elsewhere(self.position)) is not None:
             self.position.returns = False  # the page is known, so the board need not be read
             self._notify(lambda receiver: receiver.take(page))

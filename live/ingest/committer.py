@@ -21,7 +21,7 @@ from live.system.tracing import record_span
 
 log = structlog.get_logger()
 
-_LOW_RANGE: Final = 0.1  # the part of the range of exact scores; the server warns when less is left
+_LOW_RANGE: Final = 0.1  # the server warns when less than this part of the range of exact scores is left
 _DELAY_FROM: Final = 5  # the next batch is delayed if a batch has at least this many shares
 
 
@@ -200,7 +200,7 @@ class Committer:
         _reject(batch, error)
 
     def _delay_next_batch(self, answered: int) -> None:
-        """Delay the next batch if the last one was large, so that its senders can share it with their next requests.
+        """Delay the next batch if the last one was large, so that the same senders can add their next requests to it.
 
         A batch costs the store and its disk almost the same, whatever its size. PostgreSQL calls this commit_delay.
         """

@@ -1,7 +1,8 @@
 """The intake: authenticates, limits, decodes and counts the bodies of all transports.
 
-The head of a request is checked before its body is read. `submit` starts no task and awaits nothing, so that a protocol
-can call it for tens of thousands of small bodies per second. `receive` does the same for the other transports.
+The head of a request is checked before its body is read. For a small body, `submit` starts no task and awaits nothing,
+so that a protocol can call it tens of thousands of times per second. `receive` does all of this for the other
+transports.
 """
 
 import asyncio
@@ -60,7 +61,7 @@ _DECODERS: Final[dict[str, Decoder]] = {
 }
 
 _encode = msgspec.json.Encoder().encode
-# Several heads of a producer share one object, because it remembers sources.
+# All heads of a producer share one `Identities`, which remembers sources.
 _identities_of = lru_cache(maxsize=64)(Identities)
 # A string of RFC 9651, or the same without its quotes, which many clients omit.
 _IDEMPOTENCY_KEY: Final = re.compile(rb'"([\x21\x23-\x5b\x5d-\x7e]{1,255})"|([\x21\x23-\x5b\x5d-\x7e]{1,255})')
@@ -196,8 +197,8 @@ class Intake:
             if not isinstance(targets, str) and len(targets) == 1 and targets[0][0].bare:
                 only = targets[0][0].id
                 limits = targets[0][0].limits
-                # Producers that may not read a private board get another answer than producers that may. Events of a
-                # board with a rate for its prefix are counted in `Posting`.
+                # Producers that may not read a private board get another answer than producers that may. If the prefix
+                # of the board has a rate, `Posting` charges the events to it.
                 only_board = None if only in self._boards.private or (limits and limits.rate) else only
         return CheckedHead(
             producer, decode, gzip, wants, idempotency_key, _identities_of(producer.id), only_board, self._boards
@@ -227,7 +228,7 @@ class Intake:
         """Return the answer to a body that `submit_plain` accepted. All bodies of one batch share it."""
         if outcome is self._outcome:
             return self._reply
-        if isinstance(outcome, Committed) and outcome.offset is not None:  # the event counted
+        if isinstance(outcome, Committed) and outcome.offset is not None:  # the event was counted
             answer = Answer(1, 0, (), {head.only_board or "": outcome.offset})
             self._outcome, self._reply = outcome, json_reply(_encode(answer))
             return self._reply

@@ -40,7 +40,7 @@ from live.store.board.write.slot_assignment import Placement
 _BOARDS_PER_TURN: Final = 8  # boards in one turn of the event loop; each takes up to a quarter of a millisecond
 _MOST_SUGGESTIONS: Final = 3  # suggestions for the events of one body
 _MOST_COMPARED: Final = 100  # boards with which a name is compared, which takes some microseconds each
-_LONGEST_LIST: Final = 200  # characters of a list of names, which each event of a body can have
+_LONGEST_LIST: Final = 200  # characters of a list of names, which the refusal of each event can have
 _LISTING: Final = "GET /v1/boards lists the boards that you may read, with their types and categories"
 _PLAIN: Final = (UNSET, UNSET, UNSET)
 _UNKNOWN: Final = {"board_unknown", "type_unknown"}  # refusals that a new board can change
@@ -155,7 +155,7 @@ class Posting:
             self._submit(shares)
 
     def _spend(self, rates: RateLimiter) -> Mapping[str, ProblemError]:
-        """Count the events of boards whose prefix has a rate. Return the refusals of boards that exceed it."""
+        """Charge the events to the rates of prefixes. Return the refusals of boards that exceed such a rate."""
         limited: dict[PrefixLimits, list[_Share]] = {}
         for share in self._shares.values():
             limits = self._boards.by_id[share.board].limits
@@ -181,7 +181,7 @@ class Posting:
         for committer, share in shares[:_BOARDS_PER_TURN]:
             try:
                 wants = self._wants
-                if wants.strict:  # but not with boards whose refusals the request must not see
+                if wants.strict:  # except on a board whose refusals the producer must not see
                     is_strict = self._hidden_on(share.board).isdisjoint(share.indexes)
                     wants = msgspec.structs.replace(wants, strict=is_strict)
                 committer.submit(share, wants)
@@ -341,8 +341,8 @@ class Posting:
         """Suggest the nearest board or type for events that no board takes, or list the types or categories.
 
         The answer depends only on what the producer may know, so it does not reveal hidden boards. It suggests a board
-        or type that the producer may feed, and lists what it may read. Only the first kinds of a body get a suggestion,
-        because finding one takes long.
+        that the producer may read or feed, or a type that it may feed, and lists what it may read. Only the first kinds
+        of a body get a suggestion, because finding one takes long.
         """
         visible = [one for one in self._boards.by_id.values() if not one.is_private or self._producer.feeds(one.id)]
         if len(self._unknown) > _MOST_SUGGESTIONS or len(visible) > _MOST_COMPARED:
@@ -369,7 +369,7 @@ class Posting:
         offsets = {share.board: share.offset for share in self._visible() if share.offset is not None}
         if any(share.refused for share in self._shares.values()):
             accepted, duplicates = self._refusals()
-        else:  # what the routing refused has no board, and the boards have counted all other events
+        else:  # the boards have counted all events that routing has not refused
             body = self._body
             accepted, duplicates = len(body.indexes) + len(body.rejections) - len(self._rejected), ()
         if self._wants.records:
@@ -385,7 +385,7 @@ class Posting:
             EVENTS_REJECTED.labels(code).inc(count)
         if self._rejected:
             self._sampled.note(self._producer.id, self._body, self._rejected)
-        # If nothing is new, the body was sent again, and the list would only repeat it.
+        # If no event is new, the whole body was sent again, and a list of duplicates would only repeat it.
         named = duplicates if accepted and duplicates else UNSET
         return Answer(accepted, len(duplicates), tuple(self._rejected), offsets, named)
 
@@ -455,8 +455,9 @@ def boards_for(
 ) -> Sequence[tuple[Board, int]] | str:
     """Return the boards that an event feeds, with weights. If there are none, return the refusal code.
 
-    An event that names a board feeds only that board. Any other event feeds all that take its type and category. Unions
-    follow from their parts. A private board does not exist for a producer whose API key does not include the board.
+    An event that names a board feeds only that board. Any other event feeds all that take its type and category. An
+    event that feeds a part of a union feeds the union too. A private board does not exist for a producer whose API key
+    does not include the board.
     """
     if board is not UNSET and (board not in boards.by_id or (board in boards.private and not producer.feeds(board))):
         return "board_unknown"  # this answer is not remembered: a producer can invent any number of ids, of any length

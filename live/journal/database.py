@@ -288,7 +288,7 @@ class Database:
             self._files = {path: _identity(path) for path in paths if path.exists()}
 
     def _prepare(self, connection: Connection) -> None:
-        """Create the tables, and check their version."""
+        """Create the tables, or bring those of an older version up to date."""
         METADATA.create_all(connection)
         about: dict[str, str] = {
             row.name: row.value for row in connection.execute(select(ABOUT.c.name, ABOUT.c.value)).all()

@@ -2,10 +2,10 @@
 
 Members that were erased are on the list too, because backups may hold them (see `live.journal.forgetting`).
 
-Erasing an actor appends an `erase` entry to the journal of each board. The fold applies this entry like any other,
-so the place of the entry decides exactly which data came before. When SQL receives the entry, the digests in it join
-the list. Code that reads an earlier instant applies the list at the end. So the past does not show an actor who was
-erased later. Raw entries still hold the digests until the entries are forgotten.
+Erasing an actor appends an `erase` entry to the journal of each board. The fold applies this entry like any other, so
+the place of the entry decides exactly which data came before. When SQL receives the entry, the digests in it join the
+list. Code that reads an earlier instant applies the list at the end. So the past does not show an actor who was erased
+later. Raw entries still hold the digests until retention deletes the entries.
 
 Every backup of the journal contains the list. `live restore` adds the newer list to an older backup that it restores.
 """
@@ -29,7 +29,7 @@ _ADD: Final = msgspec.msgpack.Decoder(Add)
 
 
 def hidden(key: bytes, digest: bytes) -> bytes:
-    """Return the keyed digest of a digest. Looking for an actor in it takes `key` and the board's secret."""
+    """Return the keyed digest of a digest. Finding an actor by it takes `key` and the board's secret."""
     return blake2b(digest, digest_size=_DIGEST, key=key, person=b"erased").digest()
 
 
@@ -84,8 +84,8 @@ class Erasures:
     def __init__(self, key: bytes, erased: Mapping[bytes, int]) -> None:
         self._key = key
         self._erased = erased
-        # By digest of an erased actor and a member: when the actor was erased, if the list lacks this digest. An older
-        # backup can have votes that no longer existed when the list was made.
+        # By digest of an erased actor and a member: when the actor was erased, if the list lacks this digest. A backup
+        # can have votes that the store no longer had when it erased the actor.
         self._with_others: dict[bytes, int] = {}
         self._last = max(erased.values(), default=-1)
 

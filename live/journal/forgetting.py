@@ -167,7 +167,7 @@ def _without_in_mend(mend: _Fields, gone: Gone) -> bytes | None:
 
 
 def forgotten(entries: Sequence[Entry], erase: Erase) -> list[Entry]:
-    """Return entries that the store has written before a `forget` entry, without its member."""
+    """Return entries that the store has written before a `forget` entry, without the member that it names."""
     when = _cached(_when_of(erase))
     found = []
     for entry in entries:

@@ -2,7 +2,7 @@
 
 A body is admitted by its declared length before it is read. It counts until it is answered, even if its client leaves
 before. A waiting body takes little memory, so every admitted body can be completed and answered. The client with the
-fewest unanswered bytes goes first. One address may have half of all bytes, unless it is a proxy.
+fewest unanswered bytes goes first. One client may have half of all bytes, and a proxy more.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class BodyBudget:
         return False
 
     def update(self, connection: BodySender) -> bool:
-        """Count a connection again after a body was answered or withdrawn. Return whether its bodies count or wait."""
+        """Update the sums after a body was answered or withdrawn. Return whether the bodies left count or wait."""
         if not connection.wanted:
             self._waiting.pop(connection, None)
         self._count(connection, network_of(connection.address), connection.held)

@@ -20,7 +20,7 @@ SMALL: Final = 64 * 1024  # bytes of an answer in flight that do not yet count a
 HEALTH_PLACES: Final = 16  # further connections beyond the limits, for health and metrics requests only
 _HEALTH_TIMEOUT: Final = 1.0  # seconds
 GRACE: Final = 0.5  # seconds before a connection counts as slow
-_LINGER: Final = 10.0  # seconds that a client has to read its last answer and stop sending
+_LINGER: Final = 10.0  # seconds that a client has to stop sending after it has read its last answer
 
 
 class Admission(Enum):
@@ -72,7 +72,7 @@ class ConnectionLimits:
         self._count = 0
         self._health: set[Limited] = set()
         self._refused: set[Limited] = set()  # refused connections that linger without a place
-        self._receiving: dict[Limited, float] = {}  # when each connection began to wait, longest first
+        self._receiving: dict[Limited, float] = {}  # since when the server waits for a request, longest first
         self._idle: dict[Limited, float] = {}
         self._lingering: dict[Limited, float] = {}
         self._unread: dict[Limited, tuple[float, int]] = {}  # last progress, and the bytes that wait
@@ -90,8 +90,8 @@ class ConnectionLimits:
             has_room = True
         else:
             # Close a connection of the same client, or of a client with more connections. The client with the most
-            # connections loses a connection first. If it has more than twice as many, it gets no grace period. Clients
-            # behind a proxy are left out, because nobody knows how many connections each has.
+            # connections loses a connection first. If it has more than twice as many, it gets no grace period. A new
+            # connection from a proxy counts as the first of its client, because nobody knows how many the client has.
             held = 0 if self._is_proxy(connection.address) else held
             most = [client for client, theirs in self._open.items() if client == own or len(theirs) > held]
             most.sort(key=lambda client: len(self._open[client]), reverse=True)
@@ -201,7 +201,7 @@ class ConnectionLimits:
         for connection in _before(self._lingering, now - _LINGER):
             del self._lingering[connection]
             if connection.unsent:
-                self._lingering[connection] = now  # the time to linger starts when the kernel has accepted the answer
+                self._lingering[connection] = now  # the time to linger starts when the client has the whole answer
             else:
                 self._drop(connection, "lingering")
         for connection in list(self._unread):

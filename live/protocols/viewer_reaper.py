@@ -19,7 +19,7 @@ from live.fanout.viewer import PushViewer
 from live.metrics import SLOW_VIEWERS
 
 _SLOTS: Final = 20  # slots in a round; one is checked each second, so a round takes 20 seconds
-_ROUNDS: Final = 3  # after this many rounds, every viewer is pinged
+_ROUNDS: Final = 3  # one of so many rounds pings every viewer
 _CLOSE_TIMEOUT: Final = 1.0  # seconds that a slow viewer has to receive the close frame
 _RECONNECTS_PER_SECOND: Final = 500  # viewers that may reconnect within one second
 _LONGEST_SPREAD: Final = 30.0
@@ -56,7 +56,7 @@ class ViewerReaper:
         self._connections = cast("set[object]", state.connections)  # uvicorn only calls `shutdown` on them
 
     def add(self, socket: _Socket) -> None:
-        """Add a viewer. Its slot was just pinged, so its first ping comes after a whole round."""
+        """Add a viewer. Its slot was checked a moment ago, so its first check comes almost a round later."""
         socket.slot = self._next - 1
         self._slots[socket.slot].add(socket)
         self._connections.add(socket)
@@ -89,7 +89,7 @@ class ViewerReaper:
             self.sweep()
 
     def sweep(self) -> None:
-        """Check the viewers of the next slot, and disconnect those that made no progress for `slow_timeout`."""
+        """Check the viewers of the next slot. Disconnect all viewers whose data made no progress for `slow_timeout`."""
         self._next = (self._next + 1) % _SLOTS
         for socket in list(self._slots[self._next]):
             if self._round:

@@ -138,7 +138,7 @@ class Channel:
         """Add a viewer, and wake it when there is something to send."""
         variant = _variant(viewer.group)
         if not self._viewers:
-            self.status.stale = self._reported_at = None  # not kept up to date without viewers; the next read sets them
+            self.status.stale = self._reported_at = None  # without viewers, these are not kept up to date
             self._changed = False
         self._viewers.add(viewer)
         self._gauge.inc()
@@ -227,7 +227,7 @@ class Channel:
     # Ticks
 
     def begin(self, now: int) -> Tick | None:
-        """Begin a tick. Return None while another tick is in progress: its `finish` schedules what became due."""
+        """Begin a tick. Return None after `end`, and during another tick, whose `finish` schedules what became due."""
         if self._tick is not None or self.ended is not None:
             return None
         variants = self._variants.take_due(now)

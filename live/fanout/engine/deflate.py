@@ -17,7 +17,7 @@ _WINDOW: Final = -15  # a window of 32 KiB, and no header
 # A member that moves in one message is often in one of the last few messages. A longer dictionary would save little,
 # and it would take longer until new receivers can share texts with the others.
 _DEPTH: Final = 4
-_MOST_HISTORIES: Final = 8  # slow receivers have a history each; beyond this number, a text is compressed alone
+_MOST_HISTORIES: Final = 8  # slow receivers have different histories; beyond this number, a text is compressed alone
 _GZIP_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # names neither a time nor an operating system
 _LARGEST_STORED: Final = 0xFFFF
 _STORED: Final = struct.Struct("<BHH")
@@ -26,7 +26,7 @@ _TRAILER: Final = struct.Struct("<LL")
 
 
 def deflate(text: bytes, dictionary: bytes) -> bytes:
-    """Compress a text into blocks that end on a byte boundary, for receivers whose last text was the dictionary."""
+    """Compress a text into blocks that end on a byte boundary, for receivers whose data ends with the dictionary."""
     compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, zdict=dictionary)
     return compressor.compress(text) + compressor.flush(zlib.Z_SYNC_FLUSH)
 

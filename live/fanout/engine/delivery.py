@@ -19,8 +19,8 @@ from live.fanout.engine.rank_lookups import RankLookup
 from live.fanout.frames import Frame
 from live.metrics import BYTES_SENT, FRAMES_SENT
 
-MOST: Final = 256  # maximum members of a cohort; between two cohorts, other tasks of the event loop run
-_MOST_AT_ONCE: Final = 256  # frames; then other tasks of the event loop run
+MOST: Final = 256  # maximum members of a cohort: no other task of the event loop runs while they receive a frame
+_MOST_AT_ONCE: Final = 256  # viewers; then other tasks of the event loop run
 _BROKEN: Final = -1
 _SENT: Final = {
     kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "status", "viewers", "around", "alive", "replay")
@@ -68,8 +68,8 @@ class ViewerPosition:
     def encode(self, frame: Frame) -> bytes:
         """Return the bytes of a frame for viewers at this position. The position moves past the frame.
 
-        The message of a lookup belongs to one viewer, so it is sent plain. Compressing would be work for each viewer.
-        A plain frame leaves the history as it is.
+        Few viewers share the message of a lookup, so it is sent plain. Compressing it would be work for each of them. A
+        plain frame leaves the history as it is.
         """
         if not self.deflates or frame.type == "around":
             return frame.wire
@@ -265,7 +265,7 @@ DueFrame: TypeAlias = Callable[[Subscribers, ViewerPosition], Frame | None]
 class Outbox:
     """Frames that wait to be written.
 
-    No other task may run before `flush`, because a new member of a cohort would miss them.
+    No other task may run before `flush`. Otherwise a viewer that joins a cohort meanwhile would receive them twice.
     """
 
     def __init__(self) -> None:

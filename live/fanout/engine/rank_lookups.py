@@ -58,7 +58,7 @@ class RankLookup:
         return read_epoch == epoch and read_offset >= offset
 
     def take(self, encoded: EncodedPage, page_of: Callable[[EncodedPage], Page]) -> bool:
-        """Take the page that was read. Return whether there is a new frame to send. A new offset alone makes none."""
+        """Take the page that was read. Return whether there is a new frame to send: a new offset alone is no reason."""
         before, self._encoded = self._encoded, encoded
         if before is not None and encoded.is_same(before):
             return False
@@ -137,7 +137,7 @@ class RankLookups:
             del self._lookups[viewer.group, lookup.key, lookup.around]
 
     def forget(self) -> None:
-        """Read all lookups again, because the board was redefined or has a new epoch."""
+        """Make the next ticks read all lookups again, because the board was redefined or has a new epoch."""
         self._renewed = object()
         for lookup in self._lookups.values():
             lookup.forget()

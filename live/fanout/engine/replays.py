@@ -105,16 +105,16 @@ class PlaybackBuffer(Subscribers):
     """The frames of a replay by number. The offset of a viewer's position is the number of its next frame.
 
     The first frames are a snapshot. Viewers begin with the snapshot if they are new, or if they are so slow that the
-    buffer has dropped their next frame. Viewers that have received every frame before the snapshot skip it. `size` is
-    how many bytes the frames have.
+    buffer has dropped their next frame. Viewers that have received every frame before the snapshot skip it, except
+    after a cut (see `begin`). `size` is how many bytes the frames have.
     """
 
     __slots__ = ("_first", "_frames", "_keys", "size")
 
     def __init__(self) -> None:
         super().__init__()
-        # Viewers that have everything before the snapshot skip `_keys` frames: the whole snapshot, or nothing after a
-        # cut.
+        # `_keys` is how many frames a viewer skips that has everything before the snapshot: all of the snapshot, or 0
+        # after a cut.
         self.size = self._first = self._keys = 0
         self._frames: list[Frame] = []
 

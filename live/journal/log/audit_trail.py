@@ -1,4 +1,4 @@
-"""The audit log in SQL: every entry stays, and has the SHA-256 of the one before.
+"""The audit log in SQL: every entry stays, and has the SHA-256 of the entry before it.
 
 The entries are rows of the table of definitions. The name of a row is the id of the entry in the store and the SHA-256
 of the row, so that no byte of any row can change unnoticed.

@@ -1,7 +1,7 @@
 """Copy data that belongs to no single board to SQL, whenever it changes.
 
-These are the definitions of run-time boards, the API keys, the titles of members, and the secret that signs the cookies
-of visitors.
+These are the definitions of run-time boards, the API keys, the titles of members, the secret that signs the cookies of
+visitors, and the audit log.
 """
 
 import time

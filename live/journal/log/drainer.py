@@ -7,9 +7,9 @@ point, or that runs at the same time as another drainer, neither loses an entry 
 If a journal can't be read from the store, the drainer tries it again separately, and the other journals go on. They
 also go on while the server with the list of journals is away.
 
-SQL and the store can disagree in two ways. If entries between both are missing, the journal begins again with
-everything that the board holds. If SQL is ahead, the store has lost data. Then the drainer moves no more entries of the
-board until an operator decides. The other journals go on.
+SQL and the store can disagree in two ways. If the store has dropped entries that SQL lacks, the journal begins again
+with everything that the board holds. If SQL is ahead, the store has lost data. Then the drainer moves no more entries
+of the board until an operator decides. The other journals go on.
 """
 
 import asyncio
@@ -163,7 +163,8 @@ class Drainer:
                     if await self._database.take():
                         await self.claim()
                         self.writes = health.writes = True
-                        # Publish this first: checking all boards may take longer than a board waits for SQL.
+                        # Publish this first. Without it, boards go on without SQL after a moment, and checking all
+                        # boards may take longer.
                         health.sql_away = False
                         await health.publish()
                         await self._work()
@@ -447,7 +448,7 @@ class Drainer:
         return True
 
     async def _trim(self, timelines: Sequence[Timeline]) -> None:
-        """Delete entries that SQL has from the store. While a backup needs them, only record that SQL has them."""
+        """Delete from the store the entries that SQL has. While a backup needs them, only record that SQL has them."""
         self._untrimmed |= {(timeline.board, timeline.epoch) for timeline in timelines}
         paused = await self._must_keep()
 
@@ -550,7 +551,7 @@ class Drainer:
         return bool(stream.link) and not went_back(self._timelines[name], stream.link)
 
     def _stop(self, timeline: Timeline, found: str) -> None:
-        """Stop at a board that the store lost. From now on, nothing is acknowledged on it.
+        """Stop the journal of a board of which the store lost data. Nothing more is acknowledged on the board.
 
         `found` is the entry after which the store continues; empty if it does not have the board.
         """

@@ -6,7 +6,7 @@ because the board is not checked yet. Then one transaction replaces the old entr
 store has now.
 
 After an interruption, the next attempt sends everything again under the same numbers, so each entry counts once. Until
-then, the field `resending` in the board's state keeps all processes from using the incomplete board.
+an attempt succeeds, the field `resending` in the board's state keeps all processes from using the board.
 """
 
 from collections.abc import Sequence

@@ -162,7 +162,7 @@ class ConflictError(Exception):
 
 
 def open_timelines(connection: Connection, prefix: str, among: Collection[int] | None = None) -> list[Timeline]:
-    """Return the timelines that have not ended. `among` limits them to some numbers of rows.
+    """Return the timelines that have not ended. `among` has the row numbers to choose from.
 
     Leave out timelines without an entry. Such a timeline never began: its process announced an epoch, but another
     process created the board.

@@ -21,11 +21,11 @@ from live.settings import Settings
 
 _LEAST: Final = 10  # the smallest gain that is unusual
 _TWICE: Final = 2
-_MOST: Final = 50  # members, or events of one board, that are named
+_MOST: Final = 50  # the most members in an answer, and the most events of one board
 _SEGMENTS: Final = 4  # segments of a board that are searched for the latest events
 _MOST_LATEST: Final = 200  # the most events of all boards together
-_MOST_BATCHES: Final = 20_000  # the most batches that are read
-_SHOWN: Final = 4  # bytes of the digest of an actor
+_MOST_BATCHES: Final = 20_000  # the most entries that are read
+_SHOWN: Final = 4  # bytes of an actor's digest that are shown
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 

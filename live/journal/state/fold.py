@@ -109,7 +109,7 @@ def _add(data: Snapshot, request: Add, head: Head) -> None:
     for group in request.groups:
         if request.events is None:
             _count(data, group, rules, head.offset)
-        # Such a board also records the event with which each member reached its score.
+        # If time breaks ties, a board that adds amounts up records the event with which each member reached its score.
         if rules.operation == "incr" and rules.ties:
             reached = data.ranking(group.suffix).reached
             for member, order in zip(group.members, group.orders, strict=True):

@@ -81,7 +81,7 @@ def ranked_at(
 
 
 def scores_at(board: Board, data: Snapshot, now: int, period: int | None = None) -> Scores:
-    """Return the scores at a time. `ranked_at` has the same parameters."""
+    """Return the scores at a time. The parameters are as for `ranked_at`."""
     suffix = ""
     if board.window.tables:
         period = newest_slot(board, data, now) if period is None else period

@@ -19,7 +19,7 @@ _Name = TypeVar("_Name", str, bytes)
 
 
 class Logged(msgspec.Struct, frozen=True, array_like=True):
-    """An event in the log of a sliding window. `offset` is the offset of its batch, `number` its number in it."""
+    """An event in the log of a sliding window. `offset` is the offset of its batch, and `number` its place there."""
 
     time: int
     offset: int

@@ -13,7 +13,7 @@ from live.journal.log.entries import Add, Head, Hide, Tags
 from live.journal.state.ranking import live_events, live_slots, newest_slot, order_of, period_name, records_of, rules_of
 from live.journal.state.snapshot import Ranking, Snapshot
 
-_SPARE: Final = 4  # so many times the requested records are kept, so that all members need sorting less often
+_SPARE: Final = 4  # times `size` records are kept, so that all members need sorting less often
 
 _MOST_LEFT: Final = 1000  # maximum events that have left a sliding window and are not forgotten yet
 
@@ -52,7 +52,7 @@ class RunningTop:
                 for group in request.groups:
                     self._changed.update(group.members)
                 if self._scores is None or not self._adds_up:
-                    return  # on other boards, the scores come from the slot, which the entry has changed
+                    return  # if amounts don't add up, the scores are those of the slot, which is up to date
                 if request.events is not None:
                     for event in data.log[-len(request.events.members) :] if request.events.members else ():
                         heappush(self._leaving, (event.time, event.offset, event.member, event.amount))

@@ -84,7 +84,7 @@ def prune(data: Snapshot, dedupe_window: float) -> None:
         least = moment - int(window["length"] or 0) * 1000
         data.log = [event for event in data.log if event.time > least]
     if data.seen:
-        # Assume that the board remembers identities for its whole window, because the shape does not say it.
+        # Assume that the board remembers identities for its whole window, because the shape does not say for how long.
         remembers = min(int(window.get("length") or 0) + int(window.get("slot") or 0), MOST_REMEMBERED)
         least = max(data.seen) - math.ceil(max(2 * dedupe_window, remembers)) - 2 * data.span
         data.seen = {start: seen for start, seen in data.seen.items() if start >= least}

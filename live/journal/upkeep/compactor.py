@@ -1,6 +1,6 @@
 """Make checkpoints, archive periods, and delete data that is older than the settings say.
 
-A separate process does the work.
+Another process computes the checkpoints and the archived periods, because this process serves clients.
 """
 
 import asyncio

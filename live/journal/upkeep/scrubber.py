@@ -116,7 +116,7 @@ def scan(database: Database, without: Collection[Table] = ()) -> Iterator[Batch]
 
 
 def _next_keys(connection: Connection, table: Table, after: tuple[Any, ...] | None) -> list[tuple[Any, ...]]:
-    """Return the primary keys of the next rows, each with the packed bytes of its row. There is always at least one."""
+    """Return the primary keys of the next rows, each with the number of packed bytes in its row; empty at the end."""
     columns = list(table.primary_key.columns)
     size = func.coalesce(func.length(table.c.data), 0) if "data" in table.c else literal(0)
     wanted = select(*columns, size).order_by(*columns).limit(_ROWS)

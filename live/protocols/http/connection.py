@@ -145,7 +145,8 @@ class HttpProtocol(asyncio.Protocol):
                     may_receive = reader.unread < MAX_HEAD if self._is_viewer else pipeline.is_closed
                     break
                 if flow.held > most_held and pipeline.arriving is None:
-                    # Wait until bodies are answered: the held bodies and one more have at most twice `max_body` bytes.
+                    # Wait until bodies are answered, so that the held bodies and one more never have over twice
+                    # `max_body`.
                     may_receive = False
                     break
                 event = reader.next()
@@ -269,7 +270,7 @@ class HttpProtocol(asyncio.Protocol):
         self._count_bodies()
 
     def _count_bodies(self) -> None:
-        """Count the bodies that are left. Read on if reading had to wait for this."""
+        """Tell the budget which bodies are left. Read on if reading had to wait for this."""
         flow = self.flow
         if flow.is_counted:
             flow.is_counted = self._shared.bodies.update(self)

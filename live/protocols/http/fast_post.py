@@ -104,7 +104,7 @@ class Post:
             self.body, self._more = b"", bytearray()
 
     def resolve(self, committed: Committed) -> None:
-        """Answer that the store has counted the body, a single plain event."""
+        """Answer with the result for the body, a single plain event: the store has counted or refused it."""
         self.answer(self._shared.intake.reply_to_plain(self._head, self.body, committed))
 
     def reject(self, error: Exception) -> None:

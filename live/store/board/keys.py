@@ -61,11 +61,11 @@ class Keys:
         return self._whole if start is None else Table(self._base, f":{start}")
 
     def slot(self, start: int | str) -> str:
-        """Return the hash of the slot that begins at `start`, in seconds since 1970."""
+        """Return the store key of the slot (a hash) that begins at `start`, in seconds since 1970."""
         return f"{self._base}:slot:{start}"
 
     def seen(self, start: int) -> str:
-        """Return the set of the identities in the bucket that begins at `start`, in seconds since 1970."""
+        """Return the store key of the bucket of identities (a set) that begins at `start`, in seconds since 1970."""
         return f"{self._base}:seen:{start}"
 
     def of_slot(self, start: int | str) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ class Keys:
         return SystemKeys(self._base.rpartition(":{")[0]).journals
 
     def journal(self, epoch: str) -> str:
-        """Return the stream of an epoch's entries that are not in SQL yet. The stream outlives the board."""
+        """Return the store key of the stream with an epoch's entries that are not in SQL yet. It outlives the board."""
         return f"{self._base}:journal:{epoch}"
 
     @property

@@ -48,7 +48,7 @@ def unchecked(board: str, *, resending: bool = False) -> StoreUnavailableError:
 async def confirm(client: Store, keys: Keys, epoch: str, offset: str) -> Unchecked | None:
     """Record that a board was checked at an offset, unless something is being sent again.
 
-    Return None if the board is checked, or has another epoch.
+    Return None if the board is checked now or has another epoch, and otherwise the board that is still unchecked.
     """
     reply = await CONFIRM(client, [keys.meta], ConfirmRequest(epoch=epoch, channel=keys.channel, offset=offset))
     if reply[0] != b"reign":

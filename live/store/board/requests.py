@@ -1,4 +1,4 @@
-"""The requests of a board's scripts: each script receives one struct, packed as MessagePack, as its only argument.
+"""The requests of a board's scripts: each script receives one struct, packed as MessagePack, as its first argument.
 
 A field with its default value is left out, and the script finds `nil`. Times are in milliseconds and the starts of
 slots in seconds since 1970.

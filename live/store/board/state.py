@@ -136,9 +136,9 @@ class BoardState:
         self.epoch: str | None = None
         self.fence = Fence(client, self.keys, settings)
         self.clock = Clock(None, 0)
-        # The board calls this when something may be due sooner than rotation expects.
+        # This is called when something may be due sooner than rotation expects.
         self.on_sooner: Callable[[], None] = _nothing
-        # The board calls this after a batch, and says whether the batch moved its clock.
+        # `BoardWriter` calls this after a batch, and says whether the batch moved the board's clock.
         self.on_added: Callable[[bool], None] = _nothing
         self.secret = b""  # keys the digests of voters
         self.buckets = Buckets()

@@ -1,4 +1,4 @@
-"""Compare the store with its high-water marks: over every new connection, and without the boards twice a second."""
+"""Compare the store with its high-water marks: over every new connection, and all but the boards twice a second."""
 
 import asyncio
 import secrets

@@ -338,7 +338,7 @@ class SharedConnection:
             if opening.cancelled() and not (task is not None and task.cancelling()):
                 # The attempt was cancelled, but not this caller.
                 raise LostConnectionError("No connection available: it is closed") from None
-            # A caller whose time is over can tell that nothing was sent.
+            # By this message, `may_have_run` tells a caller whose time is over that nothing was sent.
             raise asyncio.CancelledError("No connection available: it is being opened") from None
 
     @property

@@ -1,10 +1,10 @@
 """The Lua scripts. A script is called by its hash, and its source is sent to a store that lacks it.
 
 The source is one file of `live/store/lua`, with the files that it includes. The first argument of a script is its
-request: a struct that is packed as MessagePack. The fields of the struct are read by their names. The caller declares
-the store keys that the script uses, in addition to the request. A script that compares the reign has it as its second
-argument: each connection adds the reign of its server, because a request may be sent to another server than the caller
-expected.
+request: a struct that is packed as MessagePack. The script reads the fields of the struct by their names. The caller
+declares the store keys that the script uses, in addition to the request. A script that compares the reign has it as its
+second argument: each connection adds the reign of its server, because a request may be sent to another server than the
+caller expected.
 
 The first line of a script says what the store lets it do. `#!lua` alone stands in scripts that write: the store refuses
 such a script as a whole when its `maxmemory` is reached. `#!lua flags=allow-oom` stands in scripts that free memory, or
@@ -14,8 +14,8 @@ none.
 
 With `LIVE_WAIT_REPLICAS`, a call of a script that may write returns when replicas hold its effect (`Store.write`). A
 script that only reads is sent to the primary, once replicas have confirmed lately that this server still is the primary
-(`Store.read`). A process that reads from a replica sends it there. A script whose effect is neither acknowledged nor
-shown to anybody is loaded with `waits=False`.
+(`Store.read`). A process that reads from a replica sends such a script to the replica. A script whose effect is neither
+acknowledged nor shown to anybody is loaded with `waits=False`.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""The highest offset of each board that must be in the store after a restart, shared by the processes of a server.
+"""The highest offset of each board, which the store must still have after a restart, shared by all processes.
 
 Each process writes a file of its own, mapped into memory, so that other processes read an offset as soon as it is
 acknowledged. No process waits for another one, so a process that is frozen or killed at any point holds up nobody:

@@ -23,7 +23,7 @@
 --             votes (hash: voter digest, count);
 --         for a correction, all slots of the board
 -- Request: AddRequest
--- Returns {'ok', offset, widest, {value, ...}} — widest is the largest absolute value in the batch; where the request asks
+-- Returns {'ok', offset, widest, {value, ...}} — widest is the largest absolute value in a slot; where the request asks
 --         for it, the value that a better one had to beat for each member of each group, '' for none
 --         {'ok', offset} — this batch was applied before
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
@@ -84,7 +84,7 @@ if identities and identities.counted then
     call('HSET', meta, 'bucket', digits(bucket))
   end
   call('SADD', buckets[1], unpack(identities.all, 1, identities.counted))
-  call('EXPIREAT', buckets[1], digits(bucket + identities.kept))  -- even if no later bucket replaces it
+  call('EXPIREAT', buckets[1], digits(bucket + identities.kept))  -- also if no later bucket replaces this one
 end
 if board.made then call('HSET', meta, 'used', now) end  -- a board created at run time expires when nobody uses it
 if latest and request.clock.by_event and latest > (board.latest or -1e15) then call('HSET', meta, 'latest', latest) end

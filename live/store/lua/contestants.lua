@@ -9,7 +9,7 @@
 -- Returns {epoch, offset, cursor, {member, JSON, score, ...}} — epoch is '' for no board; the cursor of the next piece is
 --         '0' at the end; the score is '' without votes
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
---         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
+--         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
 local reign = ARGV[2] or ''
 local ranking, reached, hidden, meta, entrants = unpack(KEYS)

@@ -18,7 +18,7 @@ local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local pause = 1000000 / rate  -- microseconds between two events that come evenly
 local held, written = string.match(redis.call('GET', due) or '0 0', '^(%S+) (%S+)$')
 local ahead = math.max(0, tonumber(held or 0) - math.max(now, tonumber(written or 0))) + debt * pause
-local left = math.floor(burst - ahead / pause + 0.000001)  -- a microsecond is not a whole number of events
+local left = math.floor(burst - ahead / pause + 0.000001)  -- the store keeps rounded times
 
 local lent, wait = math.max(0, math.min(need, left)), 0
 if left >= need then lent = lent + math.max(0, math.min(spare, math.floor((left - need) / 4))) end
@@ -27,7 +27,7 @@ if left < math.max(1, need) then
   wait = math.max(1, math.ceil(ahead - (burst - math.max(1, math.min(spare, burst))) * pause))
 end
 if ahead > 0 then
-  local expiry = math.ceil(ahead / 1000) + 1  -- the store counts from the last whole millisecond
+  local expiry = math.ceil(ahead / 1000) + 1  -- `PX` counts from the last whole millisecond
   redis.call('SET', due, string.format('%.2f %.0f', now + ahead, now), 'PX', string.format('%.0f', expiry))
 end
 return {string.format('%.0f', lent), string.format('%.2f', ahead), string.format('%.0f', wait)}

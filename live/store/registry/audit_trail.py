@@ -33,7 +33,7 @@ class NoteRequest(msgspec.Struct):
 
 
 class RedactRequest(msgspec.Struct):
-    """Replace the entries (JSON) with these ids."""
+    """Replace the entries whose ids are `names` by `entries` (JSON)."""
 
     names: list[str]
     entries: list[Text]
@@ -182,7 +182,7 @@ async def command_acting(
 
 
 def command_user() -> str:
-    """Return the name of the user who runs a command, in the form of entries."""
+    """Return the user who runs a command, as `AuditEntry.who` has it."""
     try:
         return f"command:{getpass.getuser()}"
     except (KeyError, OSError):  # the user of a container may have no name

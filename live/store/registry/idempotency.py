@@ -16,7 +16,7 @@ from live.store.connection.client import Store, required
 from live.store.connection.scripts import Script, Text, text
 
 _PIECE: Final = 65_536  # bytes compressed at a time, so that other tasks can run
-_PLAIN: Final = b"{"  # a response that starts with it is stored uncompressed
+_PLAIN: Final = b"{"  # begins each response that is stored uncompressed
 
 
 class OnceRequest(msgspec.Struct):

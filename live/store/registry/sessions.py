@@ -31,7 +31,7 @@ SESSION: Final = Script("session", SessionRequest, waits=False)
 IDLE: Final = 30 * 60  # seconds
 LONGEST: Final = 12 * 3600  # seconds
 _STEP: Final = 60  # seconds
-_MOST: Final = 1000  # the most sessions; a further one ends the oldest
+_MOST: Final = 1000  # the most sessions; a further one ends the session that was unused for longest
 
 
 class Session(msgspec.Struct, frozen=True):

@@ -148,6 +148,6 @@ async def forget_member(
         reply = await FORGET(client, names, request)
     if board.cap is not None and await client.call(keys.meta, "HEXISTS", keys.meta, "journal"):
         await begin_journal(client, keys, epoch, again=True)
-        notice = f"{epoch}:{reply[1].decode()}"  # this change makes the drainer read the board
+        notice = f"{epoch}:{reply[1].decode()}"  # this notice makes the drainer read the journal
         await client.call(keys.channel, "SPUBLISH", keys.channel, notice)
     return True

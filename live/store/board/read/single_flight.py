@@ -37,9 +37,9 @@ class SingleFlight:
 
     A call answers only callers that came before the call began. So its result is never older than their requests. While
     a call is in progress, new callers wait for the next call, which they share. After a call that at least `crowd`
-    callers shared, the next call begins at least `pace` seconds later, so that many callers share it too. So many
-    callers cause a bounded number of calls, even on a board that changes all the time. If fewer callers shared the
-    call, the next one does not wait for `pace`.
+    callers shared, the next call begins at least `pace` seconds after that call began, so that many callers share the
+    next one too. So many callers cause a bounded number of calls, even on a board that changes all the time. If fewer
+    callers shared the call, the next one does not wait for `pace`.
     """
 
     def __init__(self, crowd: int = _CROWD, pace: float = _PACE) -> None:
@@ -200,7 +200,7 @@ class SharedPages:
             made = reading.page.made
             made.keep("reading", None, _size_of(selection, reading.page))
             made.on_growth = self._grow
-            self._grow(made.size)  # this drops the reading that was unused for longest
+            self._grow(made.size)  # this may drop readings that were unused for longest
         return reading
 
     def _grow(self, size: int) -> None:

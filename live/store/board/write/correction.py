@@ -97,7 +97,7 @@ def changes_of_union(
 
 
 async def read_held(state: BoardState, members: Sequence[str]) -> dict[str, dict[int, bytes]]:
-    """Read what members have in each slot; empty for nothing. The script checks that nothing has changed since."""
+    """Read what members have in each slot; empty for nothing. Later, `add.lua` checks that nothing has changed."""
     starts = [int(start) for start in await state.call("ZRANGE", state.keys.slots, 0, -1)]
     keys = [state.keys.slot(start) for start in starts]
     rows = await state.client.calls([(key, ("HMGET", key, *members)) for key in keys])

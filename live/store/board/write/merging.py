@@ -35,7 +35,8 @@ class Move(msgspec.Struct):
         held: what each member held in each slot.
         amounts: on boards that add up amounts, what each member gets in each slot.
         events: in a sliding window, the time (milliseconds), the amount and the member of each event to add.
-        values: on other boards, what each member has in each slot afterwards; None for nothing.
+        values: on boards with the best or the last amount, what each member has in each slot afterwards; None for
+            nothing.
         slots: in how many slots the last plan changes something.
     """
 
@@ -95,7 +96,7 @@ def merged(
     metadata: Mapping[str, Mapping[int, bytes]],
     newer: Mapping[int, bool],
 ) -> Move:
-    """Return the move of everything that the first of two members has to the second one.
+    """Return the move that gives everything of the first of two members to the second one.
 
     Args:
         board: the board.

@@ -1,4 +1,4 @@
-"""Assigns each entry of a batch to a slot, or refuses it, for example as `late`. A pure function of the board's clock.
+"""Assigns each entry of a batch to a slot, or refuses it, for example as `late`. It goes by the last known clock.
 
 The script that applies a plan checks the board's clock, and refuses the whole plan if the clock has moved. So a plan
 made from an old state of the clock does no harm.

@@ -131,7 +131,7 @@ class BoardWriter:
                 continue
             if reign and held != reign:
                 return False
-            if offset is None:  # the last entry of the journal begins with its offset
+            if offset is None:  # `journal` begins with the offset of the last entry
                 offset = int((journal or b"0").partition(b"-")[0])
             if int(safe or 0) >= offset:
                 return True

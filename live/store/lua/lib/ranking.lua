@@ -1,7 +1,7 @@
 -- The rules of a ranking. A ranking is a table of its store keys (`key`, `reached`, `levels`, `metadata`) and of the
 -- `suffix` of the fields that hold its total. It has a record for each member with a score; a sum of zero is no score.
--- Where ties go by time, the name of a record is the member after a tag of 8 bytes that tells when it reached its
--- score.
+-- Where ties go by time, the name of a record is a tag of 8 bytes and the member. The tag tells when the member reached
+-- its score.
 local rules = request.rules
 local EXACT = 9007199254740991
 
@@ -80,7 +80,7 @@ local put_total
 if rules.summed then
   -- The total is a whole number of any size, in two fields of the board's state. `total` stays far within 64 bits, and
   -- `high` counts the rest in units of 2^40. So no increment can fail.
-  local function grow(ranking, change)  -- within ±2^53
+  local function grow(ranking, change)  -- `change` is within ±2^53
     if change == 0 then return end
     local sum = call('HINCRBY', meta, 'total' .. ranking.suffix, digits(change))
     if sum > 1152921504606846976 or sum < -1152921504606846976 then
