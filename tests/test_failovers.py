@@ -211,7 +211,7 @@ async def test_a_board_is_checked_on_a_server_that_is_a_primary_again(tmp_path: 
 
 @pytest.mark.mutant
 async def test_a_connection_that_outlives_a_reign_is_detected(tmp_path: Path) -> None:
-    """The mutant keeps the connections to replicas."""
+    """The mutant keeps its connections to servers that have become replicas."""
 
     async def keep(_servers: topology.Cluster) -> None:
         pass

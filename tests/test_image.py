@@ -143,7 +143,7 @@ def test_the_store_syncs_and_evicts_nothing() -> None:
     reason="needs root to drop rights as a container does",
 )
 def test_it_runs_unprivileged_on_a_read_only_system() -> None:
-    """The container can write only its data and temporary files, has no capabilities, and runs two workers."""
+    """The server runs two workers without capabilities, and can write only its data and temporary files."""
     with tempfile.TemporaryDirectory(prefix="live-") as name:
         folder = Path(name)
         folder.chmod(0o755)

@@ -142,7 +142,7 @@ class Terminal:
 
 
 def alive(group: int) -> bool:
-    """Whether any process of a group exists."""
+    """Send SIGTERM to a group of processes, and return whether the group has any."""
     try:
         os.killpg(group, signal.SIGTERM)
     except ProcessLookupError:

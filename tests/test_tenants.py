@@ -47,7 +47,7 @@ async def make(client: Client, board: str, **choices: Any) -> httpx.Response:
 
 
 def is_refusal(response: httpx.Response, status: int, code: str, *parts: str) -> bool:
-    """Whether a response refuses with a code, and a detail that has all parts."""
+    """Check that a response refuses with a status, a code, and a detail that has all parts."""
     problem = response.json()
     assert (response.status_code, problem.get("code")) == (status, code), response.text
     assert all(part in problem["detail"] for part in parts), problem["detail"]

@@ -231,7 +231,7 @@ async def follow_to_end(at: Site, socket: Any, model: ModelViewer) -> None:
 @pytest.mark.fault
 @pytest.mark.sentinel
 async def test_a_promoted_replica_is_shown_and_still_not_written(pair: Pair, tmp_path: Path) -> None:
-    """The process continues with the events that the new primary counts."""
+    """The process shows the board again, and writes nothing to the new primary."""
     async with watched(pair, tmp_path) as (at, socket, model):
         pair.primary.kill()
         await until_stale(socket, model)

@@ -109,7 +109,7 @@ def checkpoint(connection: Any, board: Journaled) -> None:
 
 
 def digests_of(board: Journaled, actor: str) -> set[bytes]:
-    """Return all digests that contain an actor."""
+    """Return all digests that are made with the id of an actor."""
     if board.board.votes is None:
         return {like_of(member, actor)[3] or b"" for member in MEMBERS}
     secret = board.ledger.state.secret

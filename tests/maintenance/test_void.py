@@ -255,7 +255,7 @@ async def test_the_time_limits_what_is_voided(valkey_url: str, tmp_path: Path) -
 
 
 async def _now(board: Journaled) -> float:
-    """The store's time in milliseconds, which differs from that of the last event."""
+    """Return the store's time in milliseconds, once it is later than at the call."""
     seconds, micros = await board.client.time()
     start = seconds * 1000 + micros // 1000
     now = start

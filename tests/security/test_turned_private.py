@@ -56,7 +56,7 @@ class Town(NamedTuple):
 
 @asynccontextmanager
 async def town(store: str) -> AsyncIterator[Town]:
-    """The servers, with the public board `june`."""
+    """The servers, with the public boards `june` and `july`."""
     settings = fresh_settings(store, conflation_interval=Duration(0.02), journal="sqlite")
     owner = bearer(await make_key(settings, "owner", verbs=("admin", "post")))
     reader = bearer(await make_key(settings, "reader", verbs=("read",), boards=("ju*",)))

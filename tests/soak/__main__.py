@@ -77,7 +77,7 @@ def run(seconds: float, seed: int, *, postgres: bool) -> list[str]:
 
 
 def main() -> None:
-    """Parse the command line."""
+    """Run the soak that the command line asks for."""
     parser = argparse.ArgumentParser(prog="soak")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))

@@ -91,7 +91,7 @@ async def reload_during_a_request(url: str, reloaded: Callable[[str], Awaitable[
 
 
 async def test_a_signal_during_a_start_waits(tmp_path: Path) -> None:
-    """A reload that is wanted before the server serves doesn't end the process."""
+    """SIGHUP doesn't end the process, even if the signal comes before the server serves."""
     server = ServerProcess(fresh_settings("redis://127.0.0.1:1"), tmp_path)
     server.spawn()
     try:
@@ -108,7 +108,7 @@ async def test_a_signal_during_a_start_waits(tmp_path: Path) -> None:
 
 
 def test_sigterm_ends_a_start_at_any_moment(tmp_path: Path) -> None:
-    """Also in a callback of a weak reference, and if the shell that started the server ignores SIGINT."""
+    """SIGTERM comes in a callback of a weak reference, and the shell that started the server ignores SIGINT."""
     server = subprocess.run(
         [sys.executable, "-c", SIGTERM_IN_CALLBACK, "serve"],
         env=ServerProcess(fresh_settings("redis://127.0.0.1:1"), tmp_path).environment,

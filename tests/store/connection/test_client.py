@@ -250,7 +250,7 @@ async def test_a_store_that_forbids_config_has_a_warning(own_store: StoreProcess
 
 
 def test_a_server_that_forbids_a_command_is_not_away() -> None:
-    """It answers. A server that is loading its data, or does not answer at all, is away."""
+    """Such a server answers. A server that is loading its data, or does not answer at all, is away."""
     here = (b"OK", NoPermissionError("no permissions"), ResponseError("unknown command 'CONFIG'"))
     away = (ResponseError("LOADING the dataset"), ConnectionError("lost"), TimeoutError())
     assert [_is_away(reply) for reply in (*here, *away)] == [False] * 3 + [True] * 3

@@ -32,7 +32,7 @@ with open(sys.argv[1], "w") as lock:
 
 @contextmanager
 def frozen_holder(lock: Path) -> Iterator[None]:
-    """Stop a process that holds a lock while in the context. It continues and ends afterwards."""
+    """While in the context, freeze a process that holds a lock. Afterwards, the process continues and ends."""
     command = [sys.executable, "-c", HOLDER, str(lock)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None

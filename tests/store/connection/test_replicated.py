@@ -197,7 +197,7 @@ async def sent_without_waiting(connection: replicated.PrimaryConnection, command
 
 
 async def test_each_path_is_noticed_without_its_wait(pair: Pair) -> None:
-    """Each mutant skips the wait on one path, and the test above notices it."""
+    """The mutant skips the wait on every path, and `acknowledged` shows each path."""
     paths = Paths(pair.settings())
     try:
         await paths.prepare()

@@ -213,7 +213,7 @@ def test_a_style_sheet_loses_comments_and_keeps_its_rules() -> None:
 def test_descendants_stay_descendants(path: Path) -> None:
     """The compressed style keeps each space before `:is` and the like, which stands for a descendant.
 
-    Inside of `@container` it would be lost: write `>` there.
+    Inside of `@container`, this space would be lost: write `>` there.
     """
     before_pseudo_class = re.compile(r"[^\s>+~,{};(]\s:(?:is|not|has|where)\(")
     text = re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)

@@ -147,7 +147,7 @@ async def test_an_invalid_cursor_is_refused(valkey_url: str, cursor: str) -> Non
 
 @pytest.mark.parametrize("key", ["a", "é/?#%", "\U0001f600", 'quote"', "k" * 1024])
 def test_a_cursor_holds_any_position(key: str) -> None:
-    """Encoding and decoding are inverse, including negative scores and tags. A cursor needs no escapes in a URL."""
+    """A cursor decodes to what was encoded, such as a negative score or tag, and needs no escapes in a URL."""
     for cursor in (Cursor("after", -3, key.encode(), None), Cursor("before", 2**53, bytes(range(248, 256)), -3600)):
         word = encode_cursor(cursor)
         assert decode_cursor(word) == cursor

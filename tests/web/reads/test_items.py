@@ -247,7 +247,7 @@ async def remembered_items_are_limited(store: str) -> None:
 
 
 async def test_remembered_items_are_limited_in_bytes(valkey_url: str) -> None:
-    """An item takes up to three kilobytes, so a limit in numbers is not enough."""
+    """An item takes up to three kilobytes, so a limit on the number of items is not enough."""
     await remembered_items_are_limited(valkey_url)
 
 

@@ -42,7 +42,7 @@ def begun(folder: Path) -> int:
 
 @asynccontextmanager
 async def reading(folder: Path) -> AsyncIterator[Past]:
-    """Read the past of a data directory without a journal."""
+    """A reader of the past, for a data directory without a journal."""
     past = Past(Settings(data_dir=folder))
     try:
         yield past
@@ -76,7 +76,7 @@ async def ended(tasks: list[asyncio.Task[None]]) -> None:
 
 
 async def others_are_answered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a client ask for the longest readings again and again. Another client's reading must not wait for them."""
+    """Let a client ask for forty long readings at once. Another client's reading must not wait for them."""
     order: list[str] = []
 
     def note(task: asyncio.Task[None]) -> None:

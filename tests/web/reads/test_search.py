@@ -58,7 +58,7 @@ async def names(client: httpx.AsyncClient, board: str, **query: Any) -> list[str
 
 
 async def test_members_are_found_on_every_kind_of_board(valkey_url: str) -> None:
-    """Case does not matter. Results have ranks and records. Titles and contestants without votes are found too."""
+    """Case does not matter. Results are records by rank. Titles and contestants without votes are found too."""
     async with server(valkey_url, *BOARDS, anonymous_admin=True) as client:
         await post(client, *({"key": key, "amount": 10 - place} for place, key in enumerate(NAMES)))
         await post(client, *({"type": "run", "key": key, "fields": {"levels": 9}} for key in NAMES))

@@ -422,7 +422,7 @@ async def test_a_definition_can_be_put_back(valkey_url: str) -> None:
 
 
 async def test_a_definition_names_no_board_that_the_request_may_not_read(valkey_url: str) -> None:
-    """A private union leaves out such parts, with their weights."""
+    """The definition of a union leaves out the parts that the reader may not read, with their weights."""
     async with servers(valkey_url, 1) as (settings, (client,)):
         owner = await credentials(settings, client, "owner", verbs=("admin",))
         reader = await credentials(settings, client, "reader", verbs=("read",), boards=("sum", "one", "two"))

@@ -65,7 +65,7 @@ class Visitor:
 
 @pytest.fixture
 async def url(valkey_url: str) -> AsyncIterator[str]:
-    """A server with boards that can be liked, and one that can't; Ada and Bo are on all of them."""
+    """A server with boards that can be liked, and one that can't. Ada is on all of them, and Bo on two."""
     limits = {"like_burst": 10_000, "like_rate": 10_000}
     settings = fresh_settings(valkey_url, **limits, open=True, trusted_proxies=("127.0.0.1",))
     async with run_server(settings, BOARDS) as url, httpx.AsyncClient(base_url=url) as producer:
@@ -249,7 +249,7 @@ async def test_only_members_on_the_board_can_be_liked(url: str, member: str) -> 
     ],
 )
 async def test_other_bodies_are_refused(url: str, content: bytes, media_type: str, expected: Any) -> None:
-    """Among them are bodies that other pages can send without a preflight request."""
+    """Pages of other origins can send some of these bodies without a preflight request."""
     visitor = Visitor(url)
     await visitor.like("Bo")
     headers = SCRIPT | {"Content-Type": media_type}
