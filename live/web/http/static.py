@@ -151,16 +151,18 @@ def _contents(name: str) -> tuple[bytes, bytes]:
 
 
 def is_style(name: str) -> bool:
-    """Tell whether a name joins several style sheets: each at most once, in a fixed order.
-
-    So the number of names is limited.
-    """
+    """Tell whether a name joins style sheets, each at most once and in a fixed order. So each choice has one name."""
     parts = name.removesuffix(".css").split("+")
     return parts == [part for part in STYLES if part in parts]
 
 
 def _style_of(parts: Sequence[str]) -> str:
-    return style("\n".join(read(f"{part}.css") for part in parts))
+    return "".join(map(_sheet, parts))
+
+
+@cache  # anybody may ask for any of millions of combinations, so each must be cheap
+def _sheet(name: str) -> str:
+    return style(read(f"{name}.css"))
 
 
 def page_script(tag: str, name: str) -> str:
