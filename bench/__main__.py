@@ -99,7 +99,7 @@ def run(names: Sequence[str], scale: Scale, rows: list[Row]) -> list[str]:
     """Run benchmarks one after another, add their rows, and show progress on a terminal.
 
     Returns:
-        The benchmarks that failed. After an interrupt, that is the last one.
+        The benchmarks that failed. After an interrupt, the last of them is the benchmark that was interrupted.
     """
     console = Console(stderr=True, highlight=False)
     columns = (

@@ -17,7 +17,8 @@ _Round = dict[str, float]
 def cluster(scale: Scale, report: Report) -> list[Row]:
     """Measure the CPU time per event of the server and of all primaries, without a journal.
 
-    The other store is one server with the same settings, also over TCP. Both are measured alternately.
+    For comparison, another Live Board server has one Valkey server as its store, with the same settings and also over
+    TCP. Both are measured alternately.
     """
     with ExitStack() as stack:
         sites = {

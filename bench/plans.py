@@ -43,7 +43,7 @@ class Gets(Content, frozen=True, kw_only=True, tag="gets"):
 
 
 class Waits(Content, frozen=True, kw_only=True, tag="waits"):
-    """GET of one path with `wait`, each with the tag of the last answer on its connection; the first without a tag."""
+    """GET of one path with `wait`, and with the tag of the last answer on the connection, if there is one."""
 
     path: str
 

@@ -36,8 +36,8 @@ def replicas(scale: Scale, report: Report) -> list[Row]:
 def _waiting(scale: Scale, report: Report) -> list[Row]:
     """Measure the CPU time of the server and of both nodes, with one event per body and without a journal.
 
-    The other server has the same nodes and does not wait. Both are measured alternately. Then both get one event after
-    another over one connection each, and the time until the answer is measured.
+    A second server, with a primary and a replica of its own, does not wait. Both servers are measured alternately. Then
+    both get one event after another over one connection each, and the time until the answer is measured.
     """
     load = single_load(scale)
     rounds: list[_Round] = []

@@ -18,8 +18,8 @@ _SCRIPTS: Final = ("cmdstat_eval", "cmdstat_fcall")  # prefixes of the commands 
 def reconnect_storm(scale: Scale, report: Report) -> list[Row]:
     """Reset every connection, open as many at once, and time until the last viewer has its first frame.
 
-    Meanwhile the board receives 20 POSTs per second. Their scripts are counted too. All handshakes run at once; a
-    refused viewer tries again.
+    Meanwhile the board receives 20 POSTs per second. The scripts that count their likes are included in the result. All
+    handshakes run at once; a refused viewer tries again.
     """
     need_files(2 * scale.viewers)  # the server may not have noticed the closed connections yet
     with ExitStack() as stack:

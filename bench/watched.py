@@ -66,7 +66,7 @@ def fill(board: Board, events: Sequence[dict[str, object]]) -> None:
 
 @contextmanager
 def liked(board: Board) -> Iterator[Sender]:
-    """Send a like to each member of the top, one after another."""
+    """Send likes to the members of the top, one after another, while in the context."""
     with posted(board, likes_of_top(), RATE) as sender:
         yield sender
 
@@ -82,7 +82,7 @@ def likes_of_top() -> list[bytes]:
 
 @contextmanager
 def posted(board: Board, bodies: Sequence[bytes], rate: float) -> Iterator[Sender]:
-    """Send bodies in turn; every event must be counted."""
+    """Send bodies in turn while in the context. Every event must be counted."""
     posting = Posting(path=EVENTS, bodies=bodies, rate=rate, key=board.key, expect=b'"rejected":[],')
     with posting_to(board.server, posting) as sender:
         yield sender

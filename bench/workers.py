@@ -28,9 +28,9 @@ def workers(scale: Scale, report: Report) -> list[Row]:
 
 
 def _new_boards(scale: Scale, report: Report) -> Row:
-    """Create boards one after another, and ask for each over many new connections as soon as PUT has answered.
+    """Create boards one after another, and GET each over many new connections as soon as PUT has answered.
 
-    The figure is the time from the request to its answer. A worker that does not know the board then is a failure.
+    The figure is the time from the PUT to its answer. Each GET that does not find the board is counted as missing.
     """
     with ExitStack() as stack:
         store = stack.enter_context(running_store())
