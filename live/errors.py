@@ -78,7 +78,7 @@ EPOCH_LOST_DETAIL: Final = (
 REFUSALS: Final[Mapping[str, str]] = {
     "event_invalid": "the event does not have the documented form",
     "field_duplicate": "the event contains a field twice",
-    "key_invalid": "the key is empty, too long, not in NFC, or contains control or bidi characters",
+    "key_invalid": "the key is empty, too long, not in NFC, or contains control or format characters",
     "board_forbidden": "the API key does not include this board",
     "board_unknown": "the event names a board that does not exist",
     "board_is_union": "the board is a union; post to the boards that it adds up",
@@ -88,7 +88,7 @@ REFUSALS: Final[Mapping[str, str]] = {
     "early": "the event's time is too far in the future",
     "board_unavailable": "this board could not be reached or is overloaded; another board counted the event",
     "fields_invalid": "the board's score is made of fields, and a field is missing, unknown or out of range",
-    "metadata_invalid": "the metadata is not a JSON object, is too large, or contains control or bidi characters",
+    "metadata_invalid": "the metadata is not a JSON object, is too large, or contains control or format characters",
     "actor_required": "the board counts votes, and the event names no actor",
     "quota_exceeded": "the actor has no votes left, for this member or in total",
     "vote_missing": "the actor takes back a vote that it has not given",

@@ -161,7 +161,7 @@ def texts_board(server: ServerProcess) -> None:
 @pytest.mark.usefixtures("texts_board")
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_contract_allows_the_texts_that_the_server_takes(server: ServerProcess, name: str) -> None:
-    """A client that follows the contract sends no control or bidi characters."""
+    """A client that follows the contract sends no control or format characters."""
     must_agree_on_texts(server, openapi_document(), name)
 
 

@@ -42,11 +42,11 @@ MEANINGS: Final[Mapping[str, str]] = {
     "journal_periods": (
         "How long the journal keeps periods that the board drops, such as `400d`. Default: `LIVE_JOURNAL_PERIODS`."
     ),
-    "key": f"The member: 1 to {MAX_KEY_BYTES:,} bytes of UTF-8 in NFC, without control or bidi characters.",
+    "key": f"The member: 1 to {MAX_KEY_BYTES:,} bytes of UTF-8 in NFC, without control or format characters.",
     "like_button": "Whether visitors of the board's pages can like its members, without an API key.",
     "metadata": (
         f"A JSON object of up to {MAX_METADATA_BYTES:,} bytes that is stored with the record. Its strings have no "
-        "control or bidi characters."
+        "control or format characters."
     ),
     "next_cursor": "`cursor` of the next page. Null on the last page.",
     "offset": "Number of changes of the board in this epoch.",
