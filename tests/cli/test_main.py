@@ -1,4 +1,4 @@
-"""The commands as users see them: their output and their exit status, in this process and in real ones."""
+"""The commands as users see them: their output and their exit status, in the test's process and in separate ones."""
 
 import json
 import re

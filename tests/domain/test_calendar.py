@@ -28,7 +28,7 @@ ODD_ZONES = [
 
 
 def moment(text: str, zone: str = "UTC", fold: int = 0) -> int:
-    """The time at which the clocks of a zone show `text`, the first or the second time."""
+    """The time at which the clocks of a zone show `text`. If they show it twice, `fold` selects one of the two."""
     return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone), fold=fold).timestamp())
 
 

@@ -237,7 +237,7 @@ async def test_a_killed_subscriber_misses_nothing(valkey_url: str) -> None:
 
 
 async def test_viewers_survive_a_pause_and_a_restart_of_the_store(own_store: StoreProcess) -> None:
-    """Viewers stay connected. They receive `stale`, and later every change that they missed."""
+    """Viewers stay connected. They learn that the board is stale, and later receive every change that they missed."""
     async with servers_on(own_store.url) as servers, httpx.AsyncClient(base_url=servers[0], timeout=10) as client:
         await post(client, {"key": "a"})
         follower = Follower(servers, 5, random.Random(1))

@@ -130,7 +130,7 @@ class StreamReader(PullViewer):
 
 
 class StreamPair:
-    """Two readers of streams that are treated alike: one takes gzip, and the other plain events."""
+    """Two readers of event streams with the same subscription: one takes gzip, and the other plain events."""
 
     def __init__(self, channel: Channel, subscription: Subscription) -> None:
         self.subscription = subscription

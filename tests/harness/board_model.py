@@ -44,7 +44,7 @@ class Reference:
         self.touched: dict[tuple[int, str], tuple[int, int]] = {}
         self.placed: dict[
             tuple[int, str], int
-        ] = {}  # by slot (or 0) and member: the number of the merge that placed it
+        ] = {}  # by slot (or 0) and member: the number of the merge that placed the member
         self.moved: set[int] = set()  # the numbers of the events that the merge moved
         self.other: Reference | None = None  # for set and best: the board as it would be without the merge
 

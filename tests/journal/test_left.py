@@ -101,7 +101,7 @@ class Sliding:
         return [(record.member, record.score) for record in page.records]
 
     async def in_journal(self, seconds: float) -> Rows:
-        """The ranking at a time by the journal, after a checkpoint."""
+        """The ranking at a time by the fold of the journal."""
         await self.folded.read()
         return self.folded.ranking(BOARD, int((NOON + seconds) * 1000))
 
@@ -249,7 +249,7 @@ async def test_a_board_of_an_older_version_names_what_has_left(valkey_url: str, 
 async def test_events_that_come_back_with_a_rebuild_are_detected(
     volatile_store: Any, tmp_path: Path, mutant: Mutant
 ) -> None:
-    """The mutants do not tell the journal what had left, or tell it of later events."""
+    """The mutants do not keep which events have left, do not tell the journal, or tell it twice."""
     async with sliding(volatile_store.url, tmp_path, mutant) as board:
         with must_be_caught("expired events come back"):
             await events_do_not_come_back(board)

@@ -49,7 +49,7 @@ def postgres() -> Iterator[Postgres]:
 
 
 async def test_every_event_is_in_postgres_once(valkey_url: str, tmp_path: Path, postgres: Postgres) -> None:
-    """The server is killed several times between and during commits."""
+    """The server is killed several times, and sweeps fail until it runs again."""
     board = Journaled(valkey_url, tmp_path, rolling_board(ties="first"), postgres.url)
     drainer = await board.drainer()
     for number in range(12):

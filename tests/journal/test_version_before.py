@@ -92,7 +92,7 @@ def test_tables_that_stay_are_detected(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 async def server_continues(store: StoreProcess, folder: Path) -> None:
-    """A server opens every board, counts more, and reads the past of then and of now."""
+    """A server opens every board, counts more, and shows the boards as of a time before the upgrade, and as of now."""
     put_journal(folder)
     client: Any = connect(store.url, fresh_settings(store.url, key_prefix="before"))
     for key, value in msgspec.msgpack.decode(gzip.decompress((HERE / "store.msgpack.gz").read_bytes())):

@@ -421,7 +421,7 @@ async def test_a_journal_that_begins_during_a_sweep_is_not_begun_again(valkey_ur
 
 
 async def test_a_drainer_says_that_sql_answers_before_it_reads_the_store(valkey_url: str, tmp_path: Path) -> None:
-    """After a failover, boards wait only for a while to hear that SQL answers. A first sweep may take longer.
+    """After a failover, boards wait only briefly for the report that SQL answers, and a first sweep may take longer.
 
     A process that waits for another drainer has no fault.
     """

@@ -113,7 +113,7 @@ def test_entries_follow_a_timeline_until_one_is_missing() -> None:
 
 
 async def test_a_timeline_is_cut_after_an_entry(valkey_url: str, tmp_path: Path) -> None:
-    """The rest of its segment, later segments and their checkpoints go. An outdated timeline is not cut."""
+    """The rest of its segment, later segments and their checkpoints are deleted. An outdated timeline is not cut."""
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         for _ in range(3):

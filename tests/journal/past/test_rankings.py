@@ -82,7 +82,7 @@ async def forget_events(line: RecordedBoard) -> None:
     ],
 )
 async def test_the_past_beyond_the_events_is_refused(valkey_url: str, tmp_path: Path, choices: str) -> None:
-    """The refusal says from when on the journal covers the board, also after more events.
+    """The refusal says since when the journal covers the board, also after more events.
 
     There is never a wrong answer.
     """

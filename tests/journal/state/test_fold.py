@@ -56,7 +56,7 @@ async def rotation_gives_tags(store: str, mutant: Mutant | None) -> None:
 
 @pytest.mark.one_server
 async def test_tags_from_rotation_are_in_the_journal(valkey_url: str) -> None:
-    """The script finds the members in any order."""
+    """Only the script knows the tags, because it finds the members in any order."""
     await rotation_gives_tags(valkey_url, None)
 
 

@@ -215,7 +215,7 @@ async def test_damage_of_one_board_does_not_stop_the_others(
 
 
 async def ended_timelines_are_forgotten(board: Journaled) -> None:
-    """A board is deleted again and again. Its timelines go when they ended longer ago than the setting."""
+    """A board is deleted again and again. A timeline is forgotten when it ended longer ago than the setting."""
     drainer = await board.drainer()
     for _ in range(3):
         board.ledger = Ledger(board.client, board.board, board.settings)
