@@ -179,9 +179,8 @@ async def _add(state: BoardState, left: Sequence[tuple[Head, bytes]]) -> None:
         )
         for place, reply in enumerate(replies):
             match reply:
-                case [b"ok", *_] | [
-                    b"stale"
-                ]:  # stale: an earlier attempt has sent this batch and a later one of its writer
+                # "stale": an earlier attempt has sent this batch, and also a later batch of its writer.
+                case [b"ok", *_] | [b"stale"]:
                     continue
                 case [b"replan", newest, now, latest, bucket]:
                     state.update_clock(newest, now, latest)
