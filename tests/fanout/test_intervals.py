@@ -57,7 +57,7 @@ async def test_nothing_is_called_before_the_start() -> None:
 
 
 async def test_each_entry_is_called_at_its_time() -> None:
-    """A later entry may be due earlier. An entry that is added again for the same time is called once."""
+    """An entry may be due before older ones. An entry that is added again for the same time is called once."""
     called = Called()
     schedule = called.schedule
     schedule.start()
