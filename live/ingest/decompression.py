@@ -7,8 +7,8 @@ from typing import Final
 from live.errors import ProblemError
 
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
-# Bytes decompressed at a time. After each gzip member, zlib copies the rest of its input, and there may be many
-# members.
+# Bytes decompressed at a time: few, because zlib copies the rest of its input after each gzip member, and there may be
+# many members.
 _CHUNK: Final = 4096
 _CHUNKS_A_STEP: Final = 64  # chunks or members decompressed in one step
 _BYTES_A_STEP: Final = 262_144  # bytes that one step decompresses, approximately

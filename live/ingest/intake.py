@@ -47,11 +47,11 @@ AskSoon = Callable[[Callable[[Exception | None], None]], None]
 _TIME_SLICE: Final = 0.002  # seconds of decoding before other tasks have their turn
 _BYTES_OF_AN_EVENT: Final = 256  # bytes of a refused body that are charged as one event
 _STORED_FOR_AN_EVENT: Final = 256  # bytes of a stored answer that are charged as one event
-_REFUSED_FOR: Final = 1.0  # seconds for which a refusal is remembered; the process also asks for new boards this often
+_REFUSED_FOR: Final = 1.0  # seconds for which a refusal is remembered, and its events cause no question for new boards
 _MOST_REFUSED: Final = 1024
 _LONGEST_REFUSED: Final = 128  # characters of each part
 _STRICT: Final = re.compile(rb"(?:^|[,;])\s*handling\s*=\s*\"?strict\"?\s*(?:[,;]|$)", re.IGNORECASE)  # RFC 7240
-_CLOUDEVENTS: Final = b"application/cloudevents"  # the content types whose body is the event
+_CLOUDEVENTS: Final = b"application/cloudevents"  # begins the content types whose body is the event
 
 _DECODERS: Final[dict[str, Decoder]] = {
     "application/json": decode_json,

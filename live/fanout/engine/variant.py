@@ -66,7 +66,7 @@ class Variant(Subscribers):
         self.size = size
         self.interval = interval
         self.viewers = 0
-        self.due: int | None = None  # when the next read is due, by the loop's clock; None if it is up to date
+        self.due: int | None = None  # when the next read is due, by the loop's clock; None if the variant is up to date
         self.totals_interval = totals_interval
         self.totals_sent_at = 0  # when the current page was set, by the loop's clock
         self.are_totals_held = False  # whether the next read only serves to send totals
@@ -93,7 +93,7 @@ class Variant(Subscribers):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no page yet."""
+        """Whether the variant has no page yet."""
         return self._page is None
 
     def hold(self, page: Page, now: int) -> bool:
@@ -212,7 +212,7 @@ class Variants:
 
     @property
     def next_due(self) -> int | None:
-        """When the next variant is due, in milliseconds of the loop's clock; None if none is."""
+        """When the next variant is due, in milliseconds of the loop's clock; None if no variant is due."""
         return min((variant.due for variant in self if variant.due is not None), default=None)
 
     def find(self, subscription: Subscription) -> Variant | None:

@@ -429,7 +429,7 @@ class Drainer:
             raise unchecked(name[0])
 
     async def _send_again(self, timeline: Timeline) -> bool:
-        """Send the entries again that SQL has and the store lost. Return False if that is not possible."""
+        """Send again the entries that SQL has and the store lost. Return False if that is not possible."""
         board = self._compactor.boards().by_id.get(timeline.board)
         if board is None:
             return False

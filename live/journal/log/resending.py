@@ -1,4 +1,4 @@
-"""Send entries again that SQL has and the store lost in a failover.
+"""Send again the entries that SQL has and the store lost in a failover.
 
 The store lacks the last of the entries in SQL. These are sent again in order, with their old writers and numbers. So if
 a producer also sends an event again, the later of both is a duplicate. No other process changes the board meanwhile,
@@ -46,7 +46,7 @@ class UnsentError(Exception):
 async def send_again(
     client: Store, settings: Settings, database: Database, timeline: Timeline, board: Board, *, least: int = 0
 ) -> Timeline:
-    """Send the entries of a timeline again that the store lacks. Return the timeline with what the store has now.
+    """Send again the entries of a timeline that the store lacks. Return the timeline with what the store has now.
 
     Afterwards the board has at least the offset `least`.
 

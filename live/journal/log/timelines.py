@@ -87,8 +87,8 @@ class Gap(msgspec.Struct, frozen=True):
 class Segment(msgspec.Struct, frozen=True):
     """Compressed entries that follow the last entry of a timeline, and the heads of the first and the last of them.
 
-    `gaps` are the gaps between the entries. If the first entry says that the timeline continues an older epoch,
-    `parent` is that epoch. `lost` is the offset up to which the store lost data, or 0. `erased` has the `erase`
+    `gaps` are the gaps before and between the entries. If the first entry says that the timeline continues an older
+    epoch, `parent` is that epoch. `lost` is the offset up to which the store lost data, or 0. `erased` has the `erase`
     and `forget` entries, each with its time.
     """
 

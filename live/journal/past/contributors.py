@@ -45,7 +45,7 @@ class Unusual(msgspec.Struct, frozen=True, kw_only=True):
     """A member that has gained unusually in a time: its score before and after.
 
     `reasons` are `doubled`, `actor` and `producer`. `actor` and `producer` are the largest contributors, and empty if
-    the journal does not say who they are. A share is the part of the gain that came from one of them, from 0 to 1.
+    the journal does not say who they are. `actor_share` and `producer_share` are their parts of the gain, from 0 to 1.
     """
 
     key: str

@@ -100,6 +100,6 @@ def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timel
     stretches = [(gap.since // 1000, gap.time // 1000) for gap in gaps]
     # If the journal has deleted the previous timeline, the board existed before this timeline began.
     has_lost = row.parent is not None and find_parent(connection, timeline, prefix, row.parent) is None
-    # Count the whole second of the first entry as part of the timeline: no event was counted earlier in this second.
+    # Count the whole millisecond of the first entry as part of the timeline: no event was counted earlier in it.
     began = entries if segment and row.parent is None else min(row.began // 1000, entries)
     return Coverage(timeline, _ALWAYS if has_lost else began, entries, stretches)

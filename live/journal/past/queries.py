@@ -8,7 +8,7 @@ from live.domain.board import Board
 
 
 class AsOf(msgspec.Struct, frozen=True):
-    """A board at a time.
+    """The board and the time that a query asks about.
 
     Attributes:
         board: the definition of the board.

@@ -76,7 +76,7 @@ class HttpProtocol(asyncio.Protocol):
         self.flow = Flow(self.transport, self._read)
         found = get_remote_addr(self.transport)
         self.peer = Peer(found[0] if found else "", is_ssl(self.transport))
-        self.server_state.connections.add(cast("Any", self))  # uvicorn only calls `shutdown` on them
+        self.server_state.connections.add(cast("Any", self))  # uvicorn only calls `shutdown` on its connections
         self._place = self._shared.limits.opened(self)
         if self._place is Admission.NONE:
             self.refuse(too_many_connections())

@@ -1,4 +1,4 @@
-"""The unanswered requests of one HTTP connection, in the order of arrival. No I/O."""
+"""The unanswered requests of one HTTP connection, in the order of arrival. This module does no I/O."""
 
 import asyncio
 from collections import deque

@@ -14,7 +14,7 @@ _TIMEOUT: Final = 10.0  # seconds for one reply
 
 
 async def read_sorted_set(url: str, key: str) -> AsyncIterator[tuple[int, list[tuple[bytes, bytes]]]]:
-    """Yield the elements of a sorted set with their scores in parts, each with the number of all. Some may come twice.
+    """Yield parts of a sorted set, each with the number of all elements. Some elements may come twice.
 
     Raises:
         NotFoundError: there is no such key.

@@ -1,7 +1,8 @@
 """The servers of a store: a single one, the primary that Sentinels name, or the primaries of a Cluster.
 
-redis-py finds the servers. All calls to a server share one pipelined connection. A server may refuse a command without
-running it, because another server holds the store key or because it is not ready. Such a command is sent again.
+redis-py finds the servers. All calls to a server share one pipelined connection, or two if some wait for replicas. A
+server may refuse a command without running it, because another server holds the store key or because it is not ready.
+Such a command is sent again.
 """
 
 import asyncio
@@ -110,7 +111,7 @@ class Servers:
         return await (self.shared.writes(words) if replicated else self.shared.calls(words))
 
     async def send_again(self, _command: Command, error: Exception, *, replicated: bool = False) -> Any:  # noqa: ANN401, ARG002 - any reply
-        """Send a command again whose first attempt ended in an error, or raise the error."""
+        """Send again a command whose first attempt ended in an error, or raise the error."""
         raise error
 
     async def primaries(self) -> dict[str, PrimaryConnection]:
@@ -171,7 +172,7 @@ class _Discovered(Servers):
         return replies
 
     async def send_again(self, command: Command, error: Exception, *, replicated: bool = False) -> Any:  # noqa: ANN401 - any reply
-        """Send a command again that was refused, or raise its error."""
+        """Send a refused command again, or raise its error."""
         replies: list[Any] = [error]
         if refusal(error):
             await self._send_refused([command], replies, replicated=replicated)

@@ -45,7 +45,7 @@ REDACT: Final = Script("redact", RedactRequest)
 OF_MEMBERS: Final = frozenset(
     ["registered", "withdrawn", "hidden", "shown", "corrected", "titled", "untitled", "merged", "unmerged", "begun"]
 )
-"""Acts on members. Entries of an erased member have no `key` any more."""
+"""The acts that concern members. Entries of an erased member have no `key` any more."""
 
 
 class ActOrigin(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 -- sum of its negative amounts.
 local events, add_to_log, name_left = request.events, nil, nil
 if events then
-  -- `logged` and `coming`: by how much the negative amounts in the log and in the batch widen each value.
+  -- `logged` and `coming`: what the negative amounts in the log and in the batch add to each value in this sum.
   local group, negative = groups[1], {}
   local members, values, logged, coming = group.members, group.values, {}, {}
   for i, amount in ipairs(events.amounts) do
