@@ -121,7 +121,7 @@ class Board:
             time.sleep(0.05)
 
     def _expect_key_checked(self) -> None:
-        """Check that the server verifies API keys. A server that accepts events without one would do less work."""
+        """Check that the server verifies API keys. A server that accepts events without a key would do less work."""
         status = self._status(self.server, "POST", "/v1/events", b'{"key":"post-000000"}')
         if status != HTTPStatus.UNAUTHORIZED:
             raise BenchError(f"a POST without an API key was answered {status}")

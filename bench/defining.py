@@ -18,8 +18,8 @@ _Round = dict[str, float]
 def defining(scale: Scale, report: Report) -> list[Row]:
     """Measure the CPU time of server and store for each board that `PUT /v1/boards/{board}` creates.
 
-    One server has 10,000 boards in its file, the other one 10. The servers alternate. Boards are deleted between the
-    rounds, so that each round begins with the same number.
+    One server has 10,000 boards in its file, and the other has 10. The servers alternate. Boards are deleted between
+    the rounds, so that each round begins with the same number.
     """
     sizes = {"few": _FEW, "many": scale.unwatched_boards}
     with ExitStack() as stack:

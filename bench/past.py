@@ -94,7 +94,7 @@ def _fill(board: Board, scale: Scale, end: datetime, report: Report) -> None:
 
 
 def _milliseconds(board: Board, paths: Sequence[str]) -> list[float]:
-    """Return the milliseconds that each question takes, or nothing if the server answers one with 503."""
+    """Return the milliseconds that each question takes, or nothing if the server answers a question with 503."""
     spent = []
     with closing(HTTPConnection(board.server.address, timeout=_TIMEOUT)) as connection:
         for path in paths:
