@@ -18,7 +18,7 @@ from live.domain.views import BoardFacts, facts_of
 from live.fanout.engine.deflate import FLUSHED, SharedText, deflate
 
 _LEAST_RECORD: Final = len(b'{"key":"a","score":0,"rank":1},')  # bytes of the shortest possible record
-_LEAST_DEFLATED: Final = 128  # bytes of a message that is worth compressing
+_LEAST_DEFLATED: Final = 128  # the fewest bytes of a message that is worth compressing
 _TEXT: Final = 0x81  # the first byte of a text message in one frame
 _RSV1: Final = 0x40  # the bit that marks a compressed message
 _TWO_BYTES: Final = 126  # the second byte of a frame whose length follows in two bytes

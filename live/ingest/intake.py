@@ -246,7 +246,7 @@ class Intake:
             self.spawn(self._receive_idempotent(head, body), done)
             return
         steps = self._decode(head, body)
-        # While a body is decoded, it may take many times its size in memory.
+        # While a body is decoded, it may take many times its size in memory. So large bodies take turns.
         if head.wants.records or (self._slow and (head.gzip or len(body) > MOST_EVENT)):
             self._queue(head, steps, done)
             return
@@ -414,7 +414,7 @@ class Intake:
             reply = _encode(answer)
             if head.wants.strict and answer.rejected:
                 return _reply_of(reply, refused=True)  # the reply is not stored, because a retry may succeed
-            # A retry may reach a board that is unavailable now.
+            # A retry may reach a board that is unavailable now, so a reply that names one is not stored.
             if all(rejection.code != "board_unavailable" for rejection in answer.rejected):
                 reply, size = await self._answers.finish(producer, idempotency_key, reply)
                 self._rate_limiter.charge(head.producer, 1 + size // _STORED_FOR_AN_EVENT)

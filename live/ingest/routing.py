@@ -137,7 +137,7 @@ class Posting:
             self._on_result(ProblemError("too_many_events", detail))
             return
         if self._wants.strict and self._rejected:
-            # No board can take one of the events, so none of them counts.
+            # At least one event has no board that takes it, so no event counts.
             named = {rejection.index for rejection in self._rejected}
             left = [index for index in self._body.indexes if index not in named]
             self._rejected += [Rejection(index, "not_counted", REFUSALS["not_counted"]) for index in left]
@@ -219,7 +219,7 @@ class Posting:
         faults = [share.fault for share in self._shares.values() if share.fault is not None]
         outcome: Answer | Exception
         if not faults or (len(faults) < len(self._shares) and all(isinstance(each, _BOARD_FAULTS) for each in faults)):
-            # Another board has counted events, so the answer refuses only the events of the failed boards.
+            # If only some of the boards failed, the answer refuses only their events.
             outcome = self._answer()
         else:
             # An error after which the store may have counted events takes precedence.

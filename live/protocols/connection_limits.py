@@ -75,7 +75,7 @@ class ConnectionLimits:
         self._receiving: dict[Limited, float] = {}  # since when the server waits for a request, longest first
         self._idle: dict[Limited, float] = {}
         self._lingering: dict[Limited, float] = {}
-        self._unread: dict[Limited, tuple[float, int]] = {}  # last progress, and the bytes that wait
+        self._unread: dict[Limited, tuple[float, int]] = {}  # the time of the last progress, and the bytes that wait
         self._unread_bytes = 0
 
     # Places

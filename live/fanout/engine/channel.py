@@ -261,7 +261,7 @@ class Channel:
             for variant in tick.variants:
                 if not variant.hold(page, now):
                     variant.advance(page, tick.number)
-                    # The board has changed meanwhile, and the next frame waits for the interval.
+                    # If the board has changed meanwhile, the next frame waits for the interval.
                     if variant.due is not None:
                         variant.due = max(variant.due, self._schedule.after(now, variant.interval))
         if self.status.take_due():

@@ -373,7 +373,7 @@ class Drainer:
                     # many small commits cost more.
                     full |= {name} if len(entries) == MOST_ENTRIES else set()
         self._delay(failed)
-        # A process that finds an unchecked board announces a change, and so does a rotation. Neither adds an entry.
+        # A notice without an entry may come from a process that has found the board unchecked, or only from a rotation.
         await self._confirm([name for name, entries in zip(names, found, strict=True) if entries == []])
         if not segments:
             return []

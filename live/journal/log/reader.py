@@ -155,7 +155,7 @@ class EntryReader:
         elif head.kind == "adopt":
             self._unknown = None
         if self._unknown is None:
-            if head.kind == "erase" and not self._people:  # comparing each digest would take a second for a million
+            if head.kind == "erase" and not self._people:  # a million digests would take a second
                 forget_people(self._data)
             apply(self._data, head, body)
 

@@ -158,7 +158,7 @@ async def _moderate(state: BoardState, head: Head, body: bytes) -> None:
             entrant = msgspec.msgpack.decode(body, type=Enter)
             await moderation.enter(entrant.member, content(entrant.metadata))
         case "withdraw":
-            with suppress(ProblemError):  # an earlier attempt has withdrawn the member
+            with suppress(ProblemError):  # an earlier attempt may have withdrawn the member
                 await moderation.withdraw(msgspec.msgpack.decode(body, type=Withdraw).member)
         case kind if kind not in _FOLLOWING:
             raise UnsentError(f"entry {head.id} has the unknown kind {kind!r}")

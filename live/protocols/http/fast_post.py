@@ -90,7 +90,7 @@ class Post:
         if self._more:
             self.body += bytes(self._more)
             self._more = bytearray()
-        if len(self.body) < self.size:  # the body was sent in chunks
+        if len(self.body) < self.size:  # a chunked body, for which `max_body` was admitted
             self._connection.release(self.size - len(self.body))
             self.size = len(self.body)
         if self.reply is None and self._head is not _UNCHECKED:
@@ -131,7 +131,7 @@ class Post:
             cache = self._shared.head_cache
             self._head = cache.known(head, peer) or cache.check(head, peer, cache.producer_of(head, peer))
         except Exception as error:  # noqa: BLE001 - as above
-            if self.reply is None:  # unless the body was too large
+            if self.reply is None:  # a body that is too large has a reply already
                 self.answer(problem_reply(error))
         else:
             if self._is_complete and self.reply is None:

@@ -68,7 +68,7 @@ async def begin_journal(
         buckets: list[int] = []
         walked: tuple[int, int] | None = None  # the newest bucket and the span of buckets at the last look
         while True:  # repeat until the board has the same slots and buckets as the request
-            # The state is read before the walk, because the script compares both.
+            # Read the state before the walk, so that the script refuses buckets that changed during the walk.
             newest, shape, span = await client.call(keys.meta, "HMGET", keys.meta, "bucket", "shape", "span")
             starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
             if newest is not None:

@@ -213,7 +213,7 @@ class OpenRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         idle: seconds after which the board forgets a writer that sends nothing.
         span: seconds that a bucket of identities covers, if the board has no such length yet.
         born: the epoch that the board is known to have; None if it is not known, or if the board may be new.
-        secret: random bytes that key the digests of voters, if the board has none yet.
+        secret: random bytes, the key of the digests of voters, if the board has none yet.
         votes: whether the board counts votes.
         journal: whether the board is to have a journal.
     """
@@ -361,7 +361,7 @@ class CreateRequest(msgspec.Struct, omit_defaults=True):
     Attributes:
         epoch: the epoch of the new board.
         shape: the settings on which the meaning of the stored data depends.
-        secret: random bytes that key the digests of voters.
+        secret: random bytes, the key of the digests of voters.
         made: whether the board is created at run time, and so can expire.
         journal: whether the board has a journal.
     """
@@ -564,7 +564,7 @@ class RestoreRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         epoch: the new epoch of the board.
         shape: the settings on which the meaning of the stored data depends.
         offset: the offset from which the board continues.
-        secret: random bytes that key the digests of voters.
+        secret: random bytes, the key of the digests of voters.
         fields: more fields of its state, and their values in turn.
         made: whether the board was created at run time.
         parent: the epoch that the board continues.

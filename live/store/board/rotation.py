@@ -278,7 +278,7 @@ class Rotation:
             if scheduled in self._timetable:
                 self._timetable.bring_forward(scheduled, now)
             else:
-                scheduled.is_busy = True  # a step is in flight
+                scheduled.is_busy = True  # a step is in flight, and the next one follows soon
 
     async def run(self) -> None:
         """Rotate every board whenever one of its slots is due, until cancelled."""

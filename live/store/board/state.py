@@ -112,7 +112,7 @@ def planned_clock(board: Board, clock: Clock) -> PlannedClock:
         else:
             window = board.window
             slot = window.slot_at(clock.now // 1000)
-            if clock.newest is not None:  # a slot never goes backward
+            if clock.newest is not None:  # the newest slot never goes backward
                 slot = max(slot, window.slot_at(clock.newest))
             till = slot.end * 1000 if isinstance(window, Rolling | Periods) else None
             planned = PlannedClock(current=slot.start, till=till)
@@ -140,7 +140,7 @@ class BoardState:
         self.on_sooner: Callable[[], None] = _nothing
         # `BoardWriter` calls this after a batch, and says whether the batch moved the board's clock.
         self.on_added: Callable[[bool], None] = _nothing
-        self.secret = b""  # keys the digests of voters
+        self.secret = b""  # the key of the digests of voters
         self.buckets = Buckets()
         self._noted = float("-inf")  # when this process last recorded that the board is used
         self._rules: tuple[Board, Rules] = (board, rules_of(board))

@@ -38,7 +38,7 @@ class StoreFormatError(StoreUnavailableError):
 def is_login(error: BaseException | None) -> bool:
     """Tell whether the store wants a login, or refuses the one it got. Then another attempt does not help."""
     while error is not None:
-        if isinstance(error, AuthenticationError) or str(error).startswith("NOAUTH "):  # Redis answers HELLO like this
+        if isinstance(error, AuthenticationError) or str(error).startswith("NOAUTH "):  # the answer of Redis to HELLO
             return True
         error = error.__cause__ or error.__context__
     return False

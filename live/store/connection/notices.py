@@ -98,7 +98,7 @@ class _Ear(StoreConnection):
         self.server = server
         self.channels: set[bytes] = set()
         self.confirmed: set[bytes] = set()  # the channels whose notices all arrive
-        self.refusal: ResponseError | None = None  # the reason why the server closes this connection
+        self.refusal: ResponseError | None = None  # the error of the server that ended this connection
         self.has_heard = False  # whether anything arrived since the last check
         self._ears = ears
         self._is_open = False

@@ -67,7 +67,8 @@ if lacks then  -- nobody knows the id of the previous entry
 elseif not board.journal then
   board.journal = (link or '0-0 0 - 0') .. ' 0'
 end
-local id = digits(board.offset) .. '-' .. digits(time[1] * 1000000 + time[2])  -- another entry at this offset has a later id
+-- A later entry at the same offset has a later time.
+local id = digits(board.offset) .. '-' .. digits(time[1] * 1000000 + time[2])
 append(board, id, 'adopt', '-', 0, cmsgpack.pack(held))
 call('HSET', meta, 'journal', board.journal)
 if board.left then call('HSET', meta, 'left', NONE_LEFT) end  -- the entry lacks events that have left

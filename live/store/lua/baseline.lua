@@ -32,7 +32,7 @@ if not fits(request.clock, newest, nil) then return replan(newest, tonumber(stat
 local function wait_of(count)
   local span, plan = count > 0 and HOUR or MINUTE, request.clock
   local wait = span - now % span
-  if request.suffix ~= '' and plan.till then wait = math.min(wait, plan.till - now) end  -- then a new period begins
+  if request.suffix ~= '' and plan.till then wait = math.min(wait, plan.till - now) end  -- a new period begins then
   return digits(wait)
 end
 

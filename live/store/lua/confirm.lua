@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Records that a board was checked under the reign of this server. Clients see another epoch from then on.
 --
--- If `safe`, the offset up to which SQL has the journal, is higher than the board's offset, the script lowers it.
+-- `safe` is the offset up to which SQL has the journal. If it is above the board's offset, the script lowers it.
 -- KEYS[1] meta — hash: the board's state
 -- Request: ConfirmRequest
 -- Returns {'ok'} — the board is checked, now or before

@@ -74,7 +74,7 @@ end
 subtract({key = ranking, reached = reached, levels = levels, suffix = ''}, board.offset, members, values)
 local last = call('ZSCORE', log, due[#due])
 call('ZREM', log, unpack(due))
-if size == 0 then call('ZREM', slots, request.start) end  -- the script must not ask the store here; see `put`
+if size == 0 then call('ZREM', slots, request.start) end  -- the store may refuse HLEN here; see `put`
 record_tags(board, granted)
 if board.left then
   local offset, number = struct.unpack('>I5I3', due[#due])

@@ -48,7 +48,8 @@ for i = 1, 2 * most, 2 do
 end
 
 announce(board)
-local left = call('HLEN', slot) - #members  -- while a Cluster moves a hash slot, commands on missing store keys fail
+-- Ask before HDEL: while a Cluster moves a hash slot, commands on missing store keys fail.
+local left = call('HLEN', slot) - #members
 if #members > 0 then
   call('HDEL', slot, unpack(members))
   subtract({key = ranking, reached = reached, levels = levels, suffix = ''}, board.offset, members, values)
