@@ -94,7 +94,7 @@ def _fill(board: Board, scale: Scale, end: datetime, report: Report) -> None:
 
 
 def _milliseconds(board: Board, paths: Sequence[str]) -> list[float]:
-    """Return the milliseconds that each question takes, or nothing if the server answers a question with 503."""
+    """Return the milliseconds that each question takes, or nothing if the server refuses a question as too large."""
     spent = []
     with closing(HTTPConnection(board.server.address, timeout=_TIMEOUT)) as connection:
         for path in paths:
@@ -103,7 +103,7 @@ def _milliseconds(board: Board, paths: Sequence[str]) -> list[float]:
             response = connection.getresponse()
             answer = response.read()
             spent.append((time.perf_counter() - started) * 1e3)
-            if response.status == HTTPStatus.SERVICE_UNAVAILABLE:
+            if response.status == HTTPStatus.BAD_REQUEST and b'"past_too_large"' in answer:
                 return []
             if response.status != HTTPStatus.OK:
                 raise BenchError(f"GET {path} was answered {response.status}: {answer[:300]!r}")

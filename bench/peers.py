@@ -34,8 +34,8 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 def start_peers(stack: ExitStack, board: Board) -> dict[str, Peer]:
     """Run every installed peer.
 
-    Peers that count use the board's store, with separate store keys. `nothing` receives the same requests as the board,
-    including the API key. `naive` receives the same requests without the API key.
+    Peers that count use the board's store, with separate store keys. `nothing` and `naive` receive the same requests
+    as the board, including the API key.
     """
     idle = stack.enter_context(idle_server())
     naive = stack.enter_context(module_server("bench.naive", board.store.address))

@@ -47,7 +47,7 @@ COMMIT_SECONDS: Final = _histogram(
     "live_commit_seconds", "Duration of a script call, including the sync to disk", SECONDS
 )
 ROTATION_SECONDS: Final = _histogram("live_rotation_step_seconds", "Duration of a rotation step", SECONDS)
-ROTATION_FAILURES: Final = _counter("live_rotation_failures", "Rotation steps that the store did not answer")
+ROTATION_FAILURES: Final = _counter("live_rotation_failures", "Rotation steps that failed")
 VIEWERS: Final = _gauge("live_viewers", "Viewers of this process, by board", "livesum", "board")
 CONNECTIONS: Final = _gauge(
     "live_connections",
