@@ -123,8 +123,8 @@ class _Refused:
 class Intake:
     """Receives the bodies that producers send.
 
-    With `is_retiring`, another application has taken the place of this one, perhaps with other boards. The answer to
-    the next request of a connection is then the last one on it.
+    With `is_retiring`, another application has taken the place of this one, perhaps with other boards. Each connection
+    then ends after the answer to its next request.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a process
@@ -423,7 +423,7 @@ class Intake:
         return json_reply(reply)
 
     async def _count(self, head: CheckedHead, decoded: DecodedBody) -> Answer:
-        """Count the events of a body. Raise the error of a board if no board has counted any."""
+        """Count the events of a body. Raise the error of a board if no board has counted an event."""
         result: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
         counted: list[Counted] = []
         self._send(head, decoded, result.set_result, counted)

@@ -473,7 +473,7 @@ def _boards_for(
     kind: str | UnsetType,
     category: str | UnsetType,
 ) -> Sequence[tuple[Board, int]] | str:
-    """Do the same as `boards_for`, for an event that names no board, or one that exists."""
+    """Do the same as `boards_for`, for an event that names no board, or a board that exists."""
     taken: Sequence[Board]
     if board is not UNSET:
         named = boards.by_id[board]

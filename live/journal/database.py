@@ -396,7 +396,7 @@ def _read_only(connection: Any, _record: Any) -> None:  # noqa: ANN401 - of the 
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Return the device and the inode of a file. Another file at the same path has others."""
+    """Return the device and the inode of a file. They differ for another file at the same path."""
     status = path.stat()
     return status.st_dev, status.st_ino
 

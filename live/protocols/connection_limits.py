@@ -1,9 +1,9 @@
 """Limits HTTP connections: how many a process holds, how many per client, and how long it waits for each.
 
 A connection has a deadline while its client is expected to do something: to send the rest of a request, to read an
-answer, to send the next request, or to close after its last answer. For a new connection at the limit of its address,
-a connection of the same address is closed. At the limit of the process, the client with the most connections loses one.
-An idle connection is closed first, and then the slowest. So a client can slow down only itself.
+answer, to send the next request, or to close after its last answer. For a new connection at the limit of its address, a
+connection of the same address is closed. At the limit of the process, the client with the most connections loses a
+connection. An idle connection is closed first, and then the slowest. So a client can slow down only itself.
 """
 
 import time

@@ -343,7 +343,7 @@ def cut(connection: Connection, timeline: Timeline, link: str) -> Timeline:
 
 
 def following(timeline: Timeline, entries: Sequence[Entry]) -> tuple[list[Entry], str | None]:
-    """Return the entries that follow a timeline. If one does not follow, also return the link that it names.
+    """Return the entries that follow a timeline. If an entry does not follow, also return the link that it names.
 
     An entry with the whole content of a board follows any entry. A timeline may begin by continuing another timeline.
 
@@ -376,7 +376,7 @@ def add_gaps(connection: Connection, timeline: Timeline, gaps: Sequence[Gap]) ->
 
 
 def _continue(connection: Connection, segment: Segment) -> None:
-    """Record that a timeline continues another one of its board, and end that one.
+    """Record that a timeline continues another timeline of its board, and end the other.
 
     After a loss, record a gap if SQL has entries beyond the beginning of the timeline, or if SQL never had entries that
     the store had acknowledged.

@@ -53,7 +53,7 @@ def read_history(
 def scores_at_all(
     connection: Connection, prefix: str, board: Board, times: Sequence[int]
 ) -> Iterator[tuple[int, Scores]]:
-    """Yield the scores at some ascending times. Before the board began, there are none.
+    """Yield the scores at some ascending times. Before the board began, there are no scores.
 
     Each result is valid until the next result.
 

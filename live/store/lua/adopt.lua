@@ -2,9 +2,9 @@
 -- Begins the journal of a board that has data: the first entry is everything that the board holds, at one instant.
 --
 -- The script blocks the store for about a second per million members. If the journal has begun before, it begins again
--- only if the request says so, or if a batch is not in it. No new entry is needed if it has every batch, and if its
--- last entry is one with everything that the board holds, and is still in the stream. After a loss, `parent` in the
--- board's state names the epoch that the new epoch continues, until the journal of the new epoch has begun.
+-- only if the request says so, or if a batch is not in it. It needs no new entry if it has every batch, and if the last
+-- entry in the stream already has everything that the board holds. After a loss, `parent` in the board's state names
+-- the epoch that the new epoch continues, until the journal of the new epoch has begun.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[3] writers — hash: writer, "sequence offset seconds" of its last batch
