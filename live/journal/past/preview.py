@@ -61,7 +61,6 @@ def preview_top(
 
 def _amounts(batch: Add) -> Iterator[tuple[str, int]]:
     """Yield the members of a batch, each with its amount."""
-    for group in batch.groups:
-        yield from zip(group.members, group.amounts, strict=True)
-    if batch.events is not None:
-        yield from zip(batch.events.members, batch.events.amounts, strict=True)
+    # Boards with a sliding window have each amount twice: in `events`, and in the sums of `groups`.
+    for part in batch.groups if batch.events is None else [batch.events]:
+        yield from zip(part.members, part.amounts, strict=True)

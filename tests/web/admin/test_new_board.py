@@ -6,6 +6,7 @@ import tomllib
 from html import unescape
 
 import msgspec
+import pytest
 
 from live.boards.definition import DefinitionError, forbidden, read_board
 from live.domain.board_file import parse_boards
@@ -122,14 +123,16 @@ async def test_all_mistakes_are_beside_their_questions_and_a_right_board_is_made
         assert (await trail_of(settings))[0].who == "two"
 
 
-async def test_the_preview_shows_what_the_board_would_show(valkey_url: str) -> None:
+@pytest.mark.parametrize("window", ['rolling = "24h"', 'sliding = "24h"'])
+async def test_the_preview_shows_what_the_board_would_show(valkey_url: str, window: str) -> None:
     """The preview shows what the last hour would give: sums, last amounts or best amounts.
 
     It reads the journals of the boards that the API key includes.
     """
     settings = fresh_settings(valkey_url, journal="sqlite")
     key, limited = await add_key(settings, "chief", verbs=("admin", "post")), await add_key(settings, "two", "none")
-    async with administrator(settings, key=key) as browser:
+    boards = parse_boards(f'[[board]]\nid = "posts"\nwindow = {{ {window} }}')
+    async with administrator(settings, *boards, key=key) as browser:
         client = browser.client
         client.headers["Authorization"] = f"Bearer {key}"
         for amount in (5, 1, 3):
