@@ -53,7 +53,7 @@ def resending(scale: Scale, report: Report) -> Row:
         seconds = time.perf_counter() - started
     count = bodies * _BOARDS
     return Row(
-        work=f"replicas: send {count:,} batches of {_BOARDS} boards again after a failover",
+        work=f"replicas: after a failover, send {count:,} batches again, on {_BOARDS} boards together",
         measured=f"{seconds:.1f} s, {count / seconds:,.0f} batches/s",
         goal=_GOAL,
         figures={"seconds": seconds, "batches": count},

@@ -54,7 +54,7 @@ EventType = Annotated[str, Meta(min_length=1, max_length=64, extra_json_schema=_
 Category = Annotated[str, Meta(min_length=1, max_length=256, extra_json_schema=_READABLE)]
 C = TypeVar("C", bound="BoardChoice")
 _NAMELESS: Final = "nameless"  # stands for a missing id, so that the other choices are still checked
-_ANY_UNIT: Final = "day"  # replaces an invalid unit
+_ANY_UNIT: Final = "day"  # replaces an invalid `window.calendar`, so that the other choices are still checked
 DEFAULT_TYPE: Final = "like"
 _EARLIER: Final = ("did you mean `source`?", "did you mean `types`?")  # suggest `types`, not its earlier name `source`
 _MOST_CAP: Final = 100_000

@@ -1,4 +1,4 @@
-"""A command that gets a wrong name says so, suggests the nearest name, and exits with 1."""
+"""A command that can't do what was asked says why, and exits with 1. For an unknown board, it suggests the nearest."""
 
 import json
 from collections.abc import Iterator

@@ -381,7 +381,7 @@ async def test_a_group_commit_delay_ends_with_its_batch(valkey_url: str) -> None
         await asyncio.sleep(first + 0.9 - loop.time())
         assert len(await five()) == 1
         (early,) = bench.send(likes("b"))
-        # A delay from the first commit would have ended by now; the delay from the second one has not.
+        # Wait until the delay after the first commit would have ended. The delay after the second commit goes on.
         await asyncio.sleep(first + 1.9 - loop.time())
         assert not early.done()
         late = bench.send(*[likes("c")] * 4)

@@ -35,7 +35,7 @@ class RunningTop:
         self._hidden = hidden
         self._size = size
         self._adds_up = board.operator == "incr" and not board.window.tables
-        self._scores: dict[str, int] | None = None  # None until the contents are added up
+        self._scores: dict[str, int] | None = None  # None until `_begin` has found them
         self._total = 0
         self._newest: int | None = None  # the newest slot in the scores
         self._oldest = 0  # the oldest slot in the scores
@@ -128,7 +128,7 @@ class RunningTop:
             scores.pop(member, None)
 
     def _begin(self, data: Snapshot, now: int) -> None:
-        """Add up the scores from the contents."""
+        """Find all scores in the contents: add up amounts, or take the newest slot if amounts do not add up."""
         board, self._kept, self._total = self._board, None, 0
         self._changed.clear()
         newest = newest_slot(board, data, now)
