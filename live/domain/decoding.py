@@ -27,7 +27,7 @@ _encode = msgspec.json.Encoder().encode
 
 _QUOTES_OF_A_LIKE: Final = 4  # quotes in `{"key":"p1"}`; every other field adds more
 _WHOLE: Final = 262_144  # bytes of a body that is decoded in one piece
-_BRACES: Final = 4  # maximum of `{` per allowed event in a body that is decoded in one piece; others may have too many events
+_BRACES: Final = 4  # most `{` per allowed event in a body that is decoded in one piece; more may mean too many events
 _LONG: Final = 4096  # characters of an event that is decoded in a step of its own
 _SHORT: Final = 2048  # characters; most events are shorter
 _CHECKED: Final = 16  # members checked per step, because normalizing a member can be slow
