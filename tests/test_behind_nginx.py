@@ -63,7 +63,7 @@ async def test_websockets_and_streams_pass(valkey_url: str, tmp_path: Path) -> N
 
 
 async def test_no_viewer_token_is_in_the_log(valkey_url: str, tmp_path: Path) -> None:
-    """The log of requests has their paths without the query."""
+    """The log of nginx has the paths of requests without their queries."""
     async with behind_nginx(valkey_url, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as client:
         for path in ("/boards/posts", "/v1/boards/posts/stream", "/nothing"):
             async with client.stream("GET", path, params={"token": "of-a-viewer"}):
@@ -143,7 +143,7 @@ async def test_fail2ban_finds_those_who_guess(valkey_url: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("protocol", ["h2c", "foo", "websocket, h2c", "WebSocket"])
 async def test_other_upgrades_are_not_passed_on(valkey_url: str, tmp_path: Path, protocol: str) -> None:
-    """A POST with an upgrade is answered like any other, and its connection goes on."""
+    """A POST with an `Upgrade` header is answered like any other POST, and its connection stays open."""
     upgrade = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": protocol, "HTTP2-Settings": "AAMAAABk"}
     async with (
         behind_nginx(valkey_url, tmp_path) as (url, _),
@@ -169,7 +169,7 @@ async def test_connections_to_the_server_serve_many_requests(valkey_url: str, tm
 
 
 async def test_what_operators_read_is_for_this_machine(valkey_url: str, tmp_path: Path) -> None:
-    """Other machines get 403 from nginx, however they spell these paths. They can read the list of boards."""
+    """Other machines get 403 for metrics and health, however they spell the paths. They can read the list of boards."""
     from_elsewhere = httpx.AsyncHTTPTransport(local_address="127.0.0.2")
     async with (
         behind_nginx(valkey_url, tmp_path) as (url, _),

@@ -1,4 +1,4 @@
-"""The page in a real Chromium."""
+"""The board page in a real Chromium."""
 
 import asyncio
 import random
@@ -81,9 +81,9 @@ async def test_a_record_without_likes_disappears(valkey_url: str) -> None:
 
 
 async def test_the_first_message_brings_only_changes(valkey_url: str) -> None:
-    """The page continues from the rows of the server, with six requests at most.
+    """The page continues from the rows in the server's HTML, after six requests at most.
 
-    A scroll before the first message keeps the rows.
+    If a reader scrolls before the first message, the rows stay.
     """
     events = [{"key": f"m{number:02}", "amount": 2000 - number} for number in range(60)]
     async with board_in_browser(valkey_url, *events) as (page, producer):
@@ -115,7 +115,7 @@ async def test_the_first_message_brings_only_changes(valkey_url: str) -> None:
 
 
 async def test_the_first_message_of_a_board_with_fields_brings_only_changes(valkey_url: str) -> None:
-    """The page knows the fields and the packed scores of its rows. Ties stay ties when a row joins them."""
+    """The page knows the fields and the packed scores of its rows. Rows with equal scores stay ties if a row joins."""
     fields = '[{field = "levels", max = 99}, {field = "seconds", order = "asc", max = 5000}]'
     boards = parse_boards(
         f'[[board]]\nid = "climb"\noperator = "best"\nwindow = "forever"\nranks = "competition"\nscore = {fields}'
@@ -195,7 +195,7 @@ async def test_the_page_survives_a_restart_of_the_server(valkey_url: str, tmp_pa
 
 
 async def test_the_backoff_has_full_jitter(valkey_url: str) -> None:
-    """Pauses are random from zero up to a bound that doubles to a maximum. A stable connection resets the bound."""
+    """Pauses are random between zero and a bound. The bound doubles up to a maximum, and `reset` sets it back."""
     async with board_in_browser(valkey_url) as (page, _):
         pauses = await page.evaluate("""async () => {
             const own = document.querySelector('script[type=module]').src;
@@ -215,7 +215,9 @@ async def test_the_backoff_has_full_jitter(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("ranks", get_args(Ranks))
 async def test_the_script_and_the_server_apply_messages_alike(valkey_url: str, ranks: Ranks) -> None:
-    """Over random tops, `applied` of the page and `apply` of the server give the same records; a gap is noticed.
+    """After random changes, `applied` in the page and `apply` in the server give the same records.
+
+    The page notices a missing message.
 
     Equal scores may come in any order, and metadata appears and disappears.
     """

@@ -30,7 +30,7 @@ PAGES: Final = (
 )  # fmt: skip
 JUNE: Final = {"title": "June", "source": ["request"]}
 WIDTHS: Final = (360, 820, 1440)
-MOST: Final = 4096  # the most bytes that the script may have
+MOST: Final = 4096  # the compressed script has fewer bytes
 
 
 @asynccontextmanager
@@ -48,7 +48,7 @@ async def opened(settings: Settings, key: str, **context: Any) -> AsyncIterator[
 
 
 async def sign_in(page: Page, key: str) -> None:
-    """Enter an API key with the keyboard: its field has the focus."""
+    """Enter an API key with the keyboard. Its field must have the focus from the beginning."""
     await page.wait_for_selector("#key:focus", timeout=PATIENCE)
     await page.keyboard.type(key)
     await page.keyboard.press("Enter")
@@ -56,7 +56,7 @@ async def sign_in(page: Page, key: str) -> None:
 
 
 async def tab_to(page: Page, selector: str) -> None:
-    """Press Tab until an element has the focus, which must be visible."""
+    """Press Tab until an element has the focus. It must be visible that the element has the focus."""
     for _ in range(80):
         await page.keyboard.press("Tab")
         if await page.evaluate("selector => document.activeElement.matches(selector)", selector):
@@ -122,7 +122,7 @@ async def test_all_can_be_done_by_keyboard_without_script(valkey_url: str) -> No
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed")
 async def test_every_page_is_accessible_and_fits(valkey_url: str, tmp_path: Path) -> None:
-    """Each theme and language is tried, on a phone, a tablet and a desk. The keyboard reaches every control."""
+    """Both themes and languages are tried, on a phone, a tablet and a desk. Tab reaches the navigation."""
     settings = fresh_settings(valkey_url, journal="sqlite", data_dir=tmp_path, token_secret=TokenSecret("s" * 32))
     key = await add_key(settings, "chief", verbs=("admin", "post"))
     async with opened(settings, key, bypass_csp=True) as (page, api):
@@ -152,7 +152,7 @@ async def test_every_page_is_accessible_and_fits(valkey_url: str, tmp_path: Path
 
 
 async def test_the_script_shows_what_answers_mean_and_keeps_figures_up_to_date(valkey_url: str) -> None:
-    """The script has at most 4 KB, and works under the policy of the page."""
+    """The compressed script has less than 4 KiB. The content security policy of the page lets it work."""
     assert len(gzip.compress((assets("static") / "admin.js").read_bytes())) < MOST
     settings = fresh_settings(valkey_url)
     key = await add_key(settings, "chief", verbs=("admin", "post"))

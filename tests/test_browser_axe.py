@@ -68,7 +68,7 @@ async def faults(page: Page) -> list[str]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("theme", "lang"), [("light", "en"), ("dark", "zh-Hans")])
 async def test_every_page_is_accessible(valkey_url: str, theme: str, lang: str) -> None:
-    """The pages are in each theme and in each language, with open panels. Colours do not depend on the language."""
+    """Panels are open. One language is enough for each theme, because colours do not depend on the language."""
     async with board_in_browser(valkey_url, *EVENTS, board=[*parse_boards(BOARDS)], bypass_csp=True) as (own, _):
         page = await own.context.new_page()
         await page.add_init_script(AXE.read_text(encoding="utf-8"))
@@ -176,9 +176,9 @@ async def test_announcements_under_load_are_few(valkey_url: str) -> None:
 
 
 async def test_nothing_is_lost_at_400_percent(valkey_url: str) -> None:
-    """A window of 1,280 pixels is then as wide as 320.
+    """At a zoom of 400 %, a window that is 1,280 pixels wide shows as much as one of 320 pixels.
 
-    Nothing is wider than the window, and each control can be used.
+    No page is wider than the window, and the open panels of the tools fit into it.
     """
     small: Any = {"width": 320, "height": 256}
     async with board_in_browser(valkey_url, *EVENTS, board=[*parse_boards(BOARDS)], viewport=small) as (page, _):

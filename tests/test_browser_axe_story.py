@@ -1,4 +1,4 @@
-"""axe-core finds no problem in the story, the tools and the displays of a board, and text is cut only without room."""
+"""axe-core finds no problem in the story, the tools and the displays of a board, and text with room is not cut."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -42,7 +42,7 @@ votes = {per_key = 1}
 like_button = true
 """
 NAMES = ("Northern lights, no filter", "Twelve birds of the marsh", "Stones that ring", "The chess club at midnight")
-# The texts that are wider than their box: names, figures with notes, and scores with what stands below them.
+# The texts that are wider than their box: names, figures with notes, and scores with the text below them.
 CUT = """() => [...document.querySelectorAll("main :is(th > bdi, dd, dd small, td.score)")]
     .filter((part) => part.checkVisibility() && part.scrollWidth > part.clientWidth)
     .map((part) => part.textContent)"""

@@ -1,4 +1,4 @@
-"""The page in a real Chromium, on boards of other kinds."""
+"""The board page in a real Chromium: fields, metadata, periods, and several boards on one page."""
 
 import json
 import random
@@ -75,13 +75,13 @@ async def test_fields_and_metadata_are_live(valkey_url: str) -> None:
 
 
 def page_words(html: str) -> str:
-    """Return the markup without what the script or a baseline adds, and without space between the rows."""
+    """Return markup without white space and without the attributes that only the script or a baseline adds."""
     html = re.sub(r' data-moved?="[^"]*"', "", html)
     return "".join(html.replace(' style=""', "").replace(' style="z-index: 1;"', "").split())
 
 
 async def test_the_script_and_the_server_show_the_same_metadata(valkey_url: str) -> None:
-    """The numbers, strings, names and orders are random."""
+    """The metadata has random names, numbers, strings and orders."""
     chance = random.Random(3)
     letters = ["a", "0", "7", "é", "😀", "ש", " ", "<", "__proto__", "x" * 20]
 

@@ -56,7 +56,7 @@ REACT: Final = """<!doctype html><title>React</title><div id="root"></div>
   root.render(React.createElement(React.StrictMode, null, React.createElement(Two)));
   window.leave = () => root.unmount();
 </script>"""
-# React is published as CommonJS. This turns it into modules.
+# React is published as CommonJS. This script makes one module of its files.
 REACT_MODULE: Final = """
 const files = FILES;
 const made = {};
@@ -124,7 +124,7 @@ async def until_text(page: Page, selector: str, text: str) -> None:
 
 
 async def test_the_element_shows_fields_titles_and_whole_names(foreign: tuple[Page, httpx.AsyncClient]) -> None:
-    """On a narrow phone, a title is not cut, however long other names are. A packed number is never shown."""
+    """On a narrow phone, a title is not cut, however long other names are. A packed score is never shown."""
     page, producer = foreign
     title = "Twelve birds of the marsh"
     items = [{"key": "a", "title": title}, {"key": "ada", "title": title}]

@@ -62,7 +62,7 @@ class Server:
         self.times.append(time.monotonic())
 
     async def socket(self, number: int) -> WebSocketRoute:
-        """Return one of the page's connections, by its number."""
+        """Wait until the page has opened the connection with this number, counted from 0, and return it."""
 
         async def is_there() -> bool:
             return len(self.sockets) > number
@@ -121,7 +121,7 @@ async def test_the_page_reconnects_after_the_requested_pause(valkey_url: str) ->
 
 
 async def test_the_requested_pause_has_some_jitter(valkey_url: str) -> None:
-    """Clients that receive the same pause do not return at the same instant. The backoff's count does not change."""
+    """Clients that receive the same pause do not return at the same instant, because each adds a random time."""
     async with board_in_browser(valkey_url) as (page, _):
         pauses = await page.evaluate("""async () => {
             const own = document.querySelector('script[type=module]').src;
@@ -133,7 +133,7 @@ async def test_the_requested_pause_has_some_jitter(valkey_url: str) -> None:
 
 
 async def test_a_gap_makes_the_page_reconnect(valkey_url: str) -> None:
-    """The page sends the position that it has reached."""
+    """The page reconnects with the position of the last message that it applied."""
     async with controlled(valkey_url) as (page, server):
         send(await server.socket(0), SYNC, UPDATE)
         await until_first(page, "b")
@@ -149,7 +149,7 @@ AROUND = {
 
 
 async def test_other_messages_are_shown_or_ignored(valkey_url: str) -> None:
-    """The messages are the viewer count, the rank of a member, and a type of a newer server, which the page ignores."""
+    """The messages are the viewer count, the rank of a member, and an unknown type, which the page ignores."""
     async with controlled(valkey_url, "?key=me%26you") as (page, server):
         assert await page.text_content("#place") == "Your place: not ranked"
         socket = await server.socket(0)
@@ -166,7 +166,7 @@ async def test_other_messages_are_shown_or_ignored(valkey_url: str) -> None:
 
 
 async def until_place(page: Page, text: str) -> None:
-    """Wait until the page shows a rank."""
+    """Wait until the page shows this text as the place of the member."""
     await page.wait_for_function(
         "text => document.getElementById('place').textContent === text", arg=text, timeout=PATIENCE
     )
@@ -184,7 +184,7 @@ async def test_missing_elements_are_ignored(valkey_url: str) -> None:
 
 
 async def test_the_viewer_count_is_live(valkey_url: str) -> None:
-    """The server sends the count."""
+    """The page shows the count that the server sends."""
     async with board_in_browser(valkey_url) as (page, _):
         await page.wait_for_function("() => document.getElementById('viewers').textContent === '1'", timeout=PATIENCE)
 
@@ -213,7 +213,7 @@ LISTEN = """(path) => {
 
 
 async def received(page: Page, test: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-    """The first message that passes a test."""
+    """Wait for a message that passes `test`, and return the first one."""
 
     async def found() -> dict[str, Any] | None:
         messages: list[dict[str, Any]] = await page.evaluate("messages")
@@ -224,7 +224,7 @@ async def received(page: Page, test: Callable[[dict[str, Any]], object]) -> dict
 
 
 async def test_late_scripts_come_although_a_page_is_not_live(valkey_url: str) -> None:
-    """A failed request for such a file is repeated. Browsers that can't adopt style sheets load the styles as files."""
+    """A page repeats a failed request for them. Browsers that can't adopt style sheets load the styles as files."""
     async with serving(fresh_settings(valkey_url), rolling_board()) as client, browser() as chromium:
         await post(client, {"key": "a"})
         context = await chromium.new_context()
@@ -243,7 +243,7 @@ async def test_late_scripts_come_although_a_page_is_not_live(valkey_url: str) ->
 
 
 async def test_a_part_of_the_client_that_did_not_load_is_named_and_asked_for_again(valkey_url: str) -> None:
-    """Without WebSockets, the client needs this part, and the next transport asks for it."""
+    """The part is `fallbacks.js`, which event streams and polling need. The next transport asks for it again."""
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url, browser() as chromium:
         page = await chromium.new_page()
         await page.route("**/fallbacks.js", lambda route: route.abort(), times=1)
@@ -277,7 +277,7 @@ async def test_an_event_source_reconnects(valkey_url: str, tmp_path: Path) -> No
 
 
 async def test_an_event_source_stops_when_its_board_is_deleted(valkey_url: str) -> None:
-    """The browser reconnects once. The answer says that there is no such board."""
+    """The browser reconnects once. The answer says that there is no such board, and the browser gives up."""
     settings = fresh_settings(valkey_url, anonymous_admin=True)
     async with run_server(settings, [rolling_board()]) as url, browser() as chromium:
         async with httpx.AsyncClient(base_url=url) as client:

@@ -49,7 +49,7 @@ async def shown(page: Page, part: str) -> list[str]:
 
 
 async def test_a_contest_runs_from_zero_votes_by_button_alone(valkey_url: str) -> None:
-    """Every page shows that a contestant with its first vote moves into the ranked rows. Its button keeps the focus."""
+    """With its first vote, a contestant moves into the ranked rows of every page. Its button keeps the focus."""
     async with running(valkey_url, contest(), "Ada", "Bo", "Cy") as (url, chromium):
         pages = [await (await chromium.new_context()).new_page() for _ in range(2)]
         for page in pages:

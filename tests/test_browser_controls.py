@@ -80,7 +80,7 @@ async def test_a_name_is_found_by_keyboard(valkey_url: str) -> None:
 
 
 async def test_a_name_is_found_without_script(valkey_url: str) -> None:
-    """The field is in a form. The page lists members with their ranks, or says that there is none."""
+    """The field is in a form. The page lists members with their ranks, or says that no member matches."""
     async with board_page(valkey_url, java_script_enabled=False) as (page, address, producer):
         await post(producer, *({"key": f"Member {number}", "amount": 100 - number} for number in range(60)))
         await page.goto(address)
@@ -97,7 +97,7 @@ async def test_a_name_is_found_without_script(valkey_url: str) -> None:
 
 
 async def test_a_theme_is_chosen_and_kept(valkey_url: str) -> None:
-    """One click sets the theme of this and every later page. The address of the board stays the same."""
+    """One click sets the theme of this and every later page. The click removes `theme` from the address."""
     async with board_page(valkey_url) as (page, address, _):
         await page.emulate_media(color_scheme="light")
         await page.goto(address)
@@ -134,7 +134,7 @@ async def test_a_new_speed_opens_another_connection(valkey_url: str) -> None:
 
 
 async def test_menus_close_and_the_first_row_is_near_on_a_phone(valkey_url: str) -> None:
-    """Escape gives the focus back, and a press elsewhere closes a menu. On loopback, the share menu has no QR code."""
+    """Escape or a press elsewhere closes a menu. Escape gives the focus back. On loopback, there is no QR code."""
     async with board_page(valkey_url, viewport={"width": 360, "height": 800}) as (page, address, producer):
         await post(producer, {"key": "a", "amount": 2}, {"key": "b"})
         await page.goto(address)

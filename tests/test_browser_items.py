@@ -21,7 +21,7 @@ PIXEL = bytes.fromhex(
 
 
 async def test_titles_are_shown_in_old_and_new_rows(valkey_url: str) -> None:
-    """Titles are text, whatever they contain. The page loads pictures from listed hosts, and nothing else."""
+    """Titles are text, whatever they contain. The page loads pictures from the hosts in the setting `image_hosts`."""
     settings = fresh_settings(valkey_url, anonymous_admin=True, image_hosts=("img.example.org",))
     faults: list[str] = []
     async with (

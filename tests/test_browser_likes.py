@@ -238,9 +238,9 @@ async def double_click(visitor: BrowserContext, distance: Distance, board: Board
 
 @pytest.mark.parametrize("board", [BOARD, SONGS], ids=["likes", "votes"])
 async def test_a_double_click_is_one_like(valkey_url: str, board: Board) -> None:
-    """The second click waits for the cookie that the first one brings.
+    """The second click waits for the cookie that the first click brings.
 
-    A visitor with one vote can't cast a second one.
+    A visitor with one vote can't cast a second vote.
     """
     async with far_away(valkey_url, board, 0.15) as (visitor, distance, producer):
         await double_click(visitor, distance, board)

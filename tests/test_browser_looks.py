@@ -14,7 +14,7 @@ pytestmark = IN_BROWSER
 
 LIKES = [{"key": f"Member number {number}", "amount": 100 - number} for number in range(12)]
 SCHEMES: tuple[Any, ...] = ("light", "dark")
-LEAST = 4.5  # WCAG 2.2, 1.4.3
+LEAST = 4.5  # the least contrast of texts in WCAG 2.2, 1.4.3
 # By path, the texts whose contrast is measured. None of the addresses chooses a theme.
 SURFACES = {
     "boards/posts": ("td.rank", "td.score", "th > bdi", "h1", ".sums b"),
@@ -68,7 +68,7 @@ CONTRASTS = """async ([picture, boxes]) => {
 }"""
 
 
-# Live pages get the styles of what stands beside the table from a script that loads late.
+# On live pages, a script that loads late adds the styles of the parts beside the table.
 STYLED = """() => !document.querySelector("script[src$='/board.js'], script[src$='/record.js']")
     || document.adoptedStyleSheets.length > 0"""
 

@@ -39,7 +39,7 @@ CONTRASTS = """async (row) => {
 
 
 async def until_told(page: Page) -> None:
-    """Wait until the script that tells of moves has begun: the baseline that it asks for has come."""
+    """Wait until the script that tells of moves has loaded the baseline."""
     await until_live(page)
     asked = "() => performance.getEntriesByType('resource').some(({ name }) => name.endsWith('/baseline'))"
     await page.wait_for_function(asked, timeout=PATIENCE)
@@ -76,7 +76,7 @@ async def test_a_row_that_rises_says_whom_it_passed(valkey_url: str, theme: str)
         assert await row.locator("td.score").text_content() == "35"
         contrasts = await row.evaluate(CONTRASTS)
         assert min(contrasts) >= LEAST_CONTRAST, contrasts
-        await post(producer, {"key": "c", "amount": 17})  # this makes the row fall
+        await post(producer, {"key": "c", "amount": 17})  # this like moves row d down
         await page.wait_for_selector("tr.risen[data-key=c]", timeout=PATIENCE)
         await page.wait_for_selector("tr[data-key=d]:not(.risen)", timeout=PATIENCE)
         assert await page.locator("tr[data-key=d] th[data-told]").count() == 0

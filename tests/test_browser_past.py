@@ -44,7 +44,7 @@ votes = {per_actor = 9}
 id = "all"
 union = ["posts", "photos"]
 """
-# Hides a page, and shows it again two minutes later.
+# Hides a page, or shows it again as if two minutes had passed.
 HIDE = """state => {
     Object.defineProperty(document, 'hidden', {value: state === 'hidden', configurable: true});
     Object.defineProperty(document, 'visibilityState', {value: state, configurable: true});
@@ -77,7 +77,7 @@ async def page_with_past(store: str, **context: Any) -> AsyncIterator[tuple[Page
 
 @pytest.mark.parametrize(("language", "words"), [("en", "As of"), ("zh-Hans", "时的榜单")])
 async def test_a_page_shows_a_board_at_a_time_without_script(valkey_url: str, language: str, words: str) -> None:
-    """The page has a banner, and links to other times and to the live board.
+    """The page has a banner with a link to the live board, and no link to a time that it can't show.
 
     The first row's bar is as wide as its name.
     """
@@ -130,7 +130,7 @@ async def test_a_time_without_a_past_is_explained(valkey_url: str) -> None:
 
 
 async def test_the_slider_shows_the_past_and_returns_to_live(valkey_url: str) -> None:
-    """All of this works by keyboard. The URL contains the time."""
+    """The reader uses only the keyboard. Back in the present, the URL contains no time."""
     async with page_with_past(valkey_url) as (page, address, producer, _):
         await page.goto(address)
         await until_live(page)
@@ -168,7 +168,7 @@ READ = """function read(root, isShown) {
             row.cells[2].dataset.gap ?? '', Number(row.querySelector('.bar rect').getAttribute('width')).toFixed(2)]),
     };
 }"""
-# Moves the slider to several times. Returns what the page shows, the page of each time, and the API's reply.
+# Moves the slider to several times. For each, returns what the slider's page, the server's page and the API show.
 LOOK_BACK = (
     """async parts => {
     """
@@ -196,7 +196,7 @@ LOOK_BACK = (
 
 
 async def compare_times(store: str, count: int, change: Callable[[str], str] = str) -> None:
-    """Move the slider of a board with a history to random times. The page of each time and the API say the same.
+    """Move the slider to random times, and check that the server's page of each time and the API show the same.
 
     `change` changes the script of the page.
     """
@@ -350,7 +350,7 @@ async def test_the_tape_fits_boards_of_all_kinds(valkey_url: str) -> None:
 
 
 async def test_after_a_while_away_the_page_tells_what_happened(valkey_url: str) -> None:
-    """The note stays until it is closed. Its arrows show from which place a member came."""
+    """The note stays until it is closed. Arrows in the rows show how far members have moved meanwhile."""
     async with page_with_past(valkey_url) as (page, address, producer, _):
         await page.goto(f"{address}?lang=en")
         await until_live(page)

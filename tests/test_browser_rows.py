@@ -158,7 +158,7 @@ async def test_rows_that_enter_or_return_have_sparklines(valkey_url: str) -> Non
 
 @pytest.mark.parametrize("width", [320, 1280])
 async def test_rows_have_the_same_height(valkey_url: str, width: int) -> None:
-    """Rows are equally high, whatever they contain.
+    """The first three rows are equally high, and so are all other rows, whatever they contain.
 
     Nothing overflows a row, or makes the page wider than the screen.
     """
@@ -222,7 +222,7 @@ async def test_the_readers_own_row_is_highlighted(valkey_url: str) -> None:
 
 
 async def test_scores_have_the_unit_of_their_board(valkey_url: str) -> None:
-    """Scores have the unit live on the pages of board and record, in the list of boards, and in an element."""
+    """Live scores have their unit on the pages of board and record, in the list of boards, and in an element."""
     donors = read_board("donors", {"window": "forever", "unit": "€", "scale": 2})
     async with serving(fresh_settings(valkey_url), donors) as client, browser() as chromium:
         url, event = client.base_url, {"board": "donors", "key": "Ada"}

@@ -25,7 +25,7 @@ async def test_a_link_and_a_snippet_are_copied(valkey_url: str) -> None:
 
 
 async def test_without_permission_the_text_is_selected(valkey_url: str) -> None:
-    """The button then says what to do."""
+    """If the browser does not permit the copy, the page selects the text, and the button says what to do."""
     async with board_in_browser(valkey_url, path="posts") as (page, _):
         await until_live(page)
         await page.evaluate("() => void (navigator.clipboard.writeText = () => Promise.reject(new Error('no')))")

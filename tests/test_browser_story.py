@@ -51,7 +51,7 @@ async def put_baseline(store: str, settings: Settings) -> int:
 async def told(store: str, path: str = "", **context: Any) -> AsyncIterator[tuple[Page, httpx.AsyncClient, int]]:
     """The page of a board with a baseline, a producer, and the age of the baseline in milliseconds."""
     settings, faults = fresh_settings(store), list[str]()
-    await until_early("hour")  # at its end, a new baseline replaces this one
+    await until_early("hour")  # at the end of an hour, the server stores a new baseline
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as producer:
         scores = {member: score + GAINS.get(member, 0) for member, score in THEN.items()}
         await post(producer, *({"key": key, "amount": amount} for key, amount in scores.items()))
@@ -164,7 +164,7 @@ async def test_the_rate_is_compared_with_the_hour_before(valkey_url: str) -> Non
 
 
 async def test_the_followed_member_stays_in_sight(valkey_url: str) -> None:
-    """The form names the member, its card stays while the page scrolls, and a pin keeps it for the next visit."""
+    """A form chooses the member. Its card stays in sight, and a pin keeps the choice for the next visit."""
     small = {"width": 360, "height": 500}
     async with told(valkey_url, viewport=small) as (page, _, _):
         await until_loaded(page)

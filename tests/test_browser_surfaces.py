@@ -15,7 +15,7 @@ from tests.harness.store import StoreProcess
 pytestmark = IN_BROWSER
 
 LIKES = [{"key": f"Member number {number}", "amount": 100 - number} for number in range(20)]
-# Counts transparent and visible pixels outside of a box, and finds the alpha inside.
+# Counts all pixels and the visible pixels outside of a box, and reads the alpha in its middle.
 ALPHA = """async ([picture, box]) => {
     const image = new Image();
     image.src = "data:image/png;base64," + picture;
@@ -231,7 +231,7 @@ RISEN = """row => {
 
 
 async def test_a_frame_reports_its_height(valkey_url: str) -> None:
-    """The frame reports every change. If the URL asks for it, the outer page's background is visible."""
+    """The frame reports each new height. If the URL asks for it, the outer page's background is visible."""
     async with board_in_browser(valkey_url, {"key": "a"}, path="../embed/posts?bg=transparent") as (own, producer):
         address, page = own.url, await own.context.new_page()
         await page.route("**/around", lambda route: route.fulfill(content_type="text/html", body="<!doctype html>"))
@@ -264,7 +264,7 @@ async def test_a_frame_reports_its_height(valkey_url: str) -> None:
 
 
 async def test_a_frame_has_the_theme_of_its_url(valkey_url: str) -> None:
-    """The system may have another theme. An empty board keeps its table when the late script comes."""
+    """The frame ignores the theme of the system. An empty board keeps its table when the late script comes."""
     async with board_in_browser(valkey_url, path="../embed/posts?theme=light", color_scheme="dark") as (page, _):
         await until_live(page)
         assert await page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(245, 245, 241)"

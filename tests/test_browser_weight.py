@@ -22,7 +22,7 @@ MOST_REQUESTS: Final = {  # without WebSockets and the icon; the overlay loads a
     "/overlay/plain": 7,
     "/": 9,
 }
-LATER: Final = 1_900  # milliseconds after which pages load the rest, although they are not live
+LATER: Final = 1_900  # milliseconds after which pages load the rest, even if they are not live yet
 
 BOARDS: Final = """
 [[board]]

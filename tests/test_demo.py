@@ -54,7 +54,7 @@ async def test_an_empty_board_begins_with_a_day_of_likes(valkey_url: str) -> Non
 
 @pytest.mark.slow
 async def test_boards_of_several_kinds_are_fed(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Boards may be private. The union has the sum of its parts, and a contest that is over begins again."""
+    """Boards may also be private. The union has the sum of its parts, and a contest that is over begins again."""
     monkeypatch.setattr(demo, "_VOTING", timedelta(seconds=2))
     monkeypatch.setattr(demo, "_RESULT", timedelta(seconds=1))
     settings = fresh_settings(valkey_url, demo=True, workers=1, visibility="private")
@@ -90,7 +90,7 @@ async def test_boards_of_several_kinds_are_fed(valkey_url: str, monkeypatch: pyt
 
 @pytest.mark.slow
 async def test_one_of_all_workers_generates_likes(valkey_url: str, tmp_path: Path) -> None:
-    """There are three workers and a second server. When the worker that sends likes is killed, another takes over."""
+    """Two servers have three workers each. When the worker that sends likes is killed, another one takes over."""
     settings = fresh_settings(valkey_url, workers=3, demo=True)
     servers = [ServerProcess(settings, tmp_path) for _ in range(2)]
     store: Any = connect(valkey_url, settings)
@@ -125,7 +125,7 @@ async def test_one_of_all_workers_generates_likes(valkey_url: str, tmp_path: Pat
 
 
 async def test_the_start_line_counts_the_boards_of_the_demo(valkey_url: str) -> None:
-    """With the demo, the line counts its boards too. Without it, only the default board counts."""
+    """With the demo, the line counts its boards too. Without the demo, it counts only the default board."""
     settings = fresh_settings(valkey_url, demo=True)
     assert await _count_boards(settings, load_boards(None)) == 1 + len(BOARDS) + 1
     assert await _count_boards(msgspec.structs.replace(settings, demo=False), load_boards(None)) == 1

@@ -135,7 +135,7 @@ def test_the_cluster_of_the_composition_joins_all_its_nodes() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_kubernetes_sets_only_what_exists(variant: str) -> None:
-    """The store and the journal come from a secret, and no secret is in the repository."""
+    """The URLs of store and journal come from a secret, and no secret is in the repository."""
     server = next(container for _, container in containers(variant) if container["name"] == "server")
     literals = yaml.safe_load((KUBERNETES / "server" / "kustomization.yaml").read_text(encoding="utf-8"))
     given = dict(text.split("=", 1) for text in literals["configMapGenerator"][0]["literals"])
@@ -169,7 +169,7 @@ def test_a_pod_has_minimal_rights(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_probes_ask_for_health_and_readiness(variant: str) -> None:
-    """A process that is not ready is not killed. Each probe names a host that every server accepts."""
+    """A process is not killed because it is not ready. Each probe names a host that every server accepts."""
     server = next(container for _, container in containers(variant) if container["name"] == "server")
     asked = {name: server[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
     assert {name: probe["path"] for name, probe in asked.items()} == {

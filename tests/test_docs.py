@@ -214,7 +214,7 @@ def test_the_architecture_page_names_every_package() -> None:
 
 
 def test_every_page_is_reachable() -> None:
-    """The list of pages has every page."""
+    """`index.md` links every page."""
     assert {f"{name}.md" for name in DOCS} - {"index.md"} == set(re.findall(r"\]\(([a-z-]+\.md)\)", DOCS["index"]))
 
 

@@ -103,7 +103,7 @@ CAPPED: dict[str, Any] = {"window": "forever", "operator": "best", "cap": 2}
 VOTES: dict[str, Any] = {"window": "forever", "operator": "incr", "votes": {"per_key": 1, "per_actor": 2}}
 SUMS: dict[str, Any] = {"window": "forever", "operator": "incr", "votes": None}
 HOURS: dict[str, Any] = {"window": "hours", "operator": "incr", "clock": "server", "votes": None}
-FOCUS: dict[str, dict[str, Any]] = {  # these bugs show only on boards with these choices, so only such boards are drawn
+FOCUS: dict[str, dict[str, Any]] = {  # these bugs show only on boards with these choices, so the runs use such boards
     "the log keeps expired events": {"window": "sliding"},
     "an event expires too early": {"window": "sliding"},
     "the slot of events that canceled out is not listed": {"window": "sliding"},
@@ -130,7 +130,7 @@ FOCUS: dict[str, dict[str, Any]] = {  # these bugs show only on boards with thes
     "the level of a hidden record stays": {**SUMS, "ranks": "dense"},
     "the first value of a hidden record has no place": {"window": "forever", "operator": "set", "ties": "first"},
 }
-REBUILT = {"hiding an untagged member is unnoticed"}  # only a rebuild shows these mutants
+REBUILT = {"hiding an untagged member is unnoticed"}  # a run notices these mutants only if it rebuilds boards
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ KINDS = [pytest.param(VALKEY, id="valkey"), pytest.param(REDIS_SERVER, id="redis
 
 
 class Load:
-    """Send events for some boards, one after the other, and note the outcome of each."""
+    """Send events for several boards, one after another on each board, and note their outcomes."""
 
     def __init__(self, url: str, folder: Path, deadline: float, **changes: Any) -> None:
         self.settings = fresh_settings(
@@ -80,7 +80,7 @@ class Load:
                 self.longest, last = max(self.longest, time.monotonic() - last), time.monotonic()
 
     async def more(self) -> None:
-        """Wait until every board has counted more events, or one was refused."""
+        """Wait until every board has counted more events, or an event was refused."""
         before = dict(self.acknowledged)
 
         async def counted() -> bool:
@@ -245,7 +245,7 @@ async def test_a_killed_primary_of_a_cluster_loses_nothing(binary: str, tmp_path
 @pytest.mark.sentinel
 @pytest.mark.parametrize("binary", KINDS)
 async def test_a_killed_primary_with_sentinels_loses_nothing(binary: str, tmp_path: Path) -> None:
-    """A replica that has everything takes over, and the server goes on by itself, with one Sentinel less."""
+    """A replica that has everything takes over, and events go on by themselves, with one Sentinel less."""
     servers = SentinelSet(binary, tmp_path, certificate=certificate_of(binary, tmp_path))
     async with running(servers), load(servers.url, tmp_path) as events:
         first = servers.servers[0]
@@ -280,7 +280,7 @@ async def fails_over_to_a_replica_that_is_behind(binary: str, folder: Path, time
 async def test_a_promoted_replica_has_everything_that_was_acknowledged(
     binary: str, tmp_path: Path, effort: int
 ) -> None:
-    """While no replica is in touch, nothing is acknowledged, and afterwards each batch counts once."""
+    """While no replica is connected, nothing is acknowledged, and afterwards each batch counts once."""
     await fails_over_to_a_replica_that_is_behind(binary, tmp_path, effort)
 
 
@@ -292,7 +292,7 @@ async def test_a_server_that_waits_for_no_replica_is_detected(tmp_path: Path) ->
 
 
 async def asks_past_a_wrong_sentinel(folder: Path) -> None:
-    """The first Sentinel names a replica, one is dead, and one is frozen. The next Sentinel is right."""
+    """Ask four Sentinels: one that names a replica, a dead one, a frozen one, and one that names the primary."""
     servers = SentinelSet(VALKEY, folder)
     wrong = SentinelServer(VALKEY, folder / "wrong", servers.servers[1], 60_000)
     await asyncio.to_thread(servers.start)
@@ -332,7 +332,7 @@ async def test_a_wrong_sentinel_and_two_silent_ones_are_passed_over(tmp_path: Pa
 
 @pytest.mark.mutant
 async def test_a_trusted_sentinel_is_detected(tmp_path: Path) -> None:
-    """One mutant talks to a replica, and one asks the same Sentinel until the deadline."""
+    """One mutant talks to a replica, and another mutant asks the same Sentinel until the deadline."""
 
     async def trusting(*_arguments: object) -> None:
         pass
@@ -347,7 +347,7 @@ Move = Callable[[Server, Server, int], Awaitable[None]]
 
 
 async def moves_slots(binary: str, move: Move, folder: Path, times: int = 1, deadline: float = 30) -> None:
-    """Move the slots of two boards and of a fence, which is written before a wait, to other servers and back."""
+    """Move the slots of two boards, and of a key that is written before each wait for replicas, there and back."""
     cluster = ClusterSet(binary, folder, replicas=replicas_of(times, least=1))
     async with running(cluster), load(cluster.url, folder, deadline) as events:
         prefix = events.settings.key_prefix

@@ -1,6 +1,6 @@
 """Faults on real servers: kills, freezes, lost answers, concurrent rotators.
 
-Each test has a bug that it must detect.
+Some tests are repeated with a mutant that they must detect.
 """
 
 import asyncio
@@ -118,7 +118,7 @@ async def test_a_naive_rotation_is_detected(valkey_url: str) -> None:
 
 
 async def likes(url: str, acknowledged: Counter[str], stop: asyncio.Event, seed: int) -> None:
-    """Post single likes until stopped, and record the acknowledged ones."""
+    """Post single likes until stopped, and count the acknowledged likes by member."""
     chance = random.Random(seed)
     async with httpx.AsyncClient(base_url=url, timeout=5) as client:
         while not stop.is_set():
@@ -131,7 +131,7 @@ async def likes(url: str, acknowledged: Counter[str], stop: asyncio.Event, seed:
 
 @pytest.fixture
 async def rotating(valkey_url: str, tmp_path: Path) -> AsyncIterator[tuple[list[ServerProcess], Any, Keys]]:
-    """Two servers with a two-second board, and a client of their store. Nothing is left of them if the test fails."""
+    """Two servers with a two-second board, and a client of their store. No server is left if the test fails."""
     boards = tmp_path / "boards.toml"
     boards.write_text(FAST_BOARD, encoding="utf-8")
     settings = fresh_settings(valkey_url, boards=boards, rotation_step=5)
@@ -214,7 +214,7 @@ async def test_a_server_can_be_killed_during_a_rotation(tmp_path: Path) -> None:
 
 
 async def test_no_acknowledged_event_is_lost_when_the_store_is_killed(own_store: StoreProcess, effort: int) -> None:
-    """After five kills or more, every acknowledged like is kept. All others were answered with 503."""
+    """After five or more kills of the store, it has every acknowledged like, and the board is consistent."""
     settings = fresh_settings(own_store.url, write_deadline=Duration(0.5), store_timeout=Duration(0.3))
     client: Any = connect(own_store.url, settings)
     acknowledged: Counter[str] = Counter()
@@ -266,7 +266,7 @@ async def test_an_unavailable_store_is_answered_with_503(own_store: StoreProcess
 
 @asynccontextmanager
 async def swallowing_proxy(store: Path, folder: Path, swallow: int) -> AsyncIterator[tuple[str, list[int]]]:
-    """A proxy that forwards commands, and drops the first `swallow` answers to scripts with their connection."""
+    """A proxy that forwards commands, and drops the first `swallow` answers to `add` with their connections."""
     swallowed = [0]
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -55,7 +55,7 @@ async def flooding(url: str, key: str) -> AsyncIterator[dict[str, Any]]:
 
 
 async def p99(client: httpx.AsyncClient) -> float:
-    """The 99th percentile in seconds of single POSTs during a flood; each must count."""
+    """The 99th percentile, in seconds, of single POSTs one after another. Each of them must count."""
     durations: list[float] = []
     end = time.monotonic() + SECONDS
     while time.monotonic() < end or len(durations) < POSTS:

@@ -129,7 +129,7 @@ def test_a_composition_is_closed_by_default(composition: dict[str, Any]) -> None
 
 
 def test_the_store_syncs_and_evicts_nothing() -> None:
-    """If one of the two is missing, the store can lose acknowledged events."""
+    """Without a sync of each write, or if it evicts keys, the store can lose acknowledged events."""
     store = COMPOSITIONS["docker-compose.yml"]["services"]["store"]
     options = dict(zip(store["command"][1::2], store["command"][2::2], strict=True))
     assert (options["--appendonly"], options["--appendfsync"], options["--maxmemory-policy"]) == (

@@ -1,4 +1,4 @@
-"""Each kind of board, from its definition to what people see: totals and best values."""
+"""Boards from their definition to what people see: totals, best values, votes and sliding windows."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ START = datetime(2024, 2, 1, tzinfo=UTC)
 
 
 def at(seconds: float) -> str:
-    """An event time, in seconds after the start."""
+    """The event time that is `seconds` after `START`."""
     return (START + timedelta(seconds=seconds)).isoformat()
 
 
@@ -46,7 +46,7 @@ ties = "key"
 async def test_one_event_feeds_several_moving_windows(valkey_url: str) -> None:
     """One event feeds windows of minutes, hours and days.
 
-    Each window shows the plain sums, page by page, without scores of zero.
+    Page by page, each board shows the same sums as a plain count of the events, without members whose sum is zero.
     """
     chance = random.Random(1)
     windows = {"minutes": (600, 60), "hours": (86_400, 3600), "days": (7 * 86_400, 86_400)}
@@ -99,7 +99,7 @@ ties = "{ties}"
 async def test_a_board_keeps_the_top_500_by_best_value(valkey_url: str, operator: str, order: str) -> None:
     """With 16 producers, the board never has more than 500 records, and never fewer once it is full.
 
-    Each record has its own metadata.
+    Each record has the metadata of the event that gave its score.
     """
     chance = random.Random(2)
     sent = [(f"k{chance.randrange(3000)}", chance.randint(-500, 2000)) for _ in range(6400)]
@@ -174,7 +174,7 @@ async def test_top_3_by_best_value_keeps_ties_by_rule(valkey_url: str, order: st
 
 
 async def test_the_latest_value_is_kept(valkey_url: str) -> None:
-    """`set` keeps the last value with its metadata, even if the value is the same."""
+    """With `set`, a member has the value and metadata of its newest event, even if the value equals the old value."""
     async with stage(valkey_url, BEST.format(operator="set", order="desc", cap=2, ties="first")) as boards:
         await boards.accept({"key": "a", "amount": 7, "metadata": {"event": 1}}, {"key": "b", "amount": 5})
         await boards.accept({"key": "a", "amount": 3, "metadata": {"event": 2}})

@@ -1,4 +1,4 @@
-"""Each kind of board, from its definition to what people see: unions, ranks and lookups."""
+"""Boards from their definition to what people see: unions, scores of several fields, ranks and lookups."""
 
 import random
 from collections import Counter
@@ -101,7 +101,7 @@ score = [
 
 
 async def test_a_score_can_rank_by_several_fields(valkey_url: str) -> None:
-    """The highest level comes first, then the fewest revives, then the shortest time.
+    """The highest level ranks first. Equal levels rank by the fewest revives, and then by the shortest time.
 
     Answers, pages and messages show a score as these fields.
     """
@@ -142,7 +142,7 @@ async def test_a_score_can_rank_by_several_fields(valkey_url: str) -> None:
 
 
 def run_of(chance: random.Random) -> tuple[int, int, int]:
-    """A run as a tuple in which more is better: level, negative revives, negative milliseconds."""
+    """A random run, as a tuple whose greater values are better: level, negative revives, negative milliseconds."""
     return chance.randrange(90, 100), -chance.randrange(3), -chance.randrange(10**7)
 
 
@@ -158,7 +158,7 @@ def fielded(records: Iterable[Record]) -> list[tuple[str, object]]:
 
 
 def test_fields_that_do_not_fit_into_a_score_are_refused() -> None:
-    """The message has the calculation and the limit."""
+    """The message shows how many different scores the fields have, as a product, and how many are possible."""
     with pytest.raises(SetupError, match=r"100 × 10 × 10000000000001 = 10000000000001000") as caught:  # noqa: RUF001
         parse_boards(FIELDS.replace("MOST", "10_000_000_000_000"))
     assert "more than the 2^53 = 9007199254740992" in str(caught.value)
@@ -168,7 +168,7 @@ def test_fields_that_do_not_fit_into_a_score_are_refused() -> None:
 @pytest.mark.parametrize("ties", get_args(Ties))
 @pytest.mark.parametrize("ranks", get_args(Ranks))
 async def test_pages_match_under_each_rule_of_ties_and_ranks(valkey_url: str, ties: Ties, ranks: Ranks) -> None:
-    """For each tie rule and kind of ranks, pages match in both directions, also while slots expire."""
+    """For each tie rule and kind of ranks, pages in both directions have the right records, also while slots expire."""
     chance = random.Random(9)
     choices = f'clock = "event"\nties = "{ties}"\nranks = "{ranks}"\nwindow = {{ rolling = "3h", slot = "1h" }}\n'
     sent: list[tuple[int, str]] = []
@@ -197,7 +197,10 @@ async def test_pages_match_under_each_rule_of_ties_and_ranks(valkey_url: str, ti
 
 
 def tied(sent: list[tuple[int, str]], now: int, ties: Ties) -> Rows:
-    """The ranking of a three-hour window; ties are ordered by the newest event of each member."""
+    """The expected rows of a three-hour window.
+
+    The rules `first` and `last` order equal scores by the newest event of each member, and `key` orders them by name.
+    """
     counts = Counter(key for moment, key in sent if moment // 3600 >= now // 3600 - 3)
     newest = {key: number for number, (_, key) in enumerate(sent)}
     way = {"first": 1, "last": -1, "key": 0}[ties]
@@ -205,7 +208,7 @@ def tied(sent: list[tuple[int, str]], now: int, ties: Ties) -> Rows:
 
 
 def ranked(rows: Rows, ranks: Ranks) -> list[tuple[str, int, int]]:
-    """Records with their ranks, which a count over all scores gives."""
+    """Each row with its rank, computed from the scores of all rows."""
     scores = [score for _, score in rows]
     dense = {score: rank for rank, score in enumerate(sorted(set(scores), reverse=True), 1)}
     return [
@@ -232,7 +235,7 @@ async def test_the_place_of_a_member_can_be_read(valkey_url: str) -> None:
 
     It also gives several members at once, and the page around a score.
     """
-    # Every two members have the same score.
+    # Members 0 and 1 have the same score, members 2 and 3 have the next one, and so on.
     scores = {f"k{number:03}": 1000 - 10 * (number // 2) for number in range(100)}
     rows = ranking(scores.items())
     async with stage(valkey_url, PLACES) as boards:

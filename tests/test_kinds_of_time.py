@@ -1,4 +1,4 @@
-"""Each kind of board, from its definition to what people see: calendar periods."""
+"""Boards with calendar periods, from their definition to what people see."""
 
 import random
 from collections import Counter
@@ -27,7 +27,7 @@ def moment(text: str, zone: ZoneInfo = BERLIN) -> datetime:
 
 
 def of_week(first: date) -> str:
-    """The name of the week that begins on a day. The week belongs to the year of its fourth day."""
+    """The name of the week that begins on the day `first`. The week belongs to the year of its fourth day."""
     fourth = first + 3 * DAY
     return f"{fourth.year}-W{(fourth.timetuple().tm_yday + 6) // 7:02}"
 
@@ -51,7 +51,7 @@ def unit_of(board: str) -> Unit:
 
 
 def calendars() -> str:
-    """A board for each unit."""
+    """The definitions of the boards in `KEEP`."""
     text = ""
     for board, keep in KEEP.items():
         window = f'calendar = "{unit_of(board)}"'
@@ -76,8 +76,8 @@ def names_before(board: str, now: datetime) -> Iterator[str]:
 
 STOPS = [
     "2020-10-25T23:59",  # on this day, the hour after 2:00 comes twice
-    "2020-12-31T12:00",  # a week that begins in 2020 and ends in 2021
-    "2021-01-03T23:00",  # the last day of that week, or the first of the next one if weeks begin on Sunday
+    "2020-12-31T12:00",  # in the week of this day, 2020 ends and 2021 begins
+    "2021-01-03T23:00",  # the last day of that week; if weeks begin on Sunday, the first day of the next week
     "2021-01-04T00:00",
     "2021-03-28T23:59",  # on this day, the hour after 2:00 is skipped
     "2021-04-01T05:00",
@@ -86,7 +86,7 @@ STOPS = [
 
 @pytest.mark.slow
 async def test_calendar_boards_match_a_plain_count(valkey_url: str) -> None:
-    """At many times, each kept period has the same scores as a plain count, and older periods are gone."""
+    """At many times, each kept period has the scores of a plain count, and older periods are gone."""
     chance = random.Random(4)
     counts: dict[str, dict[str, Counter[str]]] = {board: {} for board in KEEP}
     now = moment("2020-10-20T00:00")
@@ -118,12 +118,12 @@ async def test_calendar_boards_match_a_plain_count(valkey_url: str) -> None:
 
 
 def names_of(board: str, now: datetime, count: int) -> list[str]:
-    """The names of the newest periods."""
+    """The names of the `count` newest periods."""
     return [name for name, _ in zip(names_before(board, now), range(count), strict=False)]
 
 
 async def compare(boards: Stage, board: str, keep: int, now: datetime, counts: dict[str, Counter[str]]) -> None:
-    """Check each kept period, by its name and by its alias."""
+    """Check each kept period by its name, and the two newest ones also as `current` and `previous`."""
     names = names_of(board, now, keep + 1)
     for number, name in enumerate(names):
         right = ranking(counts.get(name, Counter()).items())
@@ -153,9 +153,9 @@ async def test_calendar_days_have_23_and_25_hours(valkey_url: str) -> None:
 
 
 async def test_a_late_event_counts_in_its_period_within_the_grace(valkey_url: str) -> None:
-    """A day accepts events for two hours after its end, when it is no longer the current day.
+    """A day still accepts events for two hours after its end, although the next day is the current day.
 
-    After the grace, events of the day are late.
+    After these two hours, events of the day are refused as late.
     """
     window = 'calendar = "day", timezone = "Europe/Berlin", grace = "2h", keep = 1'
     text = f'[[board]]\nid = "days"\nclock = "event"\nwindow = {{ {window} }}\n'
@@ -180,8 +180,8 @@ COMPOSED = {"days": "day", "threes": "day", "sevens": "day", "months": "month", 
 
 
 def composed() -> str:
-    """Daily boards, and boards made of days."""
-    late = ', grace = "1h"'  # all these boards have the same grace
+    """The definitions of the boards in `COMPOSED`: days, and windows that consist of days."""
+    late = ', grace = "1h"'  # of all boards without `last`
     more = {"days": f"{late}, keep = 400", "threes": ", last = 3", "sevens": ", last = 7"}
     text = ""
     for board, unit in COMPOSED.items():
@@ -226,7 +226,7 @@ async def test_days_add_up(valkey_url: str) -> None:
 
 
 def added(parts: Iterator[dict[str, int]]) -> Rows:
-    """The sum of rankings."""
+    """The ranking by the summed scores of several rankings, without members whose sum is zero."""
     sums: Counter[str] = Counter()
     for part in parts:
         sums.update(part)

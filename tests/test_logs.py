@@ -37,7 +37,7 @@ class Lines(logging.Handler):
         self.logged.append(record.msg if isinstance(record.msg, dict) else {"event": record.getMessage()})
 
     def events(self, *fields: str) -> list[Any]:
-        """The text of each line, with the given fields."""
+        """The text of each line. With `fields`, a tuple of the text and the values of these fields."""
         return [
             tuple(line.get(field) for field in ("event", *fields)) if fields else line["event"] for line in self.logged
         ]
@@ -45,7 +45,7 @@ class Lines(logging.Handler):
 
 @pytest.fixture
 def lines(request: pytest.FixtureRequest) -> Iterator[Lines]:
-    """Yield a handler that keeps lines. Its period is a fifth of a second, or the parameter."""
+    """Yield a handler that keeps lines. Its period is `QUICK`, or the parameter of the test."""
     handler = Lines(getattr(request, "param", QUICK))
     before = structlog.get_config()
     structlog.configure(
@@ -63,7 +63,7 @@ def lines(request: pytest.FixtureRequest) -> Iterator[Lines]:
 
 
 async def over(lines: Lines, text: str) -> None:
-    """Wait until the log says that a cause is over."""
+    """Wait until the log has the line `over: {text}`, which ends a series of repeated lines."""
 
     async def is_logged() -> bool:
         return f"over: {text}" in lines.events()
@@ -176,9 +176,9 @@ def test_commands_log_to_standard_error() -> None:
 
 @pytest.mark.slow
 async def test_a_stall_of_the_store_is_a_few_lines(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Thousands of refused requests log one line per cause, one at its end, and one when the store is back.
+    """Thousands of refused requests log a line per cause, a line at its end, and a line when the store is back.
 
-    Pages whose origin is refused are one cause too. The line names the setting that lets them in.
+    Requests whose origins are refused are one cause too. Its line names the setting that allows an origin.
     """
     settings = fresh_settings(own_store.url, store_timeout=Duration(0.1), write_deadline=Duration(0.1))
     server = ServerProcess(settings, tmp_path)

@@ -1,4 +1,4 @@
-"""Failovers to a replica that lacks events that were seen or acknowledged, and the boards that may go on."""
+"""Failovers to a replica that lacks seen or acknowledged events: which boards are lost, and which go on."""
 
 import asyncio
 import secrets
@@ -64,11 +64,11 @@ VALKEY_SENTINEL, REDIS_SENTINEL, VALKEY_CLUSTER, REDIS_CLUSTER = ALL = [
     for kind, mark in ((with_sentinels, pytest.mark.sentinel), (on_a_cluster, pytest.mark.cluster))
     for name, binary in (("valkey", VALKEY), ("redis", REDIS_SERVER))
 ]
-DEFAULT: Make = partial(with_sentinels, VALKEY)  # the stores of the tests with mutants
+DEFAULT: Make = partial(with_sentinels, VALKEY)  # the only kind of store on which mutants are tested
 
 
 class Machine:
-    """A machine with its own data directory, and some boards."""
+    """Stands for a machine that uses the store: a client with its own data directory and ledgers of some boards."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Machine:
         LossWatch(self.client, prefix).guard_connections()
 
     async def count(self, board: str, times: int) -> None:
-        """Count events on a board."""
+        """Add `times` events to a board, one after another."""
         for _ in range(times):
             await self.ledgers[board].writer.add([make_entry("a", 1, None)])
 
@@ -118,7 +118,7 @@ class Machine:
         return found[-1]
 
     async def waits(self, board: str, reason: str) -> None:
-        """Wait until the board waits for this reason. Without SQL, the board must not go on."""
+        """Wait until reads of the board fail with this reason. Fail if a read shows the board instead."""
 
         async def refused() -> bool:
             try:
@@ -193,9 +193,9 @@ async def test_positions_from_reads_are_detected(tmp_path: Path) -> None:
 
 
 async def loses_what_was_acknowledged(folder: Path, make: Make = DEFAULT) -> None:
-    """Fail over without a journal. Only the board that lacks something is lost.
+    """Fail over, without a journal, to a replica that lacks acknowledged events.
 
-    Nobody writes to a board before its check.
+    Only the board of these events is lost, and no event is written to it before it was checked.
     """
     servers = make(folder / "store")
     async with machines(servers, folder, "a", "b") as (one, other):
@@ -214,7 +214,7 @@ async def loses_what_was_acknowledged(folder: Path, make: Make = DEFAULT) -> Non
 
 @pytest.mark.parametrize("make", [REDIS_SENTINEL, VALKEY_CLUSTER])
 async def test_a_loss_concerns_the_board_that_lacks_something(make: Make, tmp_path: Path) -> None:
-    """Without a journal, events of this board are refused. The other boards go on."""
+    """Without a journal, a board that lacks acknowledged events refuses new events. The other boards go on."""
     await loses_what_was_acknowledged(tmp_path, make)
 
 
@@ -253,7 +253,7 @@ async def test_a_fence_without_a_reign_is_detected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [VALKEY_SENTINEL, REDIS_CLUSTER])
 async def test_viewers_receive_what_is_left(make: Make, tmp_path: Path) -> None:
-    """A viewer that has seen the lost events receives a sync in another epoch, and then what is counted."""
+    """A viewer that has seen the lost events receives a sync in another epoch, and then the new event."""
     servers = make(tmp_path / "store")
     await asyncio.to_thread(servers.start)
     settings = fresh_settings(servers.url, data_dir=tmp_path / "one", write_deadline=Duration(20), wait_replicas=0)
@@ -294,7 +294,7 @@ async def test_viewers_receive_what_is_left(make: Make, tmp_path: Path) -> None:
 async def goes_on_without_sql(folder: Path, make: Make = DEFAULT) -> None:
     """Fail over while no process moves the journals to SQL.
 
-    One machine knows the acknowledged offsets, and another waits for SQL.
+    One machine knows the acknowledged offsets. Another machine, `patient`, must wait for SQL.
     """
     servers = make(folder / "store")
     async with machines(servers, folder, "a", "b", journal="sqlite") as (one, other):
@@ -312,7 +312,7 @@ async def goes_on_without_sql(folder: Path, make: Make = DEFAULT) -> None:
             assert one.lost == {"b"}
             await other.count("a", 1)
 
-            async def follows() -> bool:  # the server may still read the former primary for a moment
+            async def follows() -> bool:  # `patient` may still read the former primary for a moment
                 return await patient.score("a") == 2
 
             await eventually(follows)
@@ -340,7 +340,7 @@ async def test_a_board_that_goes_on_although_producers_wait_for_sql_is_detected(
 
 
 async def reconciled(client: Store, settings: Settings, state: BoardState) -> None:
-    """Wait until SQL has everything, and compare it with the store."""
+    """Wait until SQL has everything, and check that it agrees with the store."""
     with existing_journal(settings, writes=False) as database:
         follower = Follower(client, database, settings.key_prefix, state.board.id, state.epoch or "")
         await follower.begin(lambda *_: None)
@@ -358,7 +358,7 @@ def ahead_settings(url: str, folder: Path) -> Settings:
 async def sends_again(folder: Path, make: Make = DEFAULT) -> None:
     """Fail over to a replica that lacks events which SQL has.
 
-    Another machine does not know of them, and can't ask SQL.
+    Another machine neither knows of these events nor can ask SQL for them.
     """
     servers = make(folder / "store")
     await asyncio.to_thread(servers.start)
@@ -394,7 +394,7 @@ async def sends_again(folder: Path, make: Make = DEFAULT) -> None:
 
 @pytest.mark.parametrize("make", ALL)
 async def test_what_only_sql_has_is_sent_again(make: Make, tmp_path: Path) -> None:
-    """Until the events are sent again, the board counts no others. Afterwards, a retry is a duplicate."""
+    """The board counts no new events before the lost events are sent again. Then a retry of those is a duplicate."""
     await sends_again(tmp_path, make)
 
 
@@ -402,7 +402,7 @@ PLAN = resending._planned_again
 
 
 def renumbered(*words: Any) -> Any:
-    """Plan a batch again as a mutant does: under a new number."""
+    """Plan a batch again with a new random writer, so that the store takes it for a new batch."""
     keys, request = PLAN(*words)
     fields = msgspec.msgpack.decode(request, type=dict[str, msgspec.Raw])
     return keys, msgspec.msgpack.encode(fields | {"writer": secrets.token_hex(8)})
@@ -416,7 +416,7 @@ async def test_entries_under_new_numbers_are_detected(tmp_path: Path) -> None:
 
 
 async def is_sent_again_after_an_end(folder: Path, make: Make = DEFAULT, plan: Any = PLAN) -> None:
-    """End the server while it sends events again. A backup has paused trimming, so the store has every entry.
+    """End the server while it sends lost events again. A backup has paused trimming, so the store has every entry.
 
     The other machine does not wait for SQL, but it must wait until all events were sent again.
     """
@@ -451,7 +451,7 @@ async def is_sent_again_after_an_end(folder: Path, make: Make = DEFAULT, plan: A
                 await asyncio.to_thread(servers.fail_over)
                 await asyncio.wait_for(began.wait(), 60)
         assert 1 < int(servers.primary.ask("ZSCORE", state.keys.table().ranking, "a")) < 8
-        # This entry expires after ten seconds.
+        # Delete what the ended server reported, which would expire only after ten seconds.
         servers.primary.ask("DEL", SystemKeys(settings.key_prefix).journal_health)
         await other.waits("a", "waits until the events that a failover lost were sent again")
         with replaced(resending, "_planned_again", plan):
@@ -459,7 +459,7 @@ async def is_sent_again_after_an_end(folder: Path, make: Make = DEFAULT, plan: A
                 assert await other.score("a") == 8
                 await until_ready(client)
                 await other.client.delete(SystemKeys(settings.key_prefix).pause)
-                assert (await in_short(client))["duplicate"] == 1  # the slot of the event has left the window
+                assert (await in_short(client))["duplicate"] == 1  # although the slot of the event has left the window
                 await post(client, {"key": "a", "board": "a"})
                 assert await other.score("a") == 9
                 assert await drifted(other.client, state.keys) == []

@@ -32,12 +32,12 @@ VALKEY = str(get_binary_path())
 PARTS = ("part3", "part1", "part0")  # on the first, the second and the third server
 TOTAL = Board(id="total", title="total", window=Rolling(86_400, 3600), union=dict.fromkeys(PARTS, 1))
 BOARDS = [rolling_board(board=name) for name in PARTS]
-# For each server, the data that is lost with it.
+# For each server, the data that it holds and that belongs to no board.
 SYSTEM = {0: "boards, items and readiness", 1: "producers and processes", 2: "journals"}
 
 
 def shard_of(board: str) -> int:
-    """The server of a new Cluster that holds a board."""
+    """The number of the server of a new Cluster that holds a board."""
     return key_slot(f"{{{board}}}".encode()) * 3 // SLOTS
 
 
@@ -89,7 +89,7 @@ async def test_a_lost_shard_that_stops_all_is_noticed(tmp_path: Path) -> None:
 
 
 async def unites_through_failovers(folder: Path, times: int) -> None:
-    """Kill the primaries that hold a union and its parts, one after the other."""
+    """Kill `times` primaries, one shard after another, while a union adds up boards of all three shards."""
     cluster = ClusterSet(VALKEY, folder / "store")
     async with running(cluster), traffic(cluster.url, folder, *BOARDS, unions=[TOTAL]) as events:
         for number in range(times):
@@ -113,7 +113,7 @@ async def test_a_union_of_three_servers_counts_what_its_parts_count(tmp_path: Pa
 
 
 async def starts_without_a_shard(folder: Path, lost: int) -> None:
-    """Start a server of boards while one server of the store is away, which comes back later."""
+    """Start a Live Board server while one server of the Cluster is away, and start that one again later."""
     cluster = ClusterSet(VALKEY, folder / "store", "--cluster-require-full-coverage", "no", replicas=0, patience=1000)
     await asyncio.to_thread(cluster.start)
     settings = fresh_settings(
@@ -149,7 +149,7 @@ async def starts_without_a_shard(folder: Path, lost: int) -> None:
 async def test_a_server_starts_while_a_shard_is_away(tmp_path: Path, effort: int) -> None:
     """Only boards of the shard are unavailable.
 
-    If the shard holds data that belongs to no board, events without API keys are unavailable too.
+    If the shard holds the data of producers, events without API keys are refused on all boards.
     """
     for lost in list(SYSTEM)[:effort]:
         await starts_without_a_shard(tmp_path / str(lost), lost)
@@ -157,7 +157,7 @@ async def test_a_server_starts_while_a_shard_is_away(tmp_path: Path, effort: int
 
 @pytest.mark.mutant
 async def test_a_start_that_asks_every_server_is_noticed(tmp_path: Path) -> None:
-    """The mutant does not start if a check at its start finds a server away."""
+    """In the mutant, the server does not start if a check finds a server of the store away."""
     with (
         must_be_caught("the server does not start without a shard"),
         patch.object(serve, "_STORE_DEADLINE", 0),

@@ -17,7 +17,7 @@ SOURCES = [path for path in Path(metrics.__file__).parent.rglob("*.py") if path.
 
 
 def test_a_metric_has_a_name_and_a_description() -> None:
-    """The name begins with live_."""
+    """The name begins with `live_`. The description begins with a capital or a digit, and has no full stop."""
     for name, metric in TABLE.items():
         (family,) = metric.describe()
         assert family.name.startswith("live_"), name
@@ -45,7 +45,7 @@ def test_a_gauge_defines_how_workers_are_combined(gauge: Gauge) -> None:
 
 @pytest.mark.parametrize("histogram", [metric for metric in TABLE.values() if isinstance(metric, Histogram)])
 def test_the_buckets_of_a_histogram_increase(histogram: Histogram) -> None:
-    """The last bucket is infinity."""
+    """Each bound is greater than the one before it, and the last bound is infinity."""
     bounds = histogram._upper_bounds
     assert bounds == sorted(set(bounds))
     assert bounds[-1] == float("inf")

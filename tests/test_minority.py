@@ -1,6 +1,6 @@
-"""A primary that is cut off from all servers but ours: no event is acknowledged, and pages turn stale.
+"""A primary that only our server can still reach: no event is acknowledged, and pages turn stale.
 
-No read takes the data of this primary for current.
+No read returns the data of this primary as current.
 """
 
 import asyncio

@@ -100,7 +100,7 @@ async def test_every_mistake_has_its_message(valkey_url: str) -> None:
 
 
 async def test_the_documentation_of_each_problem_is_where_problems_say(valkey_url: str) -> None:
-    """`type` includes the root path, and leads to an anchor that the page has."""
+    """The `type` of a problem includes the root path, and leads to an anchor that the page has."""
     async with server(valkey_url, root_path="/live") as client:
         problem = (await client.get("/live/v1/bords")).json()
         assert problem["type"] == "/live/docs#not_found"

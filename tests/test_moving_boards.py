@@ -1,4 +1,4 @@
-"""Boards of every kind whose slots move in a Cluster, while events, viewers and rotation go on."""
+"""Boards whose slots move in a Cluster, while events, viewers and rotation go on."""
 
 from collections.abc import Awaitable, Callable
 from math import ceil

@@ -17,7 +17,7 @@ class Counter:
 
 
 def test_a_failed_assertion_is_a_catch() -> None:
-    """The body of the context ends with the assertion."""
+    """`must_be_caught` suppresses the assertion that fails in its body."""
     with must_be_caught("one is two"):
         assert Counter().add(1, 1) == 1
 
@@ -54,7 +54,7 @@ def test_a_script_that_does_not_compile_is_an_error(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("right", ["no such piece", "local"])
 def test_a_piece_that_is_missing_or_repeated_is_an_error(right: str) -> None:
-    """If the piece occurs twice or not at all, the mistake is not where the test says."""
+    """If the piece occurs twice or not at all, the mutant would not make the mistake that the test means."""
     with pytest.raises(ValueError, match="times in the script, not once"), must_be_caught("it is elsewhere"):
         mutated("local a = 1\nlocal b = 2", {right: ""})
 

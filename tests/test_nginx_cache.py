@@ -43,7 +43,7 @@ class Edge(NamedTuple):
 async def edge(
     store: str, folder: Path, monkeypatch: pytest.MonkeyPatch, zone: str = "$live_cache"
 ) -> AsyncIterator[Edge]:
-    """A server that lets caches keep its board reads."""
+    """Start a server behind an nginx that keeps board reads, and count the reads that reach the server."""
     asked: Counter[Any] = Counter()
     begin = FastReads._begin
 
@@ -106,7 +106,7 @@ async def test_pollers_all_reach_a_server_behind_a_proxy_that_keeps_nothing(
 
 
 async def test_each_page_is_kept_by_itself(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages differ by URL, host name and encoding. If the client sends the right tag, nginx answers by itself."""
+    """Nginx keeps an answer for each URL, host name and encoding. A client that sends the answer's tag gets 304."""
     async with edge(valkey_url, tmp_path, monkeypatch) as at, httpx.AsyncClient(base_url=at.url) as client:
         await post(client, *({"key": f"a rather long name of a member, number {number}"} for number in range(50)))
         for _ in range(2):

@@ -57,7 +57,7 @@ def test_the_dashboard_shows_every_metric(shown: set[str]) -> None:
 
 
 def test_every_alert_is_about_a_metric_and_has_a_section(shown: set[str]) -> None:
-    """The alert's runbook is a heading of the page, and the page has no other headings."""
+    """The headings in `docs/alerts.md` are the names of the alerts, in the same order."""
     (group,) = yaml.safe_load((OPS / "alerts.yml").read_text(encoding="utf-8"))["groups"]
     text = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
     assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == [rule["alert"] for rule in group["rules"]]

@@ -27,7 +27,7 @@ uv = pytest.importorskip("uv", reason="uv has no wheel for this system")
 ROOT: Final = Path(__file__).parent.parent
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 UV: Final = (uv.find_uv_bin(), "pip")
-IMAGE_PYTHON: Final = (3, 11)  # the hashes in `image/requirements.txt` are those of wheels for it
+IMAGE_PYTHON: Final = (3, 11)  # the hashes in `image/requirements.txt` are of wheels for this version
 
 CLIENT: Final = """
 import asyncio
@@ -63,7 +63,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the server.
 
-    With the Python version of the image, each package is checked by its hash, as in the image.
+    If this Python has the version of the image's Python, each package is checked by its hash, as in the image.
     """
     folder, python = empty_environment(tmp_path_factory.mktemp("server"))
     install = (*UV, "install", "--quiet", "--only-binary", ":all:", "--python", str(python))
@@ -78,7 +78,7 @@ def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def server(installed: Path, valkey_url: str, tmp_path: Path) -> Iterator[ServerProcess]:
-    """A server of the environment `installed`."""
+    """A server that runs in the environment `installed`."""
     process = ServerProcess(fresh_settings(valkey_url), tmp_path, python=str(installed / "bin" / "python"))
     process.start()
     yield process
@@ -139,7 +139,7 @@ def test_an_empty_environment_serves_the_page(installed: Path, server: ServerPro
 
 @pytest.mark.timeout(300)
 def test_the_client_alone_needs_no_server(wheels: dict[str, Path], server: ServerProcess, tmp_path: Path) -> None:
-    """The client needs three packages and what these need, in versions that suit the server too."""
+    """The client needs none of the server's own packages. The versions of its dependencies suit the server too."""
     manifest = tomllib.loads((ROOT / "packages" / "client" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert set(manifest["dependencies"]) <= set(PROJECT["dependencies"])
     assert manifest["requires-python"] == PROJECT["requires-python"]

@@ -45,7 +45,7 @@ MUTANTS = {
 def test_the_ledger_equals_the_model(kind: str, clock: str, tmp_path: Path, effort: int) -> None:
     """With the real scripts, invariant I1 holds after every step of any schedule.
 
-    The settled board equals a plain count.
+    Once all rotations are done, the board equals a plain count.
     """
     if kind == "redis" and REDIS_SERVER is None:
         pytest.skip("redis-server is not installed")

@@ -33,7 +33,7 @@ BLOCKS: Final = [
 ]
 DEADLINE: Final = 60
 STARTED: Final = "Live Board is at http://"
-# The shells ignore the user's configuration, and read lines like pasted ones. In zsh, a pasted `#` does not begin a
+# The shells ignore the user's configuration, and read lines as if pasted. In zsh, a pasted `#` does not begin a
 # comment, and a `?` without quotes is a pattern for file names.
 SHELLS: Final = {"bash": ["bash", "--norc", "--noprofile", "-i"], "zsh": ["zsh", "-f", "-i"]}
 WRONG: Final = ("command not found", "no matches found", "No such file", "parse error", "syntax error", '"code":"')
@@ -90,14 +90,14 @@ def checkout() -> Iterator[Path]:
 
 
 def environment(port: int) -> dict[str, str]:
-    """The environment of a new user: no active virtual environment, and only the port is set."""
+    """The environment of a new user: no active virtual environment, and no setting but the port."""
     left = {name: value for name, value in os.environ.items() if not name.startswith(("LIVE_", "VIRTUAL_ENV"))}
     path = os.pathsep.join(part for part in left["PATH"].split(os.pathsep) if not part.startswith(str(ROOT)))
     return {**left, "PATH": path, "LIVE_PORT": str(port)}
 
 
 class Terminal:
-    """A fresh shell for pasted blocks."""
+    """A fresh shell into which one block is pasted."""
 
     def __init__(self, shell: str, folder: Path, block: str, ports: tuple[int, int]) -> None:
         self._log = folder / f"terminal-{time.monotonic_ns()}.log"
@@ -142,7 +142,7 @@ class Terminal:
 
 
 def alive(group: int) -> bool:
-    """Send SIGTERM to a group of processes, and return whether the group has any."""
+    """Send SIGTERM to a group of processes, and return whether the group still has processes."""
     try:
         os.killpg(group, signal.SIGTERM)
     except ProcessLookupError:
@@ -189,9 +189,9 @@ def needs(shell: str) -> None:
 
 
 def test_every_command_works(checkout: Path) -> None:
-    """The blocks run in fresh shells, next to the server of the first one, `make run`.
+    """The blocks run in fresh shells, beside the server that the first block, `make run`, starts.
 
-    Blocks with Docker are left out.
+    The last two blocks run after that server has ended. Blocks with Docker are left out.
     """
     needs("bash")
     shutil.rmtree(checkout / "live-data", ignore_errors=True)
@@ -247,7 +247,7 @@ def test_the_composition_accepts_an_event(checkout: Path) -> None:
 
 
 async def test_the_events_of_the_example_file_count(valkey_url: str) -> None:
-    """Each event in a comment of the example file counts on its board, on any day."""
+    """Each event in a comment of the boards file in `docs/boards.md` counts on its board, on any day."""
     (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "boards.md").read_text(), re.DOTALL)
     events = re.findall(r"# (\{.*\})$", text, re.MULTILINE)
     ids = [board["id"] for board in tomllib.loads(text)["board"] if board.get("types", ["like"])[0] in str(events)]

@@ -1,4 +1,4 @@
-"""Real input: 10,000 requests to a web site over 84 hours, compared with a plain count over the file."""
+"""A board of real input, 10,000 requests to a web site over 84 hours, compared with a plain count over the file."""
 
 import asyncio
 import random
@@ -43,7 +43,7 @@ def expected(events: list[dict[str, Any]], ties: str = "key") -> list[tuple[str,
 
 
 async def whole_board(client: httpx.AsyncClient) -> tuple[list[tuple[str, int]], int, int | None]:
-    """Every record, page by page; each page must have the same count and total."""
+    """Read every record page by page, and check the ranks. Return the records, and the last page's count and total."""
     records: list[tuple[str, int]] = []
     cursor: str | None = ""
     page = None
@@ -71,7 +71,7 @@ async def compare(client: httpx.AsyncClient, sent: list[dict[str, Any]], ties: s
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("ties", get_args(Ties))
 async def test_the_site_log_equals_a_plain_count_at_many_instants(valkey_url: str, ties: Ties) -> None:
-    """The log is replayed in order, and the board is correct at 28 instants during the 84 hours.
+    """The log is replayed in order, and the board is correct after each of about 28 equal parts.
 
     Ties are ordered by name, or by the newest request of each member.
     """
@@ -140,7 +140,7 @@ async def test_the_commands_replay_and_audit(tmp_path: Path) -> None:
 
 
 def live(server: ServerProcess, *arguments: str) -> dict[str, Any]:
-    """Run a command with the settings of a server; returns its JSON object."""
+    """Run a `live` command with the settings of a server, and return the JSON object that it prints."""
     done = run_live(*arguments, environment=server.environment)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = msgspec.json.decode(done.stdout)

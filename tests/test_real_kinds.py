@@ -1,4 +1,4 @@
-"""Real input on boards of other kinds, compared with a plain count over the file."""
+"""Real input on a contest, calendar boards and a sliding window, compared with a plain count over the file."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ async def whole(boards: Stage, board: str, **query: Any) -> Rows:
 
 
 async def test_a_contest_counts_distinct_visitors_per_path_and_day(valkey_url: str) -> None:
-    """A contest with one vote per path, visitor and day counts the visitors. All further visits are refused."""
+    """A contest counts each visitor of a path once a day, and refuses the visitor's further visits on that day."""
     window = 'window = { calendar = "day", grace = "1h" }\nvotes = { per_key = 1 }\n'
     events = load()
     days: dict[str, set[tuple[str, str]]] = defaultdict(set)
@@ -86,7 +86,7 @@ async def test_calendar_days_and_weeks_follow_their_zone(valkey_url: str) -> Non
 
 
 async def test_a_sliding_hour_is_exact(valkey_url: str) -> None:
-    """At many instants, the board has the requests of the last 3,600 seconds, and no others."""
+    """At many instants, the board has the requests of the last 3,600 seconds, and no older requests."""
     events = load()
     sent: list[dict[str, Any]] = []
     async with stage(valkey_url, BOARD.format(id="hour") + 'window = { sliding = "1h" }\n') as boards:

@@ -32,7 +32,7 @@ DEADLINE: Final = 60
 SHELL: Final = ["bash", "--norc", "--noprofile"]
 MARK: Final = "-- the block has ended --"
 MODULES: Final = ROOT / ".tools" / "node_modules"
-# Answers in the form that the REST API of Nakama documents for its lists. No Nakama runs in this test.
+# Answers in the form that Nakama documents for the lists of its REST API. No Nakama runs in this test.
 NAKAMA: Final = {
     "": '{"records":[{"leaderboard_id":"weekly","owner_id":"4c2ae592","username":"ann","score":"77","num_score":3,'
     '"metadata":"{}","rank":"1"}],"next_cursor":"Q0FF"}',
@@ -41,7 +41,7 @@ NAKAMA: Final = {
 
 
 class Block(NamedTuple):
-    """A block of a page: its language, the file that it shows, its text, and the block after it."""
+    """A block of a page: its language, the file that it shows, its text, and the output that the page shows for it."""
 
     language: str
     file: str
@@ -50,7 +50,7 @@ class Block(NamedTuple):
 
 
 def blocks_of(page: str) -> list[Block]:
-    """The blocks of a page in order. A block that is no command and follows commands shows what they print."""
+    """The blocks of a page in order. A block of text or JSON after commands shows what they print."""
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     found = [
         Block(*each) for each in re.findall(r'^```(\w+)(?: title="(.+?)")?\n(.*?)^```$', text, re.DOTALL | re.MULTILINE)
@@ -65,13 +65,13 @@ def blocks_of(page: str) -> list[Block]:
 
 
 def is_shown(expected: str, printed: str) -> bool:
-    """Whether a text is what a page shows, but for white space. `…` stands for anything."""
+    """Whether a text is what a page shows, apart from white space. A `…` on the page stands for any text."""
     bare = "".join(expected.split())
     return re.fullmatch(".*".join(map(re.escape, bare.split("…"))), "".join(printed.split())) is not None
 
 
 class Reader:
-    """A reader of a page, with a terminal for the server and one for everything else."""
+    """A reader of a page, with a terminal for each server and one terminal for all other commands."""
 
     def __init__(self, folder: Path, replaced: dict[str, str]) -> None:
         self.folder = folder
@@ -93,7 +93,7 @@ class Reader:
         return text
 
     def follow(self, page: str) -> None:
-        """Run every command of a page, and open every link to a page of the server."""
+        """Run every command of a page, compare the output and the files that the page shows, and open its links."""
         for block in blocks_of(page):
             if block.file:
                 assert (FILES / block.file).read_text(encoding="utf-8") == block.text, block.file
@@ -129,7 +129,7 @@ class Reader:
         return "".join(lines)
 
     def _serve(self, block: Block) -> str:
-        """Start a server. Wait until it answers."""
+        """Start a server, and wait until it has printed what the page shows."""
         log = self.folder / f"server-{len(self._servers)}.log"
         with log.open("w") as file:
             server = self._start(file.fileno())
@@ -157,7 +157,7 @@ def reader(folder: Path, **replaced: str) -> Iterator[Reader]:
 
 @contextmanager
 def nakama() -> Iterator[int]:
-    """A server that answers as Nakama documents it."""
+    """Run a server that answers as Nakama documents, and yield its port."""
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -187,7 +187,7 @@ async def sorted_set(url: str, key: str) -> None:
 
 
 def check_framework(name: str, command: list[str], page: Reader) -> None:
-    """Check that a like that is posted to a program counts, and that the program's page shows the board."""
+    """Run a program with a web framework. Check that a like sent to it counts, and that its page has the board."""
     words = [page.here(word) for word in command]
     program = subprocess.Popen(words, cwd=page.folder, env=page.environment, start_new_session=True)
     try:
@@ -209,7 +209,7 @@ def check_framework(name: str, command: list[str], page: Reader) -> None:
 
 
 def test_the_recipes_work(valkey_url: str, tmp_path: Path) -> None:
-    """Each board on the page is in the example file. Likes count from each web framework that is installed here."""
+    """Each board on the page is in `recipes.toml`. Likes count from each web framework that is installed here."""
     boards = (FILES / "recipes.toml").read_text(encoding="utf-8")
     assert [block.text for block in blocks_of("recipes") if block.language == "toml" and block.text not in boards] == []
     key = f"leaderboard-{tmp_path.name}"
@@ -254,6 +254,6 @@ def test_a_web_framework_is_tried(framework: str) -> None:
 
 @pytest.mark.parametrize("page", ["tutorial-contest", "tutorial-usage"])
 def test_a_tutorial_works(tmp_path_factory: pytest.TempPathFactory, page: str) -> None:
-    """The test follows the page from its start to its end, in a folder with a path short enough for the socket."""
+    """The test follows the page from its start to its end, in a folder whose path is short enough for a socket."""
     with reader(tmp_path_factory.mktemp("t")) as person:
         person.follow(page)

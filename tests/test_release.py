@@ -1,4 +1,4 @@
-"""How a version is made and published: each file has the version, and no workflow can be changed from outside."""
+"""How a version is made and published: each file has the version, and each workflow runs only pinned actions."""
 
 import json
 import re
@@ -26,7 +26,7 @@ WORKFLOWS: Final[dict[str, dict[Any, Any]]] = {
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The files that have the version."""
+    """A folder with copies of the files that contain the version."""
     for name in FILES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
@@ -34,7 +34,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def release(checkout: Path, *words: str) -> str:
-    """Run the script, and return what it prints to standard error."""
+    """Run `packages/release.py`, and return what it prints to standard error."""
     command = [sys.executable, "packages/release.py", *words]
     return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False).stderr
 
@@ -92,9 +92,9 @@ def steps(workflow: dict[Any, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_a_workflow_runs_only_what_is_pinned_and_may_write_nothing(name: str) -> None:
-    """Each action has its digest and, for people, its version.
+    """Each action is named by its digest, with its version in a comment for people.
 
-    Only a job that publishes may write, and it says what it writes.
+    Only a job that publishes has a right to write, and no right except the one that it needs.
     """
     workflow = WORKFLOWS[name]
     assert workflow["permissions"] == {"contents": "read"}

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 async def test_events_of_one_process_are_shown_by_another(valkey_url: str) -> None:
-    """The events appear on the other process's pages and live route."""
+    """A viewer of the other process receives the events over its WebSocket."""
     settings = fresh_settings(valkey_url)
     boards = [rolling_board()]
     async with (
@@ -42,7 +42,7 @@ async def test_an_ingest_process_serves_no_viewers(valkey_url: str, path: str) -
         httpx.AsyncClient(base_url=url) as client,
     ):
         assert (await client.get(path)).status_code == 404
-        for near in ("/post", "/boards"):  # of `/boards/posts` and `/`, which this process does not serve
+        for near in ("/post", "/boards"):  # similar to paths that this process does not serve
             assert "Did you mean" not in (await client.get(near)).text, near
         assert (await client.get("/readyz")).status_code == 200
         with pytest.raises(InvalidStatus):

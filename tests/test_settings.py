@@ -33,7 +33,7 @@ def mistakes(**environment: str) -> list[str]:
 
 
 def test_every_setting_has_a_meaning_and_a_default() -> None:
-    """Each setting has a description for `--help` and docs/settings.md, which does not end with a full stop."""
+    """Each setting has a description for `--help` and docs/settings.md, without a full stop at its end."""
     for name, field in FIELDS.items():
         meaning = meta_of(name).description
         assert meaning, name
@@ -43,7 +43,7 @@ def test_every_setting_has_a_meaning_and_a_default() -> None:
 
 
 def test_without_variables_the_defaults_apply() -> None:
-    """An empty variable is the same as none."""
+    """An empty variable counts as not set."""
     assert load_settings({}) == Settings()
     assert load_settings({environment_name(name): "" for name in FIELDS}) == Settings()
 
@@ -154,7 +154,7 @@ def test_a_valid_origin_is_accepted(origin: str) -> None:
 
 
 def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
-    """A misspelt setting is refused, because it would have no effect. `LIVE_KEY` is for commands that send events."""
+    """A misspelt setting is refused, because it would have no effect. `LIVE_KEY`, an API key, is allowed."""
     lines = mistakes(LIVE_ALOWED_ORIGINS="https://a.example", LIVE_PROT="80", LIVE_XYZZY="", LIVE_KEY="a.b", PATH="x")
     assert lines == [
         "there is no setting `LIVE_ALOWED_ORIGINS`; did you mean `LIVE_ALLOWED_ORIGINS`?",

@@ -1,4 +1,4 @@
-"""Notices of a Cluster: a slot that moves or a server that is gone affects only its own boards."""
+"""Notices of a Cluster: a slot that moves, or a server that is gone, affects only the boards that are on it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -59,7 +59,7 @@ def server_of(cluster: ClusterSet, settings: Settings, board: str) -> Server:
 
 
 class Listener:
-    """What one client hears of all boards, while another client counts events."""
+    """A client that receives the notices of all boards, and another client that adds events."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.settings = fresh_settings(url, data_dir=folder / "data", write_deadline=Duration(30), wait_replicas=0)
@@ -74,7 +74,7 @@ class Listener:
             self.received.append(notice)
 
     def boards(self, kind: type[Notice]) -> set[str]:
-        """The boards of which a kind of notice was received."""
+        """The boards for which notices of a kind were received."""
         found: set[str] = set()
         for notice in self.received:
             if isinstance(notice, kind):
@@ -91,7 +91,7 @@ class Listener:
         assert self.boards(kind) == boards
 
     async def count(self, boards: set[str]) -> None:
-        """Count an event for each board, and wait until the listener has a notice of each."""
+        """Add an event to each board, and wait until the listener has a notice of each board."""
         self.received.clear()
         for name in boards:
             await self.ledgers[name].writer.add([make_entry("a", 1, None)])
@@ -158,7 +158,7 @@ async def test_an_unasked_end_of_a_subscription_that_is_ignored_is_detected(tmp_
 
 
 async def test_a_server_that_fails_silences_its_boards_only(tmp_path: Path) -> None:
-    """A frozen server is noticed by its silence, and a dead one at once. Other servers are heard all the time."""
+    """The listener notices a frozen server by its silence, and a dead server at once. Other boards have no gap."""
     async with cluster_of(VALKEY, tmp_path) as cluster, listening(cluster, tmp_path) as listener:
         lost = server_of(cluster, listener.settings, BOARDS[0])
         gone = {name for name in BOARDS if server_of(cluster, listener.settings, name) is lost}
@@ -190,7 +190,7 @@ class Watcher(ModelViewer):
 
 
 class Site:
-    """A server with a viewer of each board, and another client, which counts events."""
+    """A Live Board server with a viewer of each board, and a client of the store that adds events."""
 
     def __init__(self, cluster: ClusterSet, folder: Path) -> None:
         self.cluster = cluster
@@ -211,7 +211,7 @@ class Site:
         self.score = dict.fromkeys(BOARDS, 0)
 
     async def count(self, *boards: str) -> None:
-        """Count an event for each board, and wait until its viewer and SQL have the event."""
+        """Add an event to each board, and wait until the board's viewer and SQL have it."""
         for name in boards:
             await self.ledgers[name].writer.add([make_entry("a", 1, None)])
             self.score[name] += 1
@@ -229,7 +229,7 @@ class Site:
         return bool(offset == safe)
 
     async def loses(self, server: Server, client: httpx.AsyncClient) -> None:
-        """Take a server away for a while. Its boards are stale meanwhile, and other boards go on."""
+        """Kill a server of the Cluster, and start it again. Until then, its boards must be stale, and others go on."""
         gone = [name for name in BOARDS if server_of(self.cluster, self.settings, name) is server]
         others = [name for name in BOARDS if name not in gone]
         before = [self.viewers[name].times for name in others]
@@ -256,7 +256,7 @@ class Site:
 
 @asynccontextmanager
 async def site_on(folder: Path) -> AsyncIterator[tuple[Site, httpx.AsyncClient]]:
-    """Start a site on its own Cluster, where every board has an event, and a client of its server."""
+    """Start a site on its own Cluster, with an event on every board. Yield it with a client of its server."""
     async with cluster_of(VALKEY, folder / "store") as cluster:
         site = Site(cluster, folder / "data")
         async with serving(site.settings, *site.boards) as client:
@@ -287,7 +287,7 @@ async def each_server_is_lost(folder: Path) -> None:
 
 @pytest.mark.parametrize("move", [move_at_once, move_by_keys])
 async def test_viewers_and_journals_follow_slots_that_move(move: Move, tmp_path: Path, effort: int) -> None:
-    """SQL has every event, and no viewer of another board becomes stale."""
+    """SQL gets every event, and no viewer of a board whose slot stays becomes stale."""
     async with site_on(tmp_path) as (site, _):
         for _ in range(effort):
             for board in BOARDS[:2]:
@@ -305,7 +305,7 @@ async def test_a_dead_server_stops_its_boards_only(tmp_path: Path) -> None:
 
 @pytest.mark.mutant
 async def test_a_gap_of_all_boards_is_detected(tmp_path: Path) -> None:
-    """One mutant tells the viewers of all boards of a gap, and another one lets all journals wait."""
+    """One mutant reports a gap to the viewers of all boards, and the other mutant makes all journals wait."""
     lose = notices.Ears._lose
 
     def lose_all(ears: Any, _channels: Any, error: Exception) -> None:
@@ -322,7 +322,7 @@ async def test_a_gap_of_all_boards_is_detected(tmp_path: Path) -> None:
 
 
 async def one_server_is_slow(url: str, folder: Path) -> None:
-    """Let the store give no answer for one board. Another board, on another server, must move to SQL all the same."""
+    """Let one board's journal give no answer. The journal of a board on another server must still move to SQL."""
     settings = fresh_settings(url, data_dir=folder, journal="sqlite")
     client, outcomes = connect(url, settings), Store.outcomes
     ledgers = [Ledger(client, rolling_board(board=name), settings) for name in BOARDS]
@@ -361,13 +361,13 @@ def _place(client: Store, ledger: Ledger) -> object:
 
 
 async def test_a_slow_server_delays_its_journals_only(cluster_url: str, tmp_path: Path) -> None:
-    """The journals on the slow server are tried again apart from the others, which go on."""
+    """The journals on the slow server are tried again separately, while the other journals go on."""
     await one_server_is_slow(cluster_url, tmp_path)
 
 
 @pytest.mark.mutant
 async def test_a_slow_server_that_delays_all_journals_is_detected(cluster_url: str, tmp_path: Path) -> None:
-    """The mutant waits for all servers."""
+    """The mutant waits for the answers of all servers."""
 
     async def patient(client: Any, wanted: Any, _patience: float | None = None) -> Any:
         return await read_entries(client, wanted)

@@ -106,7 +106,7 @@ def test_no_two_modules_have_a_class_of_the_same_name() -> None:
     ids=["a long file", "a long function", "a wide class", "a class at the limit"],
 )
 def test_each_limit_can_be_exceeded(source: str, count: int) -> None:
-    """`faults` finds a file, function or class over its limit, so the test of these can fail."""
+    """`faults` finds a file, function or class over its limit, so the test of files, functions and classes can fail."""
     assert len(faults(source)) == count
 
 

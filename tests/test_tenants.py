@@ -23,7 +23,7 @@ from tests.harness.server import run_server, serving
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
-BODY: Final = 10  # events
+BODY: Final = 10  # events in each body
 RATE: Final = 20
 
 Client = httpx.AsyncClient
@@ -47,7 +47,7 @@ async def make(client: Client, board: str, **choices: Any) -> httpx.Response:
 
 
 def is_refusal(response: httpx.Response, status: int, code: str, *parts: str) -> bool:
-    """Check that a response refuses with a status, a code, and a detail that has all parts."""
+    """Check that a response refuses with a status, a code, and a detail that contains all `parts`."""
     problem = response.json()
     assert (response.status_code, problem.get("code")) == (status, code), response.text
     assert all(part in problem["detail"] for part in parts), problem["detail"]
@@ -93,13 +93,13 @@ async def members_hold(one: Client, two: Client) -> None:
 
 
 async def viewers_hold(one: Client, _: Client) -> None:
-    """Viewers count over all boards of a tenant, by socket, stream and long poll. Whoever leaves makes room."""
+    """Check that viewers by socket and stream share the limit over all boards. A viewer that leaves makes room."""
     for board in ("acme-a", "acme-b", "beta-a"):
         assert (await make(one, board)).status_code == 201
     async with AsyncExitStack() as stack:
 
         async def watch(board: str) -> httpx.Response | None:
-            """Watch over a socket. Return the refusal."""
+            """Watch over a socket. Return the refusal, or None if the server accepts the viewer."""
             url = f"{str(one.base_url).replace('http', 'ws').rstrip('/')}/v1/boards/{board}/live"
             try:
                 await stack.enter_async_context(connect(url))
@@ -141,7 +141,7 @@ async def rates_hold(one: Client, two: Client) -> None:
         if response.status_code == 429:
             break
         counted += BODY
-    # Each server may admit one more body before it knows of the limit.
+    # Each server may admit one more body before it learns that the tenant is over its rate.
     most = 2 * RATE + RATE * (time.monotonic() - started) + 2 * BODY
     assert 2 * RATE <= counted <= most
     whom = "all producers of the boards `acme-*` together may send 20 events per second, and 40 in one burst"
@@ -149,7 +149,7 @@ async def rates_hold(one: Client, two: Client) -> None:
     assert int(response.headers["retry-after"]) >= 1
     assert response.headers["ratelimit-policy"] == '"events";q=40;qu="events";w=2'
     assert (await send(one, *["beta-a"] * BODY)).status_code == 200
-    for _ in range(10):  # this server may need some bodies until it is at the limit too
+    for _ in range(10):  # server `one` may learn only after some bodies that the tenant is over its rate
         both = await send(one, *["acme-a"] * BODY, "beta-a")
         if both.json()["accepted"] == 1:
             break
@@ -193,7 +193,7 @@ async def test_a_missing_limit_is_caught(valkey_url: str, name: str) -> None:
 
 @pytest.mark.mutant
 async def test_a_shared_rate_is_caught(valkey_url: str) -> None:
-    """In the mutant, one tenant uses up the rate of all."""
+    """In the mutant, one tenant uses up the rate of all tenants."""
     with (
         must_be_caught("all prefixes have one rate"),
         patch.object(PrefixLimits, "rate_key", property(lambda _: "boards:")),
@@ -202,9 +202,9 @@ async def test_a_shared_rate_is_caught(valkey_url: str) -> None:
 
 
 async def test_limits_hold_for_boards_that_are_older(valkey_url: str) -> None:
-    """A board that is older than the limits takes no more members than they allow in all.
+    """A board that was created before the limits accepts only as many members as the limits allow in all.
 
-    Otherwise it stays as it is.
+    Its choices can still be changed.
     """
     settings = fresh_settings(valkey_url, anonymous_admin=True, open=True)
     async with serving(settings, *parse_boards('[[board]]\nid = "posts"')) as client:

@@ -57,7 +57,7 @@ class Site(NamedTuple):
 
 @pytest.fixture(params=["valkey", "redis"])
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
-    """Yield a primary and a replica. A quiet primary says each second that it is there."""
+    """Yield a primary and a replica. The primary pings the replica each second, even if nothing is written."""
     binary = BINARIES[request.param]
     if binary is None:
         pytest.skip("redis-server is not installed")
@@ -133,7 +133,7 @@ async def check_reading(pair: Pair, folder: Path) -> None:
         for score in (1, 2, 3):
             await follow(socket, model, score)
             await post(at.producer, {"key": "a"})
-        await asyncio.sleep(2.5)  # a process reports every two seconds that it is alive
+        await asyncio.sleep(2.5)  # on a primary, a process would write every two seconds that it is alive
     assert refused_writes(pair.replica) == 0
 
 
@@ -180,7 +180,7 @@ async def check_opened(pair: Pair, folder: Path) -> None:
 async def test_a_replica_that_hears_nothing_is_stale_and_then_live_again(pair: Pair, tmp_path: Path) -> None:
     """Viewers learn that the board is stale, and no read shows its old state as current.
 
-    Afterwards no event is missing.
+    When the primary is back, no event is missing.
     """
     async with watched(pair, tmp_path) as (at, socket, model):
         with pair.primary.frozen():
@@ -198,7 +198,7 @@ async def test_a_replica_that_hears_nothing_is_stale_and_then_live_again(pair: P
 
 @pytest.mark.mutant
 async def test_an_old_state_that_is_shown_as_live_is_noticed(pair: Pair, tmp_path: Path) -> None:
-    """The mutant trusts a replica whatever its primary does."""
+    """The mutant takes a replica's data for current even if the replica hears nothing from its primary."""
     async with watched(pair, tmp_path) as (_, socket, model):
         mutant = replaced(Replica, "require_current", lambda _self: None)
         with mutant, must_be_caught("an old state is shown as live"), pair.primary.frozen():
@@ -218,7 +218,7 @@ async def until_stale(socket: Any, model: ModelViewer, patience: float = 30) -> 
 
 
 async def follow_to_end(at: Site, socket: Any, model: ModelViewer) -> None:
-    """Receive until the viewer has what the producer's side has counted."""
+    """Receive until the viewer shows the score that the API of the reader shows, which includes the second event."""
 
     async def readable() -> Any:
         answer = await at.reader.get("/v1/boards/posts")
@@ -239,13 +239,13 @@ async def test_a_promoted_replica_is_shown_and_still_not_written(pair: Pair, tmp
         await follow(socket, model, 1)
         assert (await at.reader.get("/readyz")).status_code == 200
         before = pair.replica.fields("INFO", "persistence")["rdb_changes_since_last_save"]
-        await asyncio.sleep(5.5)  # every five seconds, a process reports its viewers to the primary
+        await asyncio.sleep(5.5)  # on a primary, a process would write its viewers every five seconds
         assert pair.replica.fields("INFO", "persistence")["rdb_changes_since_last_save"] == before
         assert model.records[0].score == 1
 
 
 async def test_the_primary_counts_the_viewers_if_it_is_named(pair: Pair, tmp_path: Path) -> None:
-    """Without the setting `store_primary`, nobody counts the viewers."""
+    """With the setting `store_primary`, the primary counts a viewer of the replica. Without it, it counts none."""
     for named, expected in ((f"redis://{pair.primary.place}", 1), ("", 0)):
         folder = tmp_path / str(expected)
         ingest, viewers = both_settings(pair, folder, store_primary=named)
@@ -269,7 +269,7 @@ async def test_the_primary_counts_the_viewers_if_it_is_named(pair: Pair, tmp_pat
 
 
 async def test_a_process_finds_out_that_its_store_is_a_replica(pair: Pair, tmp_path: Path) -> None:
-    """With the role `viewers`, the process never writes again. Other roles and contradictory settings are refused."""
+    """With the role `viewers`, the process then writes nothing. Other roles and contradictory settings are refused."""
     ingest, viewers = both_settings(pair, tmp_path)
     boards = Boards([rolling_board()])
     ingest = replace(ingest, open=True)

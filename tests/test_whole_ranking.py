@@ -60,7 +60,7 @@ async def walk_over(store: str, count: int, ties: Ties) -> None:
 
 
 async def there_and_back(boards: Stage, size: int) -> tuple[list[BoardPage], list[BoardPage]]:
-    """Every page from the first to the last, and back to the first; both lists have the last page."""
+    """Read all pages forward and then backward. Both lists are in the order of the ranking, with the last page."""
     forth = await boards.walk("posts", size)
     back = await boards.walk_back("posts", size, forth[-1])
     return forth, back[::-1]
