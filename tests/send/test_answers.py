@@ -20,7 +20,7 @@ COUNTED = (200, b'{"accepted":3,"duplicate":0,"rejected":[],"offsets":{}}')
 
 @asynccontextmanager
 async def answering(*answers: tuple[int, bytes], retry_after: str = "0") -> AsyncIterator[str]:
-    """Run a server, or a proxy in front of one, that returns these answers in turn."""
+    """Run a server that returns these answers, one for each request."""
     left = list(answers)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -47,7 +47,7 @@ async def answering(*answers: tuple[int, bytes], retry_after: str = "0") -> Asyn
     ids=lambda answer: str(answer[0]),
 )
 async def test_a_batch_with_an_unknown_outcome_is_sent_again(tmp_path: Path, answer: tuple[int, bytes]) -> None:
-    """The events have ids. Without ids, the run stops."""
+    """Events with ids are sent again. Without ids, the run stops."""
     path = write(tmp_path / "e.ndjson", many(3))
     async with answering(answer, answer, COUNTED) as url:
         assert await send(path, url) == SendOutcome(sent=3, accepted=3, lost=2)
@@ -67,7 +67,7 @@ async def test_a_batch_that_was_not_counted_is_sent_again(tmp_path: Path, status
 
 @pytest.mark.parametrize("status", [301, 400, 404, 413, 415, 501])
 async def test_a_batch_that_is_refused_is_not_sent_again(tmp_path: Path, status: int) -> None:
-    """The message has what the server said."""
+    """The error message contains the server's answer."""
     path = write(tmp_path / "e.ndjson", many(3))
     async with answering((status, b"no such luck")) as url:
         with pytest.raises(SetupError, match=f"refused the request with {status}: no such luck"):
@@ -76,7 +76,10 @@ async def test_a_batch_that_is_refused_is_not_sent_again(tmp_path: Path, status:
 
 @pytest.mark.slow
 async def test_retry_after_is_obeyed(tmp_path: Path) -> None:
-    """The field has seconds or a date. A 503 that asks for more than the patience ends the run."""
+    """`Retry-After` is a number of seconds or a date.
+
+    The run ends if a 503 asks for a longer wait than the patience.
+    """
     path = write(tmp_path / "e.ndjson", many(3))
     for date in (False, True):
         value = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True) if date else "1"
@@ -91,6 +94,6 @@ async def test_retry_after_is_obeyed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("value", "seconds"), [("7", 7), ("9" * 400, 86400), ("", None), ("soon", None), ("-1", None)])
 def test_retry_after_is_parsed(value: str, seconds: float | None) -> None:
-    """The field has a number of seconds or a date. A date in the past is 0. Anything else is ignored."""
+    """`Retry-After` is a number of seconds or a date. A date in the past means 0 seconds. Other values are ignored."""
     assert parse_retry_after(value) == seconds
     assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0

@@ -15,7 +15,7 @@ from tests.send.support import Event, many, scores, send, sums, write
 async def test_a_file_of_every_format_is_sent(tmp_path: Path, url: str, name: str) -> None:
     """The name decides whether a file is NDJSON or CSV, and compressed.
 
-    Members may have commas, quotes and any script.
+    Members may contain commas, quotes and letters of any script.
     """
     events = [*many(2500), {"key": 'a,"b"', "amount": 5}, {"key": "你好", "amount": -2, "type": "like"}]
     outcome = await send(write(tmp_path / name, events), url)
@@ -81,7 +81,7 @@ async def test_malformed_rows_of_a_table_are_rejected_one_by_one(
 
 @pytest.mark.parametrize("board", [None, "posts"])
 async def test_a_line_that_is_not_an_event_is_rejected(tmp_path: Path, url: str, board: str | None) -> None:
-    """All other lines of the file are sent, with or without a board."""
+    """All other lines of the file are sent, whether the command names a board or not."""
     path = tmp_path / "e.ndjson"
     path.write_text('{"key":"a"}\n{"key":\n[]\n"x"\n{"key":"a","key":"b"}\n{"key":"c"}\n')
     outcome = await send(path, url, board=board)

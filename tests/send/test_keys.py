@@ -1,4 +1,4 @@
-"""`live send` with an API key, and its advice without a correct one. The secret is never shown."""
+"""`live send` with an API key, and the advice that it gives without a correct API key. It never shows the secret."""
 
 import asyncio
 import os
@@ -71,7 +71,7 @@ async def test_a_run_sends_its_api_key(tmp_path: Path, url: str, key: str) -> No
 
 
 async def test_without_a_correct_api_key_the_command_gives_advice(tmp_path: Path, url: str, key: str) -> None:
-    """The advice is one line, and the exit status 2. With the right key, the whole file is sent."""
+    """The advice is one line, and the exit status is 2. With the correct API key, the whole file is sent."""
     path = str(write(tmp_path / "e.ndjson", many(10)))
     for environment, message in (
         ({}, "live: the server requires an API key (401: "),
@@ -99,7 +99,7 @@ async def test_an_api_key_for_something_else_is_reported(tmp_path: Path, url: st
 async def test_another_api_key_of_the_same_producer_continues(
     tmp_path: Path, url: str, settings: Settings, key: str
 ) -> None:
-    """No event counts twice. Another producer may continue too, if no outcome is in doubt."""
+    """No event counts twice. Another producer may continue too, if no batch is in doubt."""
     path = tmp_path / "e.ndjson"
     path.write_bytes(b'{"key":"a"}\n' * 1000 + b'{"key":"\xff"}\n')
     with pytest.raises(SetupError, match="the server refused the request with 400"):

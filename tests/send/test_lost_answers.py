@@ -30,13 +30,13 @@ RUN = b"0123456789abcdef"
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lost batches are sent again soon."""
+    """Shorten the pause before a lost batch is sent again."""
     monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.1)
 
 
 @pytest.mark.slow
 async def test_a_file_counts_once_over_a_lossy_connection(tmp_path: Path, url: str) -> None:
-    """Requests and answers are lost, of events with and without ids of their own."""
+    """The proxy loses requests and answers. A third of the events have their own ids."""
     events: list[Event] = many(30_000)
     for number in range(0, 30_000, 3):
         events[number]["id"] = str(number)
@@ -56,7 +56,7 @@ async def test_a_file_counts_once_over_a_lossy_connection(tmp_path: Path, url: s
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_a_file_counts_once_if_the_command_is_killed_repeatedly(valkey_url: str, tmp_path: Path) -> None:
-    """`kill -9` comes between the counting of a batch and its answer, or at any other time.
+    """`kill -9` comes after the server has counted a batch, and before the command has the answer.
 
     The audit finds no drift.
     """
@@ -117,7 +117,7 @@ async def test_events_in_doubt_count_once_in_other_batches(valkey_url: str, tmp_
 
 
 async def cut_off(proxy: LossyProxy, options: SendOptions) -> None:
-    """Replay until an answer is held back, then stop as a kill would."""
+    """Send until the proxy holds back an answer, then cancel the run, so that the batch stays in doubt."""
     cut = asyncio.create_task(send_file(options, lambda *_: None))
     await proxy.went_silent.wait()
     cut.cancel()
@@ -126,7 +126,7 @@ async def cut_off(proxy: LossyProxy, options: SendOptions) -> None:
 
 @pytest.mark.slow
 async def test_an_answer_that_never_arrives_is_lost(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The batch is sent again after a timeout. If the patience ends, the run stops, and the next one continues."""
+    """The batch is sent again after a timeout. If the patience ends, the run stops, and the next run continues."""
     monkeypatch.setattr(sender, "_TIMEOUT", 0.5)
     path = write(tmp_path / "e.ndjson", many(1500))
     async with lossy(url) as proxy:
@@ -199,7 +199,7 @@ async def test_another_producer_does_not_continue_in_doubt(url: str, tmp_path: P
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 async def test_a_429_is_obeyed(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pause does not use up the patience, however long it lasts."""
+    """The pause after a 429 does not use up the patience, however long the pause is."""
     monkeypatch.setattr(target, "_PATIENCE", 0.2)
     path = write(tmp_path / "e.ndjson", many(4500))
     async with run_server(fresh_settings(valkey_url, rate=1000, burst=1000), [rolling_board()]) as url:
@@ -220,7 +220,7 @@ async def test_a_429_is_obeyed(valkey_url: str, tmp_path: Path, monkeypatch: pyt
     ],
 )  # fmt: skip
 def test_an_event_gets_an_id_unless_it_has_one(event: bytes, sent: bytes) -> None:
-    """An id of its own stays, even an invalid one. A line that is not an event stays as it is."""
+    """An event keeps its own id, even an invalid id. A line that is not an event stays as it is."""
     assert with_id(event, b"replay:" + RUN, 41) == sent.replace(b"%b", RUN)
 
 

@@ -41,7 +41,7 @@ async def test_a_refused_batch_stops_the_run(tmp_path: Path, url: str) -> None:
 
 
 async def test_progress_is_reported(tmp_path: Path, url: str) -> None:
-    """Each report has bytes and events, which never decrease. The last one has all bytes."""
+    """Each report has numbers of bytes and events, which never decrease. The last report has all bytes."""
     path = write(tmp_path / "e.ndjson.gz", many(3500))
     reports: list[tuple[int, int, int]] = []
     await send_file(SendOptions(path=path, url=url), lambda *numbers: reports.append(numbers))
@@ -54,7 +54,7 @@ async def test_progress_is_reported(tmp_path: Path, url: str) -> None:
 async def test_a_run_keeps_the_pace_of_its_events(tmp_path: Path, url: str) -> None:
     """At twice the pace, a gap of half a second takes a quarter of a second.
 
-    At `max`, even a gap of hours takes no time.
+    At the speed `max`, even a gap of hours takes no time.
     """
 
     def with_gap(milliseconds: int) -> Path:
@@ -96,7 +96,7 @@ async def test_progress_belongs_to_a_file_a_server_and_a_board(tmp_path: Path, u
 
 @pytest.mark.slow
 async def test_a_killed_run_continues(valkey_url: str, tmp_path: Path) -> None:
-    """The server is stopped in between, and each event counts once."""
+    """The server is restarted before the second run, and each event counts once."""
     events: list[Event] = [{**event, "time": "2015-05-17T10:00:00Z"} for event in many(2000)]
     # At speed 1, the program would wait an hour before these events.
     events += [{**event, "time": "2015-05-17T11:00:00Z"} for event in many(1500)]
@@ -182,7 +182,7 @@ async def test_an_interrupted_run_finishes_the_current_batch(url: str, tmp_path:
 
 
 async def test_a_damaged_progress_file_is_not_ignored(url: str, tmp_path: Path, state_folder: Path) -> None:
-    """Nobody knows how much was sent, so nothing is sent without `--restart`."""
+    """The file does not say how much was sent, so nothing is sent without `--restart`."""
     path = write(tmp_path / "e.ndjson", many(3))
     note = progress_path(SendOptions(path=path, url=url))
     note.parent.mkdir(parents=True)
@@ -217,7 +217,7 @@ async def test_a_waiting_run_can_be_interrupted(url: str, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 async def test_a_run_that_did_not_start_leaves_nothing(tmp_path: Path, url: str, state_folder: Path) -> None:
-    """The file is a folder, or the server refuses the first batch."""
+    """The path is a folder, or the server refuses the first batch."""
     (tmp_path / "bad").write_bytes(b'{"key":"\xff"}\n')
     for path in (tmp_path, tmp_path / "bad"):
         with pytest.raises(SetupError):

@@ -1,1 +1,1 @@
-"""The soak: random faults of all kinds under load, and at the end acknowledged = store = journal."""
+"""The soak: after random faults under load, the acknowledged events, the store and the journal must agree."""

@@ -1,4 +1,4 @@
-"""`make soak`: random faults of all kinds under load; ends with 1 unless acknowledged = store = journal."""
+"""`make soak`: random faults under load. It exits with 1 unless acknowledged events, store and journal agree."""
 
 import argparse
 import asyncio
@@ -26,7 +26,7 @@ def say(text: str) -> None:
 
 
 async def soak(machine: Machine, seconds: float, seed: int) -> list[str]:
-    """Run for a while; returns what is wrong at the end."""
+    """Cause faults under load for so many seconds; returns what is wrong at the end."""
     known, stop = Acknowledged(), asyncio.Event()
     url = f"http://127.0.0.1:{machine.settings.port}"
     producers = [Producer(number, url, random.Random(f"{seed} {number}"), known) for number in range(_PRODUCERS)]
@@ -62,7 +62,7 @@ async def soak(machine: Machine, seconds: float, seed: int) -> list[str]:
 
 
 def run(seconds: float, seed: int, *, postgres: bool) -> list[str]:
-    """Set up a machine, and soak it. Keep its folder if something is wrong."""
+    """Set up a machine, and run the soak on it. Keep its folder if something is wrong."""
     folder = Path(mkdtemp(prefix="live-soak-"))
     say(f"soak: {seconds:.0f} s, seed {seed}, journal in {'PostgreSQL' if postgres else 'SQLite'}, in {folder}")
     with ExitStack() as stack:

@@ -41,7 +41,7 @@ class Acknowledged:
                 scores[member] += amount
 
     def scores(self, board: str) -> dict[str, int]:
-        """Return the expected scores of a board, also those that its cap would cut off."""
+        """Return the expected scores of a board, also of members that its cap would drop."""
         sums = self._sums.get(board)
         if sums is None:
             sums = Counter({member: 2 * score for member, score in self._sums["posts"].items()})
@@ -50,7 +50,7 @@ class Acknowledged:
 
 
 class Producer:
-    """Sends bodies one after another, each until it is answered."""
+    """Sends one body after another, and repeats each body until it has a final answer."""
 
     def __init__(self, number: int, url: str, chance: random.Random, known: Acknowledged) -> None:
         self._name = f"p{number}"

@@ -137,7 +137,7 @@ class Machine:
         self._start_server()
 
     def _start_server(self) -> None:
-        """Start the server. It may refuse while the store or SQL is unavailable."""
+        """Start the server. Try again if it refuses to start, because the store or SQL may be unavailable."""
         end = time.monotonic() + _START
         while True:
             try:

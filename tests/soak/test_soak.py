@@ -10,5 +10,5 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def test_acknowledged_is_store_is_journal(chance: random.Random) -> None:
-    """The three agree after faults of all kinds under load, on every kind of board."""
+    """Acknowledged events, store and journal agree after faults of all kinds under load, on every kind of board."""
     assert run(15, chance.randrange(10**6), postgres=False) == []

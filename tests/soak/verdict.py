@@ -1,4 +1,4 @@
-"""The end of a soak: whether acknowledged = store = journal, and whether all checks of the product are clean."""
+"""The end of a soak: the acknowledged events, the store and the journal must agree, and all commands must pass."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ _Rows = list[tuple[str, int]]
 
 
 async def verdict(machine: Machine, known: Acknowledged) -> list[str]:
-    """Everything that is wrong, one sentence each."""
+    """Return a sentence for each thing that is wrong."""
     settings = machine.settings
     client = connect(settings.store, settings)
 
@@ -61,7 +61,7 @@ async def verdict(machine: Machine, known: Acknowledged) -> list[str]:
 
 
 async def _board_faults(ledger: Ledger, board: Board, data: Snapshot, now: int, scores: Mapping[str, int]) -> list[str]:
-    """The differences of one board, in each of its periods."""
+    """The differences between store, journal and acknowledged events of one board, in each of its periods."""
     periods: list[int | None] = [*sorted(data.slots, reverse=True)] if board.window.tables else [None]
     faults, sums = [], dict[str, int]()
     for period in periods:
@@ -76,7 +76,7 @@ async def _board_faults(ledger: Ledger, board: Board, data: Snapshot, now: int, 
             sums[member] = sums.get(member, 0) + score
     wanted, rows = _capped(board, scores), sorted(sums.items())
     difference = _difference(rows, sorted(wanted.items()))
-    # Among members with the lowest score that stays, the order of arrival decides who is dropped.
+    # If several members share the lowest score that stays, the order of arrival decides which of them are dropped.
     if board.cap is not None:
         right = sorted(sums.values()) == sorted(wanted.values()) and all(scores.get(key) == sums[key] for key in sums)
     else:

@@ -57,7 +57,7 @@ async def a_modest_client_comes_second() -> None:
 
 
 async def test_clients_take_turns() -> None:
-    """One client has many requests, and another client a single one."""
+    """One client has many requests, and another client has a single request."""
     await a_modest_client_comes_second()
 
 

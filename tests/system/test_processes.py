@@ -78,7 +78,7 @@ child.join()
 
 @pytest.mark.parametrize("threads", ["one", "two"])
 def test_a_signal_during_garbage_collection_is_not_lost(threads: str) -> None:
-    """An exception that the signal's handler raises inside a destructor would be dropped, and the process would stay.
+    """An exception that the signal's handler raises inside a destructor would be dropped, and the process would go on.
 
     The system gives the signal to any thread that does not block it.
     """
@@ -88,7 +88,10 @@ def test_a_signal_during_garbage_collection_is_not_lost(threads: str) -> None:
 
 
 def test_a_long_path_of_temporary_files_is_no_obstacle(tmp_path: Path) -> None:
-    """The kernel allows 107 bytes for the socket of the fork server. The log names the folder that is not used."""
+    """The kernel allows 107 bytes for the path of the fork server's socket.
+
+    The log names the folder that is not used.
+    """
     long = tmp_path / ("t" * 100)
     long.mkdir()
     environment = {**os.environ, "TMPDIR": str(long)}
@@ -101,7 +104,7 @@ def test_a_long_path_of_temporary_files_is_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_a_fork_server_that_can_not_start_is_tried_again() -> None:
-    """The server does this each time a fork server ends by itself."""
+    """The server starts another fork server each time that one ends by itself."""
     done = subprocess.run([sys.executable, "-c", RESTARTED], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("the fork server has ended by itself") == 2
@@ -150,7 +153,7 @@ def test_limits_are_divided_by_the_number_of_workers() -> None:
 
 
 def test_the_documentation_names_the_limits_that_are_divided() -> None:
-    """The page names all limits that are divided before its table."""
+    """Before its table, `docs/settings.md` names all limits that are divided."""
     text = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8").partition("| variable")[0]
     assert {environment_name(name) for name in SHARED_LIMITS} <= set(re.findall(r"LIVE_\w+", text))
 

@@ -30,7 +30,7 @@ os.execv(sys.executable, [sys.executable, "-m", "live", "serve"])
 def started(
     store: str, folder: Path, listener: socket.socket, environment: dict[str, str], **settings: Any
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Start a server with a socket."""
+    """Start a server that takes over a socket."""
     descriptor = listener.fileno()
     log = folder / "log"
     with log.open("wb") as output:
@@ -99,7 +99,10 @@ def test_a_stopped_loop_gives_no_sign(valkey_url: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_socket_that_does_not_fit_ends_the_start(valkey_url: str, tmp_path: Path) -> None:
-    """A public socket needs an API key, whatever LIVE_HOST says. Two sockets or one of another kind are refused."""
+    """A public socket needs an API key, whatever LIVE_HOST says.
+
+    Two sockets are refused, and so is a socket that is not TCP.
+    """
     unix = socket.socket(socket.AF_UNIX)
     unix.bind(str(tmp_path / "socket"))
     for listener, environment, words in (

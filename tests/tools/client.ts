@@ -8,7 +8,7 @@ const client = createClient<paths>({ baseUrl: process.argv[2] });
 
 const posted = await client.POST("/v1/events", { body: { key: "from TypeScript", amount: 3 } });
 if (posted.error) {
-  // The answer to a strict request that is refused has refusals instead of a code.
+  // If a strict request is refused, its answer has refusals instead of a code.
   console.error("code" in posted.error ? posted.error.code : posted.error.rejected);
   process.exit(1);
 }

@@ -1,15 +1,15 @@
-// Reads OpenAPI and AsyncAPI documents, whose paths are the arguments, as other tools read them: the parser of AsyncAPI,
-// Spectral and Redocly. Prints what they find in each, as JSON. One process reads all, because loading the tools takes
-// most of the time.
+// Checks OpenAPI and AsyncAPI documents, whose paths are the arguments, with three tools: the parser of AsyncAPI,
+// Spectral and Redocly. Prints their findings for each document, as JSON. One process checks all documents, because
+// loading the tools takes most of the time.
 import { readFileSync } from "node:fs";
 import { Parser } from "@asyncapi/parser";
 import { createConfig, lint } from "@redocly/openapi-core";
 import spectralCore from "@stoplight/spectral-core";
 import spectralRulesets from "@stoplight/spectral-rulesets";
 
-const HINT = 2;  // the severity of what is neither an error nor a warning; larger ones are less severe
+const HINT = 2;  // findings of this severity, or of a larger number, are neither errors nor warnings
 
-// All recommended rules, except those that are off here.
+// All recommended rules, except those that are "off" here.
 const RULES = {
   openapi: {
     spectral: {

@@ -54,7 +54,7 @@ class Bench:
         return await auditor.audit(repair=repair)
 
     async def scores(self) -> dict[str, int]:
-        """The whole board."""
+        """Return the score of each member of the board."""
         return {record.member: record.score for record in (await self.ledger.reader.read(3000)).records}
 
 
@@ -80,7 +80,7 @@ async def test_a_correct_board_is_clean(bench: Bench) -> None:
 
 
 async def test_an_empty_board_is_clean(valkey_url: str) -> None:
-    """A board that does not exist is an error."""
+    """To audit a board that does not exist is an error."""
     bench = Bench(valkey_url)
     with pytest.raises(SetupError, match="no board 'posts'"):
         await bench.audit()
@@ -90,7 +90,7 @@ async def test_an_empty_board_is_clean(valkey_url: str) -> None:
 
 
 async def test_a_wrong_score_is_found_and_repaired(bench: Bench) -> None:
-    """The slots are correct: the ranking gets their sums, and viewers receive the change."""
+    """The ranking gets the sums of the slots again, and viewers receive the change."""
     await bench.client.zincrby(bench.keys.ranking, 10, "b")
     report = await bench.audit()
     assert (report.drifted, report.drift, report.clean) == (1, [Drift("b", 11, 1)], False)
@@ -129,7 +129,7 @@ async def test_each_kind_of_drift_is_found_and_repaired(bench: Bench, spoil: str
 
 @pytest.mark.parametrize("field", ["total", "high"])
 async def test_wrong_totals_are_found_and_repaired(bench: Bench, field: str) -> None:
-    """The page shows a total that is stored in two parts; each may be wrong."""
+    """The page shows a total that is stored in two parts. Each part may be wrong."""
     await bench.client.hincrby(bench.keys.meta, field, 5)
     report = await bench.audit()
     assert (report.totals, report.drifted, report.clean) == ("drift", 0, False)
@@ -203,7 +203,7 @@ async def test_a_board_is_repaired_while_in_use(bench: Bench) -> None:
 
 
 async def test_totals_of_a_changing_board_are_not_judged(bench: Bench) -> None:
-    """A total that was counted over several instants proves nothing. The report says so, and is clean."""
+    """A total that was added up while the board changed proves nothing. The report calls it `moving`, and is clean."""
     await bench.ledger.writer.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
 
     async def like_repeatedly() -> None:

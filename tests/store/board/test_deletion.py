@@ -1,4 +1,4 @@
-"""Deleting a board: everything of it is deleted and nothing else, for any id, and after a crash in between."""
+"""Deleting a board deletes all of its store keys and no others, for any id, and even after a crash in between."""
 
 import asyncio
 import re
@@ -89,7 +89,7 @@ async def prefix(store: str) -> AsyncIterator[Prefix]:
 
 
 def near(board: str) -> list[str]:
-    """Ids that begin or end like another id."""
+    """Ids that could be confused with this id: ids that begin or end like it, and names of system keys."""
     found = {board[:-1], f"{board}0", f"{board}-slot", f"a{board}", "boards", "producers", "once", "rate"} - {board}
     return [name for name in sorted(found) if BOARD_ID.fullmatch(name)]
 
@@ -165,7 +165,7 @@ async def test_another_process_finishes_a_deletion(any_store: str, kind: int, mo
 
 
 async def test_an_expired_board_leaves_nothing(any_store: str) -> None:
-    """A deletion finds the remains of an unused board."""
+    """A deletion finds the store keys that are left of an expired board."""
     async with prefix(any_store) as made:
         board = msgspec.structs.replace(read_board("b", KINDS[2]), idle_ttl=1)
         keys = await made.fill(board)
@@ -176,7 +176,10 @@ async def test_an_expired_board_leaves_nothing(any_store: str) -> None:
 
 
 def test_a_deletion_finds_every_bucket_of_identities() -> None:
-    """The newest bucket may be ahead of the clock. The oldest is the last one that the longest dedupe window needs."""
+    """The newest bucket may be ahead of the clock.
+
+    The oldest bucket is the oldest that the longest dedupe window can need.
+    """
     now, span = 1_700_000_000, 3600
     newest = now // span * span
     named = list(lifecycle._buckets(span, newest, now))
@@ -223,7 +226,7 @@ async def test_concurrent_processes_rename_store_keys_once(own_store: StoreProce
 
 
 async def test_a_running_older_version_is_an_error(own_store: StoreProcess) -> None:
-    """The server accepts nothing while two names hold producers: one of them may have a revoked API key."""
+    """Producers can't be read while the old and the new store key both exist. One may hold a revoked API key."""
     made = Prefix(own_store.url)
     await ProducerStore(made.client, made.settings.key_prefix).add("shop", Scope())
     old, new = SystemKeys(made.settings.key_prefix).moved[-1]

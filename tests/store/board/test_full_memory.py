@@ -102,7 +102,7 @@ async def all_left(ledger: Ledger) -> int | str:
 
 
 async def old_and_new(client: Any, settings: Settings, board: Board, scripts: Scripts = SCRIPTS) -> Ledger:
-    """A board of which almost everything is due to leave."""
+    """A board on which almost all events are due to expire."""
     ledger = Ledger(client, board, settings, with_clock(scripts, settings))
     for hour in range(3):
         await set_clock(client, settings, hour * HOUR * 1000)
@@ -160,7 +160,7 @@ async def test_a_script_without_flags_is_caught(store: StoreProcess, name: str) 
 
 
 async def test_a_new_process_reads_and_rotates(store: StoreProcess) -> None:
-    """An existing board can be opened, read in every way, and rotated. A new board is not created."""
+    """An existing board can be opened, read in every way, and rotated. A new board can't be created."""
     async with client_of(store) as (client, settings):
         await old_and_new(client, settings, CHANGING[0])
         await fill_up(client)

@@ -39,14 +39,14 @@ async def total(ledger: Ledger) -> int:
 
 
 async def duplicates(ledger: Ledger, *entries: Entry) -> list[int]:
-    """Add a batch, and return the entries that are duplicates. No entry may be refused for another reason."""
+    """Add a batch, and return the positions of its duplicates. No entry may be refused for another reason."""
     refused = (await ledger.writer.add(entries)).refused
     assert set(refused.values()) <= {"duplicate"}
     return sorted(refused)
 
 
 async def buckets(ledger: Ledger) -> dict[str, int]:
-    """The existing buckets: when each expires, in milliseconds since 1970."""
+    """The existing buckets, and when each of them expires, in milliseconds since 1970."""
     client: Any = ledger.state.client
     pattern = f"{ledger.state.keys.channel}:seen:*"
     found = {key.encode() async for key in client.names(pattern)}
@@ -111,7 +111,7 @@ async def test_concurrent_events_count_once(any_store: str) -> None:
 
 
 async def test_a_refused_event_does_not_use_up_its_identity(valkey_url: str) -> None:
-    """A late, early or too large event counts when it is corrected and sent again."""
+    """An event that is refused as late, early or too large counts when it is corrected and sent again."""
     async with open_ledger(valkey_url, rolling_board()) as ledger:
         now = int((await ledger.state.client.time())[0])
         bad = [like(1, at=now - 30 * HOUR), like(2, at=now + 2 * HOUR), like(3, amount=MAX_SCORE), like(4)]
@@ -180,7 +180,7 @@ async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> Non
 
 
 async def test_every_bucket_expires(valkey_url: str) -> None:
-    """A bucket expires when its identities may be forgotten, even if nobody sends an identity again."""
+    """A bucket expires when its identities may be forgotten, even if no other event with an identity arrives."""
     async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(100)) as ledger:
         now = int((await ledger.state.client.time())[0])
         await ledger.writer.add([make_entry("a")])
@@ -192,7 +192,7 @@ async def test_every_bucket_expires(valkey_url: str) -> None:
 
 
 async def test_old_buckets_are_deleted_as_a_whole(valkey_url: str) -> None:
-    """The first event of a new bucket deletes the bucket that no window needs.
+    """The first event of a new bucket deletes the bucket that the dedupe window no longer needs.
 
     The previous bucket is still searched.
     """
@@ -207,7 +207,10 @@ async def test_old_buckets_are_deleted_as_a_whole(valkey_url: str) -> None:
 
 
 async def test_setting_the_clock_back_forgets_no_identity(valkey_url: str) -> None:
-    """New identities go into the newest bucket. The store knows the identities in it and in the bucket before it."""
+    """New identities go into the newest bucket.
+
+    The store knows the identities in this bucket and in the bucket before it.
+    """
     async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(1000)) as ledger:
         await ledger.state.open()
         client: Any = ledger.state.client
@@ -221,7 +224,7 @@ async def test_setting_the_clock_back_forgets_no_identity(valkey_url: str) -> No
 
 
 async def test_a_longer_window_needs_more_buckets(valkey_url: str) -> None:
-    """Buckets keep the length with which a board was created. A window three times as long needs four of them."""
+    """Buckets keep the length with which a board was created. A window of three such lengths needs four buckets."""
     async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(1000)) as ledger:
         await ledger.state.open()
         longer = Ledger(ledger.state.client, ledger.state.board, fresh_settings("", dedupe_window=Duration(3000)))
@@ -234,7 +237,7 @@ async def test_a_longer_window_needs_more_buckets(valkey_url: str) -> None:
 
 
 async def test_the_largest_batch_may_have_identities(any_store: str) -> None:
-    """Three thousand identities fit into one call: all new, all known, and one known among them."""
+    """Three thousand identities fit into one call, whether all are new, all are known, or one is known."""
     many = [like(number, f"k{number}") for number in range(3000)]
     async with open_ledger(any_store, rolling_board()) as ledger:
         assert await duplicates(ledger, *many) == []

@@ -20,7 +20,7 @@ ID = bytes(range(16))
 async def test_a_journal_begins_with_identities_that_are_counted_meanwhile(
     any_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An event with an id counts after the process asks for buckets, and before its script runs."""
+    """An event with an id counts after the process asks for buckets, and before the script begins the journal."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([make_entry("a")])
         client, keys, epoch = ledger.state.client, ledger.state.keys, ledger.state.epoch or ""
@@ -100,7 +100,7 @@ async def test_a_board_that_turns_its_journal_off_has_none_once_it_is_open(valke
 
 
 async def test_what_the_store_holds_of_journals_is_read_at_once(valkey_url: str) -> None:
-    """The journal of an epoch has ended if the board has another epoch, and the old data is deleted."""
+    """The journal of an epoch has ended if the board has another epoch, and the data of the old epoch is deleted."""
     async with open_ledger(valkey_url, rolling_board(), journal="sqlite") as ledger:
         for _ in range(2):
             await ledger.writer.add([make_entry("a")])

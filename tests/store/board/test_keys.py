@@ -48,7 +48,7 @@ def test_store_keys_have_the_documented_names() -> None:
 
 @pytest.mark.parametrize("board", ["posts", "a", "0", "a-b_c", "x" * 64])
 def test_a_board_is_in_one_cluster_slot(board: str) -> None:
-    """All its store keys hash like the board's id, whatever the prefix is."""
+    """All store keys of a board hash like the board's id, whatever the prefix is."""
     slots = {key_slot(key.encode()) for prefix in ("live", "t-1") for key in all_of(Keys(prefix, board))}
     assert slots == {key_slot(board.encode())}
 
@@ -59,7 +59,7 @@ def test_boards_spread_over_the_cluster() -> None:
 
 
 def test_no_two_boards_share_a_store_key() -> None:
-    """Ids may start alike, and so may prefixes."""
+    """Two ids may begin with the same characters, and so may two prefixes."""
     names = [all_of(Keys(prefix, board)) for prefix in ("a", "a-b") for board in ("c", "b-c", "slot", "meta", "c-0")]
     for one, other in itertools.combinations(names, 2):
         assert not set(one) & set(other)

@@ -70,7 +70,7 @@ async def test_an_event_for_an_expiring_slot_is_late(any_store: str) -> None:
 
 
 async def test_an_event_too_far_in_the_future_is_early(any_store: str) -> None:
-    """A time further ahead of the store's clock than max_future is refused. A nearer one counts in its own slot."""
+    """An event more than `max_future` ahead of the store's clock is refused. A nearer event counts in its own slot."""
     now = int(time.time())
     board = rolling_board("10s", "1s")
     async with open_ledger(any_store, board) as ledger:
@@ -99,7 +99,7 @@ async def test_an_event_clock_requires_times(any_store: str) -> None:
 
 
 async def test_events_of_a_batch_are_judged_in_order(any_store: str) -> None:
-    """On an event clock, a batch gets the same results as its events one by one."""
+    """On an event clock, a batch gets the same results as if its events were sent one by one."""
     async with open_ledger(any_store, EVENT_BOARD) as ledger:
         added = await ledger.writer.add([like("a", 1, T0), like("b", 1, T0 + 30 * HOUR), like("c", 1, T0 + HOUR)])
 
@@ -127,7 +127,7 @@ async def test_two_writers_follow_each_others_clock(any_store: str) -> None:
 
 async def test_rotation_takes_bounded_steps(any_store: str) -> None:
     """A slot of any encoding is subtracted in steps, and the board is correct after each step."""
-    for members in (30, 3000):  # a small hash is a list in the store, a large one a table
+    for members in (30, 3000):  # the store keeps a small hash as a list, and a large hash as a table
         async with open_ledger(any_store, EVENT_BOARD, rotation_step=10) as ledger:
             await ledger.writer.add([like(f"k{i}", i + 1, T0) for i in range(members)])
             await ledger.writer.add([like("k1", 5, T0 + 40 * HOUR)])

@@ -13,7 +13,7 @@ from tests.harness.ledgers import like
 
 
 async def test_ties_are_ordered_by_the_bytes_of_their_members(any_store: str) -> None:
-    """A page may begin or end among ties."""
+    """A page may begin or end between members with the same score."""
     keys = ["Z", "a", "b", "z", "é", "你", "😀", "a b", "/x?y=1", "ab"]
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([like(key, 7) for key in keys] + [like("top", 9), like("last", 1)])

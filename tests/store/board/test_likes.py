@@ -17,7 +17,7 @@ from tests.harness.clock import set_clock, with_clock
 from tests.harness.settings import fresh_settings
 
 MINUTE: Final = 60_000
-T0: Final = 4_000_000_000_000 // (60 * MINUTE) * 60 * MINUTE  # later than the clock by which the store expires sets
+T0: Final = 4_000_000_000_000 // (60 * MINUTE) * 60 * MINUTE  # long after the store's real time
 WINDOWS: Final = {
     "rolling": WindowChoice(rolling="3h", slot="1h"),
     "one slot": WindowChoice(rolling="3h", slot="3h"),
@@ -47,7 +47,10 @@ async def scores(store: str, board: Board) -> list[int]:
 @pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
 @pytest.mark.parametrize("kind", [{"like_button": True}, {"union": ("a", "b")}], ids=["board", "union"])
 async def test_a_visitor_has_one_like_in_a_window(valkey_url: str, window: WindowChoice, kind: dict[str, Any]) -> None:
-    """The setting remembers identities for only an hour. After the window, the visitor can like again."""
+    """`dedupe_window` is only an hour.
+
+    Still, the visitor can't like again before the window of the board has passed.
+    """
     board = make_board(BoardChoice(id="posts", window=window, **kind))
     found = await scores(valkey_url, board)
     assert max(found) == 1

@@ -1,4 +1,4 @@
-"""`max_members`: a full board refuses new members, and still counts events for existing ones."""
+"""`max_members`: a full board refuses new members, and still counts events for existing members."""
 
 import asyncio
 from collections import Counter
@@ -41,7 +41,7 @@ async def test_a_full_board_refuses_only_new_members(valkey_url: str, name: str,
         assert (await ledger.writer.add([make_entry(key, 2, T0) for key in "abcf"])).refused == {3: FULL}
         page = await ledger.reader.read(10)
         assert {record.member: record.score for record in page.records} == {"a": 4, "b": 4, "c": 3}
-        # The score becomes zero, so the record goes and another one has room.
+        # The score becomes zero, so its record is deleted, and a new member has room.
         await ledger.writer.add([make_entry("a", -4, T0)])
         assert (await ledger.writer.add([make_entry("g", 1, T0), make_entry("h", 1, T0)])).refused == {1: FULL}
 
@@ -68,7 +68,7 @@ async def test_each_period_has_its_own_limit(valkey_url: str) -> None:
 
 
 async def test_voters_and_registered_members_are_bounded_too(valkey_url: str) -> None:
-    """Each voter takes two fields in the store, so there is room for ten times as many voters as members."""
+    """Each voter takes two fields in the store, and there are ten fields for each member that the board may have."""
     board = board_of(Forever(), 2, votes=Votes(per_actor=5))
     async with open_ledger(valkey_url, board) as ledger:
         votes = [make_entry("a", 1, T0, None, Extra(f"actor {number}")) for number in range(12)]

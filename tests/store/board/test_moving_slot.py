@@ -98,7 +98,7 @@ MISTAKES: Mapping[str, tuple[str, int, Mapping[str, str]]] = {
 @pytest.mark.mutant
 @pytest.mark.parametrize("mistake", MISTAKES)
 async def test_a_script_that_asks_for_what_it_has_emptied_is_noticed(cluster_url: str, mistake: str) -> None:
-    """The server refuses the command, and half of the step is done."""
+    """The server refuses the command, and the step stays half done."""
     name, board, changes = MISTAKES[mistake]
     script: Script[Any] = getattr(SCRIPTS, name)
     wrong = compiled(cluster_url, script.changed(mutated(script.source, changes)))

@@ -46,7 +46,7 @@ async def test_a_process_that_opens_a_board_knows_its_clock(valkey_url: str) -> 
 
 
 async def test_a_page_matches_the_requested_definition(any_store: str) -> None:
-    """Redefining a board during a read does not change the page, in a single read and in a shared one."""
+    """Redefining a board during a read does not change the page, in a single read and in a shared read."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([make_entry("a", 5, None), make_entry("b", 5, None), make_entry("c", 3, None)])
         before = ledger.state.board

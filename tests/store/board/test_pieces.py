@@ -16,7 +16,7 @@ BOARD = Board(id="hot", title="hot", window=Sliding(3600), clock="event")
 
 
 async def test_a_piece_waits_until_few_events_are_due(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A piece lists the events that have left the window but are not subtracted yet, so it waits until they are few."""
+    """A piece lists the events that have left the window but are not subtracted yet, so it waits until few are left."""
 
     async def nothing(_rotator: BoardRotator) -> None:
         pass

@@ -37,7 +37,7 @@ def board_of(ties: str, order: str, ranks: str, **choices: Any) -> Board:
 
 
 async def look_up(ledger: Ledger, *wanted: tuple[str, int]) -> list[Page]:
-    """The pages of members."""
+    """Look up members; returns a page for each of them."""
     return [ledger.reader.page(encoded) for encoded in await ledger.reader.places(wanted)]
 
 
@@ -57,7 +57,7 @@ def shown(records: Any) -> list[tuple[str, int, int]]:
 async def test_every_lookup_matches_the_whole_board(
     valkey_url: str, ties: str, order: str, ranks: str, amounts: list[tuple[int, int]], around: int
 ) -> None:
-    """With many ties, each member's record and neighbours are part of the ranking by brute force."""
+    """With many ties, each member has the same record and neighbours as in a ranking by brute force."""
     board = board_of(ties, order, ranks)
     reference = Reference(board, HOUR)
     batch = [make_entry(f"k{number}", amount, 1000) for number, amount in amounts]
@@ -99,7 +99,7 @@ async def test_many_members_are_read_in_bounded_calls(valkey_url: str) -> None:
 
 
 async def test_neighbours_have_their_metadata(valkey_url: str) -> None:
-    """The stored names of these members have tags."""
+    """With `ties = "last"`, the store adds a tag to each member's name."""
     async with open_ledger(valkey_url, board_of("last", "desc", "ordinal", operator="best")) as ledger:
         await ledger.writer.add(
             [make_entry(key, 5, 1000, None, Extra(None, b'{"n":"%s"}' % key.encode())) for key in "abc"]
@@ -138,7 +138,7 @@ async def test_a_process_learns_of_a_new_period(valkey_url: str) -> None:
 
 
 async def test_a_lost_board_has_no_ranks(valkey_url: str) -> None:
-    """Records of a board with another epoch, or of no board, are not returned."""
+    """Records are not returned if the board has another epoch or no longer exists."""
     async with open_ledger(valkey_url, board_of("key", "desc", "ordinal")) as ledger:
         await ledger.writer.add([make_entry("a", 5, 1000)])
         await ledger.state.client.hset(ledger.state.keys.meta, "epoch", "another")

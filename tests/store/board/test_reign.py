@@ -131,7 +131,10 @@ async def test_a_change_of_an_unchecked_board_is_refused(valkey_url: str) -> Non
 
 
 async def test_a_board_of_which_sql_has_more_stops_if_no_file_defines_it(valkey_url: str, tmp_path: Path) -> None:
-    """Without its definition, nobody can send its entries again. The reason names both entries, and is kept once."""
+    """Without the board's definition, SQL can't send its entries again.
+
+    The reason names the last entries of SQL and store.
+    """
     async with journaled(valkey_url, tmp_path) as board:
         board.client.high_water.active = True
         drainer = await board.drainer()

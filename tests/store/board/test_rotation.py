@@ -144,7 +144,7 @@ async def test_catching_up_subtracts_all_due_slots(valkey_url: str) -> None:
 async def test_catching_up_takes_a_bounded_time(valkey_url: str) -> None:
     """The caller that moved the clock waits at most a second.
 
-    The task does the rest, and the board is always correct.
+    The rotation task does the rest, and the board is always correct.
     """
     async with ledgers(valkey_url, EVENT, rotation_step=1) as (ledger,):
         for first in range(0, 60_000, 3000):
@@ -258,7 +258,7 @@ async def test_a_busy_board_is_checked_once_a_second(any_store: str) -> None:
 
 
 async def test_the_next_event_notices_a_clock_that_was_set_ahead(any_store: str) -> None:
-    """Everything that left the window in the meantime expires then, long before the next regular check."""
+    """Everything that left the window in the meantime expires with this event, long before the next regular check."""
     settings = fresh_settings(any_store)
     scripts = with_clock(SCRIPTS, settings)
     client = connect(any_store, settings)
@@ -335,7 +335,10 @@ async def test_an_event_that_only_a_killed_process_knew_expires(any_store: str) 
 
 
 async def test_boards_are_rechecked_where_another_process_can_make_something_due(valkey_url: str) -> None:
-    """A rolling window on the store's clock needs a recheck only if that clock was set. Removed boards are left out."""
+    """A rolling window on the store's clock needs a recheck only if that clock was set.
+
+    Removed boards are not rechecked.
+    """
     await until_early("hour")  # the end of a slot takes one more step
     boards = (
         rolling_board(),

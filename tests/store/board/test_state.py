@@ -41,7 +41,7 @@ async def test_a_clock_that_moves_before_every_plan_is_an_error(valkey_url: str)
 async def test_what_clients_are_told_is_remembered(valkey_url: str, tmp_path: Path) -> None:
     """A process remembers the offsets of its changes. With `keeps_seen`, it also remembers the offsets that it reads.
 
-    If the store has a lower offset than a remembered one, it has lost something.
+    If the store has a lower offset than the remembered offset, it has lost data.
     """
     async with open_ledger(valkey_url, BOARD, data_dir=tmp_path / "one") as ledger:
         ledger.state.client.high_water.active = True

@@ -50,7 +50,7 @@ def load(kind: str, members: range) -> Sequence[Entry]:
 
 
 async def settled(client: Store, prefix: str) -> Memory:
-    """The memory of the board once the store has moved its hash tables, which it does piece by piece."""
+    """The memory of the board once the store has resized its hash tables, which it does piece by piece."""
     before: Memory | None = None
     while True:
         held = await measure(client, prefix, "b", (await keys_of(client, prefix, ["b"]))["b"])
@@ -61,7 +61,10 @@ async def settled(client: Store, prefix: str) -> Memory:
 
 
 def test_an_estimate_multiplies_what_grows() -> None:
-    """Events grow with members unless their number is given. A large collection tells what one more element takes."""
+    """Events grow with members unless their number is given.
+
+    A large collection tells how many bytes one more element takes.
+    """
     ranking, log = KeyUsage(COSTS["ranking"], 1000, 10), KeyUsage(COSTS["log"], 500, 5)
     held = Memory(members=10, events=5, parts=[ranking, log, KeyUsage(_FIXED, 70, 3)])
     assert (held.bytes, held.per_member, held.per_event) == (1570, 100.0, 100.0)
@@ -104,7 +107,7 @@ async def test_memory_by_members_is_estimated(any_store: str, kind: str) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_small_board_is_estimated_by_the_costs_of_large_ones(valkey_url: str, kind: str) -> None:
-    """The store packs small collections, so the bytes of their own elements say too little."""
+    """The store packs small collections, so an estimate from the bytes of their own elements would be too low."""
     settings = fresh_settings(valkey_url)
     async with AsyncExitStack() as stack:
         client = connect(valkey_url, settings)
@@ -147,7 +150,7 @@ async def test_memory_by_events_is_estimated_separately(valkey_url: str) -> None
 
 
 async def test_counting_does_not_open_a_board(any_store: str) -> None:
-    """A board that no process has opened is reported as such, without an estimate."""
+    """A board that no process has opened is reported without an epoch, and without an estimate."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     census = await count(client, settings.key_prefix, read_board("b", {"title": "B"}))

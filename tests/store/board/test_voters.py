@@ -91,7 +91,7 @@ async def test_a_new_board_has_its_own_secret(any_store: str) -> None:
 
 
 async def test_votes_of_an_older_version_are_refused(any_store: str) -> None:
-    """The board is refused with a message. A contest without votes is migrated."""
+    """A contest with such votes is refused with a message. A contest without votes gets a secret."""
     async with open_ledger(any_store, QUOTAS) as ledger:
         await ledger.state.open()
         # An older version created boards without a secret.

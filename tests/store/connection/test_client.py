@@ -79,7 +79,7 @@ def test_an_invalid_url_is_refused(url: str) -> None:
 
 
 def test_the_path_of_a_socket_is_absolute() -> None:
-    """Three slashes are easily forgotten."""
+    """It is easy to write two slashes instead of three."""
     with pytest.raises(
         SetupError, match=r"^the store unix://data/x: the path of a socket begins with /, as in unix:///"
     ):
@@ -87,7 +87,7 @@ def test_the_path_of_a_socket_is_absolute() -> None:
 
 
 def test_an_error_tells_whether_a_command_may_have_run() -> None:
-    """A refused command has not run, and neither has one without a connection. After a lost reply, nobody knows."""
+    """A command that was refused or had no connection has not run. After a lost reply, the outcome is unknown."""
     cases = [
         (ResponseError("BUSY"), None, False, False),
         (ConnectionError("Error 111"), ConnectionRefusedError(), False, True),
@@ -107,7 +107,7 @@ def test_an_error_tells_whether_a_command_may_have_run() -> None:
 
 
 async def test_a_missing_store_is_unavailable(tmp_path: Path) -> None:
-    """Without a socket or a reply, callers get this project's error, and none of the library."""
+    """Without a socket or a reply, callers get `StoreUnavailableError`, and no error of the library."""
     client = connect(f"unix://{tmp_path}/none.sock", Settings())
     with pytest.raises(StoreUnavailableError):
         await client.call("", "PING")
@@ -143,7 +143,7 @@ async def test_calls_wait_for_a_connection_of_the_pool(valkey_url: str) -> None:
     ids=["out of memory", "a replica", "a stale replica", "without replicas"],
 )
 async def test_a_temporary_error_means_unavailable(own_client: Store, spoil: str, call: str, answer: str) -> None:
-    """The store replies with an error that will pass, and the client is told to try again."""
+    """The store replies with an error that will pass, so callers are told to try again."""
     await own_client.call("", "PING")
     for command in spoil.splitlines():
         await own_client.execute_command(*command.split())
@@ -175,7 +175,7 @@ async def test_a_store_busy_with_a_script_is_unavailable(own_store: StoreProcess
 async def test_a_cancellation_is_never_lost(valkey_url: str) -> None:
     """A cancelled task ends, wherever it is in a call. Otherwise a process under load would not stop."""
     client = connect(valkey_url, fresh_settings(valkey_url))
-    over = asyncio.Event()  # ends a task with the test even if the task ignores its cancellation
+    over = asyncio.Event()  # ends the task at the end of the test, even if the task ignores its cancellation
 
     async def ask_for_ever() -> None:
         while not over.is_set():
@@ -195,7 +195,7 @@ async def test_a_cancellation_is_never_lost(valkey_url: str) -> None:
 
 
 async def test_an_error_reply_means_unavailable(valkey_url: str) -> None:
-    """An unexpected error reply, such as a wrong type, becomes our error, with the text of the store."""
+    """An unexpected error reply, such as a wrong type, becomes `StoreUnavailableError` with the text of the store."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     name = settings.key_prefix
@@ -240,7 +240,7 @@ async def test_a_store_that_evicts_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_forbids_config_has_a_warning(own_store: StoreProcess, own_client: Store) -> None:
-    """Managed stores forbid CONFIG: the operator is told what to check."""
+    """Some managed stores forbid CONFIG. The operator is told what to check."""
     await own_client.acl_setuser(
         "me", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@all"], commands=["-config"]
     )
@@ -257,6 +257,6 @@ def test_a_server_that_forbids_a_command_is_not_away() -> None:
 
 
 async def test_settings_of_an_unavailable_store_are_an_error(tmp_path: Path) -> None:
-    """An unavailable store is not the same as one that forbids CONFIG."""
+    """An unavailable store is not the same as a store that forbids CONFIG."""
     with pytest.raises(StoreUnavailableError):
         await warnings(f"unix://{tmp_path}/none.sock")

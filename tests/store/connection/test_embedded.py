@@ -86,7 +86,7 @@ def test_a_killed_store_is_restarted(tmp_path: Path) -> None:
 
 
 def test_a_directory_has_one_owner(tmp_path: Path) -> None:
-    """A directory in use is refused immediately, with the PID of its user."""
+    """A directory in use is refused immediately, with the PID of the process that uses it."""
     store = EmbeddedStore(tmp_path / "d")
     store.start()
     try:
@@ -98,7 +98,7 @@ def test_a_directory_has_one_owner(tmp_path: Path) -> None:
 
 @pytest.mark.fault
 def test_the_store_of_a_killed_owner_ends(tmp_path: Path) -> None:
-    """`kill -9` of the owner ends its store too. The next owner waits for that, and finds the data."""
+    """`kill -9` of the owner ends its store too. The next owner waits until the store has ended, and finds the data."""
     script = (
         "import sys, time, redis; from pathlib import Path; from live.store.connection.embedded import EmbeddedStore\n"
         "store = EmbeddedStore(Path(sys.argv[1])); store.start()\n"
@@ -140,7 +140,7 @@ def test_damaged_data_is_reported_immediately(tmp_path: Path) -> None:
 
 
 def test_only_the_end_of_the_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log may be large, and a store that could not be started may have none."""
+    """The log may be large, and a store that could not be started may have no log."""
     monkeypatch.setattr(embedded, "_LAST_WORDS", 12)
     store = EmbeddedStore(tmp_path)
     assert "No such file" in store._last_lines(1)[0]
@@ -194,7 +194,7 @@ GROUPS = [
 def test_the_memory_of_the_container_is_respected(
     tmp_path: Path, line: str, files: dict[str, str], expected: int
 ) -> None:
-    """The result is the smallest limit of all cgroups of the process, in both versions, and of the machine."""
+    """The result is the smallest of the machine's memory and the limits of the process's cgroups, in both versions."""
     (tmp_path / "proc" / "self").mkdir(parents=True)
     (tmp_path / "proc" / "meminfo").write_text("MemTotal:        8000 kB\nMemFree:  1 kB\n")
     (tmp_path / "proc" / "self" / "cgroup").write_text(line + "\n")
@@ -207,7 +207,10 @@ def test_the_memory_of_the_container_is_respected(
 
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
 def test_another_program_can_be_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The chosen program is first, then that of the package, then one on the PATH. Without any, there is advice."""
+    """The chosen program has precedence over that of the package, and this over a program on the PATH.
+
+    Without any program, the error gives advice.
+    """
     found = shutil.which("redis-server")
     assert found is not None
     store = EmbeddedStore(tmp_path / "d", binary=Path(found))

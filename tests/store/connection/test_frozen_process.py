@@ -46,7 +46,7 @@ def frozen_holder(lock: Path) -> Iterator[None]:
 
 @contextmanager
 def counted_tries() -> Iterator[Counter[int]]:
-    """Count the attempts to take the lock, for each turn of the event loop that has one."""
+    """Count the attempts to take the lock in each turn of the event loop."""
     tries: Counter[int] = Counter()
     turn = 0
     try_lock = high_water._try_lock
@@ -101,7 +101,7 @@ async def frozen_process_stops_no_server(valkey_url: str) -> None:
 
 @pytest.mark.fault
 async def test_a_frozen_process_stops_no_server(valkey_url: str) -> None:
-    """Events are acknowledged, and a loss is found. Both reach the file as soon as the process continues."""
+    """The server acknowledges events and finds a loss. What it learns reaches the file when the process continues."""
     await frozen_process_stops_no_server(valkey_url)
 
 

@@ -84,7 +84,7 @@ def running(kind: str, server: str, folder: Path) -> Iterator[StoreProcess]:
 
 
 async def refuses(kind: str, url: str) -> None:
-    """Check that a server and a command give the reason at once, without another attempt."""
+    """Check that the first access to the store gives the reason at once, without another attempt."""
     settings = fresh_settings(url)
     with capture_logs() as logs:
         try:
@@ -120,7 +120,10 @@ def test_every_command_gives_the_reason(tmp_path: Path, kind: str, words: list[s
 
 
 async def keeps_the_loss_to_itself(primary: StoreProcess, folder: Path) -> None:
-    """Let a store come back as a replica that lacks acknowledged events. It must be refused, and not count as lost."""
+    """Let a store come back as a replica that lacks acknowledged events.
+
+    It must be refused, and its lag must not count as a loss.
+    """
     settings = fresh_settings(primary.url, data_dir=folder)
     client: Any = connect(primary.url, settings)
     try:
@@ -186,7 +189,10 @@ async def test_a_comparison_before_the_check_of_the_role_is_detected(own_store: 
 
 @asynccontextmanager
 async def stored(url: str, held: object | None) -> AsyncIterator[tuple[Settings, Any]]:
-    """Yield settings for a store, and a client. The store has the format number `held`, or none."""
+    """Yield settings for a store, and a client.
+
+    The store has the format number `held`, or no number if `held` is `None`.
+    """
     settings = fresh_settings(url)
     client: Any = connect(url, settings)
     if held is not None:
@@ -201,7 +207,10 @@ async def stored_number(client: Any, settings: Settings) -> Any:
 
 
 async def test_a_new_store_gets_a_number_and_an_identity(any_store: str) -> None:
-    """A server writes both when it starts. A command that only inspects the store writes no store key."""
+    """A server writes the number and the identity when it starts.
+
+    A command that only inspects the store writes no store key.
+    """
     async with stored(any_store, None) as (settings, client):
         await client.servers.shared.call("PING")
         assert await stored_number(client, settings) is None
@@ -225,7 +234,7 @@ async def test_a_store_without_a_number_is_migrated(any_store: str) -> None:
 
 @pytest.mark.one_server
 async def test_a_store_with_old_and_new_names_is_refused(any_store: str) -> None:
-    """A server of an older version has written after the upgrade. Nobody knows which data is right."""
+    """A server of an older version has written to the store after the upgrade. Nobody knows which data is right."""
     async with stored(any_store, FORMAT) as (settings, client):
         names = SystemKeys(settings.key_prefix)
         for old, new in names.moved:

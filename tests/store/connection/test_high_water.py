@@ -1,4 +1,4 @@
-"""What a server remembers of its store: shared by processes, private, and reset only by an operator."""
+"""What a server remembers of its store: all processes share it, and only an operator resets it."""
 
 import asyncio
 import fcntl
@@ -40,7 +40,7 @@ def test_a_later_process_reads_everything(tmp_path: Path) -> None:
 
 
 def test_the_first_store_and_epoch_are_kept(tmp_path: Path) -> None:
-    """Another store or epoch does not replace the recorded one."""
+    """The identity of another store and another epoch of the board do not replace the recorded values."""
     one = high_water(tmp_path)
     for identity, epoch in (("abc", "e1"), ("def", "e2")):
         one.remember_store(identity)
@@ -75,7 +75,10 @@ def test_a_loss_of_the_whole_store_stops_every_board(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_the_version_before_recorded_stops_everything(tmp_path: Path) -> None:
-    """The previous version of Live Board did not record losses by board. A server that starts finds what is lost."""
+    """The previous version of Live Board did not record losses by board.
+
+    A server that starts finds out which boards are lost.
+    """
     accepted = {"at": 1, "lost": "it was emptied", "store": "old", "epochs": {"posts": "e0"}}
     before = {"store": "abc", "keys_required": True, "epochs": {"posts": "e1"}, "accepted": [accepted]}
     lost = "board posts (epoch e1) went back from offset 5 to 3"
@@ -167,7 +170,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def test_an_operator_accepts_a_loss(tmp_path: Path) -> None:
-    """The loss is recorded, and API keys are still required. A process that knew the old store stays closed."""
+    """The loss is recorded, and API keys are still required. A process that knew the old store must be restarted."""
     one, other = high_water(tmp_path), high_water(tmp_path)
     one.remember_store("abc")
     one.remember_epoch("posts", "e1")
@@ -260,7 +263,7 @@ def test_concurrent_processes_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_boards_are_recorded_together(tmp_path: Path) -> None:
-    """One write records all boards, even if the last one fails. A known board keeps its epoch."""
+    """One write records all boards, even if the last board fails. A known board keeps its epoch."""
     one = high_water(tmp_path)
     one.remember_epoch("b0", "old")
     writes = 0

@@ -43,7 +43,7 @@ def test_a_board_that_went_back_or_has_another_epoch_is_lost(
 
 @pytest.mark.one_server
 async def test_each_loss_is_found_and_described(valkey_url: str, tmp_path: Path) -> None:
-    """A store that is new has lost nothing. A deleted board, and one that can't be read, are not lost."""
+    """A new store has lost nothing. A board that was deleted or can't be read is not lost."""
     settings = fresh_settings(valkey_url, data_dir=tmp_path)
     prefix = settings.key_prefix
     client, names = connect(valkey_url, settings), SystemKeys(prefix)

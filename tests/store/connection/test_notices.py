@@ -91,7 +91,10 @@ async def test_a_cut_connection_is_a_gap(any_store: str) -> None:
 
 
 async def test_each_board_has_one_gap_per_connection(any_store: str) -> None:
-    """Each of a thousand boards has a gap at first, and one after a cut. The next change is received."""
+    """Each of a thousand boards has a gap at first, and another gap after the connection was cut.
+
+    The next change is received.
+    """
     names = [f"b{number}" for number in range(999)]
     async with listening(any_store, names) as (received, ledger, client, _):
 
@@ -131,7 +134,7 @@ async def test_without_channels_there_is_no_connection(any_store: str) -> None:
 
 @pytest.mark.fault
 async def test_a_silent_store_is_unavailable(own_store: StoreProcess) -> None:
-    """A ping with a deadline detects a store that neither replies nor closes. When it wakes, notices arrive again."""
+    """A ping with a deadline detects a store that is silent. When the store wakes, notices arrive again."""
     async with listening(own_store.url) as (received, _, _, _):
         await until(received, Missed(["posts"]))
         with own_store.frozen():
@@ -167,7 +170,7 @@ async def test_notices_continue_after_a_restart_of_the_store(own_store: StorePro
 
 
 async def test_channels_can_be_added_and_removed(any_store: str) -> None:
-    """A new channel starts with a gap; a removed one is not received. A new connection has the same channels."""
+    """A new channel starts with a gap. A removed channel has no notices. A new connection has the same channels."""
     settings = fresh_settings(any_store, store_timeout=Duration(0.5))
     client = connect(any_store, settings)
     ledgers = {name: Ledger(client, rolling_board(board=name), settings) for name in ("one", "two")}

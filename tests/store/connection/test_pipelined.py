@@ -51,7 +51,7 @@ def send(connection: SharedConnection, *words: str | int) -> asyncio.Task[Any]:
 
 
 def ask(client: Store, *words: str | int) -> asyncio.Task[Any]:
-    """Begin a call that raises errors of the store as the program sees them."""
+    """Begin a call that raises errors of the store as `StoreUnavailableError`, as callers see them."""
     return asyncio.create_task(client.call("", *words))
 
 
@@ -198,7 +198,7 @@ async def a_slow_store(store: StoreProcess, _folder: Path) -> None:
 
 
 async def a_finished_call(store: StoreProcess, _folder: Path) -> None:
-    """A connection whose calls have all had replies stays open, however long ago that was."""
+    """A connection whose calls have all had replies stays open, however long ago the last reply was."""
     async with connected(store.url, 0.5) as client, connected(store.url) as other:
         assert await client.servers.shared.call("ECHO", "a") == b"a"
         before = await connections(other)
@@ -260,7 +260,7 @@ def test_a_line_that_loses_replies_is_caught(
     tmp_path: Path,
     scenario: Callable[[StoreProcess, Path], Coroutine[Any, Any, None]],
 ) -> None:
-    """The test above fails for a connection that is dropped when a call is late."""
+    """`test_a_reply_in_time_is_never_lost` fails with a connection that is dropped when a call is late."""
     monkeypatch.setattr("live.store.connection.pipelined.PipelinedConnection", Impatient)
     with pytest.raises(AssertionError), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(scenario(sleepy_store, tmp_path))
@@ -309,7 +309,7 @@ async def test_an_empty_pipeline_sends_nothing(any_store: str) -> None:
 
 
 async def test_concurrent_calls_share_one_connection(own_store: StoreProcess) -> None:
-    """A hundred concurrent calls open one connection, and one more after a loss."""
+    """A hundred concurrent calls open one connection, and after its loss one more."""
     async with connected(own_store.url) as client, connected(own_store.url) as other:
         await other.ping()
         for made in (1, 2):
@@ -427,7 +427,7 @@ def running(store: StoreProcess) -> Iterator[StoreProcess]:
 
 
 async def test_the_line_supports_tls(tls_store: str) -> None:
-    """Like redis-py, the connection takes a password and a database. It refuses an untrusted certificate."""
+    """The connection uses the password and the database of the URL. It refuses an untrusted certificate."""
     async with connected(tls_store) as client:
         echoes = [client.servers.shared.call("ECHO", "x" * size) for size in range(0, 100_000, 5000)]
         assert [len(echo) for echo in await asyncio.gather(*echoes)] == list(range(0, 100_000, 5000))

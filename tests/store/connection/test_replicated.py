@@ -61,7 +61,7 @@ class Pair:
 
 @pytest.fixture(scope="module", params=[pytest.param(VALKEY, id="valkey"), pytest.param(REDIS_SERVER, id="redis")])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """A primary and its replica, of each server in turn."""
+    """A primary and its replica, first of Valkey and then of Redis."""
     found = Pair(request.param, tmp_path_factory.mktemp("pair"))
     for server in (found.primary, found.replica):
         server.start()
@@ -75,7 +75,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for a replica that a busy machine stalls."""
+    """Wait longer for the replica, because a busy machine may stall it."""
     monkeypatch.setattr(replicated, "PATIENCE", DEADLINE)
 
 
@@ -93,7 +93,7 @@ class Paths:
         self.responses = StoredResponses(self.client, settings)
 
     async def prepare(self) -> None:
-        """Make what the calls need."""
+        """Create the boards and producers that the calls need."""
         await self.open()
         await self.events.writer.add([make_entry("m", 1, None)])
         for board in ("changed", "same", "deleted"):
@@ -102,12 +102,12 @@ class Paths:
             await self.producers.add(producer, Scope())
 
     async def open(self) -> None:
-        """Open the board."""
+        """Open the board in both ledgers."""
         for ledger in (self.events, self.ids):
             await ledger.state.open()
 
     def repeat(self, other: Self) -> None:
-        """Use the number of the last batch of another client again, as after a lost connection."""
+        """Give the next batch the number of another client's last batch, like a retry after a lost connection."""
         self.events.writer._writer = other.events.writer._writer
         self.events.writer._sequence = other.events.writer._sequence - 1
 
@@ -145,7 +145,7 @@ class Paths:
 
 
 async def acknowledged(paths: Mapping[str, Acknowledging]) -> set[str]:
-    """Return the paths that do not answer that the outcome is unknown."""
+    """Return the names of the paths that do not answer that the outcome is unknown."""
 
     async def answers(path: Acknowledging) -> bool:
         try:
@@ -187,7 +187,7 @@ async def acknowledge_nothing_without_the_replica(pair: Pair) -> None:
 
 
 async def test_nothing_is_acknowledged_while_the_replica_is_frozen(pair: Pair) -> None:
-    """Even what the primary already has is not acknowledged, such as a batch, a duplicate or a hidden member."""
+    """A batch, a duplicate or a hidden member is not acknowledged, even if the primary already has it."""
     await acknowledge_nothing_without_the_replica(pair)
 
 
@@ -197,7 +197,7 @@ async def sent_without_waiting(connection: replicated.PrimaryConnection, command
 
 
 async def test_each_path_is_noticed_without_its_wait(pair: Pair) -> None:
-    """The mutant skips the wait on every path, and `acknowledged` shows each path."""
+    """With the mutant, no path waits for the replica, and `acknowledged` returns every path."""
     paths = Paths(pair.settings())
     try:
         await paths.prepare()
@@ -227,7 +227,7 @@ async def moves_to_sql_what_the_replica_has(pair: Pair, folder: Path) -> None:
 
 
 async def test_sql_has_nothing_that_the_replica_lacks(pair: Pair, tmp_path: Path) -> None:
-    """If SQL had more, it would be ahead of the store after a failover."""
+    """If SQL had more than the replica, it would be ahead of the store after a failover."""
     await moves_to_sql_what_the_replica_has(pair, tmp_path)
 
 
@@ -260,7 +260,7 @@ async def test_a_wait_for_other_writes_is_detected(pair: Pair, monkeypatch: pyte
 
 
 async def test_without_replicas_to_wait_for_there_is_one_connection(pair: Pair) -> None:
-    """To wait for replicas, there is one more connection. Calls that wait share a packet and a WAIT with others."""
+    """Waiting for replicas takes one more connection. Concurrent calls share a packet and a WAIT."""
     for replicas in (0, 1):
         settings = pair.settings()
         settings = msgspec.structs.replace(settings, wait_replicas=replicas)
@@ -303,7 +303,7 @@ def calls_of(server: Server, command: str) -> int:
     return int(found.partition("=")[2].partition(",")[0])
 
 
-# After these scripts, nothing is acknowledged or shown, or a later entry of the board repeats what they did.
+# The effect of these scripts is neither acknowledged nor shown, or a later entry of the board repeats it.
 UNACKNOWLEDGED = {
     *("audit", "baseline", "beat", "changes", "expire_events", "gcra", "hold", "open", "open_replica", "piece"),
     *("present", "rotate", "rotate_period", "session", "touch", "trim", "viewers"),
@@ -316,13 +316,13 @@ def test_every_script_that_acknowledges_or_shows_something_waits() -> None:
     assert REPAIR.waits
 
 
-# By file, the commands that write without `write`.
+# For each file, the writing commands that it does not send through `write`.
 QUIET: Mapping[str, set[str]] = {
     "boards/readiness.py": {"SET"},  # `outcomes` waits for replicas
     "ingest/refusals.py": {"LPUSH", "LTRIM", "PEXPIRE", "SET"},  # samples of refused events
     # A later read waits for replicas before SQL drops old entries. If the HDEL is lost, the next attempt sends nothing.
     "journal/log/resending.py": {"HDEL", "HINCRBY", "HSET"},
-    # These end a journal; after SETNX, `outcomes` waits.
+    # These commands end a journal; after SETNX, `outcomes` waits for replicas.
     "store/board/journal_stream.py": {"HDEL", "SETNX", "SREM", "UNLINK"},
     # The script at the end waits for replicas.
     "store/board/manage/restore.py": {"EXPIREAT", "HSET", "SADD", "UNLINK", "ZADD"},

@@ -66,7 +66,7 @@ class Call(NamedTuple):
 
 @pytest.fixture
 def recorded_calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
-    """The calls of scripts, which are all really made."""
+    """The calls of scripts that reach the store."""
     calls: list[Call] = []
     command = Script.command
 
@@ -79,7 +79,7 @@ def recorded_calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
 
 async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_calls: list[Call]) -> None:
-    """Every script really runs, with the request and the number of store keys in its header. They share a hash tag."""
+    """Every script really runs, with the request and as many store keys as its header says. They share a hash tag."""
     settings = fresh_settings(valkey_url, rotation_step=1)
     async with connected(valkey_url, settings) as client:
         for board in BOARDS:
@@ -123,7 +123,7 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_
 
 
 def fits(count: int, names: tuple[str, ...], *, more: int) -> bool:
-    """Whether the number of store keys fits the header; the last one may repeat."""
+    """Whether the number of store keys fits the header; with `more`, the last name may repeat."""
     return count >= len(names) - more if more else count == len(names)
 
 
@@ -200,7 +200,7 @@ async def create_and_delete(client: Store, settings: Settings) -> None:
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.id)
 async def test_a_batch_is_sent_with_all_its_parts(valkey_url: str, board: Board, recorded_calls: list[Call]) -> None:
-    """The store keys of each group are where the group says, and its lists belong to its members."""
+    """Each group says where its store keys are, and its lists have an entry for each of its members."""
     settings = fresh_settings(valkey_url)
     async with connected(valkey_url, settings) as client:
         ledger = Ledger(client, board, settings)

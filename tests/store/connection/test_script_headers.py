@@ -15,7 +15,7 @@ from tests.store.connection.headers import Header, parse_header
 def test_a_header_names_every_store_key_that_the_source_uses() -> None:
     """The header has the store keys in order, with their names in the code.
 
-    It says where the source finds more of them.
+    If there may be more store keys, the header has the number of the first of them.
     """
     for name in SOURCES:
         header, code = parse_header(SOURCES[name]), code_of(SOURCES[name])
@@ -29,7 +29,7 @@ def test_a_header_names_every_store_key_that_the_source_uses() -> None:
 
 
 def fields_of(kind: Any) -> Iterator[tuple[str, str]]:
-    """The fields of a request and of its parts: the struct, and the field."""
+    """Yield the struct and the name of each field of a request and of its parts."""
     for field in msgspec.structs.fields(kind):
         yield kind.__name__, field.name
         for part in (field.type, *get_args(field.type)):
@@ -82,7 +82,7 @@ def included(source: str) -> list[str]:
 
 
 def test_a_script_is_its_file_with_its_includes() -> None:
-    """Every part is used, once in a script, and no include is left."""
+    """Every part is used. A script includes a part only once, and no line with an include is left."""
     assert {name for source in SOURCES.values() for name in included(source)} == PARTS.keys()
     for name, source in SOURCES.items():
         parts = included(source)
@@ -127,7 +127,7 @@ def test_an_invalid_header_is_refused(before: str, after: str, message: str) -> 
 
 
 def test_a_header_is_read_completely() -> None:
-    """`parse_header` returns the names in order, and whether the last one repeats."""
+    """`parse_header` returns the names in order, and whether the last name repeats."""
     source = "-- KEYS[1] a — x\n-- KEYS[2...] b — x\n-- Request: Plain\n-- Returns nothing\nreturn 1"
     assert parse_header(source) == Header(("a", "b"), more_keys=True, request="Plain")
     assert parse_header("-- Request: Plain\n-- Returns nothing\nreturn 1") == Header(

@@ -79,7 +79,7 @@ async def test_bytes_are_sent_unchanged(any_store: str, size: int) -> None:
 
 @pytest.mark.parametrize("number", [0, -1, 127, 128, -33, 2**31, -(2**31) - 1, 2**53, -(2**53), 2**53 - 1, 0.5, 1e9])
 async def test_numbers_are_exact(any_store: str, number: float) -> None:
-    """The numbers are whole ones within ±2^53, and fractions. `None` is sent as a missing field."""
+    """The numbers are integers within ±2^53 and fractions. `None` is sent as a missing field."""
 
     class Number(msgspec.Struct):
         number: float

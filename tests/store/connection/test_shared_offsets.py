@@ -1,4 +1,4 @@
-"""Offsets that processes share: immediately, even from a process that is killed, and never too high."""
+"""Processes share offsets immediately, even those of a killed process. No shared offset is too high."""
 
 import os
 import random
@@ -79,7 +79,7 @@ def test_offsets_only_grow_within_an_epoch(tmp_path: Path) -> None:
 
 
 def test_a_process_that_starts_later_reads_all_boards(tmp_path: Path) -> None:
-    """Boards may outgrow a file's first size. The process deletes files of ended processes."""
+    """There may be more boards than a new file has room for. A process deletes the files of ended processes."""
     expected = {f"b{number}": ("e", number) for number in range(500)}
     with shared(tmp_path, 2) as (one, two):
         for board, (epoch, offset) in expected.items():
@@ -221,7 +221,7 @@ def test_a_damaged_file_is_ignored(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Space is allocated before it is mapped: a write to a hole would kill the process.
+    """Space is allocated before it is mapped: a write to a hole in the file would kill the process.
 
     The next attempt may succeed.
     """

@@ -31,7 +31,7 @@ from tests.harness.store import REDIS_SERVER
 from tests.harness.topologies import NAME, ClusterSet, SentinelSet, running
 from tests.harness.waiting import eventually
 
-NAMES = [f"board{number}" for number in range(24)]  # so many that each server of a Cluster holds some
+NAMES = [f"board{number}" for number in range(24)]  # so many that each server of a Cluster holds some of them
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_only_some_errors_have_a_command_sent_again() -> None:
 
 
 async def commands_reach_their_servers(client: Store, prefix: str) -> None:
-    """Single commands, packets, walks and redis-py's methods find the store keys, wherever they lie."""
+    """Single commands, packets, walks and redis-py's methods find the store keys on every server."""
     keys = [f"{prefix}:{{{name}}}" for name in NAMES]
     for key in keys:
         assert await client.call(key, "SET", key, key) == b"OK"
@@ -228,7 +228,7 @@ async def test_too_few_awaited_replicas_have_a_warning(several_servers: str, rep
 
 
 async def test_a_user_without_administration_is_enough(several_servers: str, tmp_path: Path) -> None:
-    """Managed services give such users. The server starts, counts, and says what it could not check."""
+    """Managed services have such users. The server starts, counts events, and says what it could not check."""
     rules = ("ACL", "SETUSER", "app", "reset", "on", ">pw", "~*", "&*", "+@all", "-@admin", "-@dangerous", "-hello")
     admin = connect(several_servers, Settings())
     assert {reply for _, reply in await admin.each(*rules, replicas=True)} == {b"OK"}
@@ -301,7 +301,7 @@ async def test_connections_that_ask_at_once_lose_no_sentinel(sentinel_url: str) 
 
 
 async def refused(url: str, folder: Path) -> str:
-    """Return what a server that starts says about its store."""
+    """Start a server; returns the error with which it refuses its store."""
     with pytest.raises(SetupError) as caught:
         async with asyncio.timeout(30):
             await check_store(fresh_settings(url, data_dir=folder), Boards([rolling_board()]))

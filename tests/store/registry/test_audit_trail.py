@@ -91,6 +91,6 @@ def test_an_entry_names_no_erased_member(fields: dict[str, Any], left: dict[str,
 
 
 def test_an_entry_of_an_older_version_is_read() -> None:
-    """Such an entry is about a board, and the id of the entry has its time."""
+    """Such an entry is about a board, and its time comes from its id."""
     fields = [b"who", b"me", b"what", b"changed", b"board", b"b", b"choices", b'{"title":"t"}']
     assert decode(b"5-1", fields) == AuditEntry(at=5, who="me", what="changed", board="b", after={"title": "t"})

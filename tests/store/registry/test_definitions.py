@@ -30,7 +30,10 @@ async def definitions(store: str) -> AsyncIterator[tuple[DefinitionStore, Store]
 
 
 async def test_definitions_are_stored_and_read(any_store: str) -> None:
-    """At first there are no definitions. Then each is returned as stored. Each change increases the common version."""
+    """At first there are no definitions.
+
+    Then each definition is returned as stored. Each change increases the common version.
+    """
     async with definitions(any_store) as (store, client):
         assert await store.version() == ""
         found = await store.load()
@@ -49,7 +52,7 @@ async def test_definitions_are_stored_and_read(any_store: str) -> None:
 
 
 async def test_a_change_of_an_outdated_definition_is_refused(any_store: str) -> None:
-    """The definitions and the audit log stay as they are, even if the two changes are of different boards."""
+    """The definitions and the audit log stay as they are, even if the other change was of a different board."""
     async with definitions(any_store) as (store, client):
         await store.keep("", "a", ONE, None)
         assert not await store.keep("", "b", ONE, AuditEntry(who="ann", what="created"))
@@ -93,9 +96,9 @@ async def test_after_a_lost_reply_the_outcome_is_unknown(own_store: StoreProcess
 
 @pytest.mark.one_server  # on a Cluster, later connections refuse an identity without a format
 async def test_a_change_is_refused_after_a_loss(valkey_url: str, tmp_path: Path) -> None:
-    """A loss of another board does not matter. Each new version is remembered, and a lower one is a loss.
+    """A loss of another board does not matter. Each new version is remembered, and a lower version is a loss.
 
-    The store is compared with the known one in the same step as the change.
+    The identity of the store is checked in the same step in which the definition changes.
     """
     settings = fresh_settings(valkey_url, data_dir=tmp_path)
     client = connect(valkey_url, settings)
@@ -159,7 +162,7 @@ async def test_after_a_gap_all_definitions_are_read(any_store: str, lost: str) -
 
 
 async def test_the_list_of_changes_is_bounded(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of changes does not matter."""
+    """The list keeps only the newest `_MAX_CHANGES` changes."""
     monkeypatch.setattr("live.store.registry.definitions._MAX_CHANGES", 5)
     async with definitions(any_store) as (store, client):
         versions = [await store.keep("", "a", ONE, None)]

@@ -98,7 +98,10 @@ async def test_a_claim_expires(client: Store) -> None:
 
 @pytest.mark.slow
 async def test_an_unavailable_store_tells_whether_events_counted(own_store: StoreProcess) -> None:
-    """An error before the count means that nothing counted. An error when the response is stored leaves that open."""
+    """An error before the count means that nothing counted.
+
+    After an error when the response is stored, events may have counted.
+    """
     client = connect(own_store.url, fresh_settings("", store_timeout=Duration(0.2)))
     mine = answers(client)
     with own_store.frozen():
@@ -111,7 +114,7 @@ async def test_an_unavailable_store_tells_whether_events_counted(own_store: Stor
 
 
 async def test_stored_responses_forget_a_member(client: Store) -> None:
-    """Only responses with its record change, and they stay as long as the others."""
+    """Only responses with the member's record change. They are kept as long as other responses."""
     mine = answers(client)
     plain = Answer(1, 0, (), {"posts": 1})
     position = {"board": "posts", "best": None, "period": None, "rank_count": 2, "epoch": "e", "offset": 1}

@@ -62,7 +62,7 @@ async def test_items_are_asked_for_once_a_second_and_remembered(valkey_url: str)
             await ours.put([A, B, C])
             assert await read("a", "b") == ({"a": A, "b": B}, ["GET", "HMGET"])
             assert await read("a", "b") == ({"a": A, "b": B}, [])
-            # The memory has no room for three items, so it is emptied first.
+            # The cache has no room for three items, so it is emptied first.
             assert await read("c") == ({"c": C}, ["HMGET"])
             assert await read("c") == ({"c": C}, [])
             assert await read("a", "b") == ({"a": A, "b": B}, ["HMGET"])
@@ -70,7 +70,7 @@ async def test_items_are_asked_for_once_a_second_and_remembered(valkey_url: str)
 
 
 async def test_all_items_are_stored_or_none(valkey_url: str) -> None:
-    """There may be as many as the setting allows. An item that can't be read is an error."""
+    """There may be as many items as the setting allows. An item that can't be read is an error."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     items = Items(client, settings.key_prefix, 2)

@@ -56,7 +56,7 @@ class Watched:
         return found
 
     async def report(self, name: str, count: int, shift: int) -> None:
-        """Write a report of a process, some milliseconds from now by the store's clock."""
+        """Write a report of a process, with a time that is `shift` milliseconds after the store's clock."""
         seconds, micros = await self.client.time()
         await self.client.hset(self.keys.viewers, name, f"{count} {seconds * 1000 + micros // 1000 + shift}")
 
@@ -111,7 +111,7 @@ async def all_cases(store: str, script: Script[Any]) -> None:
 
 
 async def test_viewers_are_counted_over_all_processes(any_store: str) -> None:
-    """Viewers of a crashed process do not count, and a board that does not exist has none."""
+    """Viewers of a crashed process do not count, and a board that does not exist has no viewers."""
     await all_cases(any_store, PRESENT)
 
 
@@ -182,7 +182,7 @@ async def test_deleted_boards_are_forgotten(valkey_url: str, monkeypatch: pytest
 
 
 async def test_a_lost_report_is_corrected(own_store: StoreProcess) -> None:
-    """The reply or the report may be lost. The next report corrects it either way."""
+    """The reply or the report may be lost. The next report corrects the count either way."""
     async with watched(own_store.url) as made:
         process = made.process()
         assert await process.report({"posts": 5}) == {"posts": 5}
@@ -260,7 +260,7 @@ async def test_a_removed_board_leaves_nothing(any_store: str) -> None:
 
 
 async def test_viewer_counts_are_part_of_a_board(any_store: str) -> None:
-    """The counts belong to the board's fixed size, and the audit accepts them."""
+    """The store key of the counts is part of the board's fixed size, and the audit accepts it."""
     async with watched(any_store) as made:
         await made.process().report({"posts": 1})
         names = (await keys_of(made.client, made.prefix, ["posts"]))["posts"]

@@ -27,7 +27,7 @@ def owners(processes: list[Processes]) -> list[int]:
 
 
 async def ended(processes: list[Processes]) -> bool:
-    """Whether the next beat of each process says that another one has ended. All must agree."""
+    """Whether the next beat of each process says that another process has ended. All must agree."""
     (answer,) = {beat.has_ended for beat in [await process.beat() for process in processes]}
     return answer
 
@@ -76,7 +76,7 @@ async def test_a_silent_process_has_ended(any_store: str, monkeypatch: pytest.Mo
 
 
 async def test_processes_report_the_version_that_they_run(any_store: str) -> None:
-    """A change has arrived everywhere when no live process reports an earlier one. Beats repeat the report."""
+    """A change has arrived everywhere when no live process reports an earlier version. Beats repeat the report."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     one, other, new = (Processes(client, settings.key_prefix) for _ in range(3))
@@ -112,7 +112,10 @@ async def test_a_clock_that_is_set_is_noticed(any_store: str) -> None:
 
 @pytest.mark.slow
 async def test_one_process_holds_the_lease(any_store: str) -> None:
-    """The first process renews the lease by asking. When it stops, another process gets the lease for good."""
+    """The first process renews the lease each time it asks.
+
+    When it stops asking, another process gets the lease for good.
+    """
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     leases = [ProcessLease(client, f"{settings.key_prefix}:{{:lease}}", 0.5) for _ in range(3)]

@@ -54,7 +54,7 @@ async def producer_store(url: str, register: Script[Any] = REGISTER) -> AsyncIte
 
 
 async def test_a_producer_is_stored_without_its_secret(any_store: str) -> None:
-    """The stored digest proves the secret, and does not reveal it."""
+    """The stored digest is enough to check the secret, and does not reveal it."""
     async with producer_store(any_store) as (producers, client):
         assert (await producers.load()).records == {}
         record, secret = await producers.add("shop", Scope(boards=("posts",)))
@@ -119,7 +119,7 @@ async def add_concurrently(producers: ProducerStore) -> tuple[list[Any], int]:
 
 
 async def test_concurrent_changes_are_not_lost(any_store: str) -> None:
-    """Twelve processes add a secret to one producer. Two succeed, and the others get an error."""
+    """Twelve concurrent calls add a secret to one producer. Two succeed, and the others get an error."""
     async with producer_store(any_store) as (producers, _):
         results, live = await add_concurrently(producers)
         assert live == 2
@@ -127,7 +127,7 @@ async def test_concurrent_changes_are_not_lost(any_store: str) -> None:
 
 
 async def test_a_script_that_does_not_compare_is_caught(valkey_url: str) -> None:
-    """The test above fails with such a script."""
+    """`test_concurrent_changes_are_not_lost` fails with such a script."""
     right = "if (redis.call('HGET', producers, producer) or '') ~= request.known then"
     mutant = compiled(valkey_url, REGISTER.changed(mutated(REGISTER.source, {right: "if false then"})))
     async with producer_store(valkey_url, mutant) as (producers, _):
@@ -146,7 +146,7 @@ async def test_a_producer_that_others_keep_changing_is_an_error(valkey_url: str)
 
 @pytest.mark.slow
 async def test_two_processes_add_producers_concurrently(any_store: str) -> None:
-    """Every producer of both processes is stored, and the shared one has both secrets."""
+    """Every producer of both processes is stored, and the shared producer has both secrets."""
     settings = fresh_settings(any_store)
     processes = [
         await asyncio.create_subprocess_exec(
@@ -163,7 +163,7 @@ async def test_two_processes_add_producers_concurrently(any_store: str) -> None:
 
 
 async def test_uses_that_can_not_be_noted_are_kept(valkey_url: str) -> None:
-    """What is noted is not noted again. The time of a use is that of the store."""
+    """Uses that the store has noted are not sent again. The time of a use is that of the store."""
     async with producer_store(valkey_url) as (producers, client):
         await client.hset(producers._used, refused_name("bad"), "no number")
         digests, refused = {digest_of(b"one"), digest_of(b"two")}, Counter({"a": 2, "bad": 1})

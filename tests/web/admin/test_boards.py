@@ -61,7 +61,7 @@ async def test_an_act_is_the_same_by_page_by_api_and_by_the_command_that_the_pag
 ) -> None:
     """Each way leaves the same entry in the audit log.
 
-    A board of the file can only be read; its page names its line.
+    A board of the boards file can only be read. Its page names the line of its definition.
     """
     file = tmp_path / "boards.toml"
     file.write_text(BOARDS)
@@ -112,7 +112,7 @@ async def test_an_act_is_the_same_by_page_by_api_and_by_the_command_that_the_pag
 
 
 async def check_undo(browser: Administrator, api: httpx.AsyncClient) -> None:
-    """Undo the newest act of each kind on the page, and compare the board with before."""
+    """Undo the newest act of each kind on the page, and check that the boards are as they were before the act."""
 
     async def state() -> dict[str, Any]:
         return {

@@ -19,7 +19,10 @@ from tests.web.admin.test_members import BOARDS, text_of
 
 
 async def test_the_page_says_what_is_safe_and_checks_boards(valkey_url: str, tmp_path: Path) -> None:
-    """A check finds a wrong score and changes nothing. An API key that is limited to some boards sees only those."""
+    """A check finds a wrong score and changes nothing.
+
+    An API key that is limited to some boards sees only these boards.
+    """
     settings = fresh_settings(valkey_url, data_dir=tmp_path, journal="sqlite")
     chief, some = await add_key(settings, "chief", verbs=("admin", "post")), await add_key(settings, "some", "vote")
     store = connect(valkey_url, settings)

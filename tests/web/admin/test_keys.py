@@ -1,4 +1,4 @@
-"""The page of API keys and tokens: what it makes works as if the API had made it, is shown once, and is logged."""
+"""The page of API keys and tokens. What it makes works like those that the API makes, and is shown only once."""
 
 import asyncio
 import hashlib
@@ -49,10 +49,10 @@ async def post_as(browser: Administrator, key: str, board: str) -> int:
 async def test_a_key_is_made_shown_once_and_revoked(valkey_url: str) -> None:
     """The form logs the same entries as the command that the page shows.
 
-    A wrong form lists all mistakes and makes nothing.
+    The answer to a wrong form lists all mistakes, and no API key is made.
     """
     settings = fresh_settings(valkey_url)
-    await until_early("day")  # a time of yesterday has its date
+    await until_early("day")  # a time of yesterday would be shown with its date
     key = await add_key(settings, "chief")
     async with administrator(settings, key=key) as browser:
         wrong = await browser.act(
@@ -161,7 +161,7 @@ async def test_requests_beyond_the_rate_of_a_key_are_counted(valkey_url: str, mo
 
 
 async def test_a_limited_key_makes_no_keys_and_tokens(valkey_url: str) -> None:
-    """Such an API key can't open the page, and can't use a form of another session."""
+    """An API key that is limited to some boards can't open the page, and can't use a form of another session."""
     settings = fresh_settings(valkey_url, token_secret=TokenSecret("s" * 32))
     chief, two = await add_key(settings, "chief"), await add_key(settings, "two", "mine")
     async with administrator(settings, key=chief) as browser:

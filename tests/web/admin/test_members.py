@@ -70,7 +70,7 @@ async def check_member(browser: Administrator, api: httpx.AsyncClient) -> None:
 
 
 async def check_void(browser: Administrator, api: httpx.AsyncClient, since: str) -> None:
-    """Check that a dry run says what would change and changes nothing, and that the void then changes it."""
+    """Check that a dry run says what would change and changes nothing, and that the void then makes these changes."""
     before = (await api.get("/v1/boards/posts")).json()["records"]
     tried = await browser.act("void?producer=shop&board=posts", "try", producer="shop", board="posts", since=since)
     assert "This would change 2 members" in text_of(tried.text)

@@ -82,9 +82,9 @@ def errors_beside(html: str) -> dict[str, int]:
 
 
 async def test_all_mistakes_are_beside_their_questions_and_a_right_board_is_made_as_by_the_api(valkey_url: str) -> None:
-    """All mistakes are shown at once. A limited API key learns what it may not do.
+    """All mistakes are shown at once. With a limited API key, they include what the API key may not do.
 
-    Nothing is made before everything is right.
+    No board is made before all answers are right.
     """
     settings = fresh_settings(valkey_url)
     key = await add_key(settings, "chief")

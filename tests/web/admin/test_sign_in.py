@@ -1,4 +1,4 @@
-"""Signing in to the admin page: who may, what a session is, how it ends, and which forms are refused."""
+"""Signing in to the admin page: who may sign in, what a session is, how it ends, and which forms are refused."""
 
 import hashlib
 import time
@@ -88,7 +88,7 @@ async def test_the_cookie_of_an_earlier_version_goes_away(valkey_url: str) -> No
 
 
 async def check_refusals(browser: Administrator, key: str) -> None:
-    """Send forms of other origins, of frames, of earlier sessions and of other acts. None of them may do anything."""
+    """Send forms of other origins, of frames, of earlier sessions and of other acts. All of them must be refused."""
     form = fields_of((await browser.get(JUNE)).text, "freeze")
     origin = str(browser.client.base_url).rstrip("/")
     foreign: list[dict[str, str]] = [
@@ -124,7 +124,7 @@ async def test_only_forms_of_this_session_and_page_do_anything(valkey_url: str) 
                 assert answer.status_code == 201
         await check_refusals(browser, key)
         earlier = fields_of((await browser.get(JUNE)).text, "freeze")
-        for _ in range(7):  # right API keys do not use up the allowance for wrong ones
+        for _ in range(7):  # correct API keys do not use up the allowance for wrong keys
             assert (await browser.sign_in(key)).status_code == 303
         assert (await browser.send(JUNE, earlier)).status_code == 403, "a form of an earlier session was accepted"
         with must_be_caught("origins are not checked"), replaced(routes, "require_own_form", lambda _request: None):
@@ -190,7 +190,7 @@ async def test_a_session_ends_with_its_key_its_time_and_everywhere(valkey_url: s
 
 
 async def test_an_address_has_five_wrong_keys_a_minute(valkey_url: str) -> None:
-    """After five wrong API keys, even the right one gets 429, so that an attacker can't go on guessing."""
+    """After five wrong API keys, even the correct API key gets 429, so that an attacker can't go on guessing."""
     settings = fresh_settings(valkey_url)
     key = await add_key(settings, "chief")
     async with administrator(settings) as browser:

@@ -27,18 +27,18 @@ MISTAKES = (
 
 
 def in_json(text: str) -> Any:
-    """A file as editors check it: times are texts."""
+    """Return the data of a file as editors check it, with times as texts."""
     return msgspec.json.decode(msgspec.json.encode(tomllib.loads(text)))
 
 
 @pytest.fixture(scope="module")
 def schema() -> Any:
-    """Return what checks a file against the schema."""
+    """Return a validator that checks a boards file against the schema."""
     return jsonschema_rs.validator_for(boards_file_schema(), validate_formats=True)
 
 
 def test_every_sample_file_is_valid(schema: Any) -> None:
-    """The samples are those of documentation and tests, and a file with every kind of board."""
+    """The samples come from the documentation and from tests, and include every kind of board."""
     pages = [path.read_text(encoding="utf-8") for path in [TOP / "README.md", *(TOP / "docs").glob("*.md")]]
     samples = [text for page in pages for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL)]
     found = [text for text in samples if "[[board]]" in text]
@@ -56,7 +56,7 @@ def test_every_sample_file_is_valid(schema: Any) -> None:
 
 @pytest.mark.parametrize("table", ['"acme-*" = { rate = 0 }', '"acme-*" = { borads = 1 }', "acme = {}", '"*" = {}'])
 def test_a_mistake_in_limits_is_found(schema: Any, table: str) -> None:
-    """A file may have limits alone. The server refuses the same files."""
+    """A file may have limits without boards. The server refuses the same files as the schema."""
     good = '[limits]\n"acme-*" = { boards = 3, members = 1000, viewers = 50, rate = 10 }\n'
     schema.validate(in_json(good))
     assert parse_boards(good).limits
@@ -68,7 +68,7 @@ def test_a_mistake_in_limits_is_found(schema: Any, table: str) -> None:
 
 @pytest.mark.parametrize("line", MISTAKES)
 def test_a_mistake_is_found(schema: Any, line: str) -> None:
-    """The server refuses the same file."""
+    """The server refuses the same file as the schema."""
     text = f'[[board]]\nid = "a"\n{line}'
     assert not schema.is_valid(in_json(text))
     with pytest.raises(SetupError):

@@ -25,7 +25,7 @@ from tests.harness.settings import fresh_settings
 
 
 async def test_openapi_matches_the_answers(valkey_url: str) -> None:
-    """The answers have the fields that their schemas require, and no unknown ones."""
+    """The answers have the fields that their schemas require, and no unknown fields."""
     async with (
         run_server(fresh_settings(valkey_url), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,
@@ -53,7 +53,7 @@ async def test_openapi_matches_the_answers(valkey_url: str) -> None:
 
 
 def fits(fields: set[str], schema: dict[str, Any]) -> bool:
-    """Whether an object has all required fields of its schema, and no unknown ones."""
+    """Whether an object has all required fields of its schema, and no unknown fields."""
     return set(schema["required"]) <= fields <= set(schema["properties"])
 
 
@@ -139,7 +139,10 @@ def test_openapi_describes_how_to_send_events() -> None:
 
 
 def test_openapi_lists_the_problems_of_each_operation() -> None:
-    """Readers do not get the problems of producers. All operations have the general problems."""
+    """Operations that only read do not list the problems of operations that post.
+
+    All operations have the general problems.
+    """
     paths = openapi_document()["paths"]
     statuses = {
         f"{method} {path}": set(of["responses"]) for path, methods in paths.items() for method, of in methods.items()
@@ -199,7 +202,10 @@ async def test_an_unknown_parameter_is_refused(valkey_url: str) -> None:
 
 
 async def test_whole_numbers_have_the_limits_of_the_document(valkey_url: str) -> None:
-    """The first and the last number are accepted. Numbers beyond are refused, and the message names the parameter."""
+    """The first and the last number are accepted.
+
+    Numbers beyond them are refused, and the message names the parameter.
+    """
     checked = 0
     async with server(valkey_url, open=True, anonymous_admin=True) as client:
         await post(client, {"key": "a"})
@@ -221,7 +227,7 @@ async def test_whole_numbers_have_the_limits_of_the_document(valkey_url: str) ->
 
 
 def test_an_unknown_parameter_without_a_similar_one_lists_all() -> None:
-    """The detail lists all names; a long name is cut."""
+    """The detail lists all parameters that exist. A long unknown name is cut."""
     with pytest.raises(ProblemError, match="there is no parameter `zzz`; there are: key, limit"):
         require_known(["zzz"], {"limit", "key"})
     with pytest.raises(ProblemError, match="there is no parameter `zzz`; there are none"):

@@ -102,7 +102,7 @@ def test_linters_notice_a_mistake(findings: dict[str, list[str]], name: str, too
 
 @needs_python
 def test_a_generated_python_client_posts_and_reads(server: str, document: Path, tmp_path: Path) -> None:
-    """The generator drops no operation. It supports no lines of JSON and no pictures, and says so."""
+    """The generator drops no operation. It warns that it supports neither lines of JSON nor pictures."""
     generated = tmp_path / "generated"
     output = run(
         PYTHON / "openapi-python-client", "generate", "--path", document, "--output-path", generated,

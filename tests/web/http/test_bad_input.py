@@ -18,7 +18,7 @@ from tests.harness.boards import rolling_board
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
+pytestmark = pytest.mark.asyncio(loop_scope="module")  # all tests of this file share one server
 
 JSON, LINES = {"Content-Type": "application/json"}, {"Content-Type": "application/x-ndjson"}
 BEFORE, AFTER = b'{"key":"before"}', b'{"key":"after"}'
@@ -68,7 +68,7 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
     "year 9999": (b'{"key":"a","time":"9999-12-31T23:59:59Z"}', "early", REFUSALS["early"]),
 }  # fmt: skip
 
-# Each name maps to the event, the detail for the body, the position in the event (or None), and the detail for a line.
+# Each name maps to the event, the detail for the body, the position of the fault (or None), and the detail for a line.
 NO_JSON: dict[str, tuple[bytes, str, int | None, str]] = {
     **{name: (f'{{"key":"a","amount":{name}}}'.encode(), f"{name} is not JSON", None,
               "JSON is malformed: invalid character (byte 20)") for name in ("NaN", "Infinity")},
@@ -153,7 +153,7 @@ def answer(accepted: int, offsets: dict[str, int], *rejected: dict[str, Any]) ->
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def server(valkey_url: str) -> AsyncIterator[Server]:
-    """Run a server with an opened board, alone in its database, because store keys of other tests can expire."""
+    """Run a server with an opened board. It has its own database, because store keys of other tests can expire."""
     settings_ = fresh_settings(f"{valkey_url}?db=1")
     store = Redis.from_url(settings_.store)
     async with run_server(settings_, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
@@ -165,7 +165,7 @@ async def server(valkey_url: str) -> AsyncIterator[Server]:
 
 @pytest.mark.parametrize("name", REFUSED)
 async def test_an_invalid_event_is_refused(server: Server, name: str) -> None:
-    """The event is an object, in an array, or a line. The answer has the reason, and the store has no trace."""
+    """The body is the event, an array with the event, or a line. The answer has the reason, and the store no trace."""
     event, code, detail = REFUSED[name]
     bodies = [(b"[" + event + b"]", JSON), (event, LINES)] + ([] if event.startswith(b"[") else [(event, JSON)])
     before = await server.keys()
@@ -178,9 +178,9 @@ async def test_an_invalid_event_is_refused(server: Server, name: str) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 async def test_an_invalid_event_does_not_affect_others(server: Server, name: str) -> None:
-    """The invalid event is between two valid ones, in an array or as a line.
+    """The invalid event is between two valid events, in an array or as a line.
 
-    The response names its index, and the others count.
+    The response names its index, and the valid events count.
     """
     event, code, detail = REFUSED[name]
     await server.refuses_second(b"[" + BEFORE + b" ,\n" + event + b"," + AFTER + b"]", JSON, code, detail)
@@ -211,7 +211,7 @@ async def test_invalid_json_refuses_the_body_or_its_line(server: Server, name: s
 async def test_deep_nesting_is_refused(server: Server, name: str) -> None:
     """Twenty thousand levels neither crash nor stall the server."""
     event, line_detail = DEEP_EVENTS[name]
-    if sys.version_info < (3, 14):  # later versions parse the body, because they go as deep as the stack allows
+    if sys.version_info < (3, 14):  # later versions of Python parse as deep as the stack allows
         await server.refuses_whole(event, JSON, "JSON is nested too deeply")
         await server.refuses_whole(b"[" + BEFORE + b"," + event + b"]", JSON, "JSON is nested too deeply")
     await server.refuses_second(BEFORE + b"\n" + event + b"\n" + AFTER, LINES, "event_invalid", line_detail)
@@ -247,14 +247,14 @@ async def test_a_body_without_text_is_refused(server: Server, headers: dict[str,
 
 
 async def test_an_empty_array_is_valid(server: Server) -> None:
-    """The server answers it, and changes nothing."""
+    """The server answers that it accepted no event, and changes nothing."""
     before = await server.keys()
     assert (await server.post(b" [ ] ", JSON)).json() == answer(0, {})
     assert await server.keys() == before
 
 
 async def test_a_body_with_too_many_events_is_refused(server: Server) -> None:
-    """A thousand events are accepted; of a thousand and one, none counts."""
+    """A body with a thousand events is accepted. In a body with a thousand and one events, no event counts."""
     detail = "more than 1000 events in one body; the setting max_events allows 1000"
     for join, headers in (((b"[", b",", b"]"), JSON), ((b"", b"\n", b""), LINES)):
         opening, comma, closing = join
@@ -267,7 +267,7 @@ async def test_a_body_with_too_many_events_is_refused(server: Server) -> None:
 
 @pytest.mark.parametrize("board", BOARDS)
 async def test_an_invalid_board_id_is_not_found(server: Server, board: str) -> None:
-    """Routes answer a strange id with 404, people get a page, and nothing is written."""
+    """Routes of the API and pages answer a strange id with 404, and nothing is written."""
     before = await server.keys()
     for path in ("", "/records/a", "/live", "/stream"):
         response = await server.client.get(f"/v1/boards/{quote(board, safe='')}{path}")

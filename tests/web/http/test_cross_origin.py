@@ -102,7 +102,7 @@ async def test_nothing_else_is_permitted(valkey_url: str, path: str, headers: di
 
 @pytest.mark.slow
 async def test_the_client_can_be_imported_from_any_origin(valkey_url: str) -> None:
-    """The path of the client does not change, and the client has types."""
+    """The path of the client does not change, so browsers ask each time whether the client has changed."""
     async with server(valkey_url) as client:
         answer = await client.get("/client/live-board.js", headers={"Origin": "https://any.example"})
         assert answer.status_code == 200

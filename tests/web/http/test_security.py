@@ -16,7 +16,7 @@ from tests.harness.boards import rolling_board
 from tests.harness.server import run_server, server
 from tests.harness.settings import fresh_settings, make_client
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
+pytestmark = pytest.mark.asyncio(loop_scope="module")  # all tests of this file share one server
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
@@ -39,7 +39,7 @@ async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def raw(client: httpx.AsyncClient, request: bytes) -> bytes:
-    """Send raw bytes; returns what arrives until the server closes or the answer is complete."""
+    """Send raw bytes; returns what arrives until the answer is complete or the server ends it."""
     address = urlsplit(str(client.base_url))
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(request)
@@ -192,7 +192,7 @@ async def test_a_refusal_reveals_nothing(tmp_path_factory: pytest.TempPathFactor
      ("a.example", "https://friend.example")],
 )  # fmt: skip
 async def test_own_and_allowed_origins_pass(host: str, origin: str) -> None:
-    """A proxy may end TLS, so the requested host passes with either scheme.
+    """A proxy may end TLS, so the origin of the requested host passes with either scheme.
 
     Origins in the setting `allowed_origins` pass too.
     """
@@ -207,7 +207,7 @@ async def test_own_and_allowed_origins_pass(host: str, origin: str) -> None:
      "https://evil.example#a.example", "HTTPS://a.example ", "file://a.example", "https://a.example, https://b.example"],
 )  # fmt: skip
 async def test_any_other_origin_is_refused(origin: str) -> None:
-    """Another origin may contain the server's own one, or be invalid."""
+    """The refused origin may contain the server's own origin, or be invalid."""
     with pytest.raises(ProblemError, match="origin_forbidden"):
         make_client(origin=origin, host="a.example").require_origin(["https://friend.example"])
 
@@ -219,7 +219,7 @@ async def test_a_client_without_an_origin_passes() -> None:
 
 @pytest.mark.slow
 async def test_only_live_routes_accept_websockets(client: httpx.AsyncClient) -> None:
-    """Other routes answer a request for a WebSocket as if it asked for none."""
+    """Other routes answer a request for a WebSocket like any other request."""
     base = str(client.base_url).replace("http", "ws").rstrip("/") + "/"
     for path in ("v1/events", "v1/boards", "v1/boards/posts", "", "metrics"):
         with pytest.raises(InvalidStatus) as refused:

@@ -27,7 +27,7 @@ LATER = {
     "chart.js": ["./record.js"],
 }
 MOST_CORE = 5 * 1024
-MOST_LATER = 19 * 1024  # with its style sheets
+MOST_LATER = 19 * 1024  # the script that is loaded later, with its style sheets
 MODULES = {
     "entry.js": """import { one, two } from "./in/one.js";
 import { three } from "./in/three.js";
@@ -96,7 +96,10 @@ async def test_nothing_else_is_served(client: httpx.AsyncClient, name: str) -> N
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 def test_a_bundle_does_what_its_modules_do(tmp_path: Path) -> None:
-    """Each module runs once, before those that import it. Comments are removed, but not texts that look alike."""
+    """Each module runs once, before the modules that import it.
+
+    Comments are removed, but not texts that look like them.
+    """
     made = bundle("entry.js", MODULES.__getitem__)
     assert "comment. " not in made
     assert made.count("=3;") == 1
@@ -122,7 +125,7 @@ def test_the_scripts_of_the_pages_are_valid(entry: str, tmp_path: Path) -> None:
 
 
 def test_what_is_loaded_later_and_the_core_of_the_client_are_small() -> None:
-    """The compressed sizes have limits. The script that is loaded later does not contain the words of the first one."""
+    """The compressed sizes have limits. The script that is loaded later does not repeat words of the first script."""
     later = page_script("en", "later.js")
     assert len(gzip.compress(later.encode())) <= MOST_LATER
     assert "Reconnecting" not in later
@@ -166,7 +169,7 @@ def test_separate_modules_are_imported(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 def test_a_script_shares_its_modules_with_those_that_it_loads_later(tmp_path: Path) -> None:
-    """Each module runs once. The first script exports only what the later one needs."""
+    """Each module runs once. The first script exports only what the later script needs."""
     modules = {
         "first.js": 'import { one } from "./one.js";\none.push(1);\nvoid import("./next.js");\n',
         "next.js": 'import { one } from "./one.js";\nimport { two } from "./two.js";\nconsole.log([...one, two]);\n',

@@ -67,7 +67,7 @@ def link(page: str, words: str) -> str | None:
 
 
 async def ballots(client: httpx.AsyncClient, most: int = 20) -> list[list[str]]:
-    """Follow the links to more contestants."""
+    """Follow the links to more contestants; returns the members of each page."""
     path, found = "/boards/pets", []
     for _ in range(most):
         page = (await client.get(path)).text
@@ -95,13 +95,16 @@ async def all_are_listed_once(client: httpx.AsyncClient) -> None:
 
 
 async def test_contestants_without_votes_are_listed_once(client: httpx.AsyncClient) -> None:
-    """Each contestant is listed once even if the store reads the contestants in several pieces."""
+    """Each contestant is listed once even if the contestants are read from the store in several pieces."""
     await all_are_listed_once(client)
 
 
 @pytest.mark.mutant
 async def test_a_place_that_counts_contestants_is_noticed(client: httpx.AsyncClient) -> None:
-    """A place is the last listed member. The mutant's place is the start of a piece, and so repeats members."""
+    """A link names the last listed member.
+
+    The mutant names only the start of a piece, so the next page repeats members.
+    """
     real = contestants.list_contestants
 
     async def forgets(*given: object) -> contestants.Contestants:
@@ -163,7 +166,7 @@ async def test_a_wrong_place_is_refused(client: httpx.AsyncClient) -> None:
 
 
 async def test_pages_lead_to_every_record(client: httpx.AsyncClient) -> None:
-    """Links lead forward and back and keep the parameters of the page. A page beyond the last one links back."""
+    """Links lead forward and back and keep the parameters of the page. A page beyond the last page links back."""
     await post(client, *({"board": "posts", "key": f"m{number:03}", "amount": 500 - number} for number in range(120)))
     path, found = "/boards/posts?lang=en", []
     for words in ("51 to 100", "101 to 150", None):

@@ -83,7 +83,7 @@ def links(html: str) -> dict[str, str]:
 
 
 async def test_fields_are_columns(valkey_url: str) -> None:
-    """Each field of a packed score has a column. Metadata is below the record's name, and ranks are shared."""
+    """Each field of a packed score has a column. Metadata is below the record's name, and equal scores share a rank."""
     events = [
         {"key": "a", "fields": {"levels": 7, "seconds": 1200}, "metadata": {"team": "<b>&", "age": 41, "ok": True}},
         {"key": "b", "fields": {"levels": 7, "seconds": 1200}},
@@ -153,7 +153,10 @@ async def test_a_page_shows_the_current_period(valkey_url: str) -> None:
 
 
 async def test_a_past_period_is_static(valkey_url: str) -> None:
-    """The page of a past period has no script. It has links to neighbours that are kept and to the current period."""
+    """The page of a past period has no script.
+
+    It has links to the neighbouring periods that are kept, and to the current period.
+    """
     async with server(valkey_url, WEEK, *({"board": "week", **event} for event in WEEKS)) as client:
         for name, key, expected_links in (
             ("previous", "c", {"prev": "?period=2025-W46", "up": "?period=current"}),
@@ -172,7 +175,7 @@ async def test_a_past_period_is_static(valkey_url: str) -> None:
 
 
 async def test_a_link_to_a_repeated_hour_works(valkey_url: str) -> None:
-    """The plus sign in the name is encoded, because a plain one would be decoded as a space."""
+    """The plus sign in the name is encoded, because a plain plus sign would be decoded as a space."""
     board = '[[board]]\nid="hours"\nclock="event"\nwindow={calendar="hour", timezone="Europe/Berlin"}'
     times = ("2025-10-26T00:10:00Z", "2025-10-26T01:10:00Z", "2025-10-26T02:10:00Z", "2025-10-26T03:10:00Z")
     async with server(valkey_url, board, *({"board": "hours", "key": time, "time": time} for time in times)) as client:
@@ -216,7 +219,7 @@ async def test_a_contest_has_its_own_words(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_contest_of_registered_members_counts_them(valkey_url: str) -> None:
-    """The page counts all contestants, and those with votes."""
+    """The page shows the number of all contestants and the number of contestants with votes."""
     contest = CONTEST.replace("per_actor = 4", "per_actor = 4, registered = true")
     async with server(valkey_url, contest) as client:
         for key in ("x", "y", "z"):
@@ -233,7 +236,7 @@ def test_a_time_is_shown_in_words() -> None:
 
 
 async def test_a_page_shows_the_rank_of_a_member(valkey_url: str) -> None:
-    """The query names the member. Each board and each period shows its rank; the member is escaped."""
+    """The query names the member. Each board and each period shows the member's rank. The member is escaped."""
     events: list[dict[str, Any]] = [{"board": "week", **event} for event in WEEKS]
     events += [{"board": "north", "key": "<b>", "amount": 9}, {"board": "north", "key": "m&m"}]
     events += [{"board": "climb", "key": key, "fields": {"levels": 5, "seconds": 1}} for key in ("m&m", "n")]

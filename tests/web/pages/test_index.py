@@ -75,7 +75,7 @@ async def test_the_list_has_pages(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_page_beyond_the_end_is_empty(client: httpx.AsyncClient) -> None:
-    """The page links to the last page, as a board's page beyond its last record does."""
+    """The page links back to the last page that has boards."""
     for page in (4, 10**6):
         html = await get(client, page=page)
         assert (cards(html), links(html)) == ([], {"prev": {"page": ["3"]}})
@@ -177,7 +177,7 @@ async def test_a_page_has_no_tag(client: httpx.AsyncClient) -> None:
 
 @pytest.mark.asyncio
 async def test_a_short_list_has_no_form(valkey_url: str) -> None:
-    """All boards of the list are in sight. A search works all the same, and a single page has no number."""
+    """All boards are in sight, so the list has no form for a search. A search in the address still works."""
     async with server(valkey_url, rolling_board(), rolling_board(board="other")) as client:
         html = await get(client)
         assert (cards(html), FORM in html, links(html)) == (["posts", "other"], False, {})

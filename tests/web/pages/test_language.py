@@ -1,4 +1,4 @@
-"""The languages of the pages: which one a request receives, and that everything is in the tables."""
+"""The languages of the pages: which language a request receives, and that all words come from the tables."""
 
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -172,7 +172,7 @@ def test_templates_hold_no_words(path: Any) -> None:
 
 
 def test_words_in_a_template_are_noticed() -> None:
-    """`seen` returns words for people in a template, so the test above can fail."""
+    """`seen` returns words for people in a template, so `test_templates_hold_no_words` can fail."""
     for html in ("<p>Hello</p>", '<p title="Hello">\0</p>', '<input placeholder="Find">'):
         assert [word for text in seen(html) for word in LETTERS.findall(text)] != []
 
@@ -192,7 +192,7 @@ def test_scripts_hold_no_words() -> None:
 
 
 def test_words_in_a_script_are_noticed() -> None:
-    """`prose` returns words for people in a script, so the test above can fail."""
+    """`prose` returns words for people in a script, so `test_scripts_hold_no_words` can fail."""
     assert list(prose('x = "Frozen"; y = `takes ${a} first`; // no "Such thing" here')) == ["Frozen", "takes  first"]
     assert list(prose('/* "Not this" */ translate("live"); z = "store unreachable"; throw new Error("not this")')) == [
         "store unreachable"
@@ -200,7 +200,7 @@ def test_words_in_a_script_are_noticed() -> None:
 
 
 def prose(script: str) -> Iterator[str]:
-    """Return a script's literals that read like words for people, without those of errors."""
+    """Return a script's literals that read like words for people, without the messages of errors."""
     code = re.sub(r"/\*.*?\*/|(?<![:\\/\"])//[^\n]*", "", script, flags=re.DOTALL)
     code = re.sub(r"new (?:Error|Gap)\([^\n]*|^import .*|^export .* from .*", "", code, flags=re.MULTILINE)
     for literal in re.findall(r'"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`', code):

@@ -33,7 +33,7 @@ def theme_of(html: str) -> str | None:
 
 
 async def test_a_chosen_theme_and_language_hold_on_every_page(client: httpx.AsyncClient) -> None:
-    """The server draws both, so a page never shows another theme first.
+    """The server draws the page with the chosen theme and language, so a page never shows another theme first.
 
     Frames and overlays have their own theme and language.
     """
@@ -61,7 +61,7 @@ async def test_a_chosen_theme_and_language_hold_on_every_page(client: httpx.Asyn
 
 
 async def test_the_form_returns_to_its_page(client: httpx.AsyncClient) -> None:
-    """The address loses its theme and language, which would have precedence over the form's."""
+    """The address loses its theme and language, which would have precedence over the choice in the form."""
     for path, back in (
         ("/boards/posts?theme=dark&key=a%26b&lang=zh", "/live/boards/posts?key=a%26b"),
         ("/boards/posts/records/a", "/live/boards/posts/records/a"), ("/?q=%C3%A9", "/live/?q=%C3%A9"),
@@ -96,7 +96,7 @@ async def test_another_site_chooses_nothing(client: httpx.AsyncClient) -> None:
 
 
 async def test_an_error_of_a_frame_looks_like_the_frame(client: httpx.AsyncClient) -> None:
-    """An error over a video stays transparent and loads again by itself. Another page may show the error in a frame."""
+    """The error stays transparent, and another page may show it in a frame. Over a video, it loads again by itself."""
     for path, marks in (
         ("/overlay/none?theme=light", 'data-theme="light" data-surface="overlay"'),
         ("/overlay/posts?rows=0", 'data-theme="dark" data-surface="overlay"'),

@@ -54,7 +54,7 @@ def test_a_score_is_written_in_the_format_of_its_board(
 
 @pytest.mark.mutant
 def test_a_wrong_format_is_noticed() -> None:
-    """At least one of the cases above detects each mistake."""
+    """At least one of `CASES` detects each mistake."""
     joined = ScoreFormat._joined
     mistakes: dict[str, tuple[str, Callable[..., str]]] = {
         "no unit": ("_joined", lambda *given: joined(*given).split("\u00a0")[0]),
@@ -88,7 +88,7 @@ def written(cases: list[tuple[dict[str, Any], int]], *scripts: Path) -> list[lis
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 def test_scripts_write_scores_as_the_server_does() -> None:
-    """The cases above and 1,000 random scores are compared."""
+    """The test compares `CASES` and 1,000 random scores."""
     chance = random.Random(18)
     cases = [(choices, number) for choices, number, _, _ in CASES]
     for _ in range(1000):
@@ -104,7 +104,7 @@ def test_scripts_write_scores_as_the_server_does() -> None:
 @pytest.mark.mutant
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 def test_a_wrong_format_of_scripts_is_noticed(tmp_path: Path) -> None:
-    """At least one of the cases above detects each mistake."""
+    """At least one of `CASES` detects each mistake."""
     source = (CLIENT / "units.js").read_text(encoding="utf-8")
     mistakes = {
         "no unit": ("${unit ? ", "${!unit ? "),
@@ -123,7 +123,7 @@ def test_a_wrong_format_of_scripts_is_noticed(tmp_path: Path) -> None:
 
 
 async def test_pages_show_scores_with_their_unit_and_json_states_it(valkey_url: str) -> None:
-    """Numbers of the API stay whole, and a change of the definition shows everywhere."""
+    """Scores in the API stay integers, and a change of the definition shows everywhere."""
     settings = fresh_settings(valkey_url, anonymous_admin=True)
     async with run_server(settings, [BOARD]) as url, httpx.AsyncClient(base_url=url) as client:
         (await client.put("/v1/boards/donors", json={"window": "forever", **EURO})).raise_for_status()

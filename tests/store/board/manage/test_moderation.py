@@ -1,4 +1,4 @@
-"""Registering, withdrawing and hiding members, as the store does it."""
+"""The store registers, withdraws and hides members."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ async def offset_is_known(ledger: Ledger) -> bool:
 
 
 async def test_a_member_is_registered_until_it_is_withdrawn(valkey_url: str, tmp_path: Path) -> None:
-    """A member with a vote stays. As many members may be registered as the board may have.
+    """A member with a vote can't be withdrawn. At most `max_members` members can be registered.
 
     Each change is acknowledged: the server notices if the store loses it.
     """

@@ -48,7 +48,7 @@ class Simulation:
         self.ledger = Ledger(client, board, settings, with_clock(SCRIPTS, settings))
 
     async def at(self, time: int) -> float:
-        """Set the clock, and keep the baseline that is due; returns the seconds until the next one."""
+        """Set the clock, and keep the baseline that is due; returns the seconds until the next baseline is due."""
         await set_clock(self.client, self.settings, time)
         return await self.ledger.baseline.keep()
 
@@ -96,7 +96,7 @@ async def test_a_baseline_has_the_ranks_of_the_start_of_the_hour(valkey_url: str
 
 @pytest.mark.parametrize("kind", range(len(KINDS)))
 async def test_a_baseline_has_what_readers_saw(valkey_url: str, kind: int) -> None:
-    """The board may have any order, and ties."""
+    """The board may have any sort order, rule for ties and kind of ranks."""
     async with simulation(valkey_url, read_board("b", KINDS[kind])) as made:
         await made.add(**{f"m{number:04}": 1 + number % 700 for number in range(1500)})
         page = await made.ledger.reader.read(1000)
@@ -149,7 +149,7 @@ async def test_a_board_that_was_empty_is_looked_at_once_it_counts(
 
 
 async def test_a_keeper_knows_when_a_board_is_due(valkey_url: str) -> None:
-    """After an event, an empty board is due at the next full minute. So is a board whose period may have begun."""
+    """An empty board that gets an event is due at the next full minute. So is a board that may have a new period."""
     async with simulation(valkey_url) as made:
         board, keeper = made.ledger.baseline, BaselineKeeper()
 
@@ -258,9 +258,9 @@ async def test_a_process_learns_of_a_new_period(valkey_url: str) -> None:
 
 
 async def test_a_baseline_is_read_once_for_all_requests(valkey_url: str) -> None:
-    """Only a new baseline is read again.
+    """The process reads again only when there is a new baseline.
 
-    A process that shows a baseline also keeps the next one, at most a minute late.
+    A process that shows a baseline also keeps the next baseline, at most a minute late.
     """
     async with simulation(valkey_url) as made:
         baselines, board = Baselines(), made.ledger.baseline

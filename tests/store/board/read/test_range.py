@@ -141,7 +141,7 @@ async def _extreme(store: str, board: Board, batches: list[list[tuple[str, int, 
 
 
 def alive(board: Board, accepted: list[tuple[str, int, int]], newest: int | None) -> dict[str, int]:
-    """The scores by brute force."""
+    """Compute the scores from all accepted events by brute force."""
     window, sums = board.window, Counter[str]()
     for key, amount, at in accepted:
         assert newest is not None
@@ -154,7 +154,7 @@ def alive(board: Board, accepted: list[tuple[str, int, int]], newest: int | None
 
 
 async def test_a_sliding_window_is_bounded_by_all_of_its_events(valkey_url: str) -> None:
-    """Opposite amounts that add up to zero expire one by one. So what is left of them could be out of range."""
+    """Opposite amounts that add up to zero expire one by one. So the sum of the other amounts could be out of range."""
     board, half = WINDOWS["sliding"], MAX_SCORE // 2
     async with open_ledger(valkey_url, board) as ledger:
         at = 10**6 * 1000
@@ -177,7 +177,7 @@ async def test_a_sliding_window_is_bounded_by_all_of_its_events(valkey_url: str)
 
 
 async def test_packed_scores_and_set_keep_the_whole_range(any_store: str) -> None:
-    """Scores of these boards are no sums, so every member may have the highest score."""
+    """Scores of these boards are not sums of amounts, so every member may have the highest score."""
     packed = Packing((Field("points", "desc", 0, MAX_SCORE - 1),))
     for choices in ({"operator": "set"}, {"operator": "best"}, {"operator": "best", "score": packed}):
         board = Board(id="b", title="b", window=Forever(), clock="event", ties="key", **choices)
@@ -217,7 +217,7 @@ async def test_a_member_out_of_range_costs_one_more_call(valkey_url: str) -> Non
 
 
 def test_a_sum_in_two_parts_is_one_number() -> None:
-    """The higher part counts in units of 2^40, also below zero."""
+    """The higher part counts in units of 2^40, also in negative sums."""
     assert [total_of(text) for text in (b"7", b"-7", b"0+1", b"-1+1", b"5+-2")] == [7, -7, 2**40, 2**40 - 1, 5 - 2**41]
 
 

@@ -51,7 +51,7 @@ async def test_a_read_after_an_acknowledgement_contains_the_event(any_store: str
 
 
 async def everyone_sees_what_they_know(seed: int) -> None:
-    """Run callers that each change a value and then ask for it. A call returns the value at its beginning."""
+    """Run callers that each change a value and then ask for it. A call returns the value that it sees at its start."""
     calls, chosen, value = SingleFlight(), random.Random(seed), 0
 
     async def call() -> int:
@@ -141,7 +141,7 @@ async def test_a_crowd_shares_a_bounded_number_of_calls() -> None:
 
 
 async def test_a_callback_that_raises_disturbs_nobody() -> None:
-    """The other callers get the result of the call, and later callers get theirs."""
+    """The other callers still get the result of the call, and so do later callers."""
     calls, results = SingleFlight(), list[int]()
 
     async def call() -> int:
@@ -193,7 +193,7 @@ async def test_a_read_is_a_use_of_the_board(valkey_url: str) -> None:
 
 
 async def test_viewers_are_counted_at_most_once_in_a_moment(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The counts of a few boards are remembered. When there are too many, all are forgotten."""
+    """The counts of a few boards are remembered. When there are too many counts, all of them are forgotten."""
     counted = list[str]()
 
     async def count(_presence: Presence, board: str) -> int:
@@ -211,7 +211,7 @@ async def test_viewers_are_counted_at_most_once_in_a_moment(valkey_url: str, mon
 
 
 async def test_a_page_of_the_past_has_a_time_or_a_revision(valkey_url: str) -> None:
-    """A page of the present has neither."""
+    """A page of the present has neither a time nor a revision."""
     async with open_ledger(valkey_url, rolling_board()) as ledger:
         found = await shared(ledger).read(ledger.reader, TOP)
     assert [found.is_past, found._replace(as_of=0).is_past, found._replace(revision=1).is_past] == [False, True, True]
@@ -332,7 +332,7 @@ async def test_a_page_larger_than_the_memory_is_read(valkey_url: str, monkeypatc
 
 
 async def names_are_part_of_the_memory(store: str) -> None:
-    """Members with long names, among them some that are not on the board, take no more than the limit."""
+    """Held pages of members with long names stay within the memory limit, even if a member is not on the board."""
     most = 300_000
     async with open_ledger(store, rolling_board()) as ledger:
         await ledger.writer.add([make_entry(f"k{number}".ljust(1000, "x"), 1, None) for number in range(20)])
@@ -357,7 +357,7 @@ async def test_the_names_of_held_pages_count(valkey_url: str) -> None:
 
 @pytest.mark.mutant
 async def test_a_size_without_names_is_caught(valkey_url: str) -> None:
-    """The mutant counts records, whatever they hold."""
+    """The mutant counts the records of a page, but not the lengths of their names."""
 
     def size_of(_selection: Selection, page: Page) -> int:
         return 8000 + 400 * len(page.records)

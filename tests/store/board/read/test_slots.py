@@ -43,7 +43,7 @@ events = st.lists(
 @given(events=events, most=st.integers(2, 9))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_points_hold_the_sums_of_their_events(valkey_url: str, name: str, events: Events, most: int) -> None:
-    """Every window and number of points is tried. If the window has one ranking, the points add up to the score."""
+    """The window and the number of points vary. If the board has one ranking, a member's points add up to its score."""
     board = Board(id="b", title="b", window=WINDOWS[name], clock="event", ties="key")
 
     async def run() -> None:
@@ -81,7 +81,10 @@ def test_points_hold_the_sums_of_their_events(valkey_url: str, name: str, events
 
 
 async def test_the_open_slot_is_the_last_point(valkey_url: str) -> None:
-    """A board without events on an event clock has no slots yet. A window without slots has one slot for all time."""
+    """A board without events on an event clock has no slots yet.
+
+    A window without slots is read as one slot for all time.
+    """
     async with open_ledger(valkey_url, rolling_board("6h", "1h", clock="event")) as ledger:
         assert (await read_slots(ledger.state, ["a"], 3)).slots == []
         await ledger.writer.add([make_entry("a", 2, T0 * 1000), make_entry("a", 5, (T0 + 2 * HOUR) * 1000)])
@@ -116,7 +119,7 @@ async def test_a_hidden_member_has_no_values(valkey_url: str) -> None:
 
 
 async def test_the_slots_of_the_top_are_read_once_for_each_point(valkey_url: str) -> None:
-    """The number of requests does not matter."""
+    """All requests share one read, until a new point begins."""
     now = [float(T0)]
     async with open_ledger(valkey_url, rolling_board()) as ledger:
         top = TopSlots(now=lambda: now[0])
@@ -156,7 +159,7 @@ async def test_many_slots_are_added_up_and_read_seldom(valkey_url: str) -> None:
 
 
 async def test_a_window_of_many_slots_is_read_in_part(valkey_url: str) -> None:
-    """The work for a request is bounded."""
+    """A request reads at most `MOST_FOLDED` slots."""
     async with open_ledger(valkey_url, rolling_board("24h", "1s", clock="event")) as ledger:
         await ledger.writer.add([make_entry("a", 7, T0 * 1000)])
         await ledger.writer.add([make_entry("a", 2, (T0 + 2 * MOST_FOLDED) * 1000)])

@@ -1,4 +1,4 @@
-"""Corrections of scores and moves between members, while others change them, and while a server is replaced."""
+"""Corrections and moves of scores, while other processes change the scores, and while a server is replaced."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def change(member: str, add: int | None = None, score: int | None = None, time: 
 
 @pytest.mark.parametrize("window", [Forever(), Sliding(3600)])
 async def test_a_correction_adds_to_a_score_or_sets_it(valkey_url: str, window: Forever | Sliding) -> None:
-    """The result has both scores. A sum of zero is no score, and a correction without a change is not counted."""
+    """The result has the scores before and after. A score of zero has no record. A change by zero is not counted."""
     board = Board(id="b", title="b", window=window)
     async with open_ledger(valkey_url, board) as ledger:
         await ledger.writer.add([make_entry("a", 5), make_entry("b", 2), make_entry("c", 1)])
@@ -76,7 +76,10 @@ def test_a_union_follows_the_corrections_of_a_part() -> None:
 
 
 async def test_scores_that_others_change_all_the_time_are_not_changed(valkey_url: str) -> None:
-    """Each attempt is made from amounts that the store no longer has. At last the caller is told."""
+    """Each attempt starts from amounts that the store no longer has.
+
+    After the last attempt, the caller gets an error.
+    """
 
     async def outdated(_state: BoardState, members: list[str]) -> dict[str, dict[int, bytes]]:
         return {member: dict.fromkeys(held[member], b"99") for member in members}

@@ -76,7 +76,7 @@ def test_one_of_two_values_stays_with_its_metadata(
     *,
     is_newer: bool,
 ) -> None:
-    """The better or the newer value stays. If it is the one that `new` had, `new` keeps its place among ties."""
+    """The better or the newer value stays. If `new` had this value before, `new` keeps its place among ties."""
     board, start = forever(operator=operator, sort_order=order), EVER.start
     metadata = {"old": {start: b"o"}, "new": {start: b"n"}}
     held = {"old": {start: old}, "new": {start: new}}
@@ -89,7 +89,10 @@ def test_one_of_two_values_stays_with_its_metadata(
 
 
 async def test_a_dry_move_only_counts_slots(valkey_url: str) -> None:
-    """The real move then changes as many slots. In a sliding window, only events of the first member are read."""
+    """The real move changes as many slots as the dry move has counted.
+
+    In a sliding window, only events of the first member are read.
+    """
     board = forever(window=Sliding(3600))
     async with open_ledger(valkey_url, board) as ledger:
         await ledger.writer.add([make_entry("old", 3), make_entry("new", 2), make_entry("old time", 9)])

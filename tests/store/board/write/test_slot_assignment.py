@@ -53,7 +53,7 @@ def test_an_entry_before_the_window_is_late(at: int, slot: int | None) -> None:
 
 
 def test_an_event_clock_moves_with_the_batch() -> None:
-    """An entry is judged by the newest event before it in the batch, and not by later ones."""
+    """An entry is judged by the newest event before it in the batch, and not by later events."""
     entries = [like("a", 1, 0), like("b", 1, 9 * HOUR), like("c", 1, 5 * HOUR), like("d", 1, 4 * HOUR)]
     made = plan(entries, None, by_event=True)
     assert (made.current, made.reached, made.latest) == (None, 9 * HOUR, 9 * HOUR * 1000)
@@ -95,7 +95,7 @@ def test_only_requested_entries_are_planned() -> None:
 
 
 def test_an_inexact_sum_is_refused() -> None:
-    """Amounts that are each allowed may be too large together. A later amount makes no room for an earlier one."""
+    """Amounts that are each allowed may be too large together. A later amount makes no room for an earlier amount."""
     full = {1: "score_out_of_range"}
     assert plan([like("a", MAX_SCORE)], 0).refused == {}
     assert plan([like("a", MAX_SCORE), like("a")], 0).refused == full
@@ -108,7 +108,7 @@ def test_an_inexact_sum_is_refused() -> None:
     [(None, 10 * HOUR + 5, 10 * HOUR), (9 * HOUR, 10 * HOUR, 10 * HOUR), (12 * HOUR, 10 * HOUR, 12 * HOUR)],
 )
 def test_the_servers_clock_determines_the_newest_slot(newest: int | None, now: int, current: int) -> None:
-    """The newest slot contains now. If the clock is set back, a later slot stays the newest."""
+    """The newest slot contains the present time. If the clock is set back, a later slot stays the newest."""
     made = begin_plan(SERVER, Clock(newest, now * 1000))
     assert (made.current, made.reached, made.till) == (current, current, (current + HOUR) * 1000)
 
@@ -142,7 +142,7 @@ def test_an_identity_is_planned_once() -> None:
      ([3, -1, 0], 2, -2)],
 )  # fmt: skip
 def test_a_sum_is_reached_with_its_last_change(amounts_: list[int], total: int, order: int) -> None:
-    """Every change leaves the previous score. An event that changes nothing does not count as reaching the score."""
+    """The order has the number of the last event that changes the score. An amount of zero changes nothing."""
     made = plan_on(forever(), [like("a", amount) for amount in amounts_], 0)
     assert made.slots[0] == SlotPlan({"a": total}, {"a": order})
 
@@ -160,7 +160,10 @@ def test_a_sum_is_reached_with_its_last_change(amounts_: list[int], total: int, 
 def test_a_value_is_reached_with_its_event(
     operator: str, order: str, values: list[int], value: int, number: int
 ) -> None:
-    """The number is that of the event that first sets the value. It is negative if other values came in between."""
+    """The number is that of the event that brings the final value.
+
+    It is negative if an earlier event of the batch replaces such a value in the store.
+    """
     made = plan_on(forever(operator=operator, sort_order=order), [like("a", amount) for amount in values], 0)
     assert made.slots[0].amounts == {"a": value}
     assert made.slots[0].orders == {"a": number}
@@ -182,7 +185,7 @@ def test_metadata_comes_from_the_deciding_event() -> None:
 
 
 def test_a_vote_has_digests_of_its_voter_and_its_pair() -> None:
-    """The digests are keyed and have 16 bytes. The script names refused votes by their number."""
+    """The digests are keyed and have 16 bytes. The script names a refused vote by its number in `voters`."""
     votes = Votes(per_key=1)
     entries = [vote("a", "ann"), vote("b", None), vote("a", "bob", -2)]
     made = make_plan(forever(votes=votes), entries, range(3), clock_at(0), None, b"secret")
@@ -212,7 +215,7 @@ def test_a_contest_opens_and_closes_by_the_servers_clock(
 
 @pytest.mark.parametrize(("at", "code"), [(99, "not_open"), (100, None), (199, None), (200, "closed")])
 def test_a_contest_on_an_event_clock_uses_event_times(at: int, code: str | None) -> None:
-    """Such a plan is valid forever."""
+    """The plan is valid forever."""
     board = forever(votes=Votes(opens=100_000, closes=200_000), clock="event")
     for now in (0, 150, 500):
         made = plan_on(board, [vote("a", "ann", at=at)], now)
@@ -241,7 +244,7 @@ def test_a_sliding_window_is_exact_to_the_millisecond(clock: str) -> None:
 
 
 def test_a_sliding_window_on_event_times_moves_with_the_batch() -> None:
-    """Whether an event is late depends on the newest one before it. An early event moves nothing."""
+    """Whether an event is late depends on the newest event before it. An early event does not move the window."""
     board = forever(window=Sliding(60), clock="event")
     entries = [like("a", 1, 0), like("b", 1, 60), like("a", 1, 0), like("c", 1, 500)]
     made = make_plan(board, entries, range(4), Clock(None, 0), 100_000)
@@ -262,14 +265,14 @@ def test_a_period_accepts_events_during_its_grace() -> None:
 
 
 def test_an_event_for_a_dropped_period_is_late() -> None:
-    """The board has no ranking for the period any more, even within the grace."""
+    """The board has no ranking for a dropped period any more, so the grace does not matter."""
     board = forever(window=Periods(unit="hour", keep=1, grace=DAY))
     made = plan_on(board, [like("a", 1, NEW_YEAR - HOUR), like("b", 1, NEW_YEAR - HOUR - 1)], NEW_YEAR)
     assert (amounts(made), made.refused) == ({NEW_YEAR - HOUR: {"a": 1}}, {1: "late"})
 
 
 def test_added_up_periods_count_while_they_are_among_the_last() -> None:
-    """Such periods have no grace, and need none."""
+    """Periods that are added up have no grace, and need none."""
     board = forever(window=Periods(unit="day", last=3))
     entries = [like("a", 1, NEW_YEAR - 2 * DAY), like("b", 1, NEW_YEAR - 2 * DAY - 1)]
     made = plan_on(board, entries, NEW_YEAR + HOUR)
@@ -292,7 +295,7 @@ def test_a_new_best_beats_the_store_and_the_batch(order: str, beaten: int, best:
 
 
 def test_elsewhere_an_entry_has_only_its_slot() -> None:
-    """If the reply of the store was lost, an entry of a `best` board has only its slot too.
+    """On boards without `best`, and if the reply of the store was lost, a placement has only the slot of the entry.
 
     A refused entry has no placement.
     """

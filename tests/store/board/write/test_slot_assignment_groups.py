@@ -19,7 +19,7 @@ GROUPED: list[Entry] = [like("a", 1, 9 * HOUR), like("b", 2, 9 * HOUR), like("c"
 
 
 def test_a_plan_has_a_group_for_each_slot() -> None:
-    """A group has the amounts of its members, and the deciding events where they order ties."""
+    """A group has the amounts of its members, and also the deciding events if they order ties."""
     made = plan(GROUPED, 10 * HOUR)
     assert amounts(made) == {9 * HOUR: {"a": 1, "b": 2}, 10 * HOUR: {"c": 3}}
     assert [group.orders for group in made.slots.values()] == [{"a": -1, "b": -2}, {"c": -3}]
@@ -40,7 +40,7 @@ def test_a_group_has_metadata_votes_and_events() -> None:
 
 @given(st.lists(st.sampled_from("abcdef"), max_size=20), st.sampled_from(["key", "first", "last"]))
 def test_likes_are_planned_like_other_entries(keys: list[str], ties: Any) -> None:
-    """A whole batch of likes is added up at once, with the same result. A part of a batch is not."""
+    """A whole batch of likes is added up at once, and a part of a batch one by one. The result is the same."""
     for board in (SERVER, forever(ties=ties), forever(ties=ties, window=Periods(unit="day"))):
         short = plan_on(board, Likes(keys), 10 * HOUR)
         entries = [like(key) for key in [*keys, "z"]]
@@ -100,7 +100,10 @@ def test_a_batch_of_one_producer_costs_only_its_name() -> None:
 
 @pytest.mark.parametrize("entries", [Likes(["a", "b", "a", "c"]), [like(key) for key in "abac"]])
 def test_a_batch_of_several_producers_says_who_added_what(entries: Sequence[Entry]) -> None:
-    """The first producer has added what no other producer added. Entries of one producer need not be together."""
+    """`parts` has what the other producers added. The first producer added the rest.
+
+    Entries of one producer need not be together.
+    """
     senders = [("ann", 1), ("bob", 2), ("ann", 1)]
     made = make_plan(SERVER, entries, range(4), clock_at(0), None, senders=senders)
     (group,) = made.slots.values()
