@@ -122,7 +122,7 @@ class Frame:
 
     @cached_property
     def message(self) -> SharedText:
-        """The message as compressed WebSocket frames (RFC 7692), or as a plain frame if the plain one is not larger."""
+        """The message as a WebSocket frame, compressed for each history (RFC 7692), or plain if this is not larger."""
         return SharedText(self.payload, partial(_compressed, self.wire))
 
     @cached_property
@@ -138,7 +138,7 @@ class Frame:
 
 
 def _compressed(wire: bytes, payload: bytes, dictionary: bytes) -> bytes:
-    """Compress a payload into a WebSocket frame. Return `wire`, the plain frame, if compressing gains nothing."""
+    """Compress a payload into a WebSocket frame. Return the plain frame, `wire`, if it is not larger."""
     if len(payload) < _LEAST_DEFLATED:
         return wire
     data = deflate(payload, dictionary).removesuffix(FLUSHED)  # RFC 7692, section 7.2.1
@@ -217,7 +217,7 @@ def viewers_frame(count: int) -> Frame:
 
 
 def replay_frame(at: int | None, speed: float) -> Frame:
-    """Make the message that begins a replay at a time (milliseconds since 1970). None means that it is live now."""
+    """Make the message that begins a replay at a time (milliseconds since 1970), or that ends it if `at` is None."""
     return Frame("replay", _encode(Replay(None if at is None else rfc3339(at), speed)))
 
 

@@ -105,7 +105,7 @@ class Hub:
                         viewer.end(viewer.reader.end_code)
 
     def drain(self) -> None:
-        """Disconnect all viewers and accept no more, because the process stops."""
+        """Disconnect all viewers and accept no new viewers, because the process stops."""
         if not self._draining:
             self._draining = True
             for channel in self._watched():
@@ -119,7 +119,7 @@ class Hub:
         """Watch a board as a pull viewer inside the `with` block.
 
         Raises:
-            ProblemError: `too_many_viewers`, or `board_not_found`.
+            ProblemError, StoreUnavailableError: `admit` refuses the viewer.
         """
         channel = self.admit(board, subscription, address)
         source = self._source(channel, subscription, address)
@@ -171,10 +171,10 @@ class Hub:
             )
 
     def admit(self, board: str, subscription: Subscription, address: str) -> Channel:
-        """Find the channel of a board, and check that one more viewer may watch. An empty `address` is unknown.
+        """Find the channel of a board, and check that one more viewer may watch. `address` is empty if unknown.
 
         Raises:
-            ProblemError: `too_many_viewers`, `stopping`, `board_not_found`, or as `Replays.require_room`.
+            ProblemError: `too_many_viewers`, `stopping`, `board_not_found`, or a problem of `Replays.require_room`.
             StoreUnavailableError: the credentials of the reader can't be checked now.
         """
         self.require_running()
@@ -242,7 +242,7 @@ class Hub:
 
     @contextmanager
     def _counting_stale(self) -> Iterator[None]:
-        """Update the metric after a change. A hub that succeeds this one in the same process adds its own value."""
+        """Adjust the metric by what the `with` block changes. A later hub of the same process adds its own value."""
         was_stale = bool(self._away)
         yield
         STORE_STALE.inc(bool(self._away) - was_stale)
@@ -346,7 +346,7 @@ class Hub:
                             self.channels[board].set_stale(self._away[board])
 
     async def _check_positions(self) -> None:
-        """Compare the positions of the boards with those in the store, as a notice can get lost without an error."""
+        """Compare the positions of the boards with those in the store, because a notice can get lost unnoticed."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
             settled = [each for each in self._watched() if each.is_settled]
@@ -359,9 +359,9 @@ class Hub:
                     channel.read_again()
 
     async def _count_viewers(self) -> None:
-        """Report the number of viewers here to the store, and send the total to the viewers."""
+        """Report to the store how many viewers each board has in this process, and send the totals to the viewers."""
         while True:
-            with suppress(StoreUnavailableError):  # the next attempt reports the error if it lasts
+            with suppress(StoreUnavailableError):  # the next attempt reports the viewers again
                 counts = {board: self.channels[board].viewers for board in self._subscribed}
                 totals = await self._presence.report(counts)
                 for board, count in totals.items():

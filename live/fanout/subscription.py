@@ -14,9 +14,9 @@ from live.network.parameters import is_whole, require_known, time_of, whole_numb
 from live.settings import Settings
 
 _DEFAULT_SIZE: Final = 50
-_SLOWEST: Final = 60_000  # milliseconds
+_SLOWEST: Final = 60_000  # milliseconds; the longest interval that a viewer may ask for
 MOST_AROUND: Final = 50
-_EPOCH: Final = 64  # characters
+_EPOCH: Final = 64  # characters; a longer epoch is ignored
 _OF_THE_PRESENT: Final = ("limit", "interval", "key", "around")
 _NUMBER: Final = re.compile(r"\d{1,3}(\.\d{1,3})?", re.ASCII)
 PARAMETERS: Final = ("limit", "interval", "epoch", "offset", "key", "around", "at", "speed", "delay", "token")

@@ -143,7 +143,7 @@ class PageReceiver(Protocol):
     """The receiver of the page that a page viewer waits for."""
 
     def take(self, page: Page) -> None:
-        """Take the page that differs."""
+        """Take the page that the viewer has waited for."""
 
     def end(self, code: int) -> None:
         """End, because there is nothing more to watch. `code` is one of `CLOSE_CODES`."""
@@ -156,7 +156,7 @@ class PageViewer(Viewer):
 
     def __init__(self, channel: Source, group: Subscribers, position: ViewerPosition) -> None:
         super().__init__(channel, group, position)
-        position.sent_at = math.inf  # it waits for a page, so it needs no `alive` message
+        position.sent_at = math.inf  # no frame is sent to a page viewer, so it never needs `alive`
         self._receiver: PageReceiver | None = None
 
     def notify(self, receiver: PageReceiver) -> None:

@@ -56,7 +56,7 @@ class Tick:
 
     If only the status is due, `size` is 0: the caller then reads nothing, and passes None. `number` counts the reads of
     the channel. `reported_at` is when the first change in this tick was reported, or None. `is_outdated` is set if the
-    board is redefined during the tick, because the records that were read then have another meaning.
+    board is redefined during the tick, because the records that the tick reads belong to the old definition.
     """
 
     __slots__ = ("is_outdated", "number", "reported_at", "size", "variants")
@@ -227,7 +227,7 @@ class Channel:
     # Ticks
 
     def begin(self, now: int) -> Tick | None:
-        """Begin a tick. Return None after `end`, and during another tick, whose `finish` schedules what became due."""
+        """Begin a tick. Return None after `end`, and during another tick: its `finish` schedules this one."""
         if self._tick is not None or self.ended is not None:
             return None
         variants = self._variants.take_due(now)

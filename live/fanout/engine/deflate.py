@@ -1,8 +1,8 @@
 """Compresses each text once for all receivers (RFC 1951), and makes gzip streams of these texts (RFC 1952).
 
 The dictionary of a text is the few texts before it. References count backwards from the end of the decompressed data.
-So two receivers can share a text if both have its dictionary, whatever they received before. No receiver needs its own
-compressor.
+So two receivers can share a text if both have its dictionary, whatever they received before it. No receiver needs its
+own compressor.
 """
 
 import struct
@@ -17,7 +17,7 @@ _WINDOW: Final = -15  # a window of 32 KiB, and no header
 # A member that moves in one message is often in one of the last few messages. A longer dictionary would save little,
 # and it would take longer until new receivers can share texts with the others.
 _DEPTH: Final = 4
-_MOST_HISTORIES: Final = 8  # slow receivers have different histories; beyond this number, a text is compressed alone
+_MOST_HISTORIES: Final = 8  # histories with which a text is compressed; for others, it is compressed without a history
 _GZIP_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # names neither a time nor an operating system
 _LARGEST_STORED: Final = 0xFFFF
 _STORED: Final = struct.Struct("<BHH")
@@ -32,7 +32,7 @@ def deflate(text: bytes, dictionary: bytes) -> bytes:
 
 
 class SharedText:
-    """A text that many receivers share, compressed once for all with the same history.
+    """A text that many receivers share, compressed once for all receivers with the same history.
 
     `make` takes the text and the dictionary, and returns the compressed text.
     """
@@ -59,7 +59,7 @@ class SharedText:
 
 
 TextHistory: TypeAlias = tuple[SharedText, ...]
-"""The last compressed texts that a receiver has, the newest last: the dictionary of the next one."""
+"""The last compressed texts that a receiver has, the newest last. They are the dictionary of the next text."""
 
 
 def following(history: TextHistory, text: SharedText) -> TextHistory:
@@ -80,7 +80,7 @@ class GzipStream:
         return _GZIP_HEADER
 
     def shared(self, text: SharedText) -> bytes:
-        """Compress a text that others receive too."""
+        """Compress a text that other receivers get too."""
         data = text.after(self._history)
         self._count(text.text)
         self._history = following(self._history, text)
@@ -89,8 +89,8 @@ class GzipStream:
     def own(self, text: bytes) -> bytes:
         """Store a text for this receiver alone.
 
-        The text stays uncompressed, because compressing would be work for each receiver. The next text can't use this
-        one as its dictionary, so it is compressed alone.
+        The text stays uncompressed, because compressing would be work for each receiver. The next shared
+        text can't use this text as its dictionary, so it is compressed without one.
         """
         self._count(text)
         self._history = ()

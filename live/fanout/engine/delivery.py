@@ -20,7 +20,7 @@ from live.fanout.frames import Frame
 from live.metrics import BYTES_SENT, FRAMES_SENT
 
 MOST: Final = 256  # maximum members of a cohort: no other task of the event loop runs while they receive a frame
-_MOST_AT_ONCE: Final = 256  # viewers; then other tasks of the event loop run
+_MOST_AT_ONCE: Final = 256  # viewers that receive frames before other tasks of the event loop run
 _BROKEN: Final = -1
 _SENT: Final = {
     kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "status", "viewers", "around", "alive", "replay")
@@ -203,7 +203,7 @@ class Cohort:
         return [*self._finish(wire, short), *behind] if short else behind
 
     def _finish(self, wire: bytes, short: list[tuple[int, int]]) -> list[Member]:
-        """Pass the bytes that sockets did not take to their transports."""
+        """Drop broken connections. Queue the rest of the frame for the others, and return those that have to wait."""
         behind: list[Member] = []
         rest = memoryview(wire)  # a memoryview, because copies of a large frame for many members would fill the memory
         for fd, sent in short:
@@ -245,7 +245,7 @@ class Subscribers:
         return cohort
 
     def merge_cohorts(self) -> None:
-        """Unite cohorts that have reached the same state, and remove those without members."""
+        """Unite cohorts that have reached the same state, and remove cohorts without members."""
         if len(self.cohorts) == 1 and self.cohorts[0]:
             return  # each tick of most boards ends here, without making a state to compare
         kept: dict[tuple[object, ...], Cohort] = {}
@@ -259,7 +259,7 @@ class Subscribers:
 
 
 DueFrame: TypeAlias = Callable[[Subscribers, ViewerPosition], Frame | None]
-"""Returns the frame that a viewer at a position needs next, or None. The position moves with it."""
+"""Returns the frame that a viewer at a position needs next, or None. The position moves past the frame."""
 
 
 class Outbox:

@@ -20,7 +20,7 @@ def interval_of(board: Board, default: float) -> int:
 
 
 def viewer_interval(board: int, wanted: int) -> int:
-    """Return the interval of a viewer's frames: the board's interval, or 2, 4, 8 … times as much if wanted.
+    """Return the interval of a viewer's frames: the board's interval, doubled until it is at least `wanted`.
 
     Because of the few steps, viewers with similar intervals share their frames.
     """

@@ -15,7 +15,7 @@ from live.store.board.read.reader import BoardReader, EncodedPage
 _MOST: Final = 10_000  # lookups of one board, so that each tick can read them all
 # Lookups per read. After each read, the viewers receive the results, and other tasks of the event loop run.
 _BATCH: Final = 200
-_MOST_AT_ONCE: Final = 256  # viewers; then other tasks of the event loop run
+_MOST_AT_ONCE: Final = 256  # viewers that are woken before other tasks of the event loop run
 
 
 class LookupViewer(Protocol):
@@ -97,7 +97,7 @@ class RankLookups:
         # for any.
         self._due: dict[RankLookup, tuple[str, int] | None] = {}
         self._reading = False
-        self._renewed = object()  # a new object after each `forget`, so that `look_up` notices it
+        self._renewed = object()  # replaced by `forget`, so that `look_up` notices a `forget` during its read
 
     @property
     def are_waiting(self) -> bool:
@@ -105,7 +105,7 @@ class RankLookups:
         return bool(self._due) and not self._reading
 
     def require_room(self, variant: object | None, subscription: Subscription) -> None:
-        """Check that one more lookup is possible. `variant` is None if nobody watches that variant yet.
+        """Check that one more lookup is possible. `variant` is None if nobody watches the variant yet.
 
         Raises:
             ProblemError: `too_many_viewers`.
@@ -137,7 +137,7 @@ class RankLookups:
             del self._lookups[viewer.group, lookup.key, lookup.around]
 
     def forget(self) -> None:
-        """Make the next ticks read all lookups again, because the board was redefined or has a new epoch."""
+        """Make the next ticks read all lookups again, because the board was redefined, or data was lost."""
         self._renewed = object()
         for lookup in self._lookups.values():
             lookup.forget()
@@ -151,7 +151,7 @@ class RankLookups:
     async def look_up(self, reader_of: Callable[[], BoardReader]) -> bool:
         """Read due lookups and send their results, until no lookup is due.
 
-        Returns False if the store is unavailable.
+        Returns False if the store is unavailable or does not have the board.
         """
         if self._reading:
             return True

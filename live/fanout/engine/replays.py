@@ -28,11 +28,11 @@ _POLL: Final = 250  # milliseconds until the end of the journal is read again
 _BEAT: Final = 1000  # milliseconds between two checks for viewers that received nothing for a while
 _AHEAD: Final = 1000  # milliseconds for which messages are made before they are due
 _PRESENT: Final = 3000  # milliseconds; a replay this close to the present becomes live
-_WHOLE: Final = 10.0  # seconds after which the buffer begins again with the whole top, and hides what is hidden now
+_WHOLE: Final = 10.0  # seconds after which the buffer begins again: with the whole top, without the members hidden now
 _MOST_BYTES: Final = 1024**2  # bytes in the buffer, after which it also begins again
 _NO_JOURNAL: Final = "the journal does not answer"
 _NO_MEMORY: Final = "too many replays run"
-_RETRY: Final = 5  # seconds
+_RETRY: Final = 5  # seconds after which a client may ask again for a replay
 
 
 class PlayedFrame(msgspec.Struct, frozen=True, array_like=True):
@@ -88,10 +88,10 @@ class Players(Protocol):
     async def play(
         self, number: int, until: int, speed: float, interval: int, hidden: Collection[str] | None = None
     ) -> Played | None:
-        """Make the next messages of a replay up to a time, at most one for each `interval` milliseconds of its viewers.
+        """Make the next messages of a replay up to a time, with at least `interval` milliseconds between them.
 
-        If the members that are hidden now are given, the messages begin with the whole top. Return None if the replay
-        does not exist any more.
+        With `hidden` (the members that are hidden now), the messages begin with the whole top. Return None if the
+        replay does not exist any more.
 
         Raises:
             StoreUnavailableError: the journal does not answer.
@@ -113,8 +113,8 @@ class PlaybackBuffer(Subscribers):
 
     def __init__(self) -> None:
         super().__init__()
-        # `_keys` is how many frames a viewer skips that has everything before the snapshot: all of the snapshot, or 0
-        # after a cut.
+        # `_keys` is how many frames of the snapshot a viewer skips if it has received everything before the snapshot:
+        # all of them, or 0 after a cut.
         self.size = self._first = self._keys = 0
         self._frames: list[Frame] = []
 
@@ -153,7 +153,7 @@ class PlaybackBuffer(Subscribers):
 class Pace(NamedTuple):
     """Tells when messages are due. The message for the time `origin` is due at the time `begun`.
 
-    The other messages follow `speed` times as fast. Both times are in milliseconds since 1970.
+    The other messages follow `speed` times as fast as in the past. Both times are in milliseconds since 1970.
     """
 
     origin: int
@@ -170,7 +170,7 @@ class Pace(NamedTuple):
 
 
 class Playback:
-    """Plays a board for its viewers.
+    """Plays the past of a board for its viewers.
 
     `present` is the channel of the board. `ended` is the close code of a playback that has ended. `on_empty` is called
     when the last viewer has left. `on_present` is called with the playback when it has reached the present.
@@ -185,10 +185,10 @@ class Playback:
         size: int,
         on_present: Callable[["Playback"], None] | None,
     ) -> None:
-        """Play the top `size`, from the first time of the pace on.
+        """Play the top `size`, from the time `pace.origin` on.
 
-        The reads take turns under the address that asked for the replay. Without `on_present`, the replay stays behind
-        the present.
+        `address` asked for the replay, and takes turns with other addresses (see `Players.begin`). Without
+        `on_present`, the replay stays behind the present.
         """
         self.present = present
         self.ended: int | None = None
@@ -203,7 +203,7 @@ class Playback:
         self._away: str | None = None  # the reason that viewers were given for a stopped replay
         # The messages that tell viewers of a stopped replay that it continues.
         self._back: list[Frame] = []
-        self._number: int | None = None  # the number of the replay in the other process
+        self._number: int | None = None  # the number of the replay in the other process, which makes the messages
         self._now = pace.origin  # the time in the past that the other process has reached
         self._whole_at = 0.0  # when the buffer began with the whole top
 
@@ -218,7 +218,7 @@ class Playback:
         return frame_or_alive(cast("PlaybackBuffer", group).next_frame(position), position)
 
     def enter(self, viewer: Viewer) -> None:
-        """Add a viewer. The first one starts the playback."""
+        """Add a viewer. The first viewer starts the playback."""
         self._viewers.add(viewer)
         self.present.replay_viewers += 1
         self._buffer.loose.add(viewer)
@@ -227,7 +227,7 @@ class Playback:
             self._task = asyncio.create_task(self._run())
 
     def leave(self, viewer: Viewer) -> None:
-        """Remove a viewer. The last one ends the playback."""
+        """Remove a viewer. When the last viewer leaves, the playback ends."""
         self._viewers.remove(viewer)
         self.present.replay_viewers -= 1
         viewer.leave_cohort()

@@ -82,7 +82,7 @@ class Variant(Subscribers):
         self._recoveries: dict[int, Frame] = {}
 
     def forget(self, board: Board) -> None:
-        """Send the whole top to every viewer, because the board was redefined or has a new epoch."""
+        """Let every viewer receive the whole top next, because the board was redefined or data was lost."""
         self._board = board
         self._old = self._page = None
         self._sync, self._update, self._recoveries = None, None, {}
@@ -167,7 +167,7 @@ class Variant(Subscribers):
         return position.epoch == page.epoch and position.offset > page.offset and self._read <= position.last_read
 
     def _smaller(self, old: Page, page: Page, *, recovered: bool = False) -> Frame:
-        """Return the update from an old page, or the whole top if that is smaller.
+        """Return the update from an old page, or the whole top if the whole top is smaller.
 
         A new period begins with the whole top, which says when the period begins and ends.
         """

@@ -40,7 +40,7 @@ SCHEMES: Final = (
 )  # fmt: skip
 REPLICA: Final = "+replica"  # the end of the scheme of a replica that is only read
 _LOGIN: Final = ("username", "password")
-_OPTIONS: Final = {  # options, by the kind of servers
+_OPTIONS: Final = {  # the options that a URL may have, for each kind of servers
     "": ("db", *_LOGIN),
     "sentinel": ("db", *_LOGIN, "sentinel_username", "sentinel_password"),
     "cluster": _LOGIN,
@@ -87,13 +87,13 @@ class Store(Redis):
             raise as_unavailable(error) from error
 
     def write(self, key: str, *words: Word) -> Awaitable[Any]:
-        """Send a command as `call`, and return when `LIVE_WAIT_REPLICAS` replicas hold its effect.
+        """Send a command as `call` does, and return when `LIVE_WAIT_REPLICAS` replicas hold its effect.
 
         This call waits for the replicas even if the command finds nothing to change. Use it for everything that the
         server acknowledges to a client.
 
         Raises:
-            StoreUnavailableError: as `call`; also, with `unknown`, if too few replicas have confirmed in time.
+            StoreUnavailableError: as `call`; also, with `unknown` true, if too few replicas have confirmed in time.
         """
         return self._write(key, words) if self.servers.awaited.replicas else self.call(key, *words)
 
@@ -113,7 +113,7 @@ class Store(Redis):
     def read(self, key: str, *words: Word) -> Awaitable[Any]:
         """Send a read-only command as `call` does, to a primary that its replicas have confirmed lately.
 
-        Use it for everything that clients see as the present. The hub makes the same check by itself.
+        Use it for every answer that clients take for the present state. The hub asks for confirmations by itself.
 
         Raises:
             StoreUnavailableError: as `call`, or because too few replicas confirm: another server may be the primary.
@@ -145,13 +145,11 @@ class Store(Redis):
     async def outcomes(
         self, commands: Sequence[tuple[str, tuple[Word, ...]]], *, replicated: bool = False
     ) -> list[Any]:
-        """Send commands like `calls`.
+        """Send commands as `calls` does, but return errors among the replies.
 
-        Return errors among the replies, so that an error of one board does not hide the others.
-
-        With `replicated`, replicas hold what the commands have changed or read, as after `write`.
-
-        A refusal is a `ResponseError`. A reply that did not come is a `StoreUnavailableError`.
+        So an error of one board does not hide the replies of the other boards. A `ResponseError` is a refusal, and a
+        `StoreUnavailableError` stands for a reply that did not come. With `replicated`, return when
+        `LIVE_WAIT_REPLICAS` replicas hold what the commands have changed or read.
         """
         try:
             return await self.servers.send(commands, replicated=replicated)
@@ -164,7 +162,7 @@ class Store(Redis):
         """Send a command to every server that holds store keys, and to their replicas if asked to.
 
         Returns:
-            The name of each server (empty for a single one) with its reply. Errors are replies.
+            The name of each server (empty for a single server) with its reply. The reply may be an error.
 
         Raises:
             StoreUnavailableError: the servers of the store can't be found.
@@ -219,7 +217,7 @@ class Store(Redis):
             raise as_unavailable(error) from error
 
     async def elements(self, command: str, key: str) -> AsyncIterator[list[bytes]]:
-        """Yield the elements of a store key in parts. Some may come twice. In a hash, fields and values alternate."""
+        """Yield the elements of a store key in parts; some come twice. In a hash, fields and values alternate."""
         cursor = b"0"
         while True:
             cursor, found = await self.call(key, command, key, cursor, "COUNT", _STEP)
@@ -228,7 +226,7 @@ class Store(Redis):
                 return
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: FBT001 - redis-py's signature
-        """Close the connections to the servers and the files of the high-water marks as well."""
+        """Close the connections of redis-py, our own connections, and the files of the high-water marks."""
         await self.high_water.close()
         await self.servers.close()
         await super().aclose(close_connection_pool)
@@ -301,7 +299,8 @@ def _servers(url: str, kind: str, settings: Settings) -> tuple[ConnectionPool, S
     if kind == "cluster":
         if name:
             raise ValueError("a Cluster has no databases, so nothing follows the servers")
-        pool = ConnectionPool(protocol=2)  # redis-py's own calls go to the server of their store key as well
+        # This pool stays unused: `Store.execute_command` sends redis-py's own calls over the Cluster's connections.
+        pool = ConnectionPool(protocol=2)
         return pool, Cluster(places, f"{scheme}://{origin}", options, timeout, patience, awaited)
     if not name or "/" in name:
         raise ValueError("the name of the primary follows the Sentinels, as in redis+sentinel://a,b,c/mymaster")
@@ -338,7 +337,7 @@ def required(replies: Sequence[_T | Exception]) -> list[_T]:
 
 
 def may_have_run(error: Exception) -> bool:
-    """Return whether the store may have run a script whose call failed with this error, or with a timeout.
+    """Return whether the store may have run a script whose call failed with this error, which may be a timeout.
 
     It has not run if the store refused it, because no script fails after its first write. Nor has it run if there was
     no connection.

@@ -72,7 +72,7 @@ def _require_answer(replies: Sequence[tuple[str, Any]]) -> None:
 def _is_away(reply: object) -> bool:
     """Return whether a server gave no answer, or can't answer now.
 
-    A server that does not permit a command does answer. Managed services do not permit some.
+    A server that does not permit a command does answer: managed services forbid some commands.
     """
     if isinstance(reply, NoPermissionError) or (isinstance(reply, ResponseError) and "unknown command" in str(reply)):
         return False
@@ -112,10 +112,10 @@ async def rewrite_log(client: Store) -> str:
     """Make all servers of the store rewrite their append-only files, and wait until they have.
 
     Returns:
-        The remaining tasks of the operator; empty if there are none.
+        What the operator must still do; empty if nothing is left to do.
 
     Raises:
-        StoreUnavailableError: a server can't write the file.
+        StoreUnavailableError: a server can't rewrite its file, or does not answer.
     """
     try:
         states = await _settled(client)

@@ -63,7 +63,7 @@ class EmbeddedStore:
         self._stopping = threading.Event()
         self._ready = threading.Event()
         self._failed = False
-        # The kernel ends the child with the thread that started it, so this thread lives as long as the process.
+        # The kernel ends Valkey when the thread that started it ends, so this thread lives as long as the process.
         self._keeper = threading.Thread(target=self._keep, name="embedded-store", daemon=True)
 
     def start(self) -> None:
@@ -116,7 +116,7 @@ class EmbeddedStore:
             return [str(error)]
 
     def _keep(self) -> None:
-        """Run the server until `stop`, with a pause before each restart."""
+        """Run the server until `stop`, with a pause before each restart. Give up if the first start fails."""
         while not self._stopping.is_set():
             try:
                 self.socket.unlink(missing_ok=True)
@@ -211,8 +211,8 @@ def answers(path: Path) -> bool:
 async def opened_store(settings: Settings, *, start: bool = True) -> AsyncIterator[Store]:
     """Connect to the store that the settings name, or else to the embedded store of the data directory.
 
-    If no server runs on the data directory, start one for the `with` block. With `start` false, start none: then calls
-    fail.
+    If the embedded store is to be used and does not run, start it for the `with` block. With `start` false, do not
+    start it: then calls fail.
 
     Raises:
         SetupError: the directory is not usable, or the server does not start.

@@ -28,7 +28,7 @@ class StoreRoleError(StoreUnavailableError):
 
 
 class StoreReplicaError(StoreRoleError):
-    """The server is a replica. A process that only shows boards can read it."""
+    """The server is a replica. A process that only shows boards can read from it."""
 
 
 class StoreFormatError(StoreUnavailableError):
@@ -62,7 +62,7 @@ async def about(connection: PipelinedConnection) -> dict[bytes, Any]:
 
 
 async def require_primary(connection: PipelinedConnection, _holds: Holds, url: str) -> None:
-    """Refuse a server that can't hold a store alone, before its data is compared.
+    """Refuse a server that is not a single primary, before its data is compared with the high-water marks.
 
     A replica would refuse every write. Data that it has not received yet would look like lost data (I8).
 
@@ -88,7 +88,7 @@ async def require_primary(connection: PipelinedConnection, _holds: Holds, url: s
 
 
 async def require_kind(connection: PipelinedConnection, kind: Kind, url: str) -> dict[bytes, Any]:
-    """Refuse a server that is not of the kind that the URL of the store says. Return what it says of itself.
+    """Refuse a server of another kind than the URL of the store says. Return the facts that it reports.
 
     Raises:
         StoreRoleError: the server is of another kind. The message says which URL to use.
@@ -96,7 +96,7 @@ async def require_kind(connection: PipelinedConnection, kind: Kind, url: str) ->
     """
     fields = await about(connection)
     scheme, _, place = url.partition("://")
-    place = place.partition("/")[0] or "HOST:PORT"  # a unix socket does not show the addresses of the other servers
+    place = place.partition("/")[0] or "HOST:PORT"  # the URL of a unix socket has no address
     scheme = "redis" if scheme == "unix" else scheme
     match fields.get(b"mode"):
         case b"cluster" if kind != "cluster":
@@ -120,7 +120,8 @@ async def require_kind(connection: PipelinedConnection, kind: Kind, url: str) ->
 async def learn_reign(connection: PipelinedConnection, _holds: Holds) -> None:
     """Learn the reign of a server from its replication id, which is new after each promotion.
 
-    If the server does not report it, there is no reign. Then boards go on after a failover without a check.
+    If this user of the store may not read the id, the reign stays empty. Then boards go on after a failover without a
+    check.
 
     Raises:
         ResponseError: the server is a replica, or refuses, for example because it is loading its data.
@@ -130,7 +131,7 @@ async def learn_reign(connection: PipelinedConnection, _holds: Holds) -> None:
     except NoPermissionError:
         return
     fields = info_fields(text)
-    if fields.get("role") == "slave":  # it has the replication id of its primary until it is promoted
+    if fields.get("role") == "slave":  # a replica has the id of its primary until it is promoted
         raise ResponseError("READONLY the server is a replica")
     connection.reign = fields.get("master_replid", "")[:_REIGN]
 
@@ -179,9 +180,9 @@ async def check_format(
 ) -> None:
     """Migrate an older store, and refuse a store that this version cannot read.
 
-    If the store has another identity than the data directory says, change nothing: it is not our store. A server that
-    does not hold the number of the format has nothing to check. Without `migrates`, an older store is refused: names
-    can't move from one server of a Cluster to another.
+    If the store has another identity than the data directory says, change nothing: it is not our store. If another
+    server holds the format number, check nothing. Without `migrates`, refuse an older store: store keys can't move from
+    one server of a Cluster to another, and a replica takes no writes.
 
     Raises:
         StoreFormatError: the format is newer, older without a migration, or not a number.

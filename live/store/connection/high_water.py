@@ -32,7 +32,7 @@ Versioned = Literal["definitions", "producers"]
 
 _Change = Callable[["Facts"], dict[str, Any]]
 
-_VERSION: Final = ":"  # begins the names of versions, to tell them from the ids of boards, which have no colon
+_VERSION: Final = ":"  # the first character of the names of versions; ids of boards have no colon
 _MOST_LOGGED: Final = 20  # boards whose losses get a line each
 _IDENTITY: Final = 24  # characters of a store's identity, enough to distinguish stores
 _LOCK_TIMEOUT: Final = 0.5  # seconds; writing takes milliseconds, so a process that takes longer is frozen
@@ -132,7 +132,7 @@ class HighWater:
 
     @property
     def _generation(self) -> str:
-        """The generation of the store, under which versions are remembered as offsets are under an epoch.
+        """The generation of the store. A version is known for one generation, as an offset is known for one epoch.
 
         Another store has another generation, and so has a store after an operator accepts the loss of the whole store.
         In a new generation, no version is known yet.
@@ -154,7 +154,7 @@ class HighWater:
                 log.error("positions can't be shared with other processes", reason=str(error))  # noqa: TRY400 - it says all
 
     def note_version(self, what: Versioned, version: int) -> None:
-        """Remember a version as `note` does."""
+        """Remember a version of the definitions or producers, as `note` remembers a position."""
         self.note(_VERSION + what, self._generation, version)
 
     # Facts from replies of the store
@@ -162,7 +162,7 @@ class HighWater:
     def check_offset(self, board: str, epoch: str, offset: int, known: int) -> None:
         """Compare the offset of a board with the one that was `known` before the request.
 
-        Remember it only if the store can't lose it again: a replica that is promoted may lack what nobody acknowledged.
+        Remember the offset only if no replica can be promoted: it may lack changes that nobody acknowledged.
         """
         if offset < known:
             self.lose_boards({board: f"board {board} (epoch {epoch}) went back from offset {known} to {offset}"})
@@ -170,7 +170,7 @@ class HighWater:
             self.note(board, epoch, offset)
 
     def check_version(self, what: Versioned, found: str, known: int) -> None:
-        """Compare a version with the one that was `known` before the request. Remember it as `check_offset` does."""
+        """Compare a version with the one that was `known` before the request, as `check_offset` compares offsets."""
         version = int(found or 0)
         if version < known:
             self.lose(f"the {what} went back from version {known} to {version or 'none'}")
@@ -183,7 +183,7 @@ class HighWater:
             self._change(lambda facts: {} if facts.store else {"store": identity})
 
     def remember_epoch(self, board: str, epoch: str) -> None:
-        """Remember the epoch of a board of the boards file."""
+        """Remember the epoch of a board of the boards file, unless an epoch of this board is known."""
         if not self.active or board in self.facts.epochs:
             return
         if self._new_epochs is not None:
@@ -203,12 +203,12 @@ class HighWater:
                 self._change(lambda facts: {"epochs": {**epochs, **facts.epochs}})
 
     def require_keys(self) -> None:
-        """Remember that the server requires API keys, so that it still requires them if the store loses all."""
+        """Remember that the server requires API keys, so that it still does if the store loses them all."""
         if self.active and not self.facts.keys_required:
             self._change(_require_keys)
 
     def lose(self, reason: str) -> None:
-        """Record a loss of the whole store: no process acknowledges anything until an operator accepts the loss."""
+        """Record a loss of the whole store: no process acknowledges anything until an operator decides."""
         if not self.active or self.lost or self._accepting:
             return
         message = "data was lost; nothing is counted until an operator accepts the loss"
@@ -218,7 +218,7 @@ class HighWater:
     def lose_boards(self, reasons: Mapping[str, str], *, at_start: bool = False) -> None:
         """Record the losses of boards: no process acknowledges anything on them until an operator decides.
 
-        `at_start` logs losses that are known as well.
+        With `at_start`, log the losses that were known before as well.
         """
         if not self.active or self.lost or self._accepting:
             return
@@ -245,7 +245,7 @@ class HighWater:
     # Files
 
     def refresh(self) -> None:
-        """Read what other processes have written. This is cheap when nothing has changed.
+        """Read what other processes have written, and write the changes that wait. This is cheap if nothing changed.
 
         Raises:
             SetupError: the file cannot be read.
@@ -293,7 +293,7 @@ class HighWater:
 
     @contextmanager
     def accepting(self, reason: str, boards: Collection[str] | None = None) -> Iterator[None]:
-        """Accept the store as it is, and record it when the `with` block ends. If the block fails, the loss stays.
+        """Accept the store as it is, and record this when the `with` block ends. If the block fails, the loss stays.
 
         `boards` limits this to some boards. The others keep their epochs, their positions and their losses.
         """
@@ -335,7 +335,10 @@ class HighWater:
             self._change(lambda facts: {"lost": "", "lost_boards": _without(facts.lost_boards, ended)})
 
     def _change(self, change: _Change) -> None:
-        """Change facts, in memory and in the file, on top of what other processes have written."""
+        """Change facts in memory and in the file, on top of what other processes have written.
+
+        In a `with` block of `accepting`, change them in memory only: `accepting` writes the file.
+        """
         self.facts = msgspec.structs.replace(self.facts, **change(self.facts))
         if not self._accepting:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Compare the store with its high-water marks: over every new connection, and all but the boards twice a second."""
+"""Compare the store with its high-water marks: all of them over every new connection, some twice a second."""
 
 import asyncio
 import secrets
@@ -56,7 +56,10 @@ class LossWatch:
             self._client.servers.on_connect.append(self._compare_on_connect)
 
     async def run(self) -> None:
-        """Compare until cancelled: a store can lose data without a new connection. Also read what others noticed."""
+        """Compare, without the boards, until cancelled: a store can lose data without a new connection.
+
+        Also read what other processes have noticed.
+        """
         high_water = self._client.high_water
         while high_water.active:
             await asyncio.sleep(BEAT)
@@ -81,8 +84,8 @@ class LossWatch:
             losses = await self._compare(self._client.outcomes, boards=True)
         if not known or losses.store:
             return losses
-        # Find boards that are defined, but missing in the store. An expired board has its state in `gone` until its
-        # definition is deleted.
+        # Find boards that are defined, but missing in the store. The store keeps the epoch of an expired
+        # board in `gone` until its definition is deleted.
         defined = (await DefinitionStore(self._client, self._prefix).load()).boards
         epochs = {board: definition.epoch for board, definition in defined.items() if definition.state == "live"}
         commands: list[_Command] = []
@@ -119,7 +122,7 @@ class LossWatch:
             )
         except StoreUnavailableError as error:
             if refusal(error.__cause__):
-                raise cast("Exception", error.__cause__) from None  # the waiting command is sent again
+                raise cast("Exception", error.__cause__) from None  # this error makes the caller send its command again
             raise
         self._report(losses)
         if high_water.lost or high_water.lost_boards.keys() - known:
@@ -214,7 +217,7 @@ def _what_is_lost(
 
 
 async def require_no_loss(client: Store, prefix: str, board: str | None = None) -> None:
-    """Refuse to work with a store that lost data. `board` limits this to one board.
+    """Refuse to work with a store that lost data. With `board`, ignore what only other boards lost.
 
     Raises:
         SetupError: the store, or the board, lost data.

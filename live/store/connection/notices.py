@@ -91,7 +91,7 @@ async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
 
 
 class _Ear(StoreConnection):
-    """A connection to a server, with the channels whose slots the server holds."""
+    """A connection to a server, with the channels that this server holds."""
 
     def __init__(self, ears: "Ears", server: PrimaryConnection) -> None:
         super().__init__()
@@ -102,23 +102,23 @@ class _Ear(StoreConnection):
         self.has_heard = False  # whether anything arrived since the last check
         self._ears = ears
         self._is_open = False
-        self._moved: dict[int, ResponseError] = {}  # the errors of the server for slots that it does not hold
+        self._moved: dict[int, ResponseError] = {}  # by slot of a Cluster: the error that names another server
 
     def begin(self) -> None:
-        """Subscribe to all channels on the open connection, one by one: a command can't span slots."""
+        """Subscribe to all channels on the open connection, each with its own command, as a Cluster demands."""
         self._is_open = True
         self.send(*(("SSUBSCRIBE", channel) for channel in self.channels))
         self._end_if_idle()
 
     def join(self, channel: bytes) -> None:
-        """Subscribe to a channel as well."""
+        """Add a channel, and subscribe to it if the connection is open."""
         if channel not in self.channels:
             self.channels.add(channel)
             if self._is_open:
                 self.send(("SSUBSCRIBE", channel))
 
     def leave(self, channel: bytes) -> None:
-        """Unsubscribe from a channel. Without channels, drop the connection."""
+        """Unsubscribe from a channel. If it was the last channel, drop the connection."""
         if channel in self.channels:
             self.channels.discard(channel)
             self.confirmed.discard(channel)
@@ -181,7 +181,7 @@ class Ears:
         return {channel for ear in self._ears.values() for channel in ear.confirmed}
 
     async def receive(self) -> list[Notice]:
-        """Wait for notices."""
+        """Wait until there are notices, and return them."""
         await self._arrived.wait()
         self._arrived.clear()
         if self._broken is not None:
@@ -226,7 +226,7 @@ class Ears:
     # Servers
 
     def place(self, channels: Iterable[bytes], error: Exception | None = None) -> None:
-        """Find the servers of channels and listen there. `error` is the reason why the last server can't be used."""
+        """Find the servers of channels and listen there. `error` says why their last server can't be used."""
         self._homeless.update({channel: error for channel in channels if channel in self._boards})
         if self._homeless and self._placing is None:
             self._placing = self._begin(self._place())
@@ -258,7 +258,7 @@ class Ears:
             self._placing = None
 
     async def _find(self, key: str, error: Exception | None, failed: Exception | None) -> PrimaryConnection:
-        """Find the server of a channel. If the last search for another channel found no server, do not ask again."""
+        """Find the server of a channel. `failed` is the error of such a search a moment ago: do not search again."""
         if error is not None:
             await self._servers.learn(key, error)
         server = self._servers.primary(key)
@@ -310,7 +310,8 @@ class Ears:
         ping_at = loop.time() + _PING_INTERVAL
         while True:
             trusted_until = ping_at
-            # This asks over the connection for calls. If the server has failed, the connection for notices fails too.
+            # `require_replicas` uses the connection for calls. Ignore the loss of that connection: if the server has
+            # failed, the connection for notices fails too.
             with suppress(StoreUnavailableError, LostConnectionError):
                 trusted_until = await ear.server.require_replicas()
             await asyncio.wait([ear.lost], timeout=max(0.0, min(trusted_until, ping_at) - loop.time()))
@@ -327,8 +328,8 @@ class Ears:
                     raise TimeoutError(f"the store did not answer a ping within {_PING_INTERVAL}s")
                 ear.send(("PING",))
             is_waiting, ear.has_heard = not ear.has_heard, False
-            # After a failover, all channels have another server, so checking one is enough. If a slot moves, the server
-            # says so.
+            # After a failover, all channels have another server, so checking one channel is enough. If a slot of a
+            # Cluster moves, the server says so.
             channel = next(iter(ear.confirmed), None)
             if channel is not None and self._servers.primary(channel.decode()) not in {None, ear.server}:
                 return

@@ -34,7 +34,7 @@ REIGN: Final = _Reign()
 
 ERRORS: Final = (RedisError, OSError, TimeoutError)  # the errors that redis-py and our connection raise
 
-SILENCE: Final = 3  # timeouts of a call; a store that owes replies and sends nothing for longer has failed
+SILENCE: Final = 3  # times the timeout of a call: a store that owes replies and is silent for so long has failed
 # Seconds until a connection attempt is cancelled once more, because redis-py may swallow a cancellation.
 _AGAIN: Final = 0.1
 _CHECKS: Final = 10  # checks for late replies within one timeout of a call
@@ -76,7 +76,7 @@ class OurConnection:
     _writer: asyncio.StreamWriter | None
 
     def hand_over(self) -> asyncio.StreamWriter:
-        """Give the transport to the caller. Keep the writer: it closes its transport when it is dropped."""
+        """Give the writer and its transport away. The caller keeps the writer: it closes the transport when dropped."""
         writer, self._writer, self._reader = self._writer, None, None
         assert writer is not None, "connect first"  # noqa: S101
         return writer
@@ -84,7 +84,7 @@ class OurConnection:
     def pack_command(self, *args: EncodableT) -> list[bytes]:
         """Pack a command with hiredis in C, which redis-py does for its blocking client only.
 
-        Its first word may contain a subcommand.
+        The first of `args` may contain a subcommand, as in `CLIENT SETINFO`.
         """
         words = (*str(args[0]).split(), *args[1:])
         return [hiredis.pack_command(words)]  # type: ignore[arg-type] # the stub says a tuple of one
@@ -98,12 +98,12 @@ class StoreConnection(asyncio.Protocol):
         self.ended = False  # whether the connection is lost or about to be, so that a new command would get no reply
         self._reader = hiredis.Reader(replyError=_error)
         self._transport: asyncio.Transport | None = None
-        self.reign = ""  # the reign of the server; empty where no replica is promoted
+        self.reign = ""  # the reign of the server; empty if no replica can be promoted
         self._unsent: list[bytes] = []
         self._writer: asyncio.StreamWriter | None = None
 
     async def open(self, pool: ConnectionPool) -> None:
-        """Connect as the connections of a pool do."""
+        """Connect with a connection that the pool makes."""
         connection = pool.make_connection()  # type: ignore[no-untyped-call]
         assert isinstance(connection, OurConnection), "the pool makes connections of ours"  # noqa: S101
         await cast("AbstractConnection", connection).connect()  # type: ignore[no-untyped-call]
@@ -242,7 +242,7 @@ class PipelinedConnection(StoreConnection):
     def _flush(self) -> None:
         written = len(self._unsent)
         super()._flush()
-        now = self._loop.time()  # the process may have been delayed since the calls began
+        now = self._loop.time()  # read it here: the process may have been delayed since the calls began
         for call in islice(reversed(self._calls), written):
             call.sent = now
 
@@ -306,7 +306,7 @@ class SharedConnection:
     async def call(self, *words: Word) -> Any:  # noqa: ANN401 - any reply
         """Send a command and await its reply.
 
-        Raises as `PipelinedConnection.call`, and as redis-py when it cannot connect.
+        Raises the errors of `PipelinedConnection.call`, and those of redis-py if it cannot connect.
         """
         connection = self._connection
         if connection is None or connection.ended:
@@ -316,7 +316,7 @@ class SharedConnection:
     async def calls(self, commands: Sequence[tuple[Word, ...]]) -> list[Any]:
         """Send commands in one packet.
 
-        Raises as `PipelinedConnection.calls`, and as redis-py when it cannot connect.
+        Raises the errors of `PipelinedConnection.calls`, and those of redis-py if it cannot connect.
         """
         connection = self._connection
         if connection is None or connection.ended:
@@ -324,7 +324,7 @@ class SharedConnection:
         return await connection.calls(commands)
 
     async def opened(self) -> PipelinedConnection:
-        """Return the connection, and open it if needed. Raises as redis-py when it cannot connect."""
+        """Return the connection, and open it if needed. Raises the error of redis-py if it cannot connect."""
         connection = self._connection
         if connection is not None and not connection.ended:
             return connection

@@ -1,4 +1,4 @@
-"""A replica that is only read, by processes that show boards far from the primary or may not write.
+"""A replica, from which processes only read: they are far from the primary, or may not write.
 
 A replica may be behind its primary. While the primary keeps in touch, the data of the replica is recent enough to show.
 After that, the replica counts as unavailable, and viewers see their boards as stale.
@@ -19,7 +19,7 @@ from live.store.connection.topology import Servers
 
 _CHECK_INTERVAL: Final = 0.5  # seconds
 _PING_PERIOD: Final = 10  # seconds between two pings of an idle primary, unless the server tells its own value
-_SLACK: Final = 2  # seconds in addition, because a ping may be late and ages are whole seconds
+_SLACK: Final = 2  # seconds more, because a ping may be late, and the server reports whole seconds
 
 
 class Replica(Servers):
@@ -41,7 +41,7 @@ class Replica(Servers):
         return self.shared
 
     async def send(self, commands: Any, *, replicated: bool = False) -> list[Any]:  # noqa: ANN401 - as the class above
-        """Send commands. Raises as `primary`."""
+        """Send commands, or raise `LostConnectionError` if the replica may be out of date."""
         self.require_current()
         return await super().send(commands, replicated=replicated)
 

@@ -14,10 +14,10 @@ from redis.exceptions import ResponseError
 
 from live.store.connection.pipelined import Holds, Hook, ReplicasError, SharedConnection, Word
 
-_LONGEST: Final = 0.5  # seconds for which one WAIT waits
+_LONGEST: Final = 0.5  # seconds for which one WAIT waits at most
 PATIENCE = 2.0  # seconds for which a call waits for replicas
 _TRUST: Final = 1.0  # seconds for which a primary is trusted after its replicas have confirmed a write
-_DOUBT: Final = 1.5  # seconds for which replicas may be silent after that
+_DOUBT: Final = 1.5  # seconds within which replicas must confirm when the primary is no longer trusted
 _SLOTS: Final = 16_384
 _FENCES: Final = 3  # attempts to find a store key that no other server takes over at this moment
 
@@ -66,7 +66,7 @@ class PrimaryConnection(SharedConnection):
         self._asking: asyncio.Task[None] | None = None
 
     async def writes(self, commands: Sequence[Words]) -> list[Any]:
-        """Send commands as `calls`. Return when the replicas hold their effects and the data that they read.
+        """Send commands as `calls` does. Return when the replicas hold what the commands have changed or read.
 
         All that is sent in one turn of the event loop, or while another packet waits, shares a packet and a WAIT. If
         too few replicas confirm in time, a `ReplicasError` replaces every reply that is not itself an error of the
@@ -190,7 +190,7 @@ class PrimaryConnection(SharedConnection):
             if self._holds(key):
                 self._fence = number
                 return key
-        return f"{self._awaited.prefix}:{{:fence:0}}"  # a server without slots refuses it
+        return f"{self._awaited.prefix}:{{:fence:0}}"  # a server that holds no slot refuses this store key
 
 
 def _retrieve(task: "asyncio.Task[None]") -> None:

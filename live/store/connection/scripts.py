@@ -40,13 +40,13 @@ Text = str | msgspec.Raw
 
 _REIGN: Final = "ARGV[2]"
 _READS: Final = "#!lua flags=no-writes"  # the first line of a script that only reads
-_FIXED: Final = 32  # bytes from which the length of a text does not fit into its first byte
+_FIXED: Final = 32  # bytes; in MessagePack, the first byte of a shorter text also has its length
 _encode: Final = msgspec.msgpack.Encoder().encode
 _R = TypeVar("_R", bound=msgspec.Struct)
 
 
 class _Store(Protocol):
-    """The methods of `Store` that scripts use. Its module imports this one."""
+    """The methods of `Store` that scripts use. The module of `Store` imports this module."""
 
     async def call(self, key: str, *words: Word) -> Any:  # noqa: ANN401 - any reply
         """Send a command."""
@@ -64,7 +64,7 @@ class Script(Generic[_R]):
     def __init__(
         self, name: str, request: type[_R], source: str | None = None, *, waits: bool = True, reign: str = REIGN
     ) -> None:
-        """Load a script. If it `waits`, its calls wait for replicas."""
+        """Load a script. With `waits` false, its calls neither wait for replicas nor ask them."""
         self.name = name
         self.request = request
         self.source = source or load(name)
@@ -107,7 +107,7 @@ def text(content: bytes) -> msgspec.Raw:
 
 
 def texts(contents: Sequence[bytes], size: int) -> msgspec.Raw:
-    """Pack many bytes as a list of texts, each of `size` bytes, which is below 32."""
+    """Pack many bytes as a list of texts, each of `size` bytes. `size` is below 32."""
     head = bytes((0xA0 | size,))
     return msgspec.Raw(b"\xdd" + len(contents).to_bytes(4, "big") + b"".join([head + content for content in contents]))
 

@@ -6,7 +6,7 @@ acknowledged. No process waits for another one, so a process that is frozen or k
 - A row belongs to one epoch of one board for good. A reader skips a row whose checksum does not match: that row
   is not complete yet.
 - The offset of a row only grows, and is written as eight aligned bytes. Whatever a reader finds there is a lower bound.
-- A file that has to begin again is replaced by a new one.
+- A process never deletes rows of its file. It replaces the file by a new one, which has only the rows to keep.
 
 The files are not fsynced. After a crash of the machine they may hold old offsets. These are lower bounds too,
 and so harmless.
@@ -28,12 +28,12 @@ Positions = dict[str, tuple[str, int]]
 _ROW: Final = struct.Struct("<qI4x32s64s16x")  # offset, checksum, epoch, board: 128 bytes, so that offsets are aligned
 _OFFSET: Final = struct.Struct("<q")
 _ROWS: Final = 32  # rows in a new file
-_NEW: Final = ".new-"  # a file that its process has not locked yet; others ignore it
+_NEW: Final = ".new-"  # begins the name of a file until it is locked; other processes ignore such a file
 _MOST_TRIES: Final = 100
 
 
 class _OwnFile:
-    """The rows that this process writes. The file is locked until the process ends, so others notice the end."""
+    """The rows that this process writes. Their file is locked until the process ends, so others notice the end."""
 
     def __init__(self, folder: Path) -> None:
         name = secrets.token_hex(8)
@@ -50,7 +50,7 @@ class _OwnFile:
             raise
 
     def write(self, board: str, epoch: str, offset: int) -> None:
-        """Write an offset that is not lower than the one before.
+        """Write an offset. It must not be lower than the last offset written for this board and epoch.
 
         Raises:
             OSError: there is no space for another row.
@@ -125,7 +125,7 @@ class SharedOffsets:
         raise OSError(f"the files in {self._folder} keep changing")
 
     def forget(self, names: Collection[str] | None = None) -> None:
-        """Forget some positions, or all, and delete the files of processes that have ended."""
+        """Forget the positions of some boards, or of all, and delete the files of processes that have ended."""
         kept = {} if names is None else {name: at for name, at in self.known.items() if name not in names}
         old, self._own = self._own, None
         self.known, self._read = {}, {}
@@ -152,12 +152,12 @@ class SharedOffsets:
 
     def _merge_file(self, path: Path, *, adopt: bool) -> None:
         """Merge one file into the known offsets. If the epochs of a board differ, keep the known epoch."""
-        # This is checked before the file is read, so that nothing can be added afterwards.
+        # Check this before reading the file: a process that has ended can add nothing afterwards.
         is_abandoned = adopt and _is_abandoned(path)
         content = path.read_bytes()
         if content != self._read.get(path):
             self._read[path] = content
-            found = {}  # the last epoch of each board; rows that are incomplete or damaged are left out
+            found = {}  # the last epoch of each board, and its offset; incomplete or damaged rows are left out
             for offset, checksum, epoch, board in _ROW.iter_unpack(content[: len(content) // _ROW.size * _ROW.size]):
                 name = (epoch.rstrip(b"\0"), board.rstrip(b"\0"))
                 if name[1] and checksum == _checksum(*name):
@@ -173,7 +173,7 @@ class SharedOffsets:
             self._read.pop(path, None)
 
     def _own_file(self) -> _OwnFile:
-        """Return the file of this process. Begin a new file if most rows belong to epochs that have ended."""
+        """Return the file of this process. Begin one if there is none, or if most rows belong to ended epochs."""
         own = self._own
         if own is None or len(own.rows) > _ROWS + 2 * len(self.known):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 redis-py finds the servers. All calls to a server share one pipelined connection, or two if some wait for replicas. A
 server may refuse a command without running it, because another server holds the store key or because it is not ready.
-Such a command is sent again.
+With Sentinels or a Cluster, such a command is sent again.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ def refusal(reply: object) -> str:
 
 
 class Servers:
-    """The servers of a store: here a single one, which holds every store key. What it refuses is not sent again."""
+    """The servers of a store: here a single one, which holds every store key. A refused command is not sent again."""
 
     promotes = False  # whether a replica, which may lack changes, can become a primary
 
@@ -85,7 +85,7 @@ class Servers:
         return self.shared
 
     def require_current(self) -> None:
-        """Raise an error while the data may be too old to show as the present. Primaries are up to date."""
+        """Raise an error while the data may be too old to show as the present. Primaries are up to date: do nothing."""
 
     async def find(self, key: str) -> PrimaryConnection:
         """Find the primary that holds a store key.
@@ -398,7 +398,7 @@ class Cluster(_Discovered):
         return self._connection_to(nodes[0]) if nodes else None
 
     async def find(self, key: str) -> PrimaryConnection:
-        """Find the primary that holds a store key. Ask the servers first if the primary of no slot is known."""
+        """Find the primary that holds a store key. If no slot of the Cluster is known yet, ask the servers first."""
         if not self._nodes.slots_cache:
             await self._learn()
         found = self.primary(key)
@@ -503,9 +503,9 @@ class Cluster(_Discovered):
         await self._retire()
 
     async def _retire(self) -> None:
-        """Drop connections to servers that are no longer primaries.
+        """Retire the connections to servers that are no longer primaries, and close those retired by the last call.
 
-        If such a server becomes a primary again, it begins another reign.
+        If such a server becomes a primary again, it begins another reign, so it needs a new connection.
         """
         primaries = {node.name for node in self._nodes.get_nodes_by_server_type("primary")}
         before = self._retired

@@ -2,8 +2,8 @@
 -- Counts a batch in its slots and rankings as planned, or changes nothing and returns the reason.
 --
 -- Every check comes before the first write, and nothing after the first write can fail. All numbers are whole and
--- exact. The script first looks for events that it has counted before. So a repeated event is always reported as such,
--- even if the board takes no events by now.
+-- exact. The script first looks for events that it has counted before. So a repeated event is always reported as
+-- repeated, even if the board takes no events by now.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[3] writers — hash: writer, "sequence offset seconds" of its last batch
@@ -12,7 +12,7 @@
 -- KEYS[6] entrants — hash: the registered members, if the board counts only those
 -- KEYS[7] hidden — hash: the members without a rank
 -- KEYS[8] journal — stream: what SQL does not hold yet
--- KEYS[9...] more — the request has the indexes of these keys:
+-- KEYS[9...] more — the request has the indexes of these store keys:
 --         the buckets of identities (sets), newest first, and then the one to drop;
 --         for each group:
 --             slot (hash: member, value);
@@ -23,8 +23,8 @@
 --             votes (hash: voter digest, count);
 --         for a correction, all slots of the board
 -- Request: AddRequest
--- Returns {'ok', offset, widest, {value, ...}} — widest is the largest absolute value in a slot; where the request asks
---         for it, the value that a better one had to beat for each member of each group, '' for none
+-- Returns {'ok', offset, widest, {value, ...}} — widest is the largest absolute value in a slot; then, if the request
+--         asks for it, the value that each member of each group had to beat, '' for none
 --         {'ok', offset} — this batch was applied before
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
 --         {'stale'} — a later batch of this writer was applied
@@ -32,7 +32,7 @@
 --         {'seen', i...} — these identities (i counts from 1) were counted before: plan again without them
 --         {'frozen'} — the board takes no events
 --         {'changed'} — a member that is corrected or merged does not hold what the caller has read
---         {'nothing'} — the plan fits, and adds nothing: it refuses the whole batch
+--         {'nothing'} — the plan fits the board's clock, but it refuses every event of the batch
 --         {'unregistered', member...} — these members are not registered
 --         {'votes', i, code, ...} — these votes (i counts from 1) are refused: plan again without them
 --         {'behind'} — too many slots wait to be subtracted
@@ -84,7 +84,7 @@ if identities and identities.counted then
     call('HSET', meta, 'bucket', digits(bucket))
   end
   call('SADD', buckets[1], unpack(identities.all, 1, identities.counted))
-  call('EXPIREAT', buckets[1], digits(bucket + identities.kept))  -- also if no later bucket replaces this one
+  call('EXPIREAT', buckets[1], digits(bucket + identities.kept))  -- the bucket ends even if no later one replaces it
 end
 if board.made then call('HSET', meta, 'used', now) end  -- a board created at run time expires when nobody uses it
 if latest and request.clock.by_event and latest > (board.latest or -1e15) then call('HSET', meta, 'latest', latest) end
@@ -99,7 +99,7 @@ local beaten = request.beaten and {}
 for i = 1, beaten and #groups or 0 do
   local group = groups[i]
   for j = 1, #group.members do
-    -- If the ranking did not keep a member, the member has beaten no value.
+    -- If the ranking did not keep a member, return its own value: the member has not beaten that.
     local is_out = group.new[j] == false and not group.unseen[j]
     local value = is_out and group.values[j] or group.olds[j]
     beaten[#beaten + 1] = value and digits(value) or ''

@@ -2,9 +2,9 @@
 -- Begins the journal of a board that has data: the first entry is everything that the board holds, at one instant.
 --
 -- The script blocks the store for about a second per million members. If the journal has begun before, it begins again
--- only if the request says so, or if a batch is not in it. It needs no new entry if it has every batch, and if the last
--- entry in the stream already has everything that the board holds. After a loss, `parent` in the board's state names
--- the epoch that the new epoch continues, until the journal of the new epoch has begun.
+-- only if the request says so, or if a batch is not in it. The journal needs no new entry if it has every batch, and if
+-- the last entry in the stream already has everything that the board holds. After a loss, `parent` in the board's state
+-- names the epoch that the new epoch continues, until the journal of the new epoch has begun.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[3] writers — hash: writer, "sequence offset seconds" of its last batch
@@ -17,7 +17,8 @@
 --         if there is no slot: reached, metadata and votes of the only ranking;
 --         then the buckets of identities
 -- Request: AdoptRequest
--- Returns {'ok', id} — the id of the entry, also of an earlier one that is enough; '' if the journal had begun
+-- Returns {'ok', id} — the id of the new entry, or of an earlier entry that is enough; '' if the journal had begun, and
+--         need not begin again
 --         {'slots'} — the slots or the buckets have changed: ask again with their store keys
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
 --         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
@@ -67,7 +68,7 @@ if lacks then  -- nobody knows the id of the previous entry
 elseif not board.journal then
   board.journal = (link or '0-0 0 - 0') .. ' 0'
 end
--- A later entry at the same offset has a later time.
+-- The id ends with the time, because another entry at the same offset needs a higher id.
 local id = digits(board.offset) .. '-' .. digits(time[1] * 1000000 + time[2])
 append(board, id, 'adopt', '-', 0, cmsgpack.pack(held))
 call('HSET', meta, 'journal', board.journal)

@@ -10,7 +10,7 @@
 -- KEYS[8...] held — the hashes of all slots of the ranking, in the order of their starts
 -- Request: AuditRequest
 -- Returns {'ok', offset, ranked, {sum, ...}, member, score, held, ...} — ranked is the number of records among these
---         members; the sums add up what the slots hold of them, and each sum is exact; then follows each member whose
+--         members; together, the sums are what the slots hold of these members, in exact parts; then each member whose
 --         score ('' for no record) differs from what the slots hold
 --         {'slots'} — the slots have changed: ask again with their new store keys
 --         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`

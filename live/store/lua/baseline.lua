@@ -9,7 +9,8 @@
 --         (gained), and time and sum of the baseline before (prior, prior_gained)
 -- Request: BaselineRequest
 -- Returns {'ok', time, wait, count, gained, prior, prior_gained} — the time of the baseline, the time until the next one
---         is due, both in milliseconds, the number of its records, and the sums as in the baseline; false: not known
+--         is due, both in milliseconds, the number of its records, and the sums as in the baseline; a value that is not
+--         known is false
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 --         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`

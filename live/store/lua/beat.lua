@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Records that a process is alive, and names all live processes.
 -- KEYS[1] processes — hash: process, the time of its last beat (ms); expires when no process is left
--- KEYS[2] versions — hash: process, the version of the definitions that it runs; expires like the other
--- KEYS[3] faults — hash: process, why it is not ready; expires like the others
+-- KEYS[2] versions — hash: process, the version of the definitions that it runs; expires like `processes`
+-- KEYS[3] faults — hash: process, why it is not ready; expires like `processes`
 -- Request: BeatRequest
 -- Returns {now, process, version, ...} — now in milliseconds; a version is '' where a process has reported none
 local request = cmsgpack.unpack(ARGV[1])

@@ -5,8 +5,8 @@
 -- KEYS[1] meta — hash: the board's state
 -- Request: ConfirmRequest
 -- Returns {'ok'} — the board is checked, now or before
---         {'reign', offset, link, epoch, resending} — the board was not checked, or has changed since: it is at another
---         offset, or what a failover lost is being sent again
+--         {'reign', offset, link, epoch, resending} — the script has recorded nothing: the board is at another offset
+--         than the one that was checked, or somebody sends again what a failover lost
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
 local request = cmsgpack.unpack(ARGV[1])
 local reign = ARGV[2] or ''

@@ -29,7 +29,7 @@ record(board, 'erase', nil, nil, request.entry)
 local digests = request.digests or {}
 for i = 4, #KEYS do
   local command = i < 4 + request.rankings and 'HDEL' or 'SREM'
-  for first = 1, #digests, 1000 do  -- `unpack` takes a few thousand
+  for first = 1, #digests, 1000 do  -- `unpack` takes only a few thousand values
     call(command, KEYS[i], unpack(digests, first, math.min(first + 999, #digests)))
   end
 end

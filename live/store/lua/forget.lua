@@ -12,7 +12,7 @@
 -- KEYS[6] entrants — hash: registered members, JSON
 -- KEYS[7] hidden — hash: the members without a rank
 -- KEYS[8] baseline — hash: the first records at the start of the hour; see `baseline.lua`
--- KEYS[9...] parts — for each slot, where the request says: slot, ranking, reached, levels, metadata, votes
+-- KEYS[9...] parts — for each slot, at the indexes in the request: slot, ranking, reached, levels, metadata, votes
 -- Request: ForgetRequest
 -- Returns {'ok', offset}
 --         {'slots'} — the slots have changed: ask again with their new store keys
@@ -45,7 +45,7 @@ while #found > 0 do
 end
 local records = call('HGET', baseline, 'records')
 
--- Calls a command with many names, a few thousand of which `unpack` takes at once.
+-- Calls a command with many names, step by step, because `unpack` takes only a few thousand at once.
 local function each(command, key, names)
   for i = 1, #names, step do call(command, key, unpack(names, i, math.min(i + step - 1, #names))) end
 end

@@ -3,7 +3,7 @@
 --
 -- The store key holds the time at which the next event would be due if events came evenly, and when that was written. A
 -- producer is ahead of its rate while the due time is in the future; its burst says how far ahead it may be. When the
--- due time has passed, the key has expired and the whole burst is free. A clock that is set back does not put a
+-- due time has passed, the store key has expired and the whole burst is free. A clock that is set back does not put a
 -- producer further ahead.
 -- KEYS[1] due — string: two times in microseconds since 1970, with a space between
 -- Request: CreditRequest

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Takes a member out of every ranking of its board, or puts it back with the sum of what its slots hold.
+-- Takes a member out of every ranking of its board, or puts it back with the sum of its values in the slots.
 --
 -- The board still counts a hidden member. The member has no rank and no part in the total, and keeps its place among
 -- ties. If a ranking has filled up in between, the last record is dropped when a hidden member returns.
@@ -7,7 +7,7 @@
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[3] hidden — hash: the members without a rank
 -- KEYS[4] journal — stream: what SQL does not hold yet
--- KEYS[5...] parts — for each slot, where the request says: slot, ranking, reached, levels, metadata
+-- KEYS[5...] parts — for each slot, at the indexes in the request: slot, ranking, reached, levels, metadata
 -- Request: HideRequest
 -- Returns {'ok', offset}
 --         {'slots'} — the slots have changed: ask again with their new store keys

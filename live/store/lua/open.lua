@@ -5,10 +5,10 @@
 -- KEYS[3] slots — sorted set: the start of every slot, scored by itself
 -- Request: OpenRequest
 -- Returns {epoch, shape, newest, span, bucket, now, latest, secret} as the board has them; newest is '' before the
---         first event, now and latest are milliseconds, latest is '' where no event time counts; secret is '' where an
---         older version has counted votes, so that the caller cannot tell voters apart
+--         first event, now and latest are milliseconds, latest is '' where no event time counts; secret is '' if an
+--         older version has counted votes: then the caller can't tell voters apart
 --         {'none'} — there is no board: create it
---         {'adopt', epoch} — the board is to have a journal, and has none, or one that lacks a batch: begin it
+--         {'adopt', epoch} — the board is to have a journal, and has none, or one that lacks a batch: begin a journal
 --         {'epoch', epoch} — the board has another epoch than it was created with; '' for none
 --         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])

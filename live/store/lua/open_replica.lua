@@ -2,7 +2,7 @@
 -- Opens a board in order to read it on a replica: returns its epoch and the state of its clock, and changes nothing.
 -- KEYS[1] meta — hash: the board's state
 -- Request: OpenReplicaRequest
--- Returns as open.lua, but never 'adopt'
+-- Returns what open.lua returns, but never 'adopt' or 'reign'
 local request = cmsgpack.unpack(ARGV[1])
 local meta = KEYS[1]
 --@include clock

@@ -7,8 +7,8 @@
 -- KEYS[5] metadata — hash: member, JSON
 -- Request: ReadRequest
 -- Returns {epoch, offset, rank_count, total, start, rank, {name, score, ...}, {JSON, ...}, described} — epoch is '' for
---         no board; total is a number, or a number, '+' and another one in units of 2^40; start is '' when the member
---         is not on the board; rank belongs to the first record; described is the number of members with metadata
+--         no board; total is a number, or a number, '+', and a second number in units of 2^40; start is '' when the
+--         member is not on the board; rank belongs to the first record; described counts the members with metadata
 --         {epoch, offset} — the board is at the position that the caller knows
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 --         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`

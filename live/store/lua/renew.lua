@@ -2,8 +2,8 @@
 -- Gives a board a new epoch and keeps its data, so that positions of the old epoch are no longer valid.
 --
 -- Its journal ends: SQL may have entries that the board lacks by now. The journal of the new epoch has to begin with
--- everything that the board holds. Until then, `parent` keeps the old epoch, the offset up to which data was lost, or 0,
--- and the last entry of the old journal.
+-- everything that the board holds. Until then, `parent` keeps the old epoch, the offset up to which data was lost (or
+-- 0), and the last entry of the old journal.
 -- KEYS[1] meta — hash: the board's state
 -- Request: RenewRequest
 -- Returns {'ok', offset, journaled} — journaled is '1' if a journal has to begin, and else ''

@@ -7,7 +7,7 @@
 -- Returns {'idle', wait} — nothing is due; wait is the time until something can be due, in milliseconds, or -1 when
 --         that depends on the next event
 --         {'slot', start} — this period is the oldest: call again with its store keys
---         {'moved'} — call again
+--         {'moved'} — the script moved the board on, or deleted a period: call it again
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 --         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`

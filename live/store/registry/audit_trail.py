@@ -15,7 +15,7 @@ from live.store.connection.client import Store
 from live.store.connection.scripts import Script, Text, text
 
 MOST_ENTRIES: Final = 10_000
-"""About how many entries the store keeps. The journal in SQL keeps all."""
+"""About how many entries the store keeps. The journal in SQL keeps all entries."""
 
 MOST_BYTES: Final = 16_384
 """The maximum size of an entry's JSON. A larger entry has its size instead of the values before and after."""
@@ -113,7 +113,7 @@ class AuditTrail:
         return [decode(entry, fields) for entry, fields in found]
 
     async def redact(self, gone: Callable[[str], bool]) -> int:
-        """Take members out of the entries. Return how many entries have changed."""
+        """Take the members for which `gone` is true out of the entries. Return how many entries have changed."""
         names, entries = list[str](), list[Text]()
         for name, fields in await self._client.call(self._key, "XRANGE", self._key, "-", "+"):
             entry = decode(name, fields)
@@ -202,7 +202,7 @@ def redacted(entry: AuditEntry, gone: Callable[[str], bool]) -> AuditEntry:
 
 
 def _without(value: Any, gone: Callable[[str], bool]) -> Any:  # noqa: ANN401 - decoded JSON
-    """Return a value of an entry without erased members: their items are dropped, and their names are empty."""
+    """Return a value of an entry without erased members: drop their fields and items, and empty their names."""
     match value:
         case dict():
             fields = {name: _without(field, gone) for name, field in value.items() if not gone(name)}

@@ -39,7 +39,7 @@ class DefineRequest(msgspec.Struct, kw_only=True):
 
 
 class ChangesRequest(msgspec.Struct):
-    """Read what has changed since a version that the caller has read. 0 means that the caller has read no version."""
+    """Read what has changed since a version that the caller has read. 0 means that there was no definition then."""
 
     version: int
 
@@ -47,7 +47,7 @@ class ChangesRequest(msgspec.Struct):
 DEFINE: Final = Script("define", DefineRequest)
 CHANGES: Final = Script("changes", ChangesRequest, waits=False)
 
-_MAX_CHANGES: Final = 1000  # some 60 KB; a process that missed more reads all definitions
+_MAX_CHANGES: Final = 1000  # some 60 KB; a process that missed more changes reads all definitions
 
 What = Literal["created", "changed", "frozen", "thawed", "deleted", "expired"]
 
@@ -107,7 +107,7 @@ class DefinitionStore(VersionedHash):
         names = SystemKeys(prefix)
         super().__init__(client, "definitions", names.definitions)
         self._changes_key, self._trail_key, self._store_key = names.changes, names.trail, names.store
-        # The definitions as last read. Usually, few of many boards change.
+        # The definitions as last read, with their JSON: a definition that has not changed is not decoded again.
         self._decoded: dict[str, tuple[bytes, Definition]] = {}
 
     async def load(self) -> Definitions:
@@ -121,7 +121,7 @@ class DefinitionStore(VersionedHash):
         return Definitions(version, {board: self._decode(board, text, known) for board, text in found.items()}, now)
 
     async def changes(self, since: str | None) -> DefinitionChanges:
-        """Read what has changed since a version. If that is None or too old, read all definitions."""
+        """Read what has changed since a version. If the version is None or too old, read all definitions."""
         if since is not None:
             known = self._known()
             request = ChangesRequest(int(since or 0))

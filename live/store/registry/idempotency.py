@@ -60,9 +60,9 @@ class StoredResponses:
         return None if answer is None else _unpacked(bytes(answer))
 
     async def finish(self, producer: str, key: str, answer: bytes) -> tuple[bytes, int]:
-        """Store the response for a claimed `Idempotency-Key`. Return the stored response and its size in bytes.
+        """Store the response for a claimed `Idempotency-Key`. Return the stored response and the bytes that it takes.
 
-        If a concurrent request was first, its response is stored.
+        If a concurrent request has stored its response first, that response stays and is returned.
 
         Raises:
             StoreUnavailableError: the store is unavailable; `unknown` is set, because the events have been counted.
@@ -94,7 +94,7 @@ class StoredResponses:
 
 
 async def _packed(answer: bytes) -> bytes:
-    """Compress a response, if that makes it shorter. Refusals resemble each other and compress well."""
+    """Compress a response that gets shorter, or that does not begin with `_PLAIN`. Many refusals compress well."""
     packer = zlib.compressobj(level=1)
     packed = b""
     for first in range(0, len(answer), _PIECE):

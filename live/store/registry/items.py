@@ -34,8 +34,8 @@ PUT_ITEMS: Final = Script("put_items", PutItemsRequest)
 class Items:
     """The items of one key prefix.
 
-    A process remembers the items that it has read until any item changes. It does not remember which members have none,
-    because anyone can ask for any name. While there are no items, it asks only once a second whether there are any.
+    A process remembers the items that it has read until any item changes. It does not remember which members have no
+    item, because anyone can ask for any name. While the store has no items, the process asks it only once a second.
     """
 
     def __init__(self, client: Store, prefix: str, most: int, clock: Callable[[], float] = time.monotonic) -> None:

@@ -20,7 +20,7 @@ from live.store.connection.client import Store
 
 _EXPIRY: Final = 10_000  # milliseconds after which the reporting process counts as ended
 _FAULT_EXPIRY: Final = 3_000  # milliseconds after which a fault that is not reported again counts as over
-_LONGEST_LAG: Final = 10.0  # seconds
+_LONGEST_LAG: Final = 10.0  # seconds; a longer lag is a fault
 _NEARLY: Final = 0.9  # the part of the allowed backlog at which a board is reported
 PAUSE_LEASE: Final = 30.0  # seconds
 
@@ -33,9 +33,9 @@ class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
         waiting: the bytes that wait in the store.
         fullest: the board with the most waiting bytes.
         most: the number of its waiting bytes.
-        gaps: how many gaps this process has found.
+        gaps: how many gaps in journals this process has found.
         delayed: the number of journals that can't be read from the store now.
-        why: a sentence about one of these journals.
+        why: a sentence about one of the delayed journals.
         lost: the number of boards of which SQL has more than the store.
         example: a sentence about one of these boards.
         damage: a description of what is damaged in SQL; empty if nothing is.
@@ -98,7 +98,8 @@ async def paused_trimming(
 ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     """Pause the trimming of all journals in the `with` block. `lease` is in seconds.
 
-    Give the block a function that raises `SetupError` if the pause has already ended. Then entries may be missing.
+    Give the block a function that raises `SetupError` if the pause has already ended. Then the
+    backup may lack entries.
 
     Raises:
         SetupError: another backup pauses trimming.

@@ -23,7 +23,7 @@ class MemoryLook(msgspec.Struct, frozen=True):
 async def look_at_memory(client: Store, prefix: str) -> list[MemoryLook]:
     """Measure the memory of the servers. Return the kept measurements, the oldest first, and then the new one.
 
-    Keep the new measurement if the last kept one is at least an hour old.
+    Keep the new measurement if it is the first, or if the last kept one is at least an hour old.
 
     Raises:
         StoreUnavailableError: the store does not answer.

@@ -60,8 +60,9 @@ class Presence:
     async def report(self, counts: Mapping[str, int]) -> dict[str, int]:
         """Report how many viewers this process has on some boards, once a beat. Return how many all processes have.
 
-        The result leaves out boards that do not exist, boards without a viewer both now and at the last report, and
-        boards that can't be reached now: the next call reports them too.
+        The result leaves out boards that do not exist, and boards without a viewer both now and at the last report. It
+        also leaves out boards that can't be reached now: the next call reports these boards again. It is empty if there
+        is no store to report to.
 
         Raises:
             StoreUnavailableError: no board can be reached. The store may have received the report.
@@ -71,10 +72,10 @@ class Presence:
             return {}
         async with self._reporting:
             now = time.monotonic()
-            # Older reports have expired.
+            # Earlier reports have expired in the store.
             reported = {board: at for board, at in self._reported.items() if now < at + _TTL}
             due = {board: count for board, count in counts.items() if count or board in reported}
-            # This is set before the call, because the reply may be lost.
+            # Remember the reports before the call, because its reply may be lost.
             self._reported = reported | {board: now for board, count in due.items() if count}
             totals: dict[str, int] = {}
             failed: dict[str, StoreUnavailableError] = {}

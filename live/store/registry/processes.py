@@ -37,11 +37,11 @@ BEAT: Final = Script("beat", BeatRequest, waits=False)
 INTERVAL: Final = 2.0  # seconds from one beat to the next
 _TTL_MS: Final = 6_000
 _LONGEST_FAULT: Final = 500  # characters
-_JUMP: Final = 2.0  # seconds; a larger difference between two clocks means that one was set
+_JUMP: Final = 2.0  # seconds; if the difference between the two clocks changes by more, one clock was set
 
 
 class Beat(NamedTuple):
-    """The events since the last beat: whether a process has ended, and whether a clock was set."""
+    """What happened since the last beat: whether a process has ended, and whether a clock was set."""
 
     has_ended: bool
     was_set: bool
@@ -64,7 +64,7 @@ class Processes:
         self._shift: float | None = None  # the store's clock minus the monotonic clock of this machine
 
     async def beat(self) -> Beat:
-        """Report that this process is alive, and find out which others are."""
+        """Report that this process is alive, and find out which other processes are alive."""
         before = time.monotonic()
         now, processes = await self._report()
         took = time.monotonic() - before
@@ -87,7 +87,7 @@ class Processes:
         return all(int(theirs) >= int(self._version) for theirs in processes.values() if theirs)
 
     async def _report(self) -> tuple[int, dict[str, str]]:
-        """Return the time of the store, and the version that each live process has reported."""
+        """Report that this process is alive. Return the store's time, and the version of each live process."""
         fault = self._client.high_water.loss_of_all(self._boards)[:_LONGEST_FAULT]
         request = BeatRequest(self._own, _TTL_MS, self._version, fault)
         now, *found = await self._beat(self._client, self._keys, request)
@@ -106,13 +106,13 @@ class Processes:
         """Say that this process ends.
 
         Raises:
-            StoreUnavailableError: the store is unavailable; the others notice after a few seconds.
+            StoreUnavailableError: the store is unavailable; the other processes notice the end after a few seconds.
         """
         await self._client.calls([(key, ("HDEL", key, self._own)) for key in self._keys])
 
 
 class HoldRequest(msgspec.Struct):
-    """Give a process the lease for `ttl` milliseconds."""
+    """Give a process the lease for `ttl` milliseconds, unless another process holds it."""
 
     process: str
     ttl: int

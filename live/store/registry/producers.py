@@ -16,7 +16,7 @@ from live.store.registry.versioned import VersionedHash, decode_entry
 
 
 class RegisterRequest(msgspec.Struct):
-    """Store a producer's record, if the stored record is still `known`. Both are JSON, or empty if there is none."""
+    """Store a producer's record, if the stored record is still `known` (empty for no record). Both are JSON."""
 
     producer: str
     known: Text
@@ -53,7 +53,9 @@ class ProducerStore(VersionedHash):
         return Registered(version, {producer: _decode(producer, record) for producer, record in found.items()})
 
     async def add(self, producer: str, scope: Scope, secret: str | None = None) -> tuple[StoredProducer, str]:
-        """Create a producer, or add a secret to it. Return its record and the secret. The store has only the digest.
+        """Create a producer, or add a secret to it. Return its record and the secret.
+
+        The store has only the digest of the secret.
 
         Raises:
             SetupError: the id is not valid, or the producer has two live secrets.
@@ -74,8 +76,8 @@ class ProducerStore(VersionedHash):
     async def note_uses(self, digests: set[bytes], refused: Counter[str]) -> None:
         """Note that the secrets with these digests were used now, and add `refused` to the counts in the store.
 
-        `refused` has, by id of an API key: how many requests its rate has refused. Remove what is noted from `digests`
-        and `refused`, so that the rest can be noted later.
+        `refused` counts, for each id of an API key, the requests that its rate has refused. Remove what is noted from
+        `digests` and `refused`, so that the rest can be noted later.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
@@ -96,9 +98,9 @@ class ProducerStore(VersionedHash):
         required(replies)
 
     async def last_uses(self) -> Mapping[str, int]:
-        """Return, by fingerprint of a secret: when it was last used, in seconds since 1970.
+        """Return, for each fingerprint of a secret, when the secret was last used, in seconds since 1970.
 
-        Also return, by `refused_name` of an API key: how many of its requests its rate has refused.
+        For each `refused_name` of an API key, the result also has how many of its requests its rate has refused.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
@@ -110,7 +112,7 @@ class ProducerStore(VersionedHash):
         self, producer: str, change: Callable[[StoredProducer | None, int], StoredProducer]
     ) -> StoredProducer:
         for _ in range(_MAX_TRIES):
-            # This read waits until replicas hold the data, because the caller acts on it.
+            # `write` waits until replicas hold what it reads, because the new record depends on that.
             known = await self._client.write(self.key, "HGET", self.key, producer) or b""
             now = int((await self._client.call(self.key, "TIME"))[0])
             record = change(_decode(producer, known) if known else None, now)
@@ -123,7 +125,7 @@ class ProducerStore(VersionedHash):
 
 
 def refused_name(producer: str) -> str:
-    """Return the name under which the refused requests of an API key are counted. No fingerprint has a colon."""
+    """Return the name under which the refused requests of an API key are counted. It can't be a fingerprint."""
     return f"refused:{producer}"
 
 

@@ -1,4 +1,4 @@
-"""Credit for events. The store lends it by one clock and one count to all processes to which a producer sends."""
+"""Credit for events. The store counts it and lends it, by its own clock, to all processes that a producer uses."""
 
 from typing import Final
 

@@ -28,9 +28,9 @@ class SessionRequest(msgspec.Struct):
 
 SESSION: Final = Script("session", SessionRequest, waits=False)
 
-IDLE: Final = 30 * 60  # seconds
-LONGEST: Final = 12 * 3600  # seconds
-_STEP: Final = 60  # seconds
+IDLE: Final = 30 * 60  # seconds without use after which a session ends
+LONGEST: Final = 12 * 3600  # seconds after which every session ends
+_STEP: Final = 60  # seconds from one note that a session is used to the next
 _MOST: Final = 1000  # the most sessions; a further one ends the session that was unused for longest
 
 
@@ -56,7 +56,7 @@ class SessionStore:
         self._key = SystemKeys(prefix).sessions
 
     async def add(self, name: str, producer: str, fingerprint: str) -> None:
-        """Begin a session, and drop those that have ended.
+        """Begin a session. Drop the sessions that have ended and, if there are too many, those not used for longest.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
@@ -70,7 +70,7 @@ class SessionStore:
         await self._client.write(self._key, "HSET", self._key, name, msgspec.json.encode(session))
 
     async def find(self, name: str, *, is_use: bool) -> Session | None:
-        """Return a session that has not ended. With `is_use`, the session lasts longer.
+        """Return a session that has not ended. With `is_use`, note that it is used, so that it ends later.
 
         Raises:
             StoreUnavailableError: the store is unavailable.

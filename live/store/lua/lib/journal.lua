@@ -10,7 +10,7 @@
 -- without a sliding window, or with `clock = "event"`, have no such field.
 local NONE_LEFT = '0 0 0 0'
 
--- Appends an entry. Call this before the first write, and `commit` at the end.
+-- Appends an entry. Afterwards, the caller writes `board.journal` to the board's state, as `commit` does.
 local function append(board, id, kind, writer, sequence, payload)
   local before, bytes = string.match(board.journal, '^(.*) (%d+)$')
   bytes = digits(bytes + #payload)
@@ -19,7 +19,8 @@ local function append(board, id, kind, writer, sequence, payload)
   board.journal, board.appended = own .. ' ' .. bytes, true
 end
 
--- Appends which events have left a sliding window if the clock was set back since. Call this before another entry.
+-- If the clock was set back, appends an entry that says which events have left a sliding window. Call this before the
+-- next entry is appended.
 local function record_left(board)
   if not board.left then return end
   local clock, left, offset, number = string.match(board.left, '^(%S+) (%S+) (%S+) (%S+)$')

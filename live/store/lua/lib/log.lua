@@ -1,9 +1,9 @@
--- Step: the log of a sliding window. Its events expire one by one. If the sum of all absolute amounts is within the
--- range, then a value is within the range too, whichever events are left. This sum is the value plus twice the absolute
--- sum of its negative amounts.
+-- Step: prepare what to add to the log of a sliding window, from which events expire one by one. If the sum of all
+-- absolute amounts of a member is within the range, then the member's value is within the range too, whichever events
+-- are left. This sum is the value plus twice the absolute sum of the negative amounts.
 local events, add_to_log, name_left = request.events, nil, nil
 if events then
-  -- `logged` and `coming`: what the negative amounts in the log and in the batch add to each value in this sum.
+  -- For each member, twice the absolute sum of its negative amounts: in the log (`logged`), in the batch (`coming`).
   local group, negative = groups[1], {}
   local members, values, logged, coming = group.members, group.values, {}, {}
   for i, amount in ipairs(events.amounts) do
@@ -25,7 +25,7 @@ if events then
     end
   end
 
-  -- Makes the journal name the events that have left so far, if an older version did not record them.
+  -- Begins the field `left` (see `lib/journal`) if the board has none: it is new, or an older version did not write it.
   function name_left(board)
     if board.left or not board.journal or request.clock.by_event then return end
     local first = call('ZRANGE', log, 0, 0, 'WITHSCORES')

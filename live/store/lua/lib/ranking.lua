@@ -49,8 +49,9 @@ if rules.ties then
     return struct.pack('>I5I3', offset, event)
   end
 
-  -- `events` says which event of the batch moved a member to its score: negative where it left the score in between, 0
-  -- for none. Without `events`, a record keeps its tag. With `keeps_tags`, so does a member that loses its record.
+  -- `events` has, for each member, the number of the event that moved it to its score: negative if the member left that
+  -- score in between, 0 if no event moved it. Without `events`, a record keeps its tag. With `keeps_tags`, a member
+  -- that loses its record keeps its tag too.
   function put_tagged(ranking, offset, members, names, old, new, events, keeps_tags)
     local ranked, dropped, tags, untagged = {}, {}, {}, {}
     for i = 1, #members do
@@ -134,7 +135,7 @@ end
 -- Gives distinct members the scores `new`, where nil is no record and false no change. `names` and `old` are from
 -- `look_up`; `events` and `keeps_tags` only matter where ties go by time.
 --
--- While a Cluster moves the hash slot of the board, the store refuses commands on store keys that are gone, also of a
+-- While a Cluster moves the hash slot of the board, the store refuses commands on store keys that are gone, even in a
 -- script that has written already. So this function must not use a store key that it may have emptied. Therefore it adds
 -- first, and removes afterwards.
 local function put(ranking, offset, members, names, old, new, events, keeps_tags)

@@ -1,6 +1,6 @@
--- The fence after a failover. `reign` tells the reigns of servers apart: it is the replication id of the server, which
--- is new after each promotion, and empty where no replica is promoted. The field `reign` of a board's state says under
--- which reign the board was last checked.
+-- The check of boards after a failover. `reign` tells the reigns of servers apart: it is the replication id of the
+-- server, which is new after each promotion, and empty if no replica can be promoted. The field `reign` of a
+-- board's state says under which reign the board was last checked.
 
 -- Returns the reply to the caller of a board that nobody has checked under this reign, and else nil. `resending` is ''
 -- unless somebody has begun to send again what a failover lost.

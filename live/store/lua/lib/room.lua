@@ -3,7 +3,7 @@
 if all_fresh > 0 then
   local most_members, most_slots = request.most_members, request.most_slots
 
-  -- New slots have to wait until rotation has subtracted old ones.
+  -- New slots have to wait until rotation has subtracted old slots.
   local new, coming, may_be_full = 0, {}, false
   for i = 1, #groups do
     local group = groups[i]
