@@ -58,6 +58,16 @@ async def test_a_category_selects_among_the_boards_of_a_type(valkey_url: str) ->
         assert listed == ["", "", "types: like, visit", "categories: cats, dogs", "categories: cats, dogs"]
 
 
+async def test_a_single_like_with_a_category_feeds_the_boards_of_the_category(valkey_url: str) -> None:
+    """Also if likes without a category feed a single board, which the server then chooses without looking at events."""
+    async with serving(
+        fresh_settings(valkey_url), board("all"), board("cats", categories=frozenset({"cats"}))
+    ) as client:
+        for event in ({"key": "a"}, {"key": "b", "category": "cats"}):
+            assert (await client.post("/v1/events", json=event)).json()["accepted"] == 1
+        assert await all_scores(client) == {"all": {"a": 1, "b": 1}, "cats": {"b": 1}}
+
+
 async def test_a_near_name_is_looked_for_once(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search among a hundred names takes a millisecond, and a thousand events can have the same mistake."""
     asked = []
