@@ -236,7 +236,7 @@ async def test_two_hundred_viewers_of_fifty_keys_share_reads(valkey_url: str, mo
 
 @pytest.mark.slow
 async def test_missing_updates_of_neighbours_are_detected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test above fails if viewers only receive changes of their own member."""
+    """`agree` fails if viewers receive only changes of their own member, and no changes of its neighbours."""
     take = RankLookup.take
 
     def blind(self: RankLookup, encoded: Any, page_of: Any) -> bool:

@@ -52,7 +52,7 @@ async def test_small_responses_and_refusals_are_plain(valkey_url: str) -> None:
 
 
 async def test_a_kept_response_is_compressed_once(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any number of clients may ask for the kept response."""
+    """The response is compressed once, however many clients ask for it."""
     made = []
     compress = gzip.compress
 

@@ -108,7 +108,7 @@ def test_every_answer_is_as_the_contract_says(
         "history": {HTTPStatus.OK, HTTPStatus.BAD_REQUEST},  # most generated times are in the future, or too far apart
     }.get(path.rpartition("/")[2], {HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT})
     if path.startswith(("/v1/keys", "/v1/tokens")):
-        wanted = {HTTPStatus.FORBIDDEN}  # a request without an API key may not make one
+        wanted = {HTTPStatus.FORBIDDEN}  # a request without an API key may not make an API key or a token
     statuses: set[int] = set()
     with requests.Session() as session:
 
@@ -278,7 +278,7 @@ class Line:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, headers: Headers, body: bytes) -> tuple[int, bytes, bytes]:
-        """The status, content type and document of the answer."""
+        """Post a body; returns the status, content type and document of the answer."""
         if self._streams is None:
             host, _, port = self._address.partition(":")
             self._streams = await asyncio.open_connection(host, int(port))

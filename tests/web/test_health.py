@@ -46,7 +46,7 @@ async def test_health_is_about_the_process_and_readiness_about_the_store(own_sto
 
 @pytest.mark.slow
 async def test_a_lost_board_is_not_ready(own_store: StoreProcess) -> None:
-    """A store without the board's data is not taken for an empty one: nothing is counted, and the page is stale."""
+    """A board whose data the store has lost is not taken for an empty board: no event counts, and the page is stale."""
     settings = fresh_settings(own_store.url)
     store: Any = connect(own_store.url, settings)
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:

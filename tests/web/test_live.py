@@ -32,7 +32,7 @@ class Shown(msgspec.Struct):
 
 
 class Watcher:
-    """A viewer of one size, over a real socket."""
+    """A viewer of a number of records, over a real socket."""
 
     def __init__(self, socket: ClientConnection, size: int) -> None:
         self.socket = socket
@@ -147,7 +147,7 @@ async def test_two_processes_show_the_same_board(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1", "http://[", "file://"])
 async def test_pages_of_other_origins_may_not_watch(valkey_url: str, origin: str) -> None:
-    """A foreign origin is refused before the handshake, including one that only looks like the server's own."""
+    """A foreign origin is refused before the handshake, including an origin that only looks like the server's own."""
     async with server(valkey_url) as client:
         for tricky in (origin, f"{str(client.base_url).rstrip('/')}.evil.example"):
             with pytest.raises(InvalidStatus) as refused:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 async def test_metrics_count_requests_by_route_and_status(valkey_url: str) -> None:
     """The fast path and the routes name the template of the route, never the path that a client chose.
 
-    Viewers have no duration.
+    Requests of viewers have no duration.
     """
     board, other = rolling_board(board="counted"), ("GET", "/healthz")
     asked = [

@@ -90,7 +90,7 @@ async def test_a_door_without_a_limit_is_caught(valkey_url: str, door: str) -> N
 
 
 async def test_one_client_does_not_slow_down_another(valkey_url: str) -> None:
-    """An API key has a rate of its own, from any address. A made-up API key has none, and health has no limit."""
+    """An API key has its own rate, from any address. A made-up API key has no rate, and health checks have no limit."""
     async with limited(valkey_url) as (client, keys):
         here, there = {"X-Forwarded-For": "192.0.2.1"}, {"X-Forwarded-For": "192.0.2.2"}
         for path in ("/v1/boards/posts", "/v1/boards"):
@@ -108,7 +108,7 @@ async def test_one_client_does_not_slow_down_another(valkey_url: str) -> None:
 
 
 async def test_a_refusal_says_when_to_come_back(valkey_url: str) -> None:
-    """Both paths send the same header fields, also for pages. The connection stays open."""
+    """The fast path and the routes send the same header fields, also for pages. The connection stays open."""
     async with limited(valkey_url) as (client, _), AsyncExitStack() as stack:
         for target in ("/v1/boards/posts", "/boards/posts", "/v1/boards", "/"):
             wire = await stack.enter_async_context(connected(str(client.base_url).rstrip("/")))

@@ -53,7 +53,7 @@ async def expect(client: httpx.AsyncClient, viewers: int) -> None:
 
 
 async def test_the_document_has_the_viewer_count(valkey_url: str) -> None:
-    """The count includes all processes, and is on any page of the board."""
+    """The count includes the viewers of all processes. Any part of the board's document has it."""
     async with server(valkey_url, "posts") as (client, one, two):
         assert (await client.get("/v1/boards/posts")).json()["viewer_count"] == 0
         await one.report({"posts": 3})
@@ -92,7 +92,7 @@ async def test_pages_show_the_viewer_count(valkey_url: str) -> None:
 
 
 async def test_the_viewer_count_is_unknown_while_the_store_is_unavailable(own_store: StoreProcess) -> None:
-    """The page is served without the number; the document needs the store."""
+    """The page is served without the number. The document is refused."""
     async with server(own_store.url, "posts") as (client, _, _):
         own_store.kill()
         page = await client.get("/boards/posts")

@@ -93,7 +93,7 @@ async def test_an_empty_board_shows_the_command_that_starts_it(valkey_url: str, 
 
 
 async def test_a_board_that_no_event_can_start_shows_no_command(valkey_url: str) -> None:
-    """The board registers its members first, is frozen, is in a frame, or is beside another board."""
+    """The board is frozen or needs registered members, or it is shown in a frame or beside another board."""
     async with server(valkey_url) as client:
         await client.put("/v1/boards/cold", json={"source": ["cold"], "frozen": True})
         for path in ("/boards/cakes", "/boards/cold", "/embed/posts", "/boards/posts,notes"):

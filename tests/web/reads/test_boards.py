@@ -22,7 +22,7 @@ from tests.harness.settings import fresh_settings
 async def server(
     store: str, *events: dict[str, Any], boards: Sequence[Board] = (), plain: bool = False, **changes: Any
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """Run a server with the board `posts`, or others, and some events on it."""
+    """Run a server with the given boards, or else with the board `posts`, and with some events."""
     async with (
         run_server(fresh_settings(store, **changes), boards or [rolling_board()], plain=plain) as url,
         httpx.AsyncClient(base_url=url) as client,
@@ -147,7 +147,7 @@ async def test_an_invalid_cursor_is_refused(valkey_url: str, cursor: str) -> Non
 
 @pytest.mark.parametrize("key", ["a", "é/?#%", "\U0001f600", 'quote"', "k" * 1024])
 def test_a_cursor_holds_any_position(key: str) -> None:
-    """A cursor decodes to what was encoded, such as a negative score or tag, and needs no escapes in a URL."""
+    """A cursor decodes to the position that was encoded, even to a negative score, and needs no escapes in a URL."""
     for cursor in (Cursor("after", -3, key.encode(), None), Cursor("before", 2**53, bytes(range(248, 256)), -3600)):
         word = encode_cursor(cursor)
         assert decode_cursor(word) == cursor
@@ -155,7 +155,7 @@ def test_a_cursor_holds_any_position(key: str) -> None:
 
 
 async def test_a_page_can_begin_at_any_position(valkey_url: str) -> None:
-    """`start` skips records; after the last one, the page is empty."""
+    """`start` skips records. After the last record, the page is empty."""
     async with server(valkey_url, *({"key": f"k{number}", "amount": 9 - number} for number in range(9))) as client:
         whole = (await client.get("/v1/boards/posts")).json()["records"]
         for start in (0, 1, 7, 8, 9, 10**9 - 1):

@@ -85,7 +85,7 @@ async def test_a_wait_and_a_read_share_a_page_but_no_header_field(cached: Both) 
 
 @pytest.mark.parametrize(("target", "cache"), UNCACHED.items())
 async def test_everything_else_is_not_kept(cached: Both, target: str, cache: str) -> None:
-    """Caches keep no waits, errors, pages for people or titles, and nothing that only administrators see."""
+    """Caches keep no answers to waits, errors, pages for people or titles, and nothing that only administrators see."""
     for answer in await cached.answers(read(target)):
         assert fields_of(answer, "cache-control") == [cache]
 
@@ -98,7 +98,7 @@ async def test_without_the_setting_every_reader_asks(both: Both) -> None:
 
 @pytest.mark.mutant
 async def test_an_answer_that_only_one_path_marks_is_noticed(cached: Both) -> None:
-    """The mutant has the fast path ignore the setting."""
+    """In the mutant, the fast path ignores the setting."""
     right = FastReads._completed
 
     def unmarked(self: FastReads, plain: Any, reply: Any) -> Any:

@@ -54,7 +54,7 @@ async def test_both_paths_answer_every_target_alike(both: Both, path: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("query", [*QUERIES, "lang=zh", "lang=en&theme=dark", "display=wall", "display=x", "theme=<b>"])
 async def test_both_paths_show_the_same_pages(both: Both, query: str) -> None:
-    """Each language of one board is requested repeatedly."""
+    """The pages of the board `posts` are requested several times in each language."""
     for board in ("posts", "weeks", "contest", "empty", "none", "posts,dense", "po%73ts"):
         accepted = ("", "zh-CN", "fr, zh;q=0.5", "", "zh-CN") if board == "posts" else ("", "zh-CN")
         languages = [("Accept-Language", language) for language in accepted]
@@ -88,7 +88,7 @@ async def test_both_paths_answer_pipelined_requests_alike(both: Both, seed: int)
 
 
 async def test_both_paths_walk_a_board_alike(both: Both) -> None:
-    """Each path accepts the cursors and tags of the other."""
+    """Each path accepts the cursors and tags of the other path."""
     for board in ("posts", "weeks?period=previous", "dense"):
         url: str | None = f"/v1/boards/{board}{'&' if '?' in board else '?'}limit=1"
         while url is not None:
@@ -178,7 +178,7 @@ async def test_both_paths_answer_without_a_store_alike(own_store: StoreProcess) 
 
 
 async def test_the_fast_path_is_taken(both: Both) -> None:
-    """A mutant of the fast path answers plain reads wrongly, and these tests notice it."""
+    """A mutant of the fast path answers plain reads wrongly, and the comparison with the routes notices it."""
     right = FastReads._completed
 
     def wrong(self: FastReads, plain: Any, reply: Any) -> Any:
@@ -201,7 +201,7 @@ async def test_the_fast_path_is_taken(both: Both) -> None:
 
 
 async def test_both_paths_find_the_tag_of_a_remembered_head(both: Both) -> None:
-    """The requests vary the header `If-None-Match`: its tags, its spelling, its number and its place in the head."""
+    """The header `If-None-Match` varies: its tags, its spelling, how often it appears, and its place."""
     for target in ("/v1/boards/large", "/v1/boards/large?wait=5ms", "/v1/boards/large/records/book-1"):
         tag = tag_in(await both.same(read(target)))
         named, other = f"If-None-Match: {tag}\r\n", 'If-None-Match: "x"\r\n'

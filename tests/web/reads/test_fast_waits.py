@@ -19,7 +19,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize("board", ["posts", "large", "dense", "weeks", "contest", "empty", "fleeting", "none"])
 async def test_both_paths_answer_waits_alike(both: Both, board: str) -> None:
-    """A wait has the current tag, an old one, another one, several or none, in every form and with every mistake."""
+    """A wait has the current tag, an old tag, a foreign tag, several tags or no tag. Other waits have mistakes."""
     target = f"/v1/boards/{board}?limit=20"
     first = await both.same(read(target))
     tag = tag_in(first) if board != "none" else '"x:1"'

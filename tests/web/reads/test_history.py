@@ -161,7 +161,7 @@ async def test_a_hidden_member_is_hidden_in_the_past_too(valkey_url: str) -> Non
 
 
 async def test_a_page_of_the_past_finds_names(valkey_url: str) -> None:
-    """The start of a name finds members that are on the board now. Others need their whole name.
+    """The start of a name finds members that are on the board now. Other members are found by their whole name.
 
     Ranks are those of that time.
     """
@@ -210,7 +210,7 @@ async def test_without_a_journal_there_is_no_past(valkey_url: str) -> None:
 async def test_another_server_keeps_the_journal_only_if_it_has_claimed_it(valkey_url: str) -> None:
     """The server answers as long as no server is recorded as the keeper of the journals.
 
-    Once another server is recorded, the past is unavailable here.
+    Once another server is recorded, the past is unavailable on this server.
     """
     settings = fresh_settings(valkey_url, journal="sqlite")
     store: Any = connect(valkey_url, settings)
@@ -242,7 +242,7 @@ async def test_a_board_with_an_event_clock_is_read_by_that_clock(valkey_url: str
 
 
 async def test_the_page_of_a_record_shows_its_rank_over_the_window(valkey_url: str) -> None:
-    """The chart appears once the journal has the record at the end of two slots."""
+    """The chart appears once the journal has the record's rank at the ends of two slots."""
     board = rolling_board("10s", "1s")
     async with server(valkey_url, board, journal="sqlite") as client:
 
@@ -338,7 +338,10 @@ async def test_a_question_that_takes_too_long_is_refused(tmp_path: Path, monkeyp
 
 
 def test_a_cache_keeps_the_two_forms_of_the_past_apart() -> None:
-    """Any cache may keep the reply for a minute, also for clients that do not take gzip."""
+    """A cache may keep the reply for a minute.
+
+    It must not give the compressed form to clients that do not accept gzip.
+    """
     reply = past_reply("a" * 5000)
     assert (b"content-encoding", b"gzip") in reply.gzipped.headers
     for form in (reply, reply.gzipped):
@@ -346,7 +349,7 @@ def test_a_cache_keeps_the_two_forms_of_the_past_apart() -> None:
 
 
 async def test_without_members_the_last_hour_of_the_first_is_returned(valkey_url: str) -> None:
-    """Each step has the scores and ranks of a page at its time. The hour starts with the journal, and is read once."""
+    """Each step has the scores and ranks of a page at its time. The hour has no steps before the journal began."""
     async with journaling(valkey_url) as client:
         await like(client, *(f"m{number:02}" for number in range(12) for _ in range(number + 1)))
         with patch.object(live.web.reads.history, "_MINUTE", 50), patch.object(live.web.reads.history, "_HOUR", 1000):

@@ -37,13 +37,13 @@ async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def put(client: httpx.AsyncClient, member: str, **item: Any) -> tuple[int, str]:
-    """Give a member a title; the status, and the code of a problem."""
+    """Give a member a title; returns the status and the code of a problem."""
     answer = await client.put(f"/v1/items/{member}", json=item)
     return answer.status_code, answer.json()["code"] if answer.content else ""
 
 
 async def test_a_title_is_stored_read_and_deleted(client: httpx.AsyncClient) -> None:
-    """Titles are stored one by one and several at once, apart from any board."""
+    """Titles are stored one by one or several at once, independently of any board."""
     item = {"title": "A post", "url": "https://example.org/a?b=c#d", "image": "https://img.example.org/a.png"}
     assert await put(client, "x", **item) == (204, "")
     assert (await client.get("/v1/items/x")).json() == {"key": "x", **item}
@@ -78,7 +78,7 @@ async def test_a_title_is_stored_read_and_deleted(client: httpx.AsyncClient) -> 
     ],
 )  # fmt: skip
 async def test_an_invalid_item_is_refused(client: httpx.AsyncClient, item: dict[str, Any]) -> None:
-    """If a request has valid items beside an invalid one, none of them is stored."""
+    """If a request has valid items and an invalid item, none of them is stored."""
     assert await put(client, "a", **item) == (422, "item_invalid")
     items = [{"key": "b", "title": "B"}, {"key": "a", **item}]
     assert (await client.put("/v1/items", json={"items": items})).json()["code"] == "item_invalid"
@@ -201,7 +201,7 @@ async def test_pictures_come_from_listed_hosts(valkey_url: str) -> None:
 
 
 async def test_without_items_pages_ask_the_store_once_a_second(valkey_url: str) -> None:
-    """Pages ask the store whether there are items.
+    """At most once a second, pages ask the store whether there are items.
 
     If there are, the process asks only for members whose items it does not know.
     """

@@ -53,7 +53,7 @@ def watched(count: int, board: str = "posts") -> Callable[[], Any]:
 
 
 async def test_news_is_answered_immediately(valkey_url: str) -> None:
-    """The client has no tag, another one or an invalid one. The answer is the page without `wait`."""
+    """The client has no tag, an old tag or an invalid tag. The answer is the same page as without `wait`."""
     async with server(valkey_url, {"key": "a"}, **QUICK) as client:
         plain = await client.get(BOARD)
         epoch = plain.json()["epoch"]
@@ -103,7 +103,7 @@ async def test_a_wait_without_a_change_is_304(valkey_url: str) -> None:
     ],
 )
 async def test_an_invalid_wait_is_refused(valkey_url: str, query: str) -> None:
-    """Such a wait is for other parts than the top, for too many records, or for more than a minute."""
+    """The length of the wait is invalid, or the wait is not for the top of the board, or for too many records."""
     async with server(valkey_url) as client:
         refused = await ask(client, query=query)
         assert (refused.status_code, refused.json()["code"]) == (400, "parameter_invalid")
@@ -152,7 +152,7 @@ async def test_each_client_gets_its_own_limit(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_tags_and_event_ids_are_the_same_position(valkey_url: str) -> None:
-    """A tag can be used to resume a stream, and vice versa."""
+    """A tag can resume a stream, and the last event id of a stream can be the tag of a wait."""
     async with server(valkey_url, {"key": "a"}, **QUICK) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         async with streaming(client) as stream:
@@ -186,7 +186,7 @@ async def test_a_period_is_part_of_the_tag(valkey_url: str) -> None:
 @WAYS
 @pytest.mark.parametrize("limit", ["max_viewers", "max_board_viewers", "max_address_viewers"])
 async def test_a_waiting_client_is_a_viewer(valkey_url: str, limit: str, *, plain: bool) -> None:
-    """The limits of viewers apply. Pages without `wait` are for everybody."""
+    """The limits of viewers apply. Pages without `wait` are served all the same."""
     changes: dict[str, Any] = {limit: 1, **QUICK}
     async with server(valkey_url, plain=plain, **changes) as client:
         tag = (await client.get(BOARD)).headers["etag"]
@@ -218,7 +218,7 @@ async def test_a_waiting_client_takes_no_producer_place(valkey_url: str) -> None
                 await producer.send(request("GET", "/healthz"))
                 assert statuses([await producer.answer()]) == [200]
             for viewer in viewers[1:]:
-                # No place is free for these connections, so the server closes them and no others.
+                # No place is free for these connections, so the server closes them, and no other connections.
                 assert b" 304 " in await viewer.rest()
             for producer in producers:
                 await producer.send(request("GET", "/healthz"))
@@ -282,7 +282,7 @@ async def test_a_client_that_cannot_be_answered_harms_no_other(
 
 @pytest.mark.mutant
 async def test_a_failed_answer_that_ends_the_hub_is_detected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mutant lets the error of one client through."""
+    """In the mutant, the error of one client reaches the hub."""
 
     def notify(viewer: PageViewer, tell: Callable[[PageReceiver], None]) -> None:
         receiver, viewer._receiver = viewer._receiver, None

@@ -67,7 +67,7 @@ class Schedule:
         await self.change("june")
 
     async def come(self) -> None:
-        """A new client waits with the current tag, an old one or none, maybe with a request behind it."""
+        """Let a new client wait with the current tag, an old tag or a foreign tag, maybe beside another request."""
         board, chance = self.chance.choice(BOARDS), self.chance
         tag = (await self.here.client.get(f"/v1/boards/{board}")).headers["etag"]
         epoch = tag.partition(":")[0]
@@ -84,17 +84,17 @@ class Schedule:
         self.owed.append(wire)
 
     async def leave(self) -> None:
-        """A client disconnects."""
+        """Let a client disconnect."""
         if self.owed:
             self.owed.pop(self.chance.randrange(len(self.owed))).writer.transport.abort()
 
     async def half_close(self) -> None:
-        """A client sends nothing more."""
+        """Let a client close its sending direction."""
         if self.owed:
             self.owed.pop(self.chance.randrange(len(self.owed))).writer.write_eof()
 
     async def change(self, board: str = "") -> None:
-        """A board changes."""
+        """Change a board."""
         board = board or self.chance.choice(BOARDS)
         await post(self.here.client, {"board": board, "key": str(self.chance.randint(1, 5))})
 
@@ -106,7 +106,7 @@ class Schedule:
 
 async def counts_return(store: str, seed: int) -> None:
     """Run a schedule, and check every count at its end, and that nobody waits for an answer that was due."""
-    before = [VIEWERS.labels(board)._value.get() for board in BOARDS]  # what other tests of this process left
+    before = [VIEWERS.labels(board)._value.get() for board in BOARDS]  # viewers of other tests
     async with AsyncExitStack() as stack, served(store, anonymous_admin=True) as here:
         schedule = Schedule(here, stack, seed)
         await schedule.run(all_leave=not seed % 2)
@@ -136,7 +136,7 @@ async def test_nobody_is_counted_after_a_random_schedule(valkey_url: str, seed: 
 
 
 async def test_a_drain_ends_a_random_schedule(valkey_url: str) -> None:
-    """The server stops while clients wait: each has an answer, and nobody is counted.
+    """The server stops while clients wait. Each client gets an answer, and nobody is counted any more.
 
     `shutdown_timeout` is longer than the second for which the server lets clients read their last answers.
     """

@@ -155,19 +155,19 @@ async def a_departed_client_is_forgotten(folder: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 async def test_the_readings_of_a_client_that_leaves_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readings that wait never begin, and the running one stops."""
+    """Readings that wait never begin, and the running reading stops."""
     await a_departed_client_is_forgotten(tmp_path, monkeypatch, partial(run_limited, longest=60))
 
 
 @pytest.mark.mutant
 @pytest.mark.slow
 async def test_a_reading_that_goes_on_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker never looks whether its client is there, so a reading takes all the time that it may."""
+    """In the mutant, the worker never checks whether its client has left, so a reading takes all its allowed time."""
     with must_be_caught("the worker does not know that a client has left"):
         await a_departed_client_is_forgotten(tmp_path, monkeypatch, run_to_the_end)
 
 
-# Requests that can take long. ASGI serves the first two, and the fast path serves that of an archived period.
+# Requests that can take long. ASGI serves the first two, and the fast path serves the archived period.
 DOORS: Final = {
     "history": (history, "read_history", "/v1/boards/all/history?key=a"),
     "page": (sources, "read_ranking", "/boards/all?as_of={now}"),
@@ -266,7 +266,10 @@ def a_worker_ends(folder: Path, *, waits: bool = True) -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_reads_the_past_ends(tmp_path: Path) -> None:
-    """The worker first ends its own processes. Otherwise it would stop the thread that ends them, and wait for them."""
+    """The worker first ends its own processes.
+
+    Otherwise it would stop the thread that ends them, and wait for them forever.
+    """
     a_worker_ends(tmp_path)
 
 

@@ -82,7 +82,7 @@ async def test_a_member_is_looked_up_on_every_board(valkey_url: str) -> None:
 
 
 async def test_a_record_of_a_period_can_be_read(valkey_url: str) -> None:
-    """The period is the current or a named one, and the answer names the period."""
+    """The request may name the period, the previous period or no period. The answer names the period."""
     hours = forever("hours", window=Periods(unit="hour"), clock="event")
     events = [{"key": "a", "amount": amount, "time": f"2026-01-01T0{hour}:00:00Z"} for hour, amount in ((5, 2), (6, 7))]
     async with server(valkey_url, hours) as client:
@@ -119,7 +119,10 @@ async def test_a_record_has_its_fields_and_metadata(valkey_url: str) -> None:
 
 
 async def test_equal_scores_share_a_rank(valkey_url: str) -> None:
-    """Pages and records show the shared rank. `position` is the place if it differs from the rank."""
+    """Pages and records show the shared rank.
+
+    `position` is the record's place in the order, if it differs from the rank.
+    """
     async with server(valkey_url, forever("b", ranks="dense"), forever("c", ranks="competition")) as client:
         await post(
             client, *({"key": key, "amount": amount} for key, amount in (("a", 5), ("b", 3), ("c", 3), ("d", 1)))
@@ -155,7 +158,7 @@ async def test_a_registered_member_without_votes_has_no_rank(valkey_url: str) ->
 
 @pytest.mark.slow
 async def test_many_members_are_read_at_one_instant(valkey_url: str, tmp_path: Path) -> None:
-    """While another process writes, 99 records have the same offset, in the requested order."""
+    """A request for 99 members returns them at one offset and in the requested order, while another process writes."""
     keys = [f"k{number}" for number in range(99)]
     settings = fresh_settings(valkey_url)
     server = ServerProcess(settings, tmp_path)

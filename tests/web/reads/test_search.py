@@ -58,7 +58,10 @@ async def names(client: httpx.AsyncClient, board: str, **query: Any) -> list[str
 
 
 async def test_members_are_found_on_every_kind_of_board(valkey_url: str) -> None:
-    """Case does not matter. Results are records by rank. Titles and contestants without votes are found too."""
+    """Case does not matter.
+
+    Results are in the order of ranks. A search also finds titles, and contestants without votes.
+    """
     async with server(valkey_url, *BOARDS, anonymous_admin=True) as client:
         await post(client, *({"key": key, "amount": 10 - place} for place, key in enumerate(NAMES)))
         await post(client, *({"type": "run", "key": key, "fields": {"levels": 9}} for key in NAMES))
@@ -110,7 +113,7 @@ async def test_a_search_is_bounded_and_goes_on(valkey_url: str, monkeypatch: pyt
 
 
 async def test_a_mistake_in_a_search_is_named(valkey_url: str) -> None:
-    """The parameters do not go together, or the cursor comes from elsewhere."""
+    """A parameter is invalid, parameters do not go together, or the cursor does not come from this search."""
     async with server(valkey_url, *BOARDS) as client:
         for query, code in (
             ("prefix=", "parameter_invalid"),

@@ -78,7 +78,7 @@ async def test_without_members_the_top_of_the_board_is_returned(valkey_url: str)
     ["limit=0", "limit=101", "limit=25", "key=a&limit=x", "key=a&" * 101, "key=a&" * 7, "other=1"],
 )
 async def test_requests_that_ask_for_too_much_are_refused(valkey_url: str, query: str) -> None:
-    """A request for too many slots or members gets 400."""
+    """A request for too many slots or members, or with another parameter, gets 400."""
     async with server(valkey_url, rolling_board("24h", "1m")) as client:
         response = await client.get(f"/v1/boards/posts/slots?{query}")
         assert (response.status_code, response.json()["code"]) == (400, "parameter_invalid")

@@ -39,7 +39,10 @@ QUICK: dict[str, Any] = {"conflation_interval": Duration(0.01)}
 
 @pytest.mark.slow
 async def test_a_stream_sends_the_same_as_a_socket(valkey_url: str) -> None:
-    """Over random likes, both reach the top of the board, with a sync and updates that follow from it."""
+    """While random likes arrive, stream and socket give the same top.
+
+    The stream has one sync, and then only updates.
+    """
     chance = random.Random(3)
     async with server(valkey_url, **QUICK) as client, streaming(client, "?limit=5") as stream:
         watcher = await watch(client, 5)
@@ -141,7 +144,7 @@ async def test_a_quiet_stream_sends_alive_messages(valkey_url: str, monkeypatch:
     ],
 )
 async def test_an_invalid_request_is_refused(valkey_url: str, path: str, status: int, code: str) -> None:
-    """The refusals equal those of the live route. EventSource does not reconnect after any of them."""
+    """The refusals are the same as on the live route. EventSource does not reconnect after any of them."""
     async with server(valkey_url) as client:
         response = await client.get(f"/v1/boards/{path}")
         assert (response.status_code, response.json()["code"]) == (status, code)
@@ -323,7 +326,7 @@ async def test_a_stopping_server_ends_its_streams(valkey_url: str, tmp_path: Pat
 
 @pytest.mark.slow
 async def test_streams_work_on_any_server(valkey_url: str) -> None:
-    """Without this project's own protocol, streams work alike, although the ASGI server manages the connections."""
+    """Streams also work without this project's own protocol, on an ASGI server that manages the connections itself."""
     async with (
         run_server(fresh_settings(valkey_url, **QUICK), [rolling_board()], plain=True) as url,
         httpx.AsyncClient(base_url=url) as client,

@@ -124,7 +124,7 @@ async def test_a_compressed_stream_with_a_rank_agrees_with_a_plain_one(valkey_ur
 async def agree(here: Served, model: ModelViewer, following: Callable[[], Awaitable[list[str]]]) -> None:
     """Like twenty times.
 
-    A client must read each change before the next one, and finally have the order of the board.
+    A client must read each change before the next change, and finally have the order of the board.
     """
     for number in range(20):
         offset = await like(here.client, number)

@@ -140,7 +140,7 @@ async def test_all_mistakes_of_a_definition_are_reported(valkey_url: str) -> Non
 
 
 async def test_a_forbidden_change_is_named(valkey_url: str) -> None:
-    """A board of the file can't be changed at all."""
+    """A board of the boards file can't be changed at all."""
     async with servers(valkey_url, 1) as (_, (one,)):
         await one.put(PATH, json=KISS)
         refused = await one.patch(PATH, json={"clock": "event", "operator": "set", "title": "x"})
@@ -285,7 +285,10 @@ async def test_concurrent_puts_have_one_winner(any_store: str) -> None:
 
 
 async def test_only_admins_can_change_boards(valkey_url: str) -> None:
-    """API keys need the verb and the board. The audit log names them, and each admin sees entries of its own boards."""
+    """API keys need the verb `admin` and the board.
+
+    The audit log names them, and shows each the entries of its boards.
+    """
     async with servers(valkey_url, 1) as (settings, (one,)):
         client = connect_store(valkey_url, settings)
         producers = ProducerStore(client, settings.key_prefix)
@@ -321,7 +324,7 @@ async def test_only_admins_can_change_boards(valkey_url: str) -> None:
 
 
 async def test_an_anonymous_admin_is_named_in_the_audit_log(valkey_url: str) -> None:
-    """The operator allows programs on this machine to change boards."""
+    """With `anonymous_admin`, programs on this machine may change boards without an API key."""
     async with servers(valkey_url, 1) as (_, (one,)):
         await one.put(PATH, json=KISS)
         assert (await one.get("/v1/trail")).json()["trail"][0]["who"] == "anonymous"

@@ -15,7 +15,7 @@ from cloudevents.core.v1.event import CloudEvent
 from tests.harness.boards import rolling_board
 from tests.harness.server import server
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
+pytestmark = pytest.mark.asyncio(loop_scope="module")  # all tests of this file share one server
 
 BATCH = {"content-type": "application/cloudevents-batch+json"}
 
@@ -96,7 +96,7 @@ async def test_the_time_of_an_event_counts(client: httpx.AsyncClient, mode: str)
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_board_and_type_select_the_board(client: httpx.AsyncClient, mode: str) -> None:
-    """Board and type select the board as in plain JSON."""
+    """The attributes `board` and `type` select the board, like the fields of plain JSON."""
     named = await send(client, MODES[mode](event(f"named-{mode}", board="other", actor="ann")))
     assert list(named["offsets"]) == ["other"]
     strange = await send(client, MODES[mode](event("strange", type="com.example.never")))
@@ -113,7 +113,7 @@ async def test_an_invalid_event_of_a_batch_is_refused_alone(client: httpx.AsyncC
 
 @pytest.mark.parametrize("media_type", ["application/cloudevents+json", "Application/CloudEvents+JSON; charset=UTF-8"])
 async def test_the_content_type_takes_precedence_over_headers(client: httpx.AsyncClient, media_type: str) -> None:
-    """Structured mode may repeat attributes as headers, which are ignored. The type is case-insensitive."""
+    """Structured mode may repeat attributes as headers, which are ignored. The content type is case-insensitive."""
     message = to_structured_event(event(f"structured {media_type:.5}", sampledrate=3))
     headers = {**to_binary_event(event("ignored")).headers, "content-type": media_type}
     assert (await send(client, HTTPMessage(headers, message.body)))["accepted"] == 1
@@ -148,7 +148,7 @@ async def test_an_invalid_body_is_refused(client: httpx.AsyncClient) -> None:
 
 @pytest.mark.slow
 async def test_an_idempotency_key_covers_the_event_in_binary_mode(client: httpx.AsyncClient) -> None:
-    """Two events with the same data are different requests: the second one is refused."""
+    """Two events with the same data are different requests, so the second event is refused."""
     first, second = (to_binary_event(event("covered", id=number)) for number in ("c1", "c2"))
     answers = []
     for message in (first, first, second):

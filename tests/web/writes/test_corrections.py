@@ -71,7 +71,10 @@ async def score(client: httpx.AsyncClient, board: str, key: str, **query: str) -
 
 
 async def test_boards_of_every_kind_can_be_corrected(valkey_url: str) -> None:
-    """A correction adds to a score or sets it, once. The journal explains it, and the past stays as it was."""
+    """A correction adds to a score or sets it, exactly once.
+
+    The journal explains the score, and the past stays as it was.
+    """
     await until_early("day")
     async with server(valkey_url, *parse_boards(BOARDS), anonymous_admin=True, journal="sqlite") as client:
         await client.post("/v1/events", json=[{"key": "a", "amount": 9}, {"key": "b", "amount": 2}])

@@ -69,7 +69,7 @@ async def test_an_empty_array_is_valid(valkey_url: str) -> None:
 async def test_an_event_feeds_every_board_of_its_type(valkey_url: str) -> None:
     """A type feeds every board whose source includes it, and `board` names one board.
 
-    The answer has the offset of each.
+    The answer has the offset of each board.
     """
     boards = [board("likes", "like", "love"), board("love", "love"), board("views", "view")]
     async with server(valkey_url, *boards) as client:
@@ -118,7 +118,7 @@ async def test_an_event_with_a_time_is_added_to_its_slot(valkey_url: str) -> Non
 
 
 async def test_times_are_compared_across_offsets(valkey_url: str) -> None:
-    """The same instant in two zones is one slot."""
+    """Times of the same instant in two time zones fall into one slot."""
     settings = fresh_settings(valkey_url)
     client_store: Any = connect(valkey_url, settings)
     async with (
@@ -228,7 +228,7 @@ async def test_an_unknown_outcome_takes_precedence_over_a_refusal(own_store: Sto
             filling = [
                 asyncio.create_task(client.post("/v1/events", json={"key": "a", "type": "only"})) for _ in range(2)
             ]
-            await asyncio.sleep(0.1)  # the server has sent one event to the store, and the other one fills the queue
+            await asyncio.sleep(0.1)  # the server has sent one event to the store, and the other event fills the queue
             response = await client.post("/v1/events", json={"key": "a"})
             await asyncio.gather(*filling)
 

@@ -49,7 +49,7 @@ class Visitor:
         self.cookies = httpx.Cookies()
 
     async def send(self, path: str, *, follow: bool = False, **request: Any) -> httpx.Response:
-        """Send a request with the browser's cookies, and keep those of the answer."""
+        """Send a request with the browser's cookies, and keep the cookies of the answer."""
         headers = self.headers | request.pop("headers", {})
         async with httpx.AsyncClient(
             base_url=self.url, headers=headers, cookies=self.cookies, follow_redirects=follow
@@ -65,7 +65,7 @@ class Visitor:
 
 @pytest.fixture
 async def url(valkey_url: str) -> AsyncIterator[str]:
-    """A server with boards that can be liked, and one that can't. Ada is on all of them, and Bo on two."""
+    """A server with boards that take likes, and one that does not. Ada is on all boards, and Bo on two."""
     limits = {"like_burst": 10_000, "like_rate": 10_000}
     settings = fresh_settings(valkey_url, **limits, open=True, trusted_proxies=("127.0.0.1",))
     async with run_server(settings, BOARDS) as url, httpx.AsyncClient(base_url=url) as producer:
@@ -108,7 +108,10 @@ async def test_a_visitor_likes_each_member_once(url: str) -> None:
 
 
 async def test_a_cookie_with_an_invalid_name_is_ignored(url: str) -> None:
-    """Another page of the host may set a cookie whose name begins like those of this server. The like still counts."""
+    """Another page of the host may set a cookie whose name begins like the cookies of this server.
+
+    The like still counts.
+    """
     visitor = Visitor(url)
     await visitor.like("Bo")
     ((name, value),) = visitor.cookies.items()
@@ -277,7 +280,7 @@ async def test_boards_without_a_like_button_take_no_likes(url: str) -> None:
 
 
 async def test_a_flood_is_limited_by_address(valkey_url: str) -> None:
-    """Cookies do not matter. Other addresses are not affected."""
+    """A new cookie does not help against the limit. Other addresses are not affected."""
     settings: dict[str, Any] = {"like_burst": 6, "like_rate": 1, "open": True, "trusted_proxies": ("127.0.0.1",)}
     async with server(valkey_url, *BOARDS, **settings) as producer:
         await post(producer, {"key": "Ada"})

@@ -65,7 +65,10 @@ async def test_a_contestant_with_votes_can_not_be_removed(valkey_url: str) -> No
 
 
 async def test_a_hidden_record_is_counted_and_not_shown(valkey_url: str) -> None:
-    """While a record is hidden, others move up. When it is shown again, it has all events that it received."""
+    """While a record is hidden, the records below it move up.
+
+    When it is shown again, it has all events that it received.
+    """
     async with contest(valkey_url) as client:
         await client.post("/v1/events", json=[{"key": "a", "amount": 3}, {"key": "b", "amount": 2}])
         assert (await client.patch("/v1/boards/posts/records/a", json={"hidden": True})).status_code == 204

@@ -80,7 +80,7 @@ async def act(client: httpx.AsyncClient, method: str, path: str, body: Any) -> l
 
 
 async def check_api(client: httpx.AsyncClient) -> None:
-    """Check that every operation of the contract that changes something leaves its entry and no other."""
+    """Check that every operation of the contract that changes something leaves its entry and no other entry."""
     operations = {
         operation["operationId"]
         for methods in openapi_document()["paths"].values()
