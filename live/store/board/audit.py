@@ -27,7 +27,7 @@ _SHOWN: Final = 20  # most drifted members that a report names
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """A member whose `score` in the ranking (None: no record) differs from `held`, the sum of its slot amounts."""
+    """A member whose `score` in the ranking (None: no record) differs from `held`, the sum of its values in slots."""
 
     key: str
     score: int | None
@@ -102,7 +102,7 @@ class Auditor:
         await self._find_strays(repair=repair)
         await self._pass(repair=repair)
         self._report.repaired = repair and not self._report.clean
-        if self._report.repaired:  # a second pass corrects the totals; the report keeps the results of the first pass
+        if self._report.repaired:  # a second pass corrects the totals; the rest of the report is from the first pass
             found, self._report = self._report, AuditReport(board=self._report.board)
             await self._pass(repair=False, settle=True)
             found.totals = self._report.totals
@@ -209,7 +209,10 @@ class Auditor:
         self._epoch = (await self._call("HGET", self._keys.meta, "epoch") or b"").decode()
 
     async def _find_strays(self, *, repair: bool) -> None:
-        """Find slot hashes that are missing from the list of slots: rotation would never subtract them."""
+        """Find slots that are missing from the list of slots: rotation would never subtract them.
+
+        With `repair`, add them to the list.
+        """
         prefix = self._keys.slot("")
         found = [name async for name in self._client.names(self._keys.slot_pattern)]
         suspects = sorted(set(found) - await self._listed())
@@ -233,16 +236,16 @@ class Auditor:
         return await self._client.call(key, command, key, *words)
 
     async def _scan(self, command: str, key: str) -> AsyncIterator[tuple[bytes, bytes]]:
-        """Yield the fields of a hash or the names of a sorted set, each with its value. Some may come twice."""
+        """Yield the fields of a hash or the names of a sorted set, each with its value. A pair may come twice."""
         async for found in self._client.elements(command, key):
             for pair in zip(found[::2], found[1::2], strict=True):
                 yield pair
 
     async def _check_totals(self, table: Table, sums: _Sums, *, repair: bool) -> None:
-        """Compare the stored totals, if the board did not change while they were counted."""
+        """Compare the stored totals with `sums`, if the board did not change meanwhile. With `repair`, correct them."""
         names = ["offset", f"total{table.suffix}", f"high{table.suffix}"]
         ranked = await self._call("ZCARD", table.ranking)
-        # Read the state last: its offset shows whether the board changed before the records were counted.
+        # Read the state last: its offset shows whether the board has changed since the first piece was compared.
         state = await self._call("HMGET", self._keys.meta, *names)
         offset, low, high = (int(value or 0) for value in state)
         if {sums.first_offset, sums.last_offset} != {offset}:

@@ -19,7 +19,7 @@ from live.store.connection.scripts import Script
 TRIM: Final = Script("trim", TrimRequest, waits=False)
 ADOPT: Final = Script("adopt", AdoptRequest)
 
-_NEW_BUCKETS: Final = 1000  # buckets of identities that can begin during a walk over the store
+_NEW_BUCKETS: Final = 1000  # buckets of identities that may begin during a walk; if more begin, walk again
 MOST_ENTRIES: Final = 64  # entries of one board in one call: up to a few megabytes
 
 
@@ -66,7 +66,7 @@ async def begin_journal(
     """
     async with announced(client, keys, epoch):
         buckets: list[int] = []
-        walked: tuple[int, int] | None = None  # the newest bucket and the span of buckets at the last look
+        walked: tuple[int, int] | None = None  # the newest bucket, and the span of buckets, before the last walk
         while True:  # repeat until the board has the same slots and buckets as the request
             # Read the state before the walk, so that the script refuses buckets that changed during the walk.
             newest, shape, span = await client.call(keys.meta, "HMGET", keys.meta, "bucket", "shape", "span")
@@ -74,7 +74,7 @@ async def begin_journal(
             if newest is not None:
                 now, step = int(newest), int(span or 0)
                 if walked is not None and step and walked[1] == step and now <= walked[0] + _NEW_BUCKETS * step:
-                    # The names of new buckets follow from their times. Another walk could take longer than a bucket.
+                    # The names of new buckets follow from their times. Another walk might take longer than a bucket.
                     buckets = sorted({*buckets, *range(walked[0] + step, now + 1, step)})
                 else:
                     buckets = sorted([int(name.rpartition(":")[2]) async for name in client.names(keys.seen_pattern)])

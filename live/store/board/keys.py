@@ -1,6 +1,6 @@
 """The names of store keys.
 
-The store keys of a board share the hash tag `{board}`, so that one node of a Cluster can hold them. The system's
+The store keys of a board share the hash tag `{board}`, so that one node of a Cluster holds all of them. The system's
 own store keys have tags that begin with a colon, which no board id and no producer id can contain.
 """
 
@@ -124,7 +124,7 @@ class SystemKeys:
         self.moved = tuple((f"{prefix}:{old}", f"{prefix}:{new}") for old, new in _MOVED)
 
     def ready(self, number: int = 0) -> str:
-        """Return a store key for test writes. Each number gives another hash slot, so that each server can have one."""
+        """Return a store key for test writes. Each number gives another hash slot, so there is one for each server."""
         return f"{self.prefix}:{{:ready{number or ''}}}"
 
     @property

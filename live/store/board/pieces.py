@@ -23,7 +23,7 @@ class PieceRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         sorted: whether the store key holds a sorted set.
         by_event: whether the board's clock shows the time of the newest event.
         window: the length of a sliding window in milliseconds, to return the events that have left it.
-        most_due: how many of these events to return at most.
+        most_due: the most of these events to return; if there are more, the script returns only their number.
     """
 
     epoch: str
@@ -39,7 +39,7 @@ class PieceRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 PIECE: Final = Script("piece", PieceRequest, waits=False)
 
 MOST_NAMES: Final = 1000  # names in one piece, which takes the store about a millisecond
-_MOST_DUE: Final = 5000  # events that wait to be subtracted
+_MOST_DUE: Final = 5000  # events that may wait to be subtracted while a piece is read
 _ATTEMPTS: Final = 20
 
 

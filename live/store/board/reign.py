@@ -1,8 +1,9 @@
 """The check after a failover: each board is checked before a process changes or reads it again.
 
 A replica that was promoted may lack what the old primary had acknowledged. Its replication id is new, so scripts refuse
-every board until a process has checked it under this reign. The process that moves journals to SQL checks the boards
-that have a journal, because SQL shows what is missing. Any process checks the other boards by its data directory.
+every board until a process has checked it under the new reign. The process that moves journals to SQL checks the boards
+that have a journal, because SQL shows what is missing. Any process checks the other boards: it
+compares their offsets with those in its data directory.
 """
 
 import time
@@ -46,7 +47,7 @@ def unchecked(board: str, *, resending: bool = False) -> StoreUnavailableError:
 
 
 async def confirm(client: Store, keys: Keys, epoch: str, offset: str) -> Unchecked | None:
-    """Record that a board was checked at an offset, unless something is being sent again.
+    """Record that a board was checked at an offset, unless lost entries are being sent again.
 
     Return None if the board is checked now or has another epoch, and otherwise the board that is still unchecked.
     """

@@ -76,8 +76,8 @@ class BatchIdentities(msgspec.Struct, kw_only=True, omit_defaults=True):
         counted: the first `counted` identities belong to events that the plan counts. The rest belong only to refused
             events.
         bucket: the start of the newest bucket of identities.
-        newest: the number of that bucket's store key.
-        oldest: the number of the last store key to search. The next store key is deleted when a new bucket begins.
+        newest: the number in `KEYS` of the store key of this bucket.
+        oldest: the number of the last store key to search. The store key after it is deleted when a new bucket begins.
         kept: for how many seconds after its start the newest bucket is kept.
     """
 
@@ -119,7 +119,7 @@ class SlotDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
         parts: what each producer but the first added, if the board adds up amounts and the batch has several producers.
             A part has the number of its producer, and a list of member indexes and amounts, in turn. It is for the
             journal.
-        drops: on boards with the best or the last amount, the members that leave the slot, counted from 1.
+        drops: on boards with the best or the last amount, the indexes (from 1) of the members that leave the slot.
     """
 
     start: int
@@ -458,8 +458,8 @@ class ReadRequest(RankingRequest, kw_only=True, omit_defaults=True):
         mode: `rank`, `after`, `before`, `around` or `score`.
         number: `rank`: the number of records to skip; `after`, `before`, `score`: a score; `around`: the number of
             neighbours on each side.
-        name: `after`, `before`: the name of the record at which to begin, which need not exist any more; `around`: a
-            member.
+        name: `after`, `before`: the name of the record after or before which to read, which need not exist any
+            more; `around`: a member.
         limit: the most records to read; `around` does not use it.
         epoch, offset: the position at which the caller has read these records before. If the board is still at that
             position, the reply has no records.
@@ -486,7 +486,7 @@ class ContestantsRequest(RankingRequest, kw_only=True, omit_defaults=True):
     Attributes:
         cursor: what the last piece returned, or `0`.
         count: about how many contestants to look at.
-        voted: whether to return those that have votes, too.
+        voted: whether to return contestants that have votes, too.
     """
 
     cursor: str
@@ -504,7 +504,7 @@ class BaselineRequest(RankingRequest, kw_only=True, omit_defaults=True):
 class SlotsRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Read what members hold in slots. `clock` is the board's clock, by which the caller chose the slots.
 
-    The slots follow each other in groups of these `sizes`. What a group holds is added up.
+    `sizes` has the number of slots in each group. The values in the slots of a group are added up.
     """
 
     clock: PlannedClock
@@ -531,7 +531,8 @@ class AdoptRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 class EraseRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Delete digests, and append an entry that says so to the journal.
 
-    `slots` are the starts of all slots. The first `rankings` store keys after the fixed ones hold votes.
+    `slots` are the starts of all slots. Of the store keys after the journal, the first `rankings` hold
+    votes.
     """
 
     epoch: str
@@ -565,7 +566,7 @@ class RestoreRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         shape: the settings on which the meaning of the stored data depends.
         offset: the offset from which the board continues.
         secret: random bytes, the key of the digests of voters.
-        fields: more fields of its state, and their values in turn.
+        fields: more fields of the board's state, each before its value.
         made: whether the board was created at run time.
         parent: the epoch that the board continues.
         link: the last entry in the journal of that epoch.

@@ -4,7 +4,8 @@ Each step returns in how many seconds the next slot is due, and the board sleeps
 that moves the board's clock, may make the board due sooner. Then the process that added the event checks the board
 soon.
 
-Of several processes, one owns a board. The others check the board a little after it is due, in case the owner does not.
+Of several processes, one owns a board. The other processes check the board a little after it is due, in case the owner
+does not.
 So ownership only saves work: any number of processes may rotate a board at once. When a process ends, or the clock of
 the store is set, each process that still runs calls `recheck` to look at its own boards.
 """
@@ -139,7 +140,7 @@ class BoardRotator:
         raise state.moved_too_often()
 
     async def _drain(self) -> list[Any]:
-        """Subtract a piece of the oldest slot, or delete the whole oldest period."""
+        """Subtract a piece of the oldest slot. With periods, begin the newest period or delete the oldest period."""
         state, (start, cursor) = self.state, self._leaving
         board, keys, clock = state.board, state.keys, state.planned()
         kept = 0 if clock.current is None else board.window.oldest(clock.current)
@@ -278,7 +279,7 @@ class Rotation:
             if scheduled in self._timetable:
                 self._timetable.bring_forward(scheduled, now)
             else:
-                scheduled.is_busy = True  # a step is in flight, and the next one follows soon
+                scheduled.is_busy = True  # a step is in flight: make the next step follow soon
 
     async def run(self) -> None:
         """Rotate every board whenever one of its slots is due, until cancelled."""

@@ -44,7 +44,7 @@ from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script, text
 
 MOST_REPLANS: Final = 20  # each plan after the first means that the board's clock moved between two calls
-_WRITER_IDLE: Final = 86_400  # seconds; retries of a batch last a few seconds
+_WRITER_IDLE: Final = 86_400  # seconds after which a board forgets a writer; retries of a batch last a few seconds
 _MOST_QUIET: Final = 60.0
 _AT_ONCE: Final = 256  # boards that are opened at the same time
 
@@ -190,7 +190,7 @@ class BoardState:
         return self.client.high_water.offset_of(self.board.id, self.epoch)
 
     def check_epoch(self, shown: bytes) -> None:
-        """Compare the epoch that clients see with the board's own.
+        """Check that an epoch in a reply, as clients see it, belongs to the epoch of the board. Remember it.
 
         Raises:
             EpochLostError: the board has another epoch.
@@ -206,7 +206,7 @@ class BoardState:
         self.client.high_water.check_offset(self.board.id, self.epoch or "", int(offset), known)
 
     def acknowledge(self, offset: int) -> None:
-        """Remember an offset that a client is about to be told."""
+        """Remember an offset that a client is about to receive."""
         self.client.high_water.note(self.board.id, self.epoch or "", offset)
 
     def update_clock(self, newest: bytes, now: bytes, latest: bytes) -> None:
@@ -253,7 +253,7 @@ class BoardState:
 
         Raises:
             SetupError: the store holds the board with other settings, so that this process can't read its data.
-            EpochLostError: the board had an epoch before, and the store does not hold it.
+            EpochLostError: the store does not hold the board with the epoch that the board had before.
             StoreUnavailableError: the store is unavailable, or is a replica that does not hold the board.
         """
         if self.epoch is not None:
@@ -345,7 +345,7 @@ class BoardState:
         idle_ttl, now = self.board.idle_ttl, time.monotonic()
         if idle_ttl is None or self.client.is_replica or now < self._noted + quiet(idle_ttl):
             return
-        before, self._noted = self._noted, now  # this is set first, so that other callers do not note it too
+        before, self._noted = self._noted, now  # set before the call, so that other callers do not record the use too
         try:
             await self.run(self.scripts.touch, [self.keys.meta], TouchRequest(self.epoch or self.born))
         except StoreUnavailableError:

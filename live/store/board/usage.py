@@ -20,7 +20,7 @@ Kind = Literal["member", "event", "fixed"]
 
 
 class Cost(NamedTuple):
-    """The cost of a collection: whether members or events make it grow, and the bytes of an element once it is big."""
+    """The cost of a collection: whether members or events make it grow, and the bytes of an element in a big one."""
 
     kind: Kind
     each: int

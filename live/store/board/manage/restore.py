@@ -36,7 +36,7 @@ class RankingImage(msgspec.Struct, frozen=True):
 
 
 class BoardImage(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the store keys of a board hold. The scripts describe each store key."""
+    """Everything that the store keys of a board hold. The headers of the scripts describe the store keys."""
 
     slots: Mapping[int, Mapping[str, int]]
     rankings: list[RankingImage]
@@ -78,7 +78,7 @@ async def restore(
 async def _sent(client: Store, packets: Iterable[list[_Command]]) -> AsyncIterator[int]:
     """Send packets in order.
 
-    While the store works on one packet, make the next. Yield the number of elements of each.
+    While the store works on one packet, make the next one. Yield the number of elements of each packet.
     """
     sending: deque[tuple[asyncio.Task[list[Any]], int]] = deque()
     try:

@@ -44,7 +44,7 @@ class Baseline(msgspec.Struct, frozen=True, eq=False, weakref=True):
         slot: the start of the period that was ranked; None if the board has no ranking for each period.
         time: when the ranking was kept, in milliseconds since 1970.
         ranks: the rank of each of the first members.
-        scores: the score of each of them.
+        scores: the score of each of these members.
         rank_count: how many members were ranked; None in data of an earlier version.
         per_minute: the sum of the amounts that the board counted per minute, on average since the baseline before,
             which is usually an hour older; None if it is not known.
@@ -74,7 +74,7 @@ class BoardBaseline:
         """Keep a new baseline if one is due. Return the seconds until the next one is due.
 
         Raises:
-            StoreUnavailableError: the store's memory is full.
+            StoreUnavailableError: the store is unavailable, or its memory is full.
         """
         state = self.state
         await state.open_to_write()

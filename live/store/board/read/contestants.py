@@ -15,21 +15,21 @@ from live.domain.views import Entrant
 from live.store.board.read.reader import BoardReader, ReadPlan
 from live.store.board.requests import ContestantsRequest
 
-_PIECE: Final = 1500  # contestants, which takes the store up to a millisecond
+_PIECE: Final = 1500  # contestants in one call, which takes the store up to a millisecond
 _MOST_PIECES: Final = 20  # pieces that one list of contestants reads
 START: Final = "0"
 """The cursor of the first piece. A piece with this cursor as `following` is the last one."""
 
 
 class ContestantsPlace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A place in the list of contestants: the cursor of a piece, and the last member before it."""
+    """A place in the list of contestants: the cursor of a piece, and the last listed member of the piece."""
 
     cursor: Annotated[str, Meta(pattern="^[0-9]{1,15}$")] = START
     after: Annotated[str, Meta(max_length=MAX_KEY_BYTES)] = ""
 
 
 class Contestants(NamedTuple):
-    """Contestants without votes, and the place of the next ones; None at the end."""
+    """Contestants without votes, and the place at which the list continues; None at the end."""
 
     records: Sequence[Record]
     following: ContestantsPlace | None
@@ -46,7 +46,7 @@ class EntrantsPiece(NamedTuple):
 async def list_contestants(reader: BoardReader, place: ContestantsPlace | None, most: int) -> Contestants:
     """List up to `most` contestants without votes from a place on, by default from the start.
 
-    They are in the order of their names if there are up to about 1,500, and otherwise in the order of pieces.
+    Up to about 1,500 contestants are in the order of their names. If there are more, only those of a piece are.
     """
     place = place or ContestantsPlace()
     cursor, after = place.cursor, place.after

@@ -115,7 +115,7 @@ class EncodedPage(msgspec.Struct, frozen=True):
 
     @property
     def position(self) -> tuple[str, int]:
-        """The epoch and offset of the board when this was read."""
+        """The epoch and offset of the board when the page was read."""
         return self.head[0].decode(), int(self.head[1])
 
     def is_same(self, other: "EncodedPage") -> bool:
@@ -143,7 +143,7 @@ class BoardReader:
         return page if page.records else None
 
     async def current(self) -> int | None:
-        """Return the start of the newest period; None if the board has an event clock and no event yet."""
+        """Return the start of the newest period; None without periods, or before the first event of an event clock."""
         return (await self.read(1)).slot
 
     async def entrant(self, member: str) -> bytes | None:
@@ -183,7 +183,7 @@ class BoardReader:
         return [page if page.records else None for page in await self.find_pages(members, around, period=period)]
 
     async def find_pages(self, members: Sequence[str], around: int, *, period: int | None = None) -> list[Page]:
-        """Do the same as `find_all`, with a page without records for a member that is not on the board."""
+        """Return the same as `find_all`, but a page without records for a member that is not on the board."""
         return [self.page(encoded) for encoded in await self._places([(member, around) for member in members], period)]
 
     def plan(self, period: int | None = None) -> ReadPlan:

@@ -16,7 +16,7 @@ from live.store.board.read.reader import BoardReader, PageReading, Selection
 from live.store.registry.presence import Presence
 
 _MOST_MEMORY: Final = 20_000_000  # bytes of all cached readings, with the replies that were made of them
-_RECORD: Final = 400  # bytes, approximately
+_RECORD: Final = 400  # bytes of a record in a reading, approximately
 _CROWD: Final = 8  # callers that share one call; from this number on, the next call is delayed
 _PACE: Final = 0.004  # seconds between two calls for a crowd
 _FIRST: Final = Selection("rank", 0, "", 1)
@@ -162,7 +162,7 @@ class SharedPages:
         self._calls.join(("viewers", board), partial(self._count, board), callback)
 
     async def newest(self, reader: BoardReader) -> int | None:
-        """Return the start of the newest period; None if the board has an event clock and no event yet."""
+        """Return the start of the newest period; None without periods, or before the first event of an event clock."""
         return (await self.read(reader, _FIRST)).page.slot
 
     def _call(self, reader: BoardReader, selection: Selection, *, counted: bool) -> tuple[Hashable, Call]:

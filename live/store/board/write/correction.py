@@ -17,7 +17,7 @@ CORRECTOR: Final = ":correction"
 """The producer of corrections in the journal. No API key can have this id."""
 
 _ATTEMPTS: Final = 100  # each failed attempt means that the member received something between two calls
-_ATTEMPTS_OF_SEVERAL: Final = 10  # if this fails, the caller can correct fewer members at once
+_ATTEMPTS_OF_SEVERAL: Final = 10  # after these, the caller can correct fewer members at once
 CODES: Final = {b"frozen": "frozen", b"crowded": "board_full", b"unregistered": "entrant_unknown",
                  b"range": "score_out_of_range"}  # fmt: skip
 
@@ -76,7 +76,7 @@ async def correct(writer: BoardWriter, corrections: Sequence[Correction]) -> lis
             case [b"changed"]:
                 continue
             case [reason, *words]:
-                # In a reply `crowded`, a slot comes before each member. In `range`, a value also comes after it.
+                # In a reply `crowded`, a slot comes before each member. In `range`, also a value after each member.
                 step = {b"crowded": 2, b"range": 3}.get(reason, 1)
                 named = [word.decode() for word in words[min(step - 1, 1) :: step]]
                 refused |= dict.fromkeys(named or [correction.member for correction in left], CODES[reason])

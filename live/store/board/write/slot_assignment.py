@@ -1,4 +1,4 @@
-"""Assigns each entry of a batch to a slot, or refuses it, for example as `late`. It goes by the last known clock.
+"""Assigns each entry of a batch to a slot, or refuses it, for example as `late`, by the last known clock.
 
 The script that applies a plan checks the board's clock, and refuses the whole plan if the clock has moved. So a plan
 made from an old state of the clock does no harm.
@@ -120,7 +120,8 @@ def make_plan(
     """
     plan = begin_plan(board, clock)
     plan.producers = list(dict.fromkeys([name for name, _ in senders]))
-    # The journal tells which producer sent what, so that an operator can void it. Few batches have two producers.
+    # The journal tells what each producer sent, so that an operator can void the events of one producer. Few batches
+    # have several producers.
     if len(plan.producers) > 1:
         numbers = {name: number for number, name in enumerate(plan.producers)}
         plan.senders = list(chain.from_iterable(repeat(numbers[name], count) for name, count in senders))

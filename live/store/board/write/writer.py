@@ -74,8 +74,8 @@ class BoardWriter:
         """Count a batch and return when the store has synced it to disk. `senders` are the producers, for the journal.
 
         With `places`, tell where each entry counted. If one entry of a `strict` range of indexes is refused, and not as
-        a duplicate, the others of the range are refused as `not_counted`. The whole batch is applied at one instant.
-        After a lost reply the batch is sent again under the same number, so that it counts once.
+        a duplicate, the other entries of the range are refused as `not_counted`. The whole batch is applied at one
+        instant. After a lost reply the batch is sent again under the same number, so that it counts once.
 
         Raises:
             StoreUnavailableError: there was no reply before the write deadline, or rotation is far behind.
@@ -93,7 +93,7 @@ class BoardWriter:
                 repeated = offset is None and "duplicate" in refused.values()
                 if (offset is None and not repeated) or await self.is_in_sql(offset):
                     break
-                if refused:  # after a failover, the other primary may refuse other entries
+                if refused:  # after a failover, the new primary may refuse other entries than the old one
                     raise StoreUnavailableError(f"board {state.board.id}: another server took over", unknown=True)
                 again = True
             moved = (state.clock.newest, state.clock.latest) != before
@@ -109,8 +109,8 @@ class BoardWriter:
         """Wait until the journal's database has a batch, if producers wait for it.
 
         Without an offset, wait for everything that the board has counted until now, because a duplicate acknowledges an
-        earlier batch. Return False if another server has become the primary: it may lack the batch, and have others up
-        to this offset.
+        earlier batch. Return False if another server has become the primary: it may lack the batch, and have
+        other batches up to this offset.
 
         Raises:
             StoreUnavailableError: the write deadline has passed, and the result is unknown.
@@ -308,7 +308,7 @@ class BoardWriter:
     async def _send(
         self, board: Board, plan: Plan, future: int, *, unknown: bool = False, beaten: bool = False
     ) -> list[Any]:
-        """Run the script until there is a reply or the deadline has passed. All attempts have the same number.
+        """Run the script until there is a reply or the deadline has passed. All attempts have the same batch number.
 
         `unknown` says that the store may have applied the batch before. With `beaten`, the reply has the values that
         the best amounts had to beat. The reply may be `replan`. Then the state has the board's new clock.
@@ -345,7 +345,7 @@ class BoardWriter:
 
 
 def keys_of_batch(state: BoardState) -> list[str]:
-    """Return the first store keys of a batch."""
+    """Return the store keys with which every call of `add.lua` begins."""
     own = state.keys
     return [own.meta, own.slots, own.writers, own.log, own.taken, own.entrants, own.hidden, state.journal]
 
