@@ -92,7 +92,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Let workers begin with the files that take longest, so that no worker ends much later than the others.
 
     With an `--engine` of several servers, keep only the tests that use a shared store, and leave out those in a
-    browser, those for a single server, and the mutants, which one engine must catch. If these servers are Redis
+    browser, those for a single server, and the mutants: one engine is enough to catch them. If the servers are Redis
     (`--server`), also leave out the tests that use Redis anyway, and those with random examples.
     """
     if config.option.engine != "one":

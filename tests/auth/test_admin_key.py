@@ -1,4 +1,4 @@
-"""The admin API key of a data directory: who gets one, and where it is printed."""
+"""The admin API key of a data directory: when a server creates it, and where the server prints it."""
 
 import asyncio
 import os
@@ -159,7 +159,7 @@ async def test_no_key_is_created_if_any_exists(settings: Settings) -> None:
 
 
 async def test_an_invalid_file_is_replaced(settings: Settings) -> None:
-    """A key that can't be stored in the data directory is an error."""
+    """A file without a valid key gets a new key. A key that can't be stored in the data directory is an error."""
     settings.data_dir.mkdir()
     (settings.data_dir / "admin-key").write_text("nonsense")
     key = await provide_admin_key(settings)

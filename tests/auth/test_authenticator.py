@@ -64,7 +64,7 @@ def result(authenticator: Authenticator, header: bytes | None) -> Principal | st
 
 
 async def test_without_api_keys_everybody_may_post(any_store: str) -> None:
-    """The producer is the client's address, at the default rate. An invalid header is still refused."""
+    """A request without an API key has an anonymous producer with the default rate. An invalid header is refused."""
     async with running(any_store, rate=7, burst=9) as made:
         producer = made.authenticators[0].identify(None, CLIENT)
         assert (producer.id, producer.boards, producer.rate, producer.burst) == ("", None, 7, 9)
@@ -72,7 +72,7 @@ async def test_without_api_keys_everybody_may_post(any_store: str) -> None:
 
 
 async def test_an_api_key_identifies_its_producer(any_store: str) -> None:
-    """The producer has its boards, verbs and rate. All other requests are refused."""
+    """The producer has the boards and the rate of the API key. Requests without a valid API key are refused."""
     settings = fresh_settings(any_store)
     made = Authenticators(settings, 1)
     (authenticator,) = made.authenticators
@@ -179,7 +179,7 @@ async def test_nobody_is_admitted_before_the_first_read(valkey_url: str) -> None
 
 @pytest.mark.fault
 async def test_old_data_admits_nobody_while_the_store_is_frozen(own_store: StoreProcess) -> None:
-    """Results are valid for 4.5 s after the last read. Cached results become invalid, and one line is logged."""
+    """4.5 s after the last read, nobody is admitted any more, cached results become invalid, and one line is logged."""
     async with running(own_store.url) as made:
         (authenticator,) = made.authenticators
         header = await made.key()
@@ -229,7 +229,7 @@ async def test_a_process_can_start_before_its_store(own_store: StoreProcess) -> 
 async def test_an_api_key_expires_by_itself(any_store: str) -> None:
     """The key expires without a write to the store.
 
-    Its readers then open nothing, and the metric has the next expiry.
+    Readers with this key then open nothing, and the metric has the next expiry.
     """
     async with running(any_store) as made:
         (authenticator,) = made.authenticators

@@ -9,7 +9,7 @@ from live.errors import ProblemError
 from live.serve import unsafe_hosts
 from live.settings import Settings, load_settings
 
-ANYWHERE = "0.0.0.0"  # noqa: S104 - where others reach a server
+ANYWHERE = "0.0.0.0"  # noqa: S104 - an address where other machines reach a server
 PEER = "127.0.0.1"
 PROXIES = "127.0.0.1, 10.0.0.0/8, fd00::/8"
 
@@ -55,7 +55,10 @@ def test_a_request_names_one_host(fields: tuple[tuple[str, str], ...]) -> None:
 
 
 def test_an_open_server_answers_only_for_its_own_names() -> None:
-    """A server that accepts anything without an API key answers only for its own names and for `allowed_hosts`."""
+    """A server that is open, or has `allowed_hosts`, answers only for its own names and for these hosts.
+
+    A server that accepts events without an API key only from this machine counts as open.
+    """
     for made, host, expected in [
         ({}, "localhost", "ok"),
         ({}, "127.0.0.1:1", "ok"),
@@ -98,7 +101,7 @@ FORWARDED = [
 
 @pytest.mark.parametrize(("field", "address"), FORWARDED)
 def test_trusted_proxies_identify_the_client(field: tuple[str, str], address: str) -> None:
-    """The client is the last address that is not a trusted proxy. Anybody may have written the addresses left of it."""
+    """The client is the last address that is not a trusted proxy. Anybody may have written the addresses before it."""
     client = resolve(settings(trusted_proxies=PROXIES), ("host", "localhost"), field)
     assert (client.address, client.local, client.proxied) == (address, True, True)
     assert not client.at_the_console

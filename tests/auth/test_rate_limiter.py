@@ -1,4 +1,4 @@
-"""The rate limiter: requests share credit, a flood is refused, refusals say when to retry, and no memory grows."""
+"""The rate limiter: requests share credit, a flood is refused, refusals say when to retry, and memory is bounded."""
 
 import asyncio
 import random
@@ -251,7 +251,7 @@ async def test_an_unavailable_store_fails_all_waiting_requests(own_store: StoreP
 
 
 async def test_closing_fails_waiting_requests(own_store: StoreProcess) -> None:
-    """No request waits for a process that stops."""
+    """No request goes on waiting for a rate limiter that closes."""
     async with process(own_store.url) as rate_limiter:
         with own_store.frozen():
             waiting = asyncio.create_task(rate_limiter.admit(sender(1, 1)))
@@ -262,7 +262,7 @@ async def test_closing_fails_waiting_requests(own_store: StoreProcess) -> None:
 
 
 def test_a_process_that_lends_alone_keeps_the_rate() -> None:
-    """Like the store, the process admits a burst first, and then one event per gap.
+    """Like the store, the process admits a burst first, and then events at the rate.
 
     After a debt, it admits no event until the debt is paid back.
     """
@@ -290,7 +290,7 @@ def reading(rate: int, burst: int) -> tuple[RateLimiter, list[float]]:
 
 @pytest.mark.parametrize(("rate", "burst"), [(1, 1), (2, 3), (8, 2), (100, 25)])
 def test_reads_match_the_model(rate: int, burst: int) -> None:
-    """A read is admitted exactly when the model has room for one. A refusal ends after `Retry-After`."""
+    """A read is admitted if and only if the model has room for it. A refusal ends after `Retry-After`."""
     chance, model = random.Random(rate), Model(rate, burst)
     rates, clock = reading(rate, burst)
     refused = 0

@@ -69,7 +69,9 @@ async def admits_at_most_the_rate(
 async def matches_the_model(
     store: str, limit: tuple[float, int], run: list[Step], mutant: Mutant | None = None
 ) -> None:
-    """One process admits a request if the model has room for two events, and refuses it if there is room for none.
+    """Check that one process admits a request only if the model has room for an event.
+
+    It refuses a request only without room for two events or, after a refusal, for one more than `patience`.
 
     The number of events in a body is known only after admission. Events beyond the burst delay later requests.
     """

@@ -229,7 +229,7 @@ async def test_good_tokens_open_their_boards(tmp_path: Path) -> None:
     )
 )
 def test_no_bytes_are_an_error(token: bytes) -> None:
-    """Any bytes are either refused, or are a token that opens the boards that it names."""
+    """For any bytes, there is a reader and no error: a reader that opens boards, or one with a fault."""
 
     async def ask() -> None:
         tokens_of().reader(token)
@@ -252,7 +252,7 @@ async def test_a_token_ends_with_its_second() -> None:
 
 
 async def test_a_key_that_leaves_the_set_ends_its_tokens(tmp_path: Path) -> None:
-    """A file that can't be read, or that is no key set, leaves the last keys valid."""
+    """A token ends when the file no longer has its key. Data that is no key set leaves the last keys valid."""
     place = key_set(tmp_path)
     tokens = tokens_of(token_secret=TokenSecret(), token_jwks=place)
     kept = tokens.reader(jwt.encode(GOOD, EC, "ES256", {"kid": "e"}).encode())

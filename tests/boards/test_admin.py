@@ -151,7 +151,7 @@ async def test_concurrent_puts_and_deletes_leave_a_complete_board_or_none(any_st
 
 
 async def test_an_abandoned_creation_is_taken_over(any_store: str) -> None:
-    """The next creator also uses the data of the abandoned creation.
+    """The next creator deletes the data of the abandoned creation, and creates the board.
 
     If the first creator continues late, it changes nothing.
     """
@@ -195,7 +195,7 @@ async def test_an_abandoned_deletion_is_finished(any_store: str) -> None:
 
 
 async def test_a_board_of_a_file_is_not_changed(any_store: str) -> None:
-    """A board of this server's file can't be changed, and neither can one that only another server's file has."""
+    """A board of this server's file can't be changed. Neither can a board that only another server's file has."""
     async with bench(any_store) as made:
         for work in (
             made.board_admin.put("posts", KISS, "ann"),
@@ -280,7 +280,7 @@ async def test_a_union_stays_as_private_as_its_parts(valkey_url: str) -> None:
 
 
 async def test_a_limited_admin_learns_of_no_private_board(valkey_url: str) -> None:
-    """A union with a private board of others is refused like a union with an unknown board.
+    """For an admin of some boards, a union with another private board is refused like one with an unknown board.
 
     No message suggests the id of the private board.
     """

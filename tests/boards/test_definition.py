@@ -78,7 +78,7 @@ def test_the_choices_of_a_board_define_it_again(name: str) -> None:
 
 
 def test_choices_that_say_nothing_new_are_left_out() -> None:
-    """A choice is left out if it is the default, or the same value in another spelling."""
+    """A choice is left out if its value is the default, even in another spelling."""
     board = read_board("b", {
         "title": "b", "source": [DEFAULT_TYPE], "window": {"rolling": "1440m", "slot": "3600s"}, "max_amount": 10**9,
     })  # fmt: skip

@@ -1,6 +1,6 @@
-"""When one process creates a board, the others know it at once.
+"""When one process creates a board, the other processes serve it at once.
 
-They get a notice, and ask the store before they refuse.
+They get a notice, and before they refuse a request for an unknown board, they ask the store.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ async def two_processes(
 
 
 async def counts(client: httpx.AsyncClient, event: dict[str, Any], **headers: str) -> bool:
-    """Post an event for a new board with one for a known board, and return whether both count."""
+    """Post an event for a known board and `event` in one body, and return whether both count."""
     answer = await client.post("/v1/events", json=[{"key": "a"}, event], headers=headers)
     assert answer.status_code == 200, answer.text
     return bool(answer.json()["accepted"] == 2)
@@ -76,7 +76,7 @@ async def names_board(client: httpx.AsyncClient, board: str) -> bool:
 
 
 async def names_type(client: httpx.AsyncClient, board: str) -> bool:
-    """Post an event whose type only the new board takes, in a body that must count completely or not at all."""
+    """Post an event whose type only the new board takes, in a body with an `Idempotency-Key`."""
     return await counts(client, {"key": "a", "type": board}, **{"Idempotency-Key": secrets.token_hex(4)})
 
 
@@ -205,7 +205,7 @@ async def test_unknown_boards_cost_the_store_little(valkey_url: str) -> None:
                     await client.get(f"/v1/boards/none{number}")
 
             await asyncio.gather(*(flood(number) for number in range(40)))
-            # The process also reads definitions without a request.
+            # The process also reads definitions by itself, about once a second.
             most = 10 * (loop.time() - began) + 2 * (loop.time() - began + 1)
             assert asked <= most
             began, asked = loop.time(), 0
@@ -318,7 +318,7 @@ async def test_a_change_without_a_notice_is_noticed(any_store: str) -> None:
 
 @pytest.mark.mutant
 async def test_a_change_that_waits_for_nobody_is_noticed(any_store: str) -> None:
-    """The mutant responds when the other process has the notice, but has not read the change yet."""
+    """The mutant responds without waiting until the other process has read the change."""
     with (
         must_be_caught("no wait"),
         patch.object(registry, "listen", listen_late),

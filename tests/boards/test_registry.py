@@ -32,7 +32,7 @@ KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}
 
 
 class Process:
-    """The boards of a process; `updates` are the updates for the intake."""
+    """The boards of a process. `updates` has the ids of the boards that the registry published to the intake."""
 
     def __init__(self, settings: Settings) -> None:
         in_file = Boards([rolling_board()])
@@ -158,7 +158,7 @@ async def test_a_recreated_board_keeps_its_viewers(any_store: str) -> None:
 
 
 async def test_a_board_that_can_not_run_is_skipped(any_store: str) -> None:
-    """The definition is of a newer version, or its data is missing or different.
+    """A definition is of a newer version, or the data of its board is missing or different.
 
     The reason is logged once, and other boards run.
     """

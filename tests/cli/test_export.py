@@ -88,7 +88,7 @@ def exports(store: str, folder: Path, board: str = "posts") -> Any:
 
 
 def now() -> str:
-    """The current time as the flags have it."""
+    """The current time, in the form that the flags take."""
     return datetime.now(UTC).isoformat()
 
 

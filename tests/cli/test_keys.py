@@ -173,7 +173,7 @@ def test_errors_are_one_line(commands: Commands, arguments: list[str], line: str
 
 
 def test_an_unknown_board_is_refused(commands: Commands, folder: Path) -> None:
-    """The message suggests the most similar board of the boards file or the store. --any-board permits it."""
+    """The message suggests a similar board, or lists the known boards. `--any-board` permits an unknown board."""
     (folder / "boards.toml").write_text('[[board]]\nid = "songs"\n')
     assert "there is no board `postss`; did you mean `posts`?" in commands.refused("add", "shop", "--board", "postss")
     commands.environment["LIVE_BOARDS"] = str(folder / "boards.toml")

@@ -1,4 +1,4 @@
-"""A command that can't do what was asked says why, and exits with 1. For an unknown board, it suggests the nearest."""
+"""A command that can't do what was asked says why, and exits with 1. For a misspelt name, it suggests a known one."""
 
 import json
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ def test_a_dry_run_on_what_exists_succeeds(machine: Machine) -> None:
 
 
 def test_a_replay_with_refused_events_is_no_success(machine: Machine, tmp_path: Path) -> None:
-    """The other events count. The command lists the refusal codes, on a terminal and as JSON."""
+    """The event of a known type counts. The command lists the refusal codes, on a terminal and as JSON."""
     path = tmp_path / "likes.ndjson"
     path.write_text('{"type": "like", "key": "r"}\n{"type": "lke", "key": "r"}\n', encoding="utf-8")
     words = ("send", str(path), "--server", machine.server.url, "--key", machine.keys["ann"])

@@ -157,7 +157,7 @@ async def test_a_visitor_is_named_by_the_cookie(valkey_url: str) -> None:
 
 @pytest.mark.mutant
 async def test_a_forged_cookie_that_is_taken_for_an_actor_is_detected(valkey_url: str) -> None:
-    """The mutant finds no events of the actor, and reports success."""
+    """The mutant takes the forged cookie itself for an actor, so a command would find no events and report success."""
 
     async def believing(client: Store, settings: Settings, text: str) -> str:
         return await Visitors(client, settings.key_prefix).read(text) or text

@@ -48,7 +48,7 @@ def lines_of(table: Table, columns: int) -> list[str]:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_is_whole_in_80_columns(name: str) -> None:
-    """Numbers and times stay on one line, and a long id takes several."""
+    """Numbers and times stay on one line, and a long id takes several lines."""
     table, whole = TABLES[name]
     lines = lines_of(table, 80)
     assert whole in lines[1]

@@ -42,5 +42,5 @@ def sums(events: Sequence[Event]) -> dict[str, int]:
 
 
 async def scores(url: str) -> dict[str, int]:
-    """A whole board of up to 1,000 members."""
+    """The scores of a whole board of up to 1,000 members."""
     return {record.member: record.score for record in (await shown(url, 1000)).records}

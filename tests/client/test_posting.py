@@ -123,7 +123,7 @@ async def test_a_refusal_is_raised(valkey_url: str) -> None:
 
 
 async def test_an_answer_of_another_server_is_an_error() -> None:
-    """The client does not treat such an answer as a lost answer."""
+    """If what answers is no Live Board server, the client raises an error and does not try again."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -141,7 +141,7 @@ async def test_an_answer_of_another_server_is_an_error() -> None:
     ("event", "error"), [(Event("a" * 70_000), ValueError), (Event("a", metadata={"x": object()}), TypeError)]
 )
 async def test_an_invalid_event_is_refused_by_the_client(event: Event, error: type[Exception]) -> None:
-    """The client refuses it before it opens a connection."""
+    """The client refuses the event before it opens a connection."""
     async with LiveBoard("http://127.0.0.1:9") as live, live.producer() as producer:
         with pytest.raises(error):
             await live.post(event)
@@ -150,7 +150,7 @@ async def test_an_invalid_event_is_refused_by_the_client(event: Event, error: ty
 
 
 async def test_a_client_must_be_open() -> None:
-    """A closed client raises a clear error."""
+    """A client that is not open raises a clear error, and so does a URL or an API key of a wrong form."""
     live = LiveBoard("http://127.0.0.1:9")
     for _ in range(2):
         with pytest.raises(RuntimeError, match="not entered"):

@@ -80,7 +80,7 @@ async def test_a_producer_without_a_bound_is_noticed(valkey_url: str) -> None:
 
 
 async def test_events_of_several_tasks_keep_their_order(url: str) -> None:
-    """A large event waits for more room than small ones, which do not overtake it."""
+    """While a large event waits for room, later small events do not overtake it."""
     queued: list[int] = []
     async with LiveBoard(url) as live, live.producer(max_bytes=1000) as producer, asyncio.TaskGroup() as tasks:
 
@@ -96,7 +96,7 @@ async def test_events_of_several_tasks_keep_their_order(url: str) -> None:
 
 
 async def test_a_single_event_does_not_wait_for_others(url: str) -> None:
-    """The producer sends it after `linger` at the latest, and at once on `flush`."""
+    """The producer sends a single event after `linger` at the latest, and at once on `flush`."""
     async with LiveBoard(url) as live, live.producer(linger=0.01) as quick, live.producer(linger=1000) as slow:
         await quick.send(Event("a"))
 
@@ -112,7 +112,7 @@ async def test_a_single_event_does_not_wait_for_others(url: str) -> None:
 
 @pytest.mark.slow
 async def test_each_event_counts_once_over_a_lossy_connection(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some events have their own ids, and others do not."""
+    """The producer makes the ids of the events that have none."""
     monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.02)
     events = many(20_000)
     async with lossy(url, share=0.3) as proxy, LiveBoard(proxy.url) as live:
@@ -273,7 +273,7 @@ async def test_a_cancelled_task_leaves_its_producer_immediately() -> None:
 
 
 async def test_closing_a_producer_ends_the_wait_for_a_result() -> None:
-    """The error says that the event may have been counted, and `unsent` has it with its id."""
+    """The error says that the event may have been counted. `unsent` has the event with its id."""
     async with LiveBoard("http://127.0.0.1:9") as live, asyncio.timeout(5):
         producer = live.producer()
         producer.start()
@@ -340,7 +340,7 @@ async def test_a_thread_keeps_the_order(valkey_url: str) -> None:
 
 
 async def test_errors_are_raised_in_threads(url: str) -> None:
-    """Malformed events raise immediately; later failures raise at the next call and at the end of the context."""
+    """A malformed event raises an error at once. A failure of the producer is raised by later calls, and at its end."""
 
     def send_with(producer: SyncProducer) -> None:
         with producer:
@@ -390,7 +390,7 @@ async def test_an_interrupted_thread_ends_immediately() -> None:
 
 
 def test_an_interrupted_post_takes_no_room() -> None:
-    """The interrupt comes before the event is queued. Otherwise the next event would wait forever."""
+    """The interrupt comes before the event is queued. If the event kept its room, the next event would wait forever."""
     event = Event("a", source="shop", id="1")
 
     def interrupt(_background: Background, work: Coroutine[None, None, None]) -> None:

@@ -35,7 +35,7 @@ class FirstAnswerLost(Proxy):
     """A proxy that closes the first connection instead of passing on the answer."""
 
     async def answer(self, data: bytes) -> bytes | None:
-        """Let all later answers pass."""
+        """Drop the answers on the first connection, and let all later answers pass."""
         return data if self.connections > 1 else None
 
 

@@ -38,7 +38,7 @@ def test_an_api_key_is_sent_without_its_line_end() -> None:
 
 
 def test_a_server_below_a_path_is_watched_below_it() -> None:
-    """Events are sent below the same path. Both connections use TLS, or neither does."""
+    """The URL of a socket begins with the path of the server's URL, and asks for TLS if the server's URL does."""
     assert socket_url("http://h:1/live", "/x") == "ws://h:1/live/x"
     assert socket_url("https://h", "/x", "a=1") == "wss://h/x?a=1"
 

@@ -44,7 +44,7 @@ def mistakes(text: str) -> list[str]:
 
 
 def board_of(*lines: str) -> Board:
-    """The only board of a file."""
+    """The board that these lines of a boards file define."""
     (board,) = parse_boards("\n".join(('[[board]]\nid = "b"', *lines)))
     return board
 

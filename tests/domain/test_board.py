@@ -135,7 +135,7 @@ def test_the_default_board_counts_likes_of_a_day() -> None:
 
 
 def test_a_type_feeds_every_board_that_has_it_as_source() -> None:
-    """The boards are in the order of the file. An unknown type feeds none."""
+    """The boards are in the order of the file. An unknown type feeds no board."""
     one, two, three = (
         make(name, source=frozenset(source))
         for name, source in (("one", {"like"}), ("two", {"like", "play"}), ("three", {"play"}))
@@ -148,7 +148,7 @@ def test_a_type_feeds_every_board_that_has_it_as_source() -> None:
 
 
 def test_a_category_narrows_the_boards() -> None:
-    """A board with categories accepts only events in one of them. A board without any accepts every event."""
+    """A board with categories accepts only events in one of them. A board without categories accepts every event."""
     every = make("every", source=frozenset({"like"}))
     some = make("some", source=frozenset({"like"}), categories=frozenset({"cats", "dogs"}))
     boards = Boards([every, some])

@@ -165,7 +165,7 @@ def test_a_conflation_interval_out_of_range_is_refused(text: str) -> None:
     ],
 )
 def test_what_a_journal_can_not_keep_is_refused(line: str, message: str) -> None:
-    """For a choice of an earlier version, the message says what replaces it."""
+    """Some choices need another window or `journal`. For a choice of an earlier version, the message has advice."""
     (mistake,) = mistakes(f'[[board]]\nid = "b"\n{line}')
     assert message in mistake
 

@@ -34,7 +34,7 @@ def moment(text: str, zone: str = "UTC", fold: int = 0) -> int:
 
 EARLIEST, LATEST = moment("1900-01-01"), moment("2100-12-31")
 
-# A zone, the start of days, a day, its first moment in UTC, and its hours.
+# A zone, the time at which days begin, a day, its first moment in UTC, and how many hours it has.
 DAYS = [
     ("Europe/Berlin", "09:00", "2024-03-30", "2024-03-30T08:00", 23),
     ("Europe/Berlin", "09:00", "2024-10-26", "2024-10-26T07:00", 25),
@@ -137,7 +137,7 @@ def test_periods_match_dates(unit: Unit, name: str, day_start: str, data: st.Dat
 
 @pytest.mark.parametrize(("zone", "day_start", "day", "start", "hours"), DAYS)
 def test_days_begin_at_their_hour(zone: str, day_start: str, day: str, start: str, hours: float) -> None:
-    """A day begins when the clocks first show its hour or, if that hour is skipped, the first time after it."""
+    """A day begins when the clocks first show its hour or, if they skip that hour, at the first time after it."""
     period = Calendar("day", ZoneInfo(zone), day_start=day_start).parse(day)
     assert period == Period(moment(start), moment(start) + int(hours * HOUR), day)
 
@@ -177,7 +177,7 @@ def test_a_wrong_start_of_days_is_noticed() -> None:
     ],
 )
 def test_changes_over_midnight_do_not_return_to_an_earlier_date(unit: Unit, zone: str, change: str) -> None:
-    """A date that has begun continues, even if the clocks show the previous one again."""
+    """A date that has begun continues, even if the clocks show the previous date again."""
     middle = moment(change)
     assert local(middle - 1, ZoneInfo(zone)).utcoffset() != local(middle, ZoneInfo(zone)).utcoffset()
     assert_dates_around(middle, unit, ZoneInfo(zone))
@@ -212,7 +212,7 @@ def test_hours_match_the_clock(name: str, data: st.DataObject) -> None:
 
 @given(st.sampled_from(WEEKDAYS), st.dates(date(3, 1, 1), date(9990, 12, 31)))
 def test_weeks_begin_on_any_day(start: Weekday, day: date) -> None:
-    """A week has seven days. It belongs to the year of its fourth day, and is numbered within it."""
+    """A week has seven days. It belongs to the year of its fourth day, and has a number in that year."""
     calendar = Calendar("week", ZoneInfo("UTC"), start)
     week = calendar.at(int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()))
     first = local(week.start, ZoneInfo("UTC")).date()
@@ -240,7 +240,7 @@ def test_the_first_days_of_a_year_may_belong_to_the_last_week(week_start: Weekda
     assert Calendar("week", ZoneInfo("UTC"), week_start).at(moment(day)).name == name
 
 
-# All cases are in the past, because the time zone data of the machine may predict other changes of future clocks.
+# All cases are in the past, because other time zone data may predict other changes of the clocks in the future.
 @pytest.mark.parametrize(
     ("zone", "day", "start", "hours"),
     [
@@ -276,7 +276,7 @@ def test_days_have_the_hours_of_their_clocks(zone: str, day: str, start: str, ho
 
 @pytest.mark.parametrize(("zone", "day"), [("Pacific/Apia", "2011-12-30"), ("Pacific/Kwajalein", "1993-08-21")])
 def test_a_skipped_day_is_not_a_period(zone: str, day: str) -> None:
-    """The days around it are contiguous, the week and the month continue, and its hours are not found."""
+    """The days around the skipped day are contiguous, its week has six days, and its hours are not found."""
     calendar = Calendar("day", ZoneInfo(zone))
     gone = date.fromisoformat(day)
     with pytest.raises(ValueError, match="is not a valid day"):
@@ -334,7 +334,7 @@ def test_a_repeated_hour_is_its_own_period(zone: str, begin: str, names: list[st
     ],
 )
 def test_a_name_belongs_to_one_period(unit: Unit, name: str, start: str, end: str) -> None:
-    """The name of a day in Shanghai names the time from midnight to midnight."""
+    """A name stands for a time in the zone of the calendar, such as from midnight to midnight in Shanghai."""
     zone = "Asia/Shanghai"
     assert Calendar(unit, ZoneInfo(zone)).parse(name) == (moment(start, zone), moment(end, zone), name)
 

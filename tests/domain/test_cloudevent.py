@@ -40,7 +40,7 @@ attributes = st.fixed_dictionaries(
     {
         **dict.fromkeys(("id", "source", "type"), texts),
         "subject": texts.filter(lambda key: key_fault(key) is None),
-        "time": times,  # the SDK adds the current time to an event without one
+        "time": times,  # the SDK adds the current time to an event without a time
     },
     optional={
         "sampledrate": st.integers(1, MAX_SAMPLED_RATE),
@@ -286,7 +286,7 @@ def test_headers_that_are_not_utf_8_are_refused(header: bytes) -> None:
 
 
 def test_other_headers_are_ignored() -> None:
-    """Names and number of other headers do not matter."""
+    """Headers that do not begin with `ce-` may have any names, and may be repeated."""
     others = [
         (b"content-type", b"text/plain"),
         (b"cf-ray", b"x"),
@@ -360,7 +360,7 @@ def test_the_cost_of_repeated_names_is_linear() -> None:
     | st.lists(scraps | st.dictionaries(st.sampled_from([*EVENT, "time", "x"]), scraps)).map(json.dumps).map(str.encode)
 )
 def test_any_bytes_give_a_body_or_a_problem(body: bytes) -> None:
-    """Decoders raise nothing else, and every event is either valid or refused."""
+    """Decoders raise no error but `ProblemError`, and every event is either valid or refused."""
     for decode in (decode_structured, lambda body: decode_batch(body, 5), lambda b: decode_binary([(b"ce-" + b, b)])):
         with suppress(ProblemError):
             decoded = decode(body)

@@ -77,7 +77,7 @@ def event_of(fields: Fields) -> IncomingEvent:
 
 
 def parts(body: DecodedBody) -> tuple[list[tuple[int, IncomingEvent]], list[Rejection]]:
-    """The valid events of a body with their indexes, and the invalid ones."""
+    """The valid events of a body with their indexes, and the rejections of the invalid events."""
     return list(zip(body.indexes, body.events, strict=True)), body.rejections
 
 
@@ -137,7 +137,7 @@ def test_no_spelling_hides_a_repeated_field(text: str) -> None:
 @settings(max_examples=500)
 @given(st.binary(max_size=60) | st.text(max_size=40).map(str.encode) | st.from_regex(rb'[\[{"key:a,1}\]\s]{1,30}'))
 def test_any_bytes_give_a_body_or_a_problem(data: bytes) -> None:
-    """Decoders raise nothing else, and every event is either valid or refused."""
+    """Decoders raise no error but `ProblemError`, and every event is either valid or refused."""
     for decode in (decode_json, decode_ndjson):
         with suppress(ProblemError):
             body = decode(data, 5)

@@ -1,4 +1,4 @@
-"""Events: their defaults, and the keys that they may have."""
+"""Events: their defaults, and the texts that they may have as `key`."""
 
 import pytest
 from msgspec import UNSET

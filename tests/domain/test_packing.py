@@ -88,7 +88,7 @@ def test_scores_compare_like_their_fields(data: st.DataObject) -> None:
     one = data.draw(values_for(packing))
     other = one | data.draw(st.sampled_from([{}, data.draw(values_for(packing))]))
     name = data.draw(st.sampled_from(packing.fields)).name
-    other[name] = data.draw(values_for(packing))[name]  # often, the two values differ only in this field
+    other[name] = data.draw(values_for(packing))[name]  # often, `one` and `other` differ only in this field
     score, other_score = packing.pack(one), packing.pack(other)
     assert (score < other_score) == (directed(packing, one) < directed(packing, other))
     assert (score == other_score) == (one == other)

@@ -140,7 +140,7 @@ def test_a_record_can_be_stored() -> None:
      ({"rate": 0.0}, 0.0, 7), ({"rate": 10.0, "burst": 1}, 10.0, 1)],
 )  # fmt: skip
 def test_a_producers_own_rate_sets_a_burst_of_two_seconds(scope: dict[str, Any], rate: float, burst: int) -> None:
-    """If the producer also has its own burst, that is used. Without a rate and a burst, the defaults apply."""
+    """If the producer has its own burst, this burst is used instead. Without a rate and a burst, the defaults apply."""
     producer = record(**scope).producer(100.0, 7)
     assert (producer.id, producer.rate, producer.burst, producer.rate_key) == ("shop", rate, burst, "shop")
 

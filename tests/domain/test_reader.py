@@ -1,4 +1,4 @@
-"""Readers, sets of boards, and the gate."""
+"""Readers, scopes of boards, and the gate that shows private boards only to their readers."""
 
 import ast
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_a_refusal_says_what_is_wrong_with_the_credentials() -> None:
     ],
 )  # fmt: skip
 def test_a_union_is_no_more_public_than_its_parts(part: str, union: str, is_valid: bool) -> None:  # noqa: FBT001
-    """The rule holds for each default visibility of the server."""
+    """The rule holds whatever the default visibility of the server is."""
 
     def choice(text: str) -> str:
         return f'visibility = "{text}"\n' if text else ""
@@ -77,7 +77,7 @@ def test_a_union_is_no_more_public_than_its_parts(part: str, union: str, is_vali
 
 
 def test_no_request_reads_as_the_server() -> None:
-    """The code of requests uses `SERVER`, which may read everything, and the lists of all boards in two places only."""
+    """In the code of requests, only two places use `SERVER`, which may read every board, or the lists of all boards."""
     own = {"SERVER", "channels", "committers"}
     # A correction also goes to the unions of its board, and does not ask who may read them.
     allowed = {("web/services.py", "committers"), ("web/writes/admin.py", "SERVER")}

@@ -89,7 +89,7 @@ def test_a_boards_file_with_such_a_title_has_a_mistake() -> None:
 
 
 def test_what_a_board_had_before_stays() -> None:
-    """Earlier versions accepted more texts. A board with such a text can still be changed, but gets no other one."""
+    """Earlier versions accepted more texts. A board that has such a text can be changed, but gets no new such text."""
     old = read_board("b", {"title": "a\x1b", "source": ["c\x9b"]})
     assert list(text_mistakes(msgspec.structs.replace(old, frozen=True), old)) == []
     assert len(list(text_mistakes(msgspec.structs.replace(old, title="d\x1b"), old))) == 1
@@ -122,7 +122,7 @@ def test_json_is_read_as_people_read_it() -> None:
     ],
 )
 def test_a_wrong_check_of_metadata_is_noticed(mistake: str, name: str, mutant: Callable[[str], str | None]) -> None:
-    """The mutants miss one of the two ways in which JSON can spell a character."""
+    """The mutants miss some of the ways in which JSON can spell a refused character."""
     with must_be_caught(mistake), replaced(event, name, mutant):
         for character in REFUSED.values():
             assert metadata_fault(character) is not None

@@ -31,7 +31,7 @@ UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Frac
      ("1.1h", 3960), ("0.001s", 0.001), ("999999999d", 86_399_999_913_600)],
 )  # fmt: skip
 def test_a_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
-    """The unit may be any, and the number may have up to three decimals."""
+    """The unit is ms, s, m, h or d, and the number may have up to three decimals."""
     assert parse_duration(text) == seconds
 
 
@@ -44,7 +44,7 @@ def test_a_duration_is_parsed_exactly(thousandths: int, unit: str) -> None:
 
 @given(st.integers(0, 10**12 - 1), st.sampled_from(sorted(UNITS)))
 def test_a_duration_can_be_written_again(thousandths: int, unit: str) -> None:
-    """A duration of whole milliseconds has a text form."""
+    """A duration of whole milliseconds has a text form, which is parsed as the same duration."""
     milliseconds = Fraction(thousandths, 1000) * UNITS[unit] * 1000
     if milliseconds.denominator == 1:
         assert round(parse_duration(format_duration(int(milliseconds))) * 1000) == milliseconds
@@ -187,7 +187,7 @@ def test_the_oldest_period_is_counted_in_periods(unit: str) -> None:
 
 @given(st.integers(-(10**13), 10**13))
 def test_every_time_has_a_period(seconds: int) -> None:
-    """Times before and after all calendars have a period too."""
+    """Times that are too early or too late for calendars have a period too."""
     window = Periods(unit="year", keep=1000)
     slot = window.slot_at(seconds)
     assert slot.start <= min(max(seconds, FIRST), LAST - 1) < slot.end

@@ -32,7 +32,7 @@ async def until(viewer: ClientConnection, kind: str) -> dict[str, Any]:
 
 
 async def test_quiet_viewers_receive_alive_messages(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The viewers are a plain one, one with a member, and one that asked for few updates of a busy board."""
+    """One viewer is plain, one asks for the rank of a member, and one asks for at most one update a minute."""
     monkeypatch.setattr(channel, "SILENCE", 0.3)
     monkeypatch.setattr(hub, "_KEEP_ALIVE_INTERVAL", 0.05)
     settings = fresh_settings(valkey_url, conflation_interval=Duration(0.01))

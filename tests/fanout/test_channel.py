@@ -61,17 +61,17 @@ class Steps:
 
 
 def taken(viewer: PullViewer) -> list[Frame]:
-    """Everything that a viewer lacks."""
+    """All frames that are due for a viewer."""
     return list(iter(viewer.due_frame, None))
 
 
 def viewers() -> float:
-    """The viewers of the board in the metrics."""
+    """The number of viewers of the board, from the metrics."""
     return REGISTRY.get_sample_value("live_viewers", {"board": "posts"}) or 0
 
 
 def full(offset: int, epoch: str = "one") -> Page:
-    """A board on which each change concerns one of many records."""
+    """A page with many records. Only the score of `last` depends on the offset."""
     return page(offset, epoch, **{f"a-rather-long-name-{number}": 90 - number for number in range(20)}, last=offset)
 
 
@@ -241,7 +241,10 @@ async def test_a_status_that_comes_while_frames_are_sent_is_sent_after_them(monk
 
 
 async def test_the_first_viewer_waits_for_a_read_to_learn_the_status() -> None:
-    """Without viewers, nobody notices that the store answers again. Other viewers learn the status at once."""
+    """Without viewers, nobody notices that the store answers again, so the status may be out of date.
+
+    A viewer that joins other viewers gets the status at once.
+    """
     steps = Steps()
     await steps.read(full(1), "away")
     assert types(*taken(steps.enter())) == ["sync", "status"]

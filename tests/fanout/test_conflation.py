@@ -75,7 +75,7 @@ async def reached(viewers: list[Clocked], offset: int) -> None:
 
 @pytest.mark.slow
 async def test_a_viewer_receives_at_most_one_frame_per_interval(valkey_url: str) -> None:
-    """The interval is the board's, or a slower one that the viewer asked for. The last frame is the latest."""
+    """The interval is the board's, or a longer one that the viewer asked for. The last frame has the latest top."""
     async with (
         server(valkey_url, rolling_board(), conflation_interval=Duration(0.05)) as (url, client),
         watching(url, "?limit=5", "?limit=5&interval=200ms") as (quick, slow),

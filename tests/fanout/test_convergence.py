@@ -44,7 +44,7 @@ class Shown(msgspec.Struct):
 
 
 class Follower:
-    """A viewer that reconnects to any server whenever its connection ends, and never reads a page."""
+    """A viewer that connects to a random server whenever its connection ends, and never reads a page."""
 
     def __init__(self, servers: list[str], size: int, chance: random.Random) -> None:
         self.size = size
@@ -82,13 +82,13 @@ class Follower:
             self._socket.transport.abort()
 
     async def leave(self) -> None:
-        """Stop. Raises the error of a message that did not follow from the previous one."""
+        """Stop. Raises the error of a message that did not follow from the message before."""
         await stop(self.task)
 
 
 @asynccontextmanager
 async def servers_on(*stores: str, window: str = "24h", slot: str = "1h") -> AsyncIterator[list[str]]:
-    """A server for each address of one store, all with one board."""
+    """A server for each address of one store, all with the same board."""
     settings = fresh_settings(stores[0], **FAST)
     async with AsyncExitStack() as stack:
         yield [
@@ -170,7 +170,7 @@ def act(chance: random.Random, proxy: StoreProxy, follower: Follower) -> None:
 
 
 async def expect_recovery(valkey_url: str, folder: Path) -> None:
-    """Lose a notice, and send no other: the viewer must still receive the change in time."""
+    """Lose a notice, and send no other notice: the viewer must still receive the change in time."""
     async with (
         store_proxy(valkey_url, folder) as proxy,
         servers_on(proxy.url, valkey_url) as servers,
@@ -205,7 +205,7 @@ async def _reached(follower: Follower, offset: int) -> None:
 
 @pytest.mark.one_server
 async def test_a_lost_notice_is_recovered(valkey_url: str, tmp_path: Path) -> None:
-    """The periodic check finds the new offset, because the connection notices nothing."""
+    """The connection has no error, so only the periodic check finds the new offset."""
     await expect_recovery(valkey_url, tmp_path)
 
 
@@ -224,7 +224,7 @@ async def test_without_the_periodic_check_it_is_not_recovered(
 
 
 async def test_a_killed_subscriber_misses_nothing(valkey_url: str) -> None:
-    """The store disconnects subscribers that are too slow; changes in the meantime are read."""
+    """The store disconnects subscribers that are too slow. A server that has subscribed again reads what it missed."""
     async with servers_on(valkey_url) as servers, httpx.AsyncClient(base_url=servers[0]) as client:
         store = connect_store(valkey_url, fresh_settings(valkey_url))
         follower = Follower(servers, 5, random.Random(1))

@@ -165,7 +165,7 @@ class Run:
         self.offset = 0
 
     async def step(self) -> None:
-        """Let one thing happen."""
+        """Let one random thing happen, and often change the board too."""
         steps = [self.join, self.join, self.leave, self.stall, self.go_on, self.look_up, self.count]
         self.chance.choice(steps)()
         if self.chance.random() < 0.6:
@@ -232,7 +232,7 @@ class Run:
 
 
 def compare(seed: int, store: str, pair: type[Pair | StreamPair] = Pair) -> int:
-    """Run one schedule; returns the number of compressed frames."""
+    """Check in one schedule that the viewers of each pair read the same; returns the number of compressed frames."""
 
     async def run() -> int:
         settings = fresh_settings(store)
@@ -320,7 +320,7 @@ def test_history_that_a_stream_did_not_send_last_is_noticed(
 
 
 def test_a_text_is_compressed_for_a_bounded_number_of_histories() -> None:
-    """Each slow viewer has another history. Beyond eight, viewers share the text without a history."""
+    """Slow viewers have many histories. Only for eight of them, a text is compressed with the history, else without."""
     text, made = SharedText(b"0123456789" * 50), []
     histories = [SharedText(b"%d" % number * 50) for number in range(100)]
     for history in histories:

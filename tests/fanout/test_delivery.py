@@ -1,4 +1,4 @@
-"""Cohorts over real sockets: a viewer receives every byte of every frame, or leaves the cohort."""
+"""Cohorts over real sockets: a viewer that can't take a whole frame leaves the cohort, and gets the rest later."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -115,7 +115,7 @@ def test_all_members_receive_the_same_bytes(ends: list[End]) -> None:
 
 
 def test_a_frame_that_does_not_fit_is_completed(ends: list[End]) -> None:
-    """The rest goes through the connection, and the viewer leaves the cohort until it is sent."""
+    """The rest of the frame goes through the connection, and the viewer leaves the cohort until the rest is sent."""
     cohort = cohort_of(ends)
     assert cohort.send(LARGE.wire) == ends
     assert len(cohort) == 0
@@ -207,7 +207,7 @@ class KeepsTheGone(Cohort):
 
 
 def received_by(kind: type[Cohort]) -> bytes:
-    """Return what a viewer receives if its buffer has room for a part of a large frame, and a small one follows."""
+    """Return what a viewer receives if its buffer has room for a part of a large frame, and a small frame follows."""
     end = End()
     cohort = cohort_of([end], kind)
     cohort.send(LARGE.wire)
@@ -219,7 +219,7 @@ def received_by(kind: type[Cohort]) -> bytes:
 
 
 def test_errors_with_short_writes_are_detected() -> None:
-    """The viewer must receive the large frame alone, because it has left the cohort. A mutant sends something else."""
+    """The viewer must receive the large frame alone, because it has left the cohort. The mutants send more, or less."""
     assert received_by(Cohort) == LARGE.wire
     assert SMALL.wire in received_by(KeepsTheSlow)[: len(LARGE.wire)]
     assert len(received_by(DropsTheRest)) < len(LARGE.wire)

@@ -1,4 +1,4 @@
-"""Messages to viewers have exactly the documented form, and each is encoded once."""
+"""Messages to viewers have exactly the documented form, and a viewer that applies every message holds the top."""
 
 from itertools import pairwise
 from typing import get_args

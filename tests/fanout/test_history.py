@@ -36,7 +36,7 @@ def test_a_history_of_size_zero_is_empty() -> None:
 
 
 def test_a_new_epoch_clears_the_history() -> None:
-    """An offset that goes back clears it too."""
+    """An offset that goes back clears the history too."""
     history = PageHistory(9)
     history.add(page(4))
     history.add(page(5))

@@ -79,7 +79,7 @@ async def test_a_viewer_receives_a_sync_and_then_updates(valkey_url: str, monkey
 
 
 async def test_many_changes_share_a_frame(valkey_url: str) -> None:
-    """However fast the board changes, a viewer receives at most one frame per interval, and the last is the latest."""
+    """However fast the board changes, a viewer gets at most one frame per interval. The last one has the latest top."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.2)) as (hub, ledger):
         model = ModelViewer()
         with hub.watch("posts", top(5)) as viewer:
@@ -154,7 +154,7 @@ async def test_the_viewers_of_an_address_are_counted(valkey_url: str) -> None:
 
 
 async def test_the_viewers_of_a_prefix_are_counted_together(valkey_url: str) -> None:
-    """The boards of the prefix share the limit. Other boards, and prefixes with other limits, have no such limit."""
+    """The boards of the prefix share the limit. Boards of other prefixes do not count, and may have no limit."""
     async with running_hub(valkey_url) as (hub, ledger):
         acme, free = PrefixLimits(prefix="acme-", viewers=2), PrefixLimits(prefix="free-", rate=1)
         for name, limits in (("acme-a", acme), ("acme-b", acme), ("free-a", free)):
@@ -291,7 +291,7 @@ async def test_a_quiet_board_sends_nothing(valkey_url: str) -> None:
 
 
 async def test_boards_can_be_added_and_removed(valkey_url: str) -> None:
-    """The hub follows an added board. Viewers of a removed board are disconnected, viewers of others stay."""
+    """The hub follows an added board. Viewers of a removed board are disconnected; all others stay."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         other = Ledger(ledger.state.client, rolling_board(board="other"), ledger.state.settings)
         assert hub.revision == 1
@@ -360,7 +360,7 @@ async def test_a_redefined_board_sends_a_sync(valkey_url: str) -> None:
 
 
 async def test_a_board_with_a_new_interval_keeps_its_viewers(valkey_url: str) -> None:
-    """Old and new viewers share frames. A viewer that asked for a slower interval keeps one that is slower."""
+    """Old and new viewers share frames. A viewer with four times the board's interval gets four times the new one."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         with hub.watch("posts", top(5)) as early, hub.watch("posts", Subscription(size=5, interval=40)) as slower:
             ledger.state.board = msgspec.structs.replace(ledger.state.board, conflation=20)
@@ -433,7 +433,7 @@ async def settled_again(hub: Hub) -> None:
 
 
 async def test_notices_are_received_while_somebody_watches(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hub subscribes for the first viewer. It unsubscribes some time after the last viewer, unless one returns."""
+    """The hub subscribes for the first viewer. It unsubscribes some time after the last viewer has left."""
     monkeypatch.setattr("live.fanout.hub._LINGER", 0.5)
     monkeypatch.setattr("live.fanout.hub._KEEP_ALIVE_INTERVAL", 0.02)
     async with running_hub(valkey_url) as (hub, ledger):

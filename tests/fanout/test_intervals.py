@@ -1,4 +1,4 @@
-"""A schedule calls what is due."""
+"""A `TickSchedule` calls its entries when they are due."""
 
 import asyncio
 
@@ -57,7 +57,7 @@ async def test_nothing_is_called_before_the_start() -> None:
 
 
 async def test_each_entry_is_called_at_its_time() -> None:
-    """An entry may be due before older ones. An entry that is added again for the same time is called once."""
+    """A later entry may be due before an earlier one. An entry that is added again for the same time is called once."""
     called = Called()
     schedule = called.schedule
     schedule.start()
@@ -132,6 +132,6 @@ async def test_nothing_is_called_after_the_stop() -> None:
 
 
 def test_the_interval_of_a_board_is_in_milliseconds() -> None:
-    """The setting is in seconds. A viewer gets the interval of the board, or 2, 4, 8 and so on times as much."""
+    """The setting is in seconds. A viewer gets the interval of the board, or 2, 4, 8 and so on times this interval."""
     assert [interval_of(rolling_board(), seconds) for seconds in (0.0001, 0.25, 60)] == [1, 250, 60_000]
     assert [viewer_interval(100, wanted) for wanted in (0, 100, 101, 400, 401)] == [100, 100, 200, 400, 800]

@@ -1,4 +1,4 @@
-"""A replay, message by message: what a process with the journal answers, and what viewers receive when."""
+"""A replay, message by message: what the replay process answers, and what viewers receive at which time."""
 
 import asyncio
 import time
@@ -36,7 +36,7 @@ Answer = Played | tuple[int, int] | Exception | asyncio.Event | None
 class Script:
     """Stands in for the players: `begin` and `play` return the given answers in order.
 
-    An `asyncio.Event` among the answers holds up the next answer until it is set.
+    An `asyncio.Event` among the answers holds up the next answer until the event is set.
     """
 
     def __init__(self, *answers: Answer) -> None:
@@ -116,7 +116,7 @@ def test_the_buffer_gives_each_viewer_what_it_lacks() -> None:
 async def test_a_replay_tells_everything_in_its_order_and_time(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The journal begins later than asked, fails twice, and its process ends. The replay reaches the present."""
+    """The journal begins later than asked, does not answer for a while, and its process ends. Then all is live."""
     for name, value in (("_POLL", 100), ("_BEAT", 40), ("_WHOLE", 3600), ("_PRESENT", 1000)):
         monkeypatch.setattr(replays, name, value)
     monkeypatch.setattr("live.fanout.engine.channel.SILENCE", 3600)
@@ -275,7 +275,7 @@ async def test_each_limit_of_replays_allows_what_it_says(valkey_url: str) -> Non
 
 @pytest.mark.parametrize(("own", "kept"), [(None, 7200), (3600, 3600)])
 async def test_a_replay_begins_in_what_the_journal_keeps(valkey_url: str, own: int | None, kept: int) -> None:
-    """The board's definition says how much the journal keeps, or else the setting `journal_events`."""
+    """The board's definition, or else the setting `journal_events`, says for how long the journal keeps events."""
     board = msgspec.structs.replace(rolling_board(), journal=Journaling(events=own))
     hub = hub_of(valkey_url, board, Script(), journal_events=7200)
     hub.admit("posts", asking(delay=kept), "")
@@ -288,7 +288,7 @@ async def test_a_replay_begins_in_what_the_journal_keeps(valkey_url: str, own: i
 
 
 async def test_viewers_that_may_no_longer_read_their_board_are_ended(valkey_url: str) -> None:
-    """A check ends viewers of the present and of replays. Others stay, and public boards keep all viewers.
+    """A check ends the viewers whose reader has lost the board, also in replays. Public boards keep all viewers.
 
     A board that is defined again is checked too.
     """

@@ -90,7 +90,7 @@ class Board:
         self.offset = 0
 
     def take(self, lookup: RankLookup, count: int, *records: tuple[str, int], epoch: str = "one") -> bool:
-        """Read the lookup again, at a later offset."""
+        """Let the lookup take these records, at the next offset; returns whether its frame has changed."""
         self.offset += 1
         found = tuple(Record(key, score, rank) for rank, (key, score) in enumerate(records, 1))
         head = [epoch.encode(), self.offset, count]
@@ -156,7 +156,7 @@ def test_records_come_before_lookups() -> None:
 async def test_viewers_of_a_member_share_frames(valkey_url: str) -> None:
     """Viewers of one member that want equally many neighbours share a frame.
 
-    One read serves all members. Unused lookups go.
+    One read serves all members. A lookup without viewers is removed.
     """
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry(key, amount) for key, amount in zip("abcd", (9, 7, 5, 3), strict=True)])

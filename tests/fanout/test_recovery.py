@@ -86,7 +86,7 @@ def test_a_new_epoch_always_receives_a_sync() -> None:
 
 
 def test_a_page_of_fewer_records_does_not_recover_a_larger_top() -> None:
-    """Pages read for small viewers have too few records."""
+    """Pages that were read for viewers of a smaller top have too few records."""
     history = PageHistory(KEPT)
     small, large = Variant(BOARD, 2, 100, history), Variant(BOARD, 5, 100, history)
     history.add(Page(epoch="one", offset=1, rank_count=9, total_score=9, start=0, records=many(1, 1).records[:2]))

@@ -1,4 +1,4 @@
-"""Which replays and delays are refused, and on which boards."""
+"""Replays and delays that are refused."""
 
 import msgspec
 import pytest

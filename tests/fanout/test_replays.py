@@ -129,7 +129,7 @@ async def test_a_missing_delay_is_detected(valkey_url: str) -> None:
 
 @pytest.mark.mutant
 async def test_a_message_that_is_missing_is_detected(valkey_url: str) -> None:
-    """The mutant leaves out the second frame of each call."""
+    """The mutant leaves out the second frame of each answer of the replay process."""
     send = replays.Playback._send
 
     async def some(own: replays.Playback, messages: Played) -> None:
@@ -203,7 +203,7 @@ async def test_another_process_plays_too(valkey_url: str) -> None:
 
 
 def process_of(server: Served) -> int:
-    """The process that plays the boards of a server."""
+    """The id of the process that plays the boards of a server."""
     own = server.live.players
     assert own is not None
     assert own._pool is not None
@@ -285,7 +285,7 @@ async def addresses_take_turns(store: str) -> None:
 
 
 async def test_addresses_take_turns(valkey_url: str) -> None:
-    """An address with many replays delays only its own."""
+    """An address with many replays delays only its own replays."""
     await addresses_take_turns(valkey_url)
 
 

@@ -52,7 +52,7 @@ def test_a_subscription_has_defaults() -> None:
     ],
 )
 def test_each_parameter_changes_its_choice(query: dict[str, str], changes: dict[str, Any]) -> None:
-    """Each parameter is given alone."""
+    """What a query does not mention keeps its default."""
     assert parse(**query) == Subscription(**{"size": 50, **changes})
 
 
@@ -91,7 +91,7 @@ def test_half_a_position_is_ignored(query: dict[str, str]) -> None:
     ],
 )
 def test_values_out_of_range_are_refused(query: dict[str, str], detail: str) -> None:
-    """The detail names the range."""
+    """The detail says what is allowed."""
     with pytest.raises(ProblemError) as refused:
         parse(**query)
     assert (refused.value.code, refused.value.detail) == ("parameter_invalid", detail)

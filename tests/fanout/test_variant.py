@@ -191,7 +191,7 @@ def test_a_redefined_board_sends_the_whole_top_to_every_viewer() -> None:
 def test_viewers_with_the_same_wish_share_a_variant() -> None:
     """Each variant has its own due time.
 
-    When the interval of the board changes, those of its variants change in proportion.
+    When the interval of the board changes, the intervals of its variants change in proportion.
     """
     variants = Variants(BOARD, 0.25, 50, 1.5)
     slow, quick = Subscription(size=5, interval=900), Subscription(size=5)

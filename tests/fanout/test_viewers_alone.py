@@ -23,7 +23,7 @@ def page(offset: int, epoch: str = "one") -> Page:
 
 
 class Plain:
-    """A channel that sends what its variant has."""
+    """Stands in for a channel: the frame that is due is the next frame of the variant."""
 
     ended = None
 
@@ -39,7 +39,7 @@ def at_first_page() -> Variant:
 
 
 class Receiver:
-    """A client that waits for a page. The methods that `faults` names fail."""
+    """A client that waits for a page. The methods whose names are in `faults` fail."""
 
     def __init__(self, *faults: str) -> None:
         self.got: list[Page | int] = []
@@ -81,7 +81,7 @@ def test_a_receiver_gets_one_page_once_it_differs() -> None:
 
 
 def test_a_receiver_learns_that_there_is_nothing_more() -> None:
-    """The receiver gets the close code, once."""
+    """If its viewer is ended twice, a receiver gets only the first close code."""
     viewer = waiting_at(at_first_page(), ViewerPosition("one", 1), receiver := Receiver())
     viewer.end(4000)
     viewer.end(4001)
@@ -90,14 +90,14 @@ def test_a_receiver_learns_that_there_is_nothing_more() -> None:
 
 @pytest.mark.parametrize("faults", [("take",), ("take", "end")])
 def test_a_receiver_that_fails_does_not_stop_the_others(faults: tuple[str, ...]) -> None:
-    """The log has the error, and the client is told if that works."""
+    """The log has one error, and the receiver gets the close code `FAILED` unless its `end` fails too."""
     with capture_logs() as logs:
         waiting_at(at_first_page(), ViewerPosition(), receiver := Receiver(*faults))
     assert (receiver.got, len(logs)) == ([] if "end" in faults else [FAILED], 1)
 
 
 class Sink:
-    """A connection that takes a number of frames without queueing."""
+    """A connection that sends `room` frames at once, and queues the next frame."""
 
     fd, deflates = -1, False
 
@@ -121,13 +121,13 @@ class Sink:
 
 
 def sent(kind: str = "sync") -> tuple[float, float]:
-    """Return how many frames of a kind, and how many bytes, the metrics have."""
+    """Return two metrics: the number of sent frames of this kind, and the number of all sent bytes."""
     frames = REGISTRY.get_sample_value("live_frames_sent_total", {"type": kind})
     return frames or 0.0, REGISTRY.get_sample_value("live_bytes_sent_total") or 0.0
 
 
 def test_a_viewer_that_takes_a_whole_frame_joins_a_cohort() -> None:
-    """A viewer whose queue has data stays alone, and gets nothing until the queue is empty.
+    """A viewer whose queue has data joins no cohort, and gets nothing until the queue is empty.
 
     Metrics count each frame.
     """
@@ -189,7 +189,7 @@ async def turns_during(work: Any) -> int:
 async def test_others_have_a_turn_after_some_hundred_frames(viewers: int, turns: int) -> None:
     """Other tasks get turns between frames, for single viewers and for cohorts.
 
-    The outbox is written first: no viewer may join in between.
+    Before such a turn, the frames in the outbox are sent: a viewer that joined a cohort in the turn must not get them.
     """
     variant = at_first_page()
     variant.loose.update(alone := [Silent() for _ in range(viewers)])

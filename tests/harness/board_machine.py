@@ -44,11 +44,11 @@ from tests.harness.mutation import Mutant
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 
-# A full hour, so far ahead that the TTLs that scripts set expire neither at once nor during a test.
+# The start of an hour, so far in the future that no TTL that a script sets expires during a test.
 NOON = 4_000_017_600
 STARTS = datetime.fromtimestamp(NOON, UTC)
 FUTURE = 60
-# Milliseconds. At or near these times, slots, periods or identities expire.
+# Steps of time in milliseconds, about as long as slots, periods or identities last.
 EDGES = [1, 749, 750, 9_999, 10_000, 39_999, 40_000, 3_600_000]
 
 WINDOWS: dict[str, Any] = {
@@ -338,7 +338,7 @@ class BoardMachine(StoreMachine):
             self.compare(self.ledgers[1], 100)
 
     def forget_open_moments(self) -> None:
-        """With an event clock, forget remembered rankings after the newest event: the next event may change them."""
+        """With an event clock, forget the rankings at times after the newest event: the next event may change them."""
         if self.board.clock == "event":
             newest = self.reference.newest or 0
             self.remembered = [(at, records) for at, records in self.remembered if at <= newest]
@@ -407,7 +407,7 @@ class BoardMachine(StoreMachine):
 
     @rule(frozen=st.booleans())
     def freeze(self, *, frozen: bool) -> None:
-        """A frozen board accepts nothing, and still recognizes duplicates."""
+        """Freeze or unfreeze the board. A frozen board accepts nothing, but still recognizes duplicates."""
         self.reference.frozen = frozen
         self.revision += 1
         self.run(
@@ -422,7 +422,7 @@ class BoardMachine(StoreMachine):
 
     @rule(key=keys, process=st.integers(0, 1))
     def register(self, key: str, process: int) -> None:
-        """A contest registers another member."""
+        """Register a member, as for a contest. The member may be registered already."""
         self.run(self.ledgers[process].moderation.enter(key, b"{}"))
         self.reference.entrants.add(key)
 
@@ -482,7 +482,7 @@ class BoardMachine(StoreMachine):
             self.compare_folded(ledger, period)
 
     def compare_folded(self, ledger: Ledger, period: int | None) -> None:
-        """The fold of the journal has the records in the same order, ties included."""
+        """The fold of the journal has the same records as the board, in the same order, ties included."""
         page = self.run(ledger.reader.read(1000, period=period))
         records = [(record.member, record.score) for record in page.records]
         assert self.folded.ranking(self.board, self.now, period) == records
@@ -510,7 +510,7 @@ class BoardMachine(StoreMachine):
         return [self.comparable((record.member, record.score, record.rank)) for record in forth]
 
     def comparable(self, record: tuple[str, int, int]) -> object:
-        """The part of a record that must match: if amounts cancel out, the order of ties is undefined."""
+        """The record, without its member if negative amounts leave the order of ties undefined."""
         cancelled = self.window in ADDITIVE and any(event.amount < 0 for event in self.reference.counted)
         ordered = self.board.ties == "key" or not cancelled
         return record if ordered else record[1:]

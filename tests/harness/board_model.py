@@ -29,7 +29,7 @@ class Reference:
         self.board = board
         self.future = future  # ms
         self.counted: list[Counted] = []
-        # For set and best: by slot and member, the score and the number of its event.
+        # For set and best: by slot and member, the score, and the number of the event that reached it.
         self.held: dict[int, dict[str, tuple[int, int]]] = {}
         self.votes: Counter[tuple[object, ...]] = Counter()
         self.newest: int | None = None  # the newest event time, for `clock = "event"`
@@ -37,10 +37,10 @@ class Reference:
         self.hidden: set[str] = set()
         self.frozen = False
         self.entrants: set[str] = set()
-        self.seen: dict[bytes, int] = {}  # by identity, the day on which it was counted
+        self.seen: dict[bytes, int] = {}  # by identity, the day on which its event was counted
         self.batch = 0
-        # For set and best: by slot and member, when the member got its last amount there. The journal has the same
-        # order.
+        # For set and best: by slot and member, when the member got its last amount in the slot. These pairs compare as
+        # the places of the amounts in the journal.
         self.touched: dict[tuple[int, str], tuple[int, int]] = {}
         self.placed: dict[
             tuple[int, str], int
@@ -95,7 +95,7 @@ class Reference:
         return before, after
 
     def _set(self, slot: int, key: str, score: int, number: int, batch: int) -> None:
-        """Set the score of a record. If that changes the score, event `number` has reached it."""
+        """Set the score of a record. If the score changes, note that the event with this number reached it."""
         old = self.held.setdefault(slot, {}).get(key)
         self.held[slot][key] = old if old is not None and old[0] == score else (score, number)
         self.touched[slot, key] = batch, 1
@@ -103,7 +103,7 @@ class Reference:
         self.cut()
 
     def merge(self, old: str, new: str, clock: int) -> bool:
-        """Give the events of one member to another. Returns whether there were any in the window."""
+        """Give the events of `old` to `new`. Returns whether `old` had a record or an amount in the window."""
         self.number += 1
         if self.board.operator != "incr":
             return self._merge_records(old, new, clock)
@@ -137,7 +137,7 @@ class Reference:
         self.cut()
 
     def _places_of(self, events: Sequence[Counted], clock: int) -> tuple[set[int], bool]:
-        """Return the rankings to which events still add something, and whether any slot or time gets an amount."""
+        """Return the rankings to which events in the window add something, and whether there is anything to add."""
         now, window = self.now(clock), self.board.window
         sums: Counter[int] = Counter()
         for event in events:
@@ -179,7 +179,7 @@ class Reference:
         return event.slot < window.oldest(window.slot_at(now // 1000).start)
 
     def forget(self, key: str) -> None:
-        """Forget a member. The votes for it stay used."""
+        """Forget a member. The votes for the member still count against the limits of their actors."""
         if self.other is not None:
             self.other.forget(key)
         self.placed = {place: number for place, number in self.placed.items() if place[1] != key}
@@ -309,7 +309,7 @@ class Reference:
         return {key: score for key, score in sums.items() if score}
 
     def reached(self, key: str, slot: int) -> int:
-        """The number of the event with which a member got its score."""
+        """The number of the event or merge with which a member got its score."""
         if self.board.operator != "incr":
             return self.held[slot][key][1]
         last = max(

@@ -101,7 +101,7 @@ class Both(NamedTuple):
 
 
 async def answered(url: str, sent: bytes) -> bytes:
-    """Everything until the server closes, without dates, and with the header fields in order."""
+    """All bytes until the server closes the connection, without dates, and with sorted header fields."""
     async with connected(url) as wire:
         await wire.send(sent)
         text = await wire.rest()

@@ -20,7 +20,7 @@ from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
-# The program chromium-headless-shell can't show windows. It needs a quarter of the CPU time to open a page.
+# The program chromium-headless-shell can't show windows. It opens a page with a quarter of chromium's CPU time.
 CHROMIUM: Final = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 PATIENCE: Final = 30_000  # milliseconds
@@ -44,7 +44,7 @@ def in_browser(test: _Test) -> _Test:
 
 @asynccontextmanager
 async def launched(*flags: str) -> AsyncIterator[Browser]:
-    """Start Debian's headless Chromium, with more flags."""
+    """Start a headless Chromium with `FLAGS` and these flags."""
     async with async_playwright() as playwright:
         chromium = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags])
         try:
@@ -55,7 +55,7 @@ async def launched(*flags: str) -> AsyncIterator[Browser]:
 
 @asynccontextmanager
 async def sharing() -> AsyncIterator[None]:
-    """Start the Chromium that `browser` gives from now on."""
+    """Start the Chromium that `browser` yields while in the context."""
     async with launched() as chromium:
         _shared.append(chromium)
         yield
@@ -64,7 +64,7 @@ async def sharing() -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def browser() -> AsyncIterator[Browser]:
-    """Give the shared Chromium, and close everything that was opened in it. Start one if none is shared."""
+    """Yield the shared Chromium, and close its pages afterwards. If none is shared, start one for this context."""
     if not _shared:
         async with launched() as chromium:
             yield chromium
@@ -81,7 +81,10 @@ async def browser() -> AsyncIterator[Browser]:
 async def board_in_browser(
     store: str, *events: dict[str, Any], board: Board | list[Board] | None = None, path: str = "", **context: Any
 ) -> AsyncIterator[tuple[Page, httpx.AsyncClient]]:
-    """The page of a board with some events, and a producer. Fails on any error that the page reports."""
+    """Yield the page of a board with some events, and a producer.
+
+    Fails if the page reports an error that is not about a WebSocket, or sends a request to another server.
+    """
     boards = board if isinstance(board, list) else [board or rolling_board()]
     settings = fresh_settings(store, write_deadline=Duration(2), store_timeout=Duration(1))
     faults: list[str] = []
@@ -115,7 +118,7 @@ async def until_live(page: Page) -> None:
 
 
 async def until_loaded(page: Page) -> None:
-    """Wait until the page has the scripts that it loads once it is live, and its controls and like buttons use them."""
+    """Wait until the page has loaded the scripts of its controls and like buttons. It loads them once it is live."""
     await page.wait_for_selector("#tools:not([inert])", timeout=PATIENCE)
 
 

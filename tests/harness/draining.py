@@ -19,7 +19,7 @@ _ROOT: Final = Path(__file__).parents[2]
 
 
 def drainer_process(settings: Settings, mistake: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start a drainer, and wait until it is the drainer that writes."""
+    """Start a drainer, and wait until it is the process that writes to the database."""
     words = [settings.store, str(settings.data_dir), settings.key_prefix, mistake]
     command = [sys.executable, "-m", "tests.harness.draining", *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=_ROOT, env=environment)

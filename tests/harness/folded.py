@@ -20,7 +20,7 @@ from live.store.connection.client import Store, required
 
 
 class Folded:
-    """Reads the journal of one epoch of a board as it grows. The journal is not trimmed."""
+    """Reads the entries of one epoch of a board as the scripts append them. Nothing trims these entries."""
 
     def __init__(self, client: Store, keys: Keys, epoch: str) -> None:
         self.client = client
@@ -47,7 +47,7 @@ class Folded:
         self.contents = unpack(pack(self.contents))
 
     def forget(self, key: str) -> None:
-        """Take a member out of the entries read so far, as SQL does.
+        """Take a member out of the entries read so far, as an erasure does in SQL.
 
         The changed entries must fold to the same contents.
         """
@@ -104,7 +104,10 @@ def filled(data: Snapshot) -> Snapshot:
 
 
 async def data_of(client: Store, keys: Keys) -> dict[str, object]:
-    """Everything in a board's store keys, by the last part of their names, and the totals of its rankings."""
+    """What a board has in the store: by the last part of their names, its store keys; the totals; and `latest`.
+
+    Numbers of batches, journal entries, baselines and counts of viewers are left out.
+    """
     found: dict[str, object] = {}
     async for name in client.names(keys.pattern):
         kind = name.removeprefix(keys.pattern[:-1])

@@ -56,7 +56,7 @@ class ForkedProcess:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """End the process as an operator does."""
+        """End the process with SIGTERM."""
         self._process.terminate()
 
     def kill(self) -> None:
@@ -77,7 +77,7 @@ def run_live(*words: str, environment: Mapping[str, str], timeout: float = 60) -
 
 
 def _run(words: Sequence[str], environment: Mapping[str, str], folder: Path, out: Path, err: Path) -> None:
-    """Take the arguments, environment, folder and output of the command, and run the command."""
+    """Run the command in this process, with these arguments, environment, folder and output files."""
     for descriptor, path in ((1, out), (2, err)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, descriptor)

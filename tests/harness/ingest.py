@@ -30,6 +30,6 @@ def summary(answer: Mapping[str, Any]) -> tuple[int, int, list[tuple[Any, ...]]]
 
 
 async def scores(client: httpx.AsyncClient, board: str = "posts") -> dict[str, int]:
-    """The top of a board."""
+    """The scores of the members in the top of a board."""
     records = (await client.get(f"/v1/boards/{board}")).json()["records"]
     return {record["key"]: record["score"] for record in records}

@@ -30,9 +30,9 @@ return {wrong, kept[1] or '0', kept[2] or '0', string.format('%.0f', units), str
 
 
 async def drifted(client: Any, keys: Keys) -> list[bytes]:
-    """The members for which I1 does not hold, checked by brute force over the whole board at one instant.
+    """The members for which I1 does not hold, and `(total)` if the stored total is not the sum of all scores.
 
-    Every existing slot hash counts, also one that the board does not list. So the names of these hashes are looked up
+    A script adds up all slots at one instant, also slots that the board does not list. So the slots are looked up
     before and after the check. If the check finds something wrong and the names have changed, the check is repeated.
     """
     while True:

@@ -54,7 +54,7 @@ class Machine:
         self.key = ""
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command next to the server."""
+        """Run a command with the settings of the server."""
         return run_live(*words, environment=self.server.environment)
 
     def client(self) -> httpx.Client:

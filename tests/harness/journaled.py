@@ -40,7 +40,7 @@ class Journaled:
         self.counted = 0
 
     async def drainer(self, folder: Path | None = None) -> Drainer:
-        """Make another drainer, as in another process, on this database or on the one of another data directory."""
+        """Make another drainer, as in another process, on this database or on that of another data directory."""
         database = Database(self.url, folder or self.folder, self.settings.key_prefix, writes=True)
         self.databases.append(database)
         await asyncio.to_thread(database.work, database._prepare)
@@ -96,7 +96,7 @@ class Journaled:
 
 
 async def backed_up(board: Journaled, folder: Path, *, lease: float = 30.0) -> Manifest:
-    """Back up the first database of a board."""
+    """Back up the store and the SQLite database of a board."""
     source = Database("sqlite", board.folder, board.settings.key_prefix, writes=False)
     in_file = {board.board.id: board.board}
     return await back_up(board.client, board.settings, in_file, source, folder, lambda *_: None, lease=lease)

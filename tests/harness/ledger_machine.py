@@ -25,7 +25,7 @@ from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 
 WINDOW, SLOT, FUTURE, DEDUPE = 40, 10, 5, 60
-NOON = 4_000_000_000  # so far ahead that the TTLs that scripts set expire neither at once nor during a test
+NOON = 4_000_000_000  # so far in the future that no TTL that a script sets expires during a test
 
 keys = st.sampled_from(["a", "b", "c", "d", "é", "€/?", "\U0001f600"])
 MOST = {clock: rolling_board(f"{WINDOW}s", f"{SLOT}s", clock).most for clock in ("server", "event")}
@@ -112,7 +112,7 @@ class LedgerMachine(StoreMachine):
 
     @property
     def current(self) -> int | None:
-        """The board's newest slot, by the model."""
+        """The newest slot that the board should have, according to the model."""
         if self.board.clock == "event":
             return self.newest
         slot = self.now // SLOT * SLOT
@@ -120,7 +120,7 @@ class LedgerMachine(StoreMachine):
 
     @rule(batch=batches, process=st.integers(0, 1))
     def add(self, batch: Batch, process: int) -> None:
-        """Add entries. Each one gets the answer of the model, and accepted ones count."""
+        """Add entries. The board refuses the same entries as the model, for the same reasons."""
         entries = [
             make_entry(key, amount, None if offset is None else (self.now + offset) * 1000, identity)
             for key, amount, offset, identity in batch
@@ -132,8 +132,8 @@ class LedgerMachine(StoreMachine):
     def expect(self, entries: list[Entry]) -> dict[int, str]:
         """Count entries; returns the refusals.
 
-        If all entries of a member together keep its score in range, they count together. If not, they count one after
-        another.
+        If all entries of a member for a slot together keep its amount there in range, they count together. If not, they
+        count one after another.
         """
         beyond: dict[int, str] = {}
         while True:
@@ -169,7 +169,10 @@ class LedgerMachine(StoreMachine):
         return verdict
 
     def beyond_range(self, verdict: Verdict) -> list[int]:
-        """Of members whose entries together exceed the range, return those entries that exceed it one by one."""
+        """Return the entries that exceed the range of a slot when the entries of a member are counted one by one.
+
+        A member whose entries together stay in range has no such entry.
+        """
         held, after = dict[tuple[str, int], int](), dict[tuple[str, int], int]()
         for key, amount, slot in self.accepted:
             held[key, slot] = held.get((key, slot), 0) + amount
@@ -204,7 +207,7 @@ class LedgerMachine(StoreMachine):
 
     @rule(process=st.integers(0, 1))
     def rotate(self, process: int) -> None:
-        """Run one step of one process."""
+        """Run one step of the rotation in one process."""
         self.step(self.ledgers[process])
 
     def step(self, ledger: Ledger) -> bool:

@@ -74,7 +74,7 @@ def http(url: str, headers: dict[str, str] | None = None) -> httpx.AsyncClient:
 async def hammer(
     url: str, headers: dict[str, str], duration: float = HAMMER, attempts: Sequence[Attempt] = ATTEMPTS
 ) -> list[str]:
-    """Try routes over many connections for a while; returns what was acknowledged."""
+    """Repeat the attempts over many connections for `duration` seconds; returns what was acknowledged."""
     acknowledged: list[str] = []
     end = time.monotonic() + duration
 
@@ -91,14 +91,14 @@ async def hammer(
 
 
 async def codes(url: str, headers: dict[str, str], attempts: Sequence[Attempt] = ATTEMPTS) -> set[tuple[int, str]]:
-    """Return the status and the problem code of each answer."""
+    """Make each attempt once, and return the statuses and problem codes of the answers."""
     async with http(url, headers) as client:
         responses = [await attempt(client) for attempt in attempts]
         return {(response.status_code, response.json().get("code", "")) for response in responses}
 
 
 class Servers:
-    """Real servers on one store."""
+    """A real store, and a real server on it, with an API key if `keyed`."""
 
     def __init__(self, folder: Path, workers: int, *, keyed: bool) -> None:
         self.folder = folder
@@ -109,7 +109,7 @@ class Servers:
         self.server = ServerProcess(self.settings, folder)
 
     async def begin(self) -> None:
-        """Start a server with a run-time board and some events."""
+        """Start the server and post a like. If there is an API key, also make the run-time board `contest`."""
         self.store.start()
         await self.make_key()
         self.server.start()
@@ -128,7 +128,7 @@ class Servers:
                 await eventually(knows)
 
     async def make_key(self) -> None:
-        """Create an API key with all rights, if producers need one."""
+        """Create an API key that may post events and administer, if the tests use one."""
         if self.keyed:
             client = connect(self.store.url, self.settings)
             producers = ProducerStore(client, self.settings.key_prefix)
@@ -143,7 +143,7 @@ class Servers:
         await client.aclose()
 
     async def lost_on_every_route(self) -> None:
-        """Wait until every route refuses a client with an API key because of the loss, within five seconds."""
+        """Check that within five seconds, the server refuses every attempt because of the loss, and is not ready."""
 
         async def lost() -> bool:
             return await codes(self.server.url, self.headers) == {(503, "epoch_lost")}
@@ -153,7 +153,7 @@ class Servers:
             assert (await client.get("/readyz")).status_code == 503
 
     def children(self) -> list[int]:
-        """The workers."""
+        """The process ids of the workers."""
         assert self.server.process is not None
         return children(self.server.process.pid)
 

@@ -66,11 +66,11 @@ def must_be_caught(mistake: str) -> Iterator[None]:
         if not _is_of_a_test(error):
             raise
     except FlakyFailure as group:
-        # Random bytes decide what happens, so the same steps need not fail twice. Each failure must be an assertion.
+        # The code draws random bytes, so the same steps need not fail twice. Each failure must be a failed assertion.
         if not all(isinstance(error, AssertionError) and _is_of_a_test(error) for error in group.exceptions):
             raise
     except FlakyStrategyDefinition as flaky:
-        # The failed steps had passed in an earlier run, also because of random bytes.
+        # Because of random bytes, steps that passed in an earlier run have failed now.
         failed = flaky.__context__
         if not (isinstance(failed, AssertionError) and _is_of_a_test(failed)):
             raise

@@ -31,11 +31,11 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def request(self, data: bytes) -> bytes | None:
-        """Return what to pass on of a piece of data that a client sends."""
+        """Return what the proxy passes on when a client has sent `data`."""
         return data
 
     async def answer(self, data: bytes) -> bytes | None:
-        """Return what to pass on of a piece of data that the upstream sends."""
+        """Return what the proxy passes on when the upstream has sent `data`."""
         return data
 
     def cut(self) -> None:
@@ -113,7 +113,7 @@ class LossyProxy(Proxy):
 
     def __init__(self, upstream: str, share: float, seed: int, *, answers_only: bool = False) -> None:
         super().__init__(upstream)
-        self.share = share  # the share of pieces that are lost, in each direction
+        self.share = share  # the share of pieces that are lost; requests are never lost with `answers_only`
         self._answers_only = answers_only
         self.lost_requests = self.lost_answers = self.answers = 0
         self.silent = False

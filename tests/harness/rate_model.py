@@ -39,7 +39,10 @@ class Model:
         self.times += [now] * events
 
     def most_in_a_window(self) -> float:
-        """The most by which, in any interval, the number of events exceeds what the rate adds."""
+        """The largest number of events in any interval, minus what the rate permits in that interval.
+
+        A rate limiter must keep this at or below the burst.
+        """
         return max(
             (
                 (j - i + 1) - (self.times[j] - self.times[i]) * self.rate
@@ -94,7 +97,7 @@ class Simulation:
     async def send(self, process: int, producer: Principal, events: int = 1) -> bool:
         """Send one request; returns whether it was admitted.
 
-        All work that the request has started is finished afterwards.
+        If it was, the calls to the store that it has started are finished afterwards.
         """
         rate_limiter = self.processes[process]
         try:
@@ -118,7 +121,7 @@ class Simulation:
 
 
 async def settled(rate_limiter: RateLimiter) -> None:
-    """Wait until no call is in progress."""
+    """Wait until the rate limiter waits for no call to the store."""
     for account in list(rate_limiter._accounts.values()):
         if account.task is not None:
             await asyncio.wait([account.task])

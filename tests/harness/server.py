@@ -100,7 +100,7 @@ async def until_ready(client: httpx.AsyncClient) -> None:
 
 
 class _QuickServer(uvicorn.Server):
-    """A server that ends at once, because thousands of tests start one: uvicorn takes two tenths of a second to end."""
+    """A uvicorn server that ends at once. The usual 0.2 seconds are too long: thousands of tests start a server."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -140,7 +140,7 @@ class _QuickServer(uvicorn.Server):
 
 
 class ServerProcess:
-    """`live serve` as its own process on a free port. `python` is the path of another interpreter that starts it."""
+    """`live serve` as its own process on a free port. If `python` is a path, this interpreter starts it."""
 
     def __init__(self, settings: Settings, folder: Path, python: str | None = None) -> None:
         self.python = python
@@ -165,7 +165,7 @@ class ServerProcess:
         """Start the server without waiting."""
         self._log = self._folder / f"server-{secrets.token_hex(3)}.log"
         self._log.touch()
-        # A process in the checkout would import the package from there, and not the installed one.
+        # The process runs in another folder than the checkout, where it would not import the installed package.
         if self.python is None:
             self.process = ForkedProcess(["serve", *flags], self.environment, self._folder, self._log, self._log)
             return
@@ -179,7 +179,7 @@ class ServerProcess:
             )
 
     def stop(self) -> int:
-        """End the server as an operator does; returns its exit status."""
+        """End the server with SIGTERM; returns its exit status."""
         assert self.process is not None
         self.process.terminate()
         return self.process.wait(DEADLINE)

@@ -55,7 +55,7 @@ class Stream:
         return None
 
     async def until(self, *types: str) -> Event:
-        """The next event of a type."""
+        """Read events, and return the first one of these types."""
         while (event := await self.next()) is not None:
             if event["event"] in types:
                 return event

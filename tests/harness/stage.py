@@ -97,7 +97,7 @@ class Stage:
         return pages
 
     async def html(self, board: str) -> list[tuple[str, str, list[str]]]:
-        """The member, rank and numbers of each row of the page."""
+        """The member, the rank and the shown scores of each row of the HTML page."""
         text = (await self.get(f"/boards/{board}")).decode()
         found = []
         for key, cells in _ROW.findall(text):
@@ -186,7 +186,7 @@ async def until(condition: Awaitable[Any], stop: asyncio.Event) -> Any:
 
 
 def rows_of(page: BoardPage) -> Rows:
-    """Members and scores."""
+    """The members and scores of the records on a page."""
     return [(record.member, record.score) for record in page.records]
 
 

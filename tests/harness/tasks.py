@@ -6,7 +6,7 @@ from typing import Any
 
 
 async def stop(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks. Errors that they raised before are raised here."""
+    """Cancel tasks. If a task has already failed, its error is raised here."""
     for task in tasks:
         task.cancel()
         with suppress(asyncio.CancelledError):

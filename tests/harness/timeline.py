@@ -72,7 +72,7 @@ class RecordedBoard(Journaled):
         return found
 
     async def go(self, seconds: float) -> None:
-        """Let time pass."""
+        """Let time pass. If the server's clock counts, note the scores of the model at each full hour on the way."""
         later = self.now + round(seconds * 1000)
         for hour in range(self.now // 1000 // HOUR * HOUR + HOUR, later // 1000 + 1, HOUR):
             if self.board.clock == "server":
@@ -81,7 +81,7 @@ class RecordedBoard(Journaled):
         await set_clock(self.client, self.settings, later)
 
     async def count(self, *events: tuple[str, int, int | None]) -> None:
-        """Count a batch of members, amounts and times (milliseconds)."""
+        """Count a batch of events, each with its member, amount and time (milliseconds)."""
         batch = [make_entry(key, amount, time, None) for key, amount, time in events]
         stood, scores = self.model.newest, {key: score for key, score, _ in self.model.ranking(self.now)}
         added = await self.ledger.writer.add(batch)

@@ -179,7 +179,7 @@ class ClusterSet(Shard):
     """A Cluster of three primaries with replicas, which are promoted after `patience` milliseconds.
 
     With a certificate, all of them use TLS only. `crowded` puts all boards on the first primary: the other two have one
-    slot each, so they may vote.
+    slot each, so that they may vote on a failover.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ def replicas_of(times: int, *, least: int) -> int:
 def store_of(engine: str, binary: str, folder: Path) -> StoreProcess | SentinelSet | ClusterSet:
     """Make a Sentinel set, a Cluster or a single server.
 
-    Several servers wait long before a failover, because a busy machine stalls for seconds.
+    The servers of a set or Cluster wait long before a failover, because a busy machine stalls for seconds.
     """
     if engine == "sentinel":
         return SentinelSet(binary, folder, patience=15_000)

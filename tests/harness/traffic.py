@@ -103,7 +103,10 @@ class Traffic:
             await client.aclose()
 
     async def compare(self) -> None:
-        """Check that acknowledged = store = journal, and that each board is sound and each viewer up to date."""
+        """Check that the store and the journal have as many events of each board as were acknowledged.
+
+        Each board must also pass the audit, and each viewer must be up to date.
+        """
         client = connect(self.settings.store, replace(self.settings, data_dir=self.settings.data_dir / "compared"))
         store, journal = {}, {}
         try:
@@ -156,7 +159,7 @@ async def traffic(
 ) -> AsyncIterator[Traffic]:
     """Send events to boards and watch them while in the context, and compare the results at its end.
 
-    `unions` are boards that only add up these boards. `deadline` is the `write_deadline`.
+    `unions` are boards that add up `boards`. Nobody sends events to a union. `deadline` is the `write_deadline`.
     """
     settings = fresh_settings(
         store,

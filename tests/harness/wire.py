@@ -32,7 +32,7 @@ def request(method: str, target: str, *fields: tuple[str, str], body: bytes = b"
 
 
 def post(body: bytes, *fields: tuple[str, str], target: str = "/v1/events", version: str = "1.1") -> bytes:
-    """A POST of a body: JSON by default, with its length unless it is sent in chunks."""
+    """A POST of a body: JSON by default, with its length unless `fields` have another one or it is sent in chunks."""
     names = {name.lower() for name, _ in fields}
     kind = () if "content-type" in names else (JSON,)
     length = () if names & {"content-length", "transfer-encoding"} else (("Content-Length", str(len(body))),)
@@ -117,9 +117,9 @@ async def connected(url: str, *, window: int | None = None, source: str = "") ->
 
 
 async def ask(url: str, *pieces: bytes, answers: int = 1) -> list[bytes]:
-    """Return the answers on a new connection, and then everything else until it ends.
+    """Send `pieces` on a new connection, and return the answers, and as the last item all later bytes.
 
-    To end it, one more request is sent, which is answered only if the server has not closed the connection.
+    To end the connection, one more request is sent. It is answered only if the server has not closed the connection.
     """
     async with connected(url) as wire:
         await wire.send(*pieces)

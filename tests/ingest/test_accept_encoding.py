@@ -14,7 +14,7 @@ from live.ingest.replies import takes_gzip
     ],
 )  # fmt: skip
 def test_clients_that_accept_gzip_receive_it(accepted: tuple[str, ...]) -> None:
-    """The clients name `gzip`, or `*`."""
+    """These clients accept gzip by name, or by `*`, and do not prefer the plain form."""
     assert takes_gzip(accepted)
 
 
@@ -27,5 +27,5 @@ def test_clients_that_accept_gzip_receive_it(accepted: tuple[str, ...]) -> None:
     ],
 )  # fmt: skip
 def test_other_clients_receive_plain_responses(accepted: tuple[str, ...]) -> None:
-    """The clients refuse gzip, prefer the plain form, or send something invalid."""
+    """These clients do not name gzip, refuse it, prefer the plain form, or send something invalid."""
     assert not takes_gzip(accepted)

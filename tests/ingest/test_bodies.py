@@ -1,4 +1,4 @@
-"""The forms of a body: its content type, encoding, size, and transfer in one or many pieces; all within limits."""
+"""How a body may be sent: its content type, its encoding, its size, and the pieces in which it comes."""
 
 import asyncio
 import gzip
@@ -34,7 +34,7 @@ ENCODING = "send the body as it is, or with Content-Encoding: gzip"
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a server that accepts small bodies."""
+    """A client of a server that accepts only small bodies."""
     async with server(valkey_url, max_body=MOST) as client:
         yield client
 
@@ -51,7 +51,7 @@ async def post(client: httpx.AsyncClient, body: Any, headers: dict[str, str]) ->
 
 
 async def expect_refused(client: httpx.AsyncClient, body: Any, headers: dict[str, str], code: str, detail: str) -> None:
-    """Check the exact problem, that a metric counts it, and that nothing else was counted."""
+    """Check the exact problem, that a metric counts it, and that the board has counted no event."""
     before, problems = await offset(client), REGISTRY.get_sample_value("live_problems_total", {"code": code}) or 0
     response = await post(client, body, headers)
     status, title = PROBLEMS[code]
@@ -69,7 +69,7 @@ async def expect_refused(client: httpx.AsyncClient, body: Any, headers: dict[str
 
 
 async def expect_counted(client: httpx.AsyncClient, body: Any, headers: dict[str, str], events: int = 1) -> None:
-    """Check that a body is counted."""
+    """Check that the board `posts` counts all events of a body."""
     response = await post(client, body, headers)
     assert response.json() == {
         "accepted": events, "duplicate": 0, "rejected": [], "offsets": {"posts": await offset(client)}
@@ -136,7 +136,7 @@ async def test_identity_is_accepted(client: httpx.AsyncClient) -> None:
 
 
 async def test_truncated_or_invalid_gzip_is_refused(client: httpx.AsyncClient) -> None:
-    """The first gzip member may end at any byte. A later member may be cut short, or other bytes may follow."""
+    """The first or second gzip member is cut short, the checksum is wrong, or there are bytes that are not gzip."""
     compressed = gzip.compress(EVENT)
     for end in range(1, len(compressed)):
         await expect_refused(client, compressed[:end], GZIP, "malformed_body", "the gzip body is cut short")
@@ -199,7 +199,7 @@ async def test_a_declared_length_over_the_limit_is_refused_immediately(client: h
 
 @pytest.mark.slow
 async def test_a_gzip_bomb_is_refused(valkey_url: str) -> None:
-    """A body of 200 KB with 200 MB of zeros takes less memory than six bodies of the largest size."""
+    """A body of 200 KB that unpacks to 200 MB of zeros takes less memory than six bodies of the largest size."""
     packer = zlib.compressobj(wbits=31)
     bomb = b"".join(packer.compress(bytes(1024 * 1024)) for _ in range(200)) + packer.flush()
     settings = fresh_settings(valkey_url)
@@ -217,7 +217,7 @@ async def test_a_gzip_bomb_is_refused(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_the_cost_of_gzip_members_is_linear() -> None:
-    """Empty members are valid; four times as many take four times as long, not sixteen times."""
+    """Four times as many empty gzip members take about four times as long, not sixteen times."""
 
     def cost(members: int) -> float:
         body = gzip.compress(b"") * members

@@ -1,4 +1,4 @@
-"""The rate limiter charges each event of a body once, in every format, and charges more only for useless work."""
+"""The rate limiter charges each event of a body once, in every format. It also charges for useless work and records."""
 
 import gzip
 import json
@@ -79,7 +79,7 @@ async def test_every_format_is_charged_by_its_events(valkey_url: str, variant: s
                 once = {"Idempotency-Key": f"{name}-{ascii_only}"}
                 assert await charged(client, kind, body) == (200, COUNT), name
                 assert await charged(client, kind, gzip.compress(body), **packed) == (200, COUNT), name
-                # The server also charges for a stored response, and a long one costs more than its events.
+                # The server also charges for a stored response. A long response costs more than the events.
                 if variant != "refused":
                     assert await charged(client, kind, body, **once) == (200, COUNT), name
 

@@ -82,14 +82,14 @@ async def test_waiting_requests_share_a_call(valkey_url: str, monkeypatch: pytes
 
 
 def commits() -> list[float]:
-    """The commits and their events in the metrics."""
+    """The number of commits and the number of committed events, from the metrics."""
     return [REGISTRY.get_sample_value(f"live_commit_{name}") or 0 for name in ("seconds_count", "events_sum")]
 
 
 async def test_only_large_batches_wait_for_company(valkey_url: str) -> None:
-    """A single request is committed at once, even while another one is committed.
+    """After a batch of one request, the next request is committed at once.
 
-    After a batch of several requests, the next one waits up to `commit_delay` for others.
+    After a batch of several requests, the next batch waits until as many requests are there, or `commit_delay` is over.
     """
     bench = Bench(valkey_url, commit_delay=Duration(60), batch_size=2)
     async with asyncio.timeout(30), bench.running():
@@ -141,7 +141,7 @@ async def test_the_largest_batch_is_one_call(valkey_url: str) -> None:
 
 
 async def test_each_request_gets_its_own_refusals(valkey_url: str) -> None:
-    """The indexes are those within the request. A request that counted nothing has no offset."""
+    """An index of a refusal is a place in its own request. A request that counted nothing has no offset."""
     bench = Bench(valkey_url, rolling_board(clock="event"))
     day = 24 * HOUR * 1000
     requests = bench.send(
@@ -250,7 +250,7 @@ async def test_an_unavailable_store_rejects_all_waiting_requests() -> None:
 
 @pytest.mark.parametrize("setting", ["maxmemory 1", "min-replicas-to-write 1"])
 async def test_a_store_that_can_not_write_does_not_stop_the_committer(own_store: StoreProcess, setting: str) -> None:
-    """A store without memory or replicas is unavailable; afterwards commits continue."""
+    """A store without free memory or without replicas is unavailable. Once it can write again, commits continue."""
     bench = Bench(own_store.url, write_deadline=Duration(0.1))
     name, value = setting.split()
     async with bench.running():
@@ -277,7 +277,10 @@ async def test_commits_continue_after_a_crash_of_the_store(own_store: StoreProce
 
 
 async def test_a_lost_board_rejects_all_requests(valkey_url: str) -> None:
-    """Nothing is acknowledged on a board other than the known one (I8). All processes learn of the loss."""
+    """Once the store has no data of a board, nothing is acknowledged (I8), and the board is lost.
+
+    A board that was deleted is not lost.
+    """
     bench = Bench(valkey_url)
     asked: list[str] = []
 
@@ -329,7 +332,7 @@ async def test_the_window_is_up_to_date_after_an_event_clock_moved(valkey_url: s
 
 
 async def test_a_committer_can_be_cancelled_under_load(valkey_url: str) -> None:
-    """Every request is resolved or rejected."""
+    """The committer ends while some requests are done and others wait."""
     for _ in range(10):
         bench = Bench(valkey_url)
         storm: list[asyncio.Task[Committed]] = []
@@ -365,7 +368,7 @@ async def test_a_retired_committer_refuses_its_requests(valkey_url: str) -> None
 
 @pytest.mark.slow
 async def test_a_group_commit_delay_ends_with_its_batch(valkey_url: str) -> None:
-    """The timer of one delay must not end the next one early."""
+    """The timer of one delay must not end the next delay early."""
     bench = Bench(valkey_url, commit_delay=Duration(1.5))
     async with bench.running():
 

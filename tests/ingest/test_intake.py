@@ -1,4 +1,4 @@
-"""The intake: the fast path for one plain like gives the same answers as the general path, and shares its ids."""
+"""The intake: the fast path for one plain like gives the same answers as the general path, and knows the same ids."""
 
 import asyncio
 from collections.abc import Set as AbstractSet
@@ -109,7 +109,7 @@ async def test_plain_likes_of_one_batch_get_their_own_answers(valkey_url: str) -
 
 
 async def test_a_plain_like_may_reach_several_boards_or_none(valkey_url: str) -> None:
-    """The fast path is for likes of a single board; a producer's scope may leave one board of two, or none."""
+    """The fast path is for likes that reach one board. An API key may be for one board, both, or neither."""
     settings = fresh_settings(valkey_url)
     keys = [await make_key(settings, f"for{len(boards)}", boards=boards) for boards in (("posts",), ("posts", "news"))]
     keys.append(await make_key(settings, "gone", boards=("other",)))

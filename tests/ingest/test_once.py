@@ -153,7 +153,7 @@ async def test_a_malformed_idempotency_key_is_refused(settings: Settings, store:
 
 
 async def test_two_idempotency_keys_are_refused(settings: Settings) -> None:
-    """The server does not guess which one applies, even if they are equal."""
+    """The server does not guess which of the two applies, even if they are equal."""
     async with serving(settings) as client:
         for second in ("k", "l"):
             fields = [("Content-Type", JSON), ("Idempotency-Key", "k"), ("idempotency-key", second)]
@@ -210,7 +210,7 @@ async def test_an_invalid_body_does_not_use_up_its_idempotency_key(
 
 
 async def test_the_compressed_body_is_compared(settings: Settings) -> None:
-    """Different compression makes a different body: a client must resend the same bytes."""
+    """A client must send the same compressed bytes again: the server compares bodies before it decompresses them."""
     async with serving(settings) as client:
         compressed = gzip.compress(LIKE, mtime=0)
         headers = {"Content-Encoding": "gzip"}

@@ -165,7 +165,7 @@ def expected(case: Case) -> Expected | list[Exception]:
         readable = {name: code for name, code in found.items() if case.may_read(name)}
         offsets |= {name for name, code in readable.items() if code is None}
         counted += [(index, name, code is None) for name, code in readable.items() if code in {None, "duplicate"}]
-        # A private union of other producers does not exist for this producer.
+        # For a producer that may neither read nor feed it, a private union does not exist.
         told = {name: code for name, code in found.items() if case.may_read(name) or case.producer.feeds(name)}
         is_known = "duplicate" in told.values()
         is_accepted = None in told.values() or (is_known and case.has_key and not has_id)
@@ -207,7 +207,7 @@ def answer(case: Case) -> tuple[Answer | Exception, list[Counted]]:
 
 @given(cases)
 def test_the_outcomes_of_boards_become_one_answer(case: Case) -> None:
-    """An event counts if one board has counted it.
+    """An event is accepted if at least one board has counted it.
 
     A producer learns what a board of another producer refuses only if the event names this board. It learns nothing
     of a private board that it may neither read nor feed.
@@ -240,7 +240,7 @@ class Exhausted:
 
 
 def test_a_refusal_names_only_a_prefix_that_the_producer_may_know() -> None:
-    """A producer knows the boards that it may read, and those that its API key lists."""
+    """A producer may know the prefix of a board that it may read, or that its API key lists."""
     scope = BoardScope.of(["acme-*"])
     posts, reads = frozenset[Verb]({"post"}), frozenset[Verb]({"post", "read"})
     for visibility, boards, verbs, is_named in (

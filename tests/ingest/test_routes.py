@@ -37,7 +37,7 @@ async def all_scores(client: httpx.AsyncClient) -> dict[str, dict[str, int]]:
 
 
 async def test_a_category_selects_among_the_boards_of_a_type(valkey_url: str) -> None:
-    """A category without a board is refused. A board named by an event accepts any category."""
+    """An event is refused if no board of its type has its category. An event that names a board needs no category."""
     cats = board("cats", categories=frozenset({"cats"}))
     pets = board("pets", "like", "visit", categories=frozenset({"cats", "dogs"}))
     async with serving(fresh_settings(valkey_url), cats, pets) as client:
@@ -140,7 +140,7 @@ async def test_a_union_is_the_weighted_sum_of_its_boards(valkey_url: str) -> Non
 
 
 async def test_an_event_that_feeds_two_boards_of_a_union_counts_with_both_weights(valkey_url: str) -> None:
-    """The weights are added first, so that the event's id is used once."""
+    """The union gets one event with the sum of the weights, so that the event's id is used once."""
     both = board("both", union={"x": 2, "y": 3}, source=frozenset())
     async with serving(fresh_settings(valkey_url), board("x"), board("y"), both) as client:
         assert summary(await post(client, {"key": "a", "id": "1"}, {"key": "b"})) == (2, 0, [])
@@ -149,7 +149,7 @@ async def test_an_event_that_feeds_two_boards_of_a_union_counts_with_both_weight
 
 
 async def test_a_weight_can_bring_an_amount_over_the_limit(valkey_url: str) -> None:
-    """The event is refused on the union only, and the refusal names the union. The limit itself is accepted."""
+    """The event is refused on the union only, and the refusal names the union. An amount at the limit is accepted."""
     both = board("both", union={"x": 3, "y": 1}, source=frozenset())
     async with serving(fresh_settings(valkey_url), board("x"), board("y", "z"), both) as client:
         answer = await post(client, {"key": "a", "amount": 5 * 10**8}, {"key": "b"})
@@ -162,7 +162,7 @@ async def test_a_weight_can_bring_an_amount_over_the_limit(valkey_url: str) -> N
 
 
 async def test_an_api_key_for_a_part_feeds_the_union(valkey_url: str) -> None:
-    """A producer that may post to a board also changes its unions. Without a permitted board, nothing is fed."""
+    """A producer that may post to a board also changes its unions. An event that reaches no such board is refused."""
     both = board("both", union={"x": 1, "y": 1}, source=frozenset())
     settings = fresh_settings(valkey_url)
     key = await make_key(settings, "shop", boards=("x", "both"))

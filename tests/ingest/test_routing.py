@@ -178,7 +178,7 @@ async def test_a_forbidden_board_does_not_use_up_an_id(valkey_url: str) -> None:
 
 
 async def test_a_late_retry_of_a_counted_event_is_a_duplicate(valkey_url: str) -> None:
-    """The answer says that the event counts, not that it is late."""
+    """The answer counts the event as a duplicate. It does not say that the event is late."""
     async with serving(fresh_settings(valkey_url), rolling_board(clock="event")) as client:
         old, new = {"key": "a", "id": "1", "time": now(days=-3)}, {"key": "b", "time": now()}
         assert summary(await post(client, old)) == (1, 0, [])
@@ -187,7 +187,7 @@ async def test_a_late_retry_of_a_counted_event_is_a_duplicate(valkey_url: str) -
 
 @pytest.mark.slow
 async def test_an_event_that_one_board_missed_counts_there_on_a_retry(valkey_url: str) -> None:
-    """The retry counts on the board that was unavailable, and not on the one that counted it before."""
+    """The retry counts on the board that was unavailable, and not again on the board that counted it before."""
     settings = fresh_settings(valkey_url)
     store = connect(valkey_url, settings)
     writers = Keys(settings.key_prefix, "news").writers

@@ -81,7 +81,10 @@ async def test_records_follow_the_events(valkey_url: str) -> None:
 
 
 async def test_a_new_best_is_known(valkey_url: str) -> None:
-    """Each event is compared with those before it in the body. A member's first value is a new best, a tie is not."""
+    """A value is a new best if it beats all earlier values of its member, also those before it in the body.
+
+    A member's first value is a new best if it has a place in the ranking. A tie is no new best.
+    """
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
 
         async def bests(*amounts: tuple[str, int]) -> list[bool]:
@@ -139,7 +142,7 @@ async def test_only_events_that_count_have_records(valkey_url: str) -> None:
 
 
 async def test_what_a_producer_may_not_read_has_no_record(valkey_url: str) -> None:
-    """A private board counts the events of an API key that may only post, and shows nothing."""
+    """A private board counts the events of an API key that may only post, but the answer has no record of the board."""
     text = '[[board]]\nid = "open"\n[[board]]\nid = "secret"\nvisibility = "private"\n'
     settings: Settings = fresh_settings(valkey_url)
     poster = await make_key(settings, "poster", verbs=("post",))
@@ -151,7 +154,7 @@ async def test_what_a_producer_may_not_read_has_no_record(valkey_url: str) -> No
 
 
 async def test_bests_are_exact_under_load(valkey_url: str) -> None:
-    """Among many concurrent requests, no two new bests have the same amount, and one is the best of all."""
+    """Among many concurrent requests, no two new bests have the same amount, and the largest amount is a new best."""
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
 
         async def run(amount: int) -> tuple[int, int, int] | None:

@@ -51,7 +51,7 @@ async def strictly(client: httpx.AsyncClient, *events: dict[str, Any], **headers
 
 
 def codes(answer: dict[str, Any]) -> list[str]:
-    """The codes of the refusals in the order of the events. Each says whether it is retryable."""
+    """Return the codes of the refusals in order. Check that each refusal says whether it is retryable."""
     assert all(one["retryable"] is (one["code"] in RETRYABLE) for one in answer["rejected"])
     return [one["code"] for one in answer["rejected"]]
 

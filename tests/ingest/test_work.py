@@ -128,7 +128,7 @@ def test_no_step_of_any_body_takes_long(name: str) -> None:
     "body", [gzip.compress(b"") * 50_000, gzip.compress(b" " * MIB), gzip.compress(b"a" * 99) * 9000]
 )
 def test_decompression_runs_in_steps(body: bytes) -> None:
-    """The body is a bomb, or has many small members."""
+    """The bodies are a gzip bomb, and bodies of many small gzip members."""
     worst = min(longest(decompress(body, MIB))[0] / unit() for _ in range(3))
     assert worst < 8
 
@@ -223,7 +223,7 @@ async def begun_at_once(store: str) -> int:
 
 @pytest.mark.slow
 async def test_bodies_that_wait_for_their_turn_have_not_begun(valkey_url: str) -> None:
-    """A body whose decoding has begun takes many times its size: a few kilobytes of gzip hold a megabyte."""
+    """Once its decoding has begun, a body takes many times its size in memory: a few KB of gzip hold a megabyte."""
     assert await begun_at_once(valkey_url) == 1
 
 

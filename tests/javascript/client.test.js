@@ -34,7 +34,7 @@ afterEach(() => {
   console.warn = warn;
 });
 
-/** What the client writes to the console. */
+/** Collect the warnings that the client writes to the console. */
 function warnings() {
   const said = /** @type {string[]} */ ([]);
   console.warn = (...texts) => said.push(texts.join(" "));

@@ -4,7 +4,7 @@ import { test } from "node:test";
 
 import { Marks } from "../../static/marks.js";
 
-/** A row without a real element, and the classes that it has. */
+/** A row with a stand-in for its element, and the set of the element's classes. */
 function fakeRow() {
   /** @type {Set<string>} */
   const classes = new Set();

@@ -121,7 +121,7 @@ export class World {
   stalled = false;
   deleted = false;
   lossy = 0;
-  opened = /** @type {string[]} */ ([]); // the transports
+  opened = /** @type {string[]} */ ([]); // the transport of each connection
   asked = /** @type {string[]} */ ([]); // the requested addresses
   viewers = /** @type {Set<any>} */ (new Set());
 

@@ -10,7 +10,7 @@ const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 
 /**
- * Samples of two members, one sample each half minute until now, and the scores of both now.
+ * Samples of the scores of two members, every half minute until `now`, and the records of both at `now`.
  *
  * @param {(at: number) => number} upper a score at a time
  * @param {(at: number) => number} lower

@@ -8,7 +8,8 @@ import { BufferFullError, Producer, RefusedError, UnavailableError } from "../..
 /** @typedef {{status?: number, body?: object | string, after?: string}} Reply */
 
 /**
- * A server that counts each id once. It first gives the `replies`; for a null, it counts the body without a response.
+ * A server that counts each id once. It answers the first bodies with the `replies`, without counting their events. In
+ * place of a null, it counts the events, and the response is lost.
  *
  * @param {(Reply | null)[]} replies
  */
@@ -36,7 +37,7 @@ function server(...replies) {
   return { bodies, known, fetch };
 }
 
-/** A clock that a pause moves on. @param {number[]} pauses */
+/** A clock that each pause moves on at once. @param {number[]} pauses */
 function clock(pauses) {
   let time = 1e12;
   return {

@@ -27,7 +27,7 @@ function act(/** @type {World} */ world, /** @type {() => number} */ random) {
   ])(); // prettier-ignore
 }
 
-/** Check that a top shown as live was the board's top, and was confirmed recently. */
+/** Check that the shown records were the board's top at the shown position, and are not called live after a silence. */
 function check(/** @type {LiveBoard} */ live, /** @type {World} */ world, /** @type {number} */ stalledAt) {
   const { state, epoch, offset, records } = live.snapshot;
   if (epoch === null) return;
@@ -54,7 +54,7 @@ async function run(/** @type {number} */ seed) {
     check(live, world, stalledAt);
   }
   Object.assign(world, { stalled: false, lossy: 0, blocked: { websocket: "", sse: "", poll: "" } });
-  world.board.like("last", 3); // reveals a gap if the last message was lost
+  world.board.like("last", 3); // the update for this like reveals a gap if the last message was lost
   await clock.advance(60_000);
   const { snapshot } = live;
   assert.equal(snapshot.state.name, "live", JSON.stringify(snapshot.state));

@@ -7,7 +7,8 @@ import { stories, storyWords, Teller, withStory } from "../../static/client/stor
 const MINUTE = 60_000;
 
 /**
- * A moment with members in the order of their ranks. `a=50` gives a score; by default, it is ten less than the last.
+ * A moment with members in the order of their ranks. `a=50` gives `a` this score. A score that is not given is ten less
+ * than the score before it.
  *
  * @param {string} list
  * @param {number} [at]

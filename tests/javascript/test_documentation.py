@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 ROOT: Final = Path(__file__).parents[2]
 PACKAGE: Final = ROOT / "static" / "client"
 EXPORTS: Final = json.loads((PACKAGE / "package.json").read_text())["exports"]
-# The examples in the order of the pages. A new example needs a name here, and a run below.
+# The examples, in the order in which the two documents have them. A new example needs a name here, and a run below.
 TOP, SEND, VOTE, ELEMENT, STYLE, REACT, WORDS, ELEMENT_BY_NAME, WATCH, REACT_OF_PACKAGE, SEND_OF_PACKAGE = (
     example
     for page in (ROOT / "docs" / "javascript.md", PACKAGE / "README.md")
@@ -71,7 +71,7 @@ async def run(example: str, folder: Path, key: str, *, ends: bool = True) -> str
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 async def test_each_example_for_node_runs(valkey_url: str, tmp_path: Path) -> None:
-    """The events count, and each example prints the line that the documentation shows."""
+    """The events that examples send count. The other examples print the line that the documentation shows."""
     install(tmp_path)
     settings = fresh_settings(valkey_url)
     key = await make_key(settings, "shop")
@@ -103,7 +103,7 @@ class Site(NamedTuple):
         (self.folder / name).write_text(text, encoding="utf-8")
 
     async def says(self, origin: str, name: str) -> str:
-        """Open a page, and return the first text that it logs, except warnings of the browser."""
+        """Open a page, and return the first text that it writes with `console.log`."""
         async with self.page.expect_console_message(lambda message: message.type == "log", timeout=PATIENCE) as said:
             await self.page.goto(f"{origin}/{name}")
         return (await said.value).text
@@ -131,7 +131,7 @@ async def sites(store: str, folder: Path) -> AsyncIterator[Site]:
 
 @in_browser
 async def test_each_example_for_pages_runs(valkey_url: str, tmp_path: Path) -> None:
-    """Each example shows the board. The example's style applies to the element."""
+    """Each example shows the board. The style of an example applies to the element."""
     shown = {
         "top.html": (TOP, "#top li", "Ada: 5"),
         "element.html": (f"{ELEMENT}<style>{STYLE}</style>", "live-board [part~=row]", "Ada"),
@@ -173,7 +173,7 @@ def sign(folder: Path, token: str) -> None:
 async def test_a_page_votes_only_if_its_origin_is_allowed(valkey_url: str, tmp_path: Path) -> None:
     """A browser asks the server before it sends a vote.
 
-    If the origin is not allowed, it sends none, and the page learns the setting.
+    If the origin is not allowed, the browser sends no vote, and the page learns which setting to change.
     """
     async with sites(valkey_url, tmp_path) as there:
         sent: list[str] = []

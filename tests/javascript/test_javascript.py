@@ -33,7 +33,7 @@ TESTS: Final = [
     for name in re.findall(r"^ *test\(", path.read_text(encoding="utf-8"), re.MULTILINE)
 ]
 
-# The test, the script, what is right, and what is wrong.
+# For each mistake: the test that detects it, the script, the right code, and the wrong code that replaces it.
 MISTAKES: Final = {
     "an update after a gap is applied": (
         "schedules",
@@ -104,7 +104,7 @@ def test_a_wrong_type_is_detected(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 def test_the_logic_is_correct(tmp_path: Path) -> None:
-    """The scripts pass their tests, with messages from the server."""
+    """The scripts pass their tests. One test applies messages that the server's functions have made."""
     tests = copied(tmp_path)
     (tests / "walks.json").write_bytes(msgspec.json.encode([walk(seed) for seed in range(30)]))
     done = subprocess.run(
@@ -142,7 +142,7 @@ def test_a_mistake_is_detected(mistake: str, tmp_path: Path) -> None:
     command: list[str | Path] = [str(NODE), "--test-reporter=tap", tests / f"{test}.test.js"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     with must_be_caught(mistake):
-        assert "AssertionError" not in done.stdout  # the name of what a failed assertion throws
+        assert "AssertionError" not in done.stdout  # a failed assertion throws an error with this name
 
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")

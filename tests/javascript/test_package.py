@@ -122,7 +122,7 @@ def test_the_package_contains_its_exports(project: Path) -> None:
     """
     package = project / "node_modules" / "live-board"
     manifest = json.loads((package / "package.json").read_text())
-    assert manifest["version"] == re.sub(r"\.(dev|rc)", r"-\1.", __version__)  # npm writes versions like this
+    assert manifest["version"] == re.sub(r"\.(dev|rc)", r"-\1.", __version__)  # npm writes "-dev.3" for ".dev3"
     entries = {name: entry for name, entry in manifest["exports"].items() if "*" not in name}
     assert {entry["default"] for entry in entries.values()} == {f"./{name}" for name in CLIENT}
     for entry in entries.values():

@@ -57,7 +57,7 @@ class Clock:
         self.environment = {"LD_PRELOAD": str(_built("clock", folder)), "CLOCK_FILE": str(self._file)}
 
     def shift(self, seconds: int) -> None:
-        """Move the clock by an offset from the true time."""
+        """Set the clock to the true time plus `seconds`."""
         new = self._file.with_suffix(".new")
         new.write_text(str(seconds))
         new.replace(self._file)
