@@ -73,17 +73,17 @@ _BURSTS: Final = 0.004  # probability that a burst begins in a round
 _LEAST: Final = 0.3  # the least weight of a member, so that each place of the board changes every few seconds
 _UNLIKE: Final = 0.06  # probability that a recent like is taken back
 _CLIMB: Final = 0.1  # probability that somebody climbs in a round
-_HOURS: Final = 24  # of history
+_HOURS: Final = 24  # hours before now for which an empty board gets likes
 _LIKES: Final = 60  # likes of a post in an hour, on average
 _VOTING: Final = timedelta(minutes=5)
 _RESULT: Final = timedelta(minutes=1)  # how long the result of a contest stays
 _FAULTS: Final = (StoreUnavailableError, EpochLostError, ProblemError)
-# The producer has an id because producers without one can't feed private boards.
+# The producer has an id because producers without an id can't feed private boards.
 _PRODUCER: Final = Principal(":demo", None, frozenset({"post"}), 0, 1, "demo")
 
 
 class Crowd:
-    """Chooses members at random. Each has a popularity, which changes, so that members overtake each other.
+    """Chooses members at random. The popularity of each member changes, so that members overtake each other.
 
     Now and then, one member receives a burst of likes.
     """
@@ -178,7 +178,7 @@ class Demo:
                     await committer.commit(history)
 
     async def _hold_contest(self) -> None:
-        """Begin a contest. When voting is over, show the result for a while, and begin another one."""
+        """Begin a contest, unless the last contest is open or its result is still shown."""
         now = datetime.now(UTC)
         if self._until is not None and now < self._until:
             return
@@ -191,7 +191,7 @@ class Demo:
         await self._registry.refresh(has_changed=True)
 
     def _likes_for(self, board: str) -> list[IncomingEvent]:
-        """Make likes for a board, and take some back.
+        """Make likes for a board. Sometimes take a recent like back.
 
         Likes for the default board do not name it, because an event with a `board` would not feed the unions.
         """
@@ -210,7 +210,7 @@ class Demo:
             events += [IncomingEvent(key=key, type="vote", actor=f"guest {chance.getrandbits(40)}") for key in songs]
         if chance.random() < _CLIMB:
             climber = chance.choice(CLIMBERS)
-            # Most climbs are lower than the highest one of the climber so far, and some are a little higher.
+            # Most climbs are lower than the climber's highest climb so far, and some are a little higher.
             best = self._climbs.get(climber, chance.randrange(1200, 4000))
             metres = min(8848, best + round(chance.gauss(-150, 160)))
             self._climbs[climber] = max(best, metres)

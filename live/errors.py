@@ -102,7 +102,7 @@ REFUSALS: Final[Mapping[str, str]] = {
     "amount_required": "the board keeps amounts as scores, and the event has no amount",
     "not_counted": "the request is strict, and another event in the request is refused",
 }
-# The codes of refusals that may pass: the same event may count later, or the same request may succeed later.
+# The codes of refusals whose reason may pass: the same event may count later, or the same request may succeed later.
 RETRYABLE: Final = frozenset(
     {
         "early", "board_unavailable", "not_open", "frozen", "board_full", "not_counted",
@@ -140,7 +140,7 @@ CLOSE_CODES: Final[Mapping[int, Close]] = {
 class ProblemError(Exception):
     """A request is refused as a whole. `code` is one of `PROBLEMS`. `headers` are added to the response.
 
-    `near` is a path that is similar to the requested one. The HTML page of the problem has a link to it.
+    `near` is a path that is similar to the requested path. The HTML page of the problem has a link to it.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class SetupError(Exception):
 
 
 class NotFoundError(SetupError):
-    """A command was given a name that does not exist. The message suggests the nearest name."""
+    """A command was given a name that does not exist. The message suggests the nearest name if it is similar."""
 
 
 class JournalError(StoreUnavailableError):

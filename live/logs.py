@@ -1,8 +1,8 @@
 """Logs: one JSON object per line, or text on a terminal. All text from users is escaped.
 
-Repeated warnings and errors are counted. The first one is logged at once. After that, one line every 10 seconds says
-how often it was repeated (`repeated`), and a line that begins with `over:` says that it stopped. Every other line is
-logged.
+Repeated warnings and errors are counted. The first line of a cause is logged at once. After that, one line every 10
+seconds says how often it was repeated (`repeated`), and a line that begins with `over:` says that it is repeated no
+more. Every other line is logged.
 """
 
 import atexit
@@ -98,7 +98,7 @@ class Repeats(logging.Filter):
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether to log a line. A warning or an error is logged only if it is the first of its cause."""
+        """Tell whether to log a line. A warning or an error is logged only if none of its cause was logged recently."""
         line: dict[str, Any] = record.msg if isinstance(record.msg, dict) else {"event": str(record.msg)}
         if record.levelno < logging.WARNING or "repeated" in line:
             return True

@@ -78,8 +78,8 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
         SetupError: a setting, the boards file, the port, the data directory or the store is unusable.
     """
     # Until the server serves, SIGTERM does what Ctrl-C does: asyncio cancels its task. If the handler called
-    # `sys.exit`, Python would drop the exception whenever it runs a callback of a weak reference.
-    # SIGINT gets its handler back, because a shell that starts the server in the background ignores that signal.
+    # `sys.exit` during a callback of a weak reference, Python would drop the exception. SIGINT gets its handler back,
+    # because a server that a shell starts in the background ignores that signal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda _signal, _frame: signal.raise_signal(signal.SIGINT))
     reload = Reload(lambda: read_boards(settings))  # a reload reads `settings` with the URL of the store, set below
@@ -87,7 +87,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
     configure_logs(settings.log_level)
     shorten_temporary_paths()
     manager = ServiceManager.take()
-    if manager.listener is not None:  # the server demands an API key if others can reach the socket
+    if manager.listener is not None:  # the server demands an API key if other machines can reach the socket
         settings = msgspec.structs.replace(settings, host=manager.listener.getsockname()[0])
     boards = load_boards(settings.boards)
     with bound_sockets(settings, manager.listener) as listeners, _store(settings) as url:
@@ -114,7 +114,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
         try:
             _run(settings, boards, listeners, manager, reload)
         finally:
-            for number in (signal.SIGTERM, signal.SIGHUP):  # these would interrupt the end of the store
+            for number in (signal.SIGTERM, signal.SIGHUP):  # these signals would interrupt the end of the store
                 signal.signal(number, signal.SIG_IGN)
             log.info("the server has stopped")
 
@@ -182,8 +182,8 @@ def _run(
         return
     with SharedMetrics.new() as metrics:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics.folder)
-        # The fork server puts its socket into the same folder, so no file is left even if all processes are killed.
-        # If `tempfile.tempdir` were set instead, multiprocessing would make a folder inside this one, and could not
+        # The fork server puts its socket into the same folder, so no file is left even if all processes are killed. If
+        # `tempfile.tempdir` were set instead, multiprocessing would make a folder inside this folder, and could not
         # remove it later.
         current_process()._config["tempdir"] = str(metrics.folder)  # type: ignore[attr-defined] # noqa: SLF001
         start_fork_server()
@@ -212,12 +212,12 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
 
     Returns:
         The settings. If the store of a process that only shows boards is a replica, the URL of the store says so: the
-        process never writes to it, even if it is promoted.
+        process never writes to the replica, even if it is promoted.
 
     Raises:
         SetupError: the store is unavailable, is not what its URL says, may evict keys, or has lost data. Or it has a
-            format that this version cannot read, or another kind of board under the same id. Or no API key has the verb
-            `post` although others can reach the server.
+            format that this version cannot read, or another kind of board under the same id. Or no API key has the
+            verb `post` although other machines can reach the server.
     """
     client = connect(settings.store, settings)
     _check_replica(client, settings)
@@ -251,13 +251,13 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
 
 
 async def _check(client: Store, settings: Settings, boards: Boards, *, accept: bool) -> None:
-    """Check the settings and the content of the store once, as `check_store`."""
+    """Check the settings and the content of the store once, for `check_store`."""
     for line in await unsafe_settings(client):
         log.warning(line)
     if settings.store_primary and not client.is_replica:
         raise SetupError("LIVE_STORE_PRIMARY is for a store that is a replica, and this one is a primary")
     if settings.journal == "off" and not client.is_replica:
-        # Without a journal, no process would move the entries of earlier journals out of the store.
+        # No process moves the entries of earlier journals out of the store any more, so end these journals.
         with _unless_away(client, "earlier journals"):
             for board, epoch in await journals(client, settings.key_prefix):
                 await stop_journal(client, Keys(settings.key_prefix, board), epoch)
@@ -305,7 +305,7 @@ def _check_replica(client: Store, settings: Settings) -> None:
 
 
 async def _count_boards(settings: Settings, in_file: Boards) -> int:
-    """Count the boards of the boards file and of the store, and those that the demo is about to make."""
+    """Count the boards of the boards file and of the store, and the boards that the demo is about to make."""
     names = {*in_file.by_id}
     if settings.demo and settings.boards is None:
         names |= {*SAMPLES, CONTEST}
@@ -343,7 +343,7 @@ async def _open_boards(client: Store, settings: Settings, boards: Boards) -> Non
 async def _check_for_losses(client: Store, settings: Settings, boards: Boards, *, accept: bool) -> None:
     """Check that the store still holds all data that servers have seen in it, and all that the journal has.
 
-    Boards that lost data take no events. The server starts for the others.
+    Boards that lost data take no events. The server starts for the other boards.
 
     Raises:
         SetupError: the store as a whole lost data.
@@ -368,7 +368,7 @@ async def _check_for_losses(client: Store, settings: Settings, boards: Boards, *
     losses = await watch.find()
     for loss in lost:
         if client.servers.promotes and not (loss.gone or accept):
-            continue  # the process that moves journals sends the lost batches again
+            continue  # not a loss: the process that moves journals sends the lost batches again
         losses.boards.setdefault(loss.timeline.board, str(loss))
     if is_other:
         losses.store.append("the store does not name the database of the journal: it was emptied, or is another one")
@@ -438,7 +438,7 @@ def _store(settings: Settings) -> Iterator[str]:
 
 @contextmanager
 def bound_socket(settings: Settings) -> Iterator[socket.socket]:
-    """Bind a socket. Call this first, so that nothing else starts if the port is taken.
+    """Bind a socket. Do this first, so that nothing else starts if the port is taken.
 
     Raises:
         SetupError: the address is not available.

@@ -31,7 +31,7 @@ _GONE = {
         "keeps the periods of calendar boards"
     )
 }
-LEAST_MEMORY = 16 * 1024**2  # bytes; a store needs that much to start
+LEAST_MEMORY = 16 * 1024**2  # bytes; with a smaller limit, a store does not start
 LONGEST_CACHED = 60  # seconds; a cache may keep pages of the past for this long
 LEAST_SECRET = 32  # bytes
 LONGEST = 7 * 86400  # seconds; a longer time is a mistake, and the kernel accepts at most 24 days
@@ -364,8 +364,8 @@ def load_settings(
 ) -> Settings:
     """Read each setting from its flag in `given`, if it is not None, else from the environment, else from the defaults.
 
-    `check` finds further mistakes in the valid settings. It also gets the names of the invalid settings, whose fields
-    have the defaults.
+    `check` finds further mistakes in the valid settings. `check` also gets the names of the invalid settings, whose
+    fields have the defaults.
 
     Raises:
         SetupError: a value is invalid, or a variable is unknown. The message has one line for each mistake.
@@ -401,7 +401,7 @@ def load_settings(
 def check_variables(environment: Mapping[str, str] = os.environ) -> None:
     """Check that every variable whose name begins with `LIVE_` is known.
 
-    Otherwise a misspelt setting would have no effect.
+    Without this check, a misspelt setting would have no effect.
 
     Raises:
         SetupError: a variable is unknown. The message has one line for each unknown variable, with the nearest known

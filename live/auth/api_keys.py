@@ -76,7 +76,7 @@ async def add_key(client: Store, prefix: str, who: str, producer: str, scope: Sc
 
 
 async def revoke_key(client: Store, prefix: str, who: str, producer: str, fingerprint: str | None) -> StoredProducer:
-    """Revoke one secret of an API key, or all of them.
+    """Revoke one secret of an API key, or all its secrets.
 
     Raises:
         NotFoundError: there is no such API key.
@@ -122,5 +122,5 @@ def key_view(record: StoredProducer, uses: Mapping[str, int] = _NO_USES) -> dict
 
 
 def time_words(seconds: int | None) -> str | None:
-    """Write a time in seconds since 1970 as RFC 3339 does."""
+    """Write a time, given in seconds since 1970, in the form of RFC 3339. Return None for None."""
     return None if seconds is None else rfc3339(seconds, 1, "seconds")

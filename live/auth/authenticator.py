@@ -44,7 +44,7 @@ _UNKNOWN: Final = Reader(fault="the API key of this request is unknown, expired 
 _MAY_NOT_READ: Final = "the API key of this request does not have the verb `read`"
 _NO_TOKENS: Final = Reader(fault="this server accepts no viewer tokens: set LIVE_TOKEN_SECRET or LIVE_TOKEN_JWKS")
 _CHALLENGE: Final = 'Bearer realm="Live Board"'
-_TOKEN: Final = re.compile(rb"[\w-]+\.[\w-]+\.[\w-]+")  # the secret of an API key has no dot
+_TOKEN: Final = re.compile(rb"[\w-]+\.[\w-]+\.[\w-]+")  # an API key has only one dot
 _NO_TOKEN: Final = Reader(fault="the viewer token of this request is malformed")
 _BEARER_TOKEN: Final = re.compile(rb"(?i:bearer) +(%b)" % _TOKEN.pattern)
 _NO_QUERY: Final[Mapping[str, str]] = {}
@@ -112,7 +112,7 @@ class Authenticator:
         self._uses = _Uses(is_kept=not client.is_replica)
         self._checked = float("-inf")
         self._lapse: asyncio.TimerHandle | None = None
-        self._checking = asyncio.Lock()  # if two checks ran at once, the older one could overwrite the newer one
+        self._checking = asyncio.Lock()  # otherwise the result of an older check could overwrite a newer result
         # Whether producers need an API key. This value never becomes false again, so a store that lost its producers
         # admits nobody.
         self._key_required = not settings.open and not is_loopback(settings.host)

@@ -94,8 +94,9 @@ class Client(msgspec.Struct, frozen=True):
     def require_origin(self, allowed: Sequence[str] | None = None) -> None:
         """Accept pages of this server and of the `allowed` origins, and clients that are not browsers.
 
-        Either scheme is accepted, because TLS may end at a proxy. The check keeps pages of other sites from using the
-        network of their visitors. It is not authentication. The refusal names the setting that allows origins.
+        A page of this server may have the scheme `http` or `https`, because TLS may end at a proxy. The check keeps
+        pages of other sites from using the network of their visitors. It is not authentication. With `allowed`, the
+        refusal names the setting that allows origins.
 
         Raises:
             ProblemError: `origin_forbidden`.
@@ -118,8 +119,8 @@ class ClientResolver:
     def __init__(self, settings: Settings) -> None:
         self._networks = [ip_network(network) for network in settings.trusted_proxies]
         # Any web page can use its own name that resolves to this server (DNS rebinding). So by default, only a server
-        # that others can reach and that requires an API key for everything allows any name. Names that always mean this
-        # machine need no permission.
+        # that other machines can reach and that requires an API key for everything allows any name. Names that always
+        # mean this machine need no permission.
         default = [] if settings.open or is_loopback(settings.host) else ["*"]
         listening: list[str] = []
         with suppress(ValueError):  # an empty LIVE_HOST listens on every address and is not a name
@@ -181,7 +182,8 @@ class ClientResolver:
                 if not self._is_trusted(node):
                     break
             scheme = _SCHEMES.get((hop.proto or "").lower(), scheme)
-            # Check this header in addition to `Host`, because many proxies forward the header as the client sent it.
+            # Check the host in the header of the proxy in addition to `Host`: many proxies forward that header as the
+            # client sent it.
             authority = authority if hop.host is None else self._own(hop.host)
         return Client(
             address=client,

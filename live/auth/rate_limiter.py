@@ -1,11 +1,11 @@
 """The rate limiter: limits the events of each producer and of each prefix of boards, and the reads of each client.
 
 Events are limited over all processes. A process borrows credit for about a tenth of a second from the store and spends
-it locally, so few requests wait for the store. Each borrowed event has a time at which it would be due at an even pace.
-If it is not spent by then, it expires. So in any period, all processes together spend at most `burst` events plus those
-that the rate has added in it. A process knows the number of events in a body only after it has read the body. The
-events become a debt of the producer, which the process pays before it admits more requests of this producer. Against
-the limit of a prefix of boards, all events count as a debt.
+it locally, so few requests wait for the store. Each borrowed event has a time at which it would be due at an even
+pace. If it is not spent by then, it expires. So in any period, all processes together spend at most `burst` events
+plus the events that the rate adds in that period. A process knows the number of events in a body only after it has
+read the body. Then the events become a debt of the producer. The process pays it from new credit before it admits more
+requests of this producer. Against the limit of a prefix of boards, all events count as a debt.
 
 One server of a Cluster keeps the count of a producer. While it is away, each process lends credit to the producer by
 itself, because the boards may be on other servers.
@@ -37,7 +37,7 @@ _ALONE: Final = 1.0  # seconds for which a process lends credit by itself before
 
 
 class _Account:
-    """The credit of one producer in this process, and the requests that wait for more."""
+    """The credit of one producer in this process, and the requests that wait for more credit."""
 
     __slots__ = ("alone_due", "alone_until", "credit", "due", "refused_until", "task", "waiting")
 
@@ -166,8 +166,8 @@ class RateLimiter:
     def spend(self, rated: Rated, events: int) -> None:
         """Admit either all of the given events or none, without waiting for the store.
 
-        They become a debt. So events that arrive during one call to the store may exceed the rate. The debt is paid
-        before more events are admitted.
+        The events become a debt, which is paid before more events are admitted. So only the events that arrive during
+        one call to the store may exceed the rate.
 
         Raises:
             ProblemError: `rate_exceeded`.
@@ -189,7 +189,7 @@ class RateLimiter:
         due = self._reads_due.get(client)
         if due is None or due < now:
             if due is None and len(self._reads_due) >= _MOST_ACCOUNTS:
-                # Forget clients that may read a whole burst. If this is not enough, forget the oldest ones too.
+                # Forget clients that may read a whole burst. If this is not enough, forget the oldest clients too.
                 self._reads_due = {other: until for other, until in self._reads_due.items() if until > now}
                 excess = len(self._reads_due) - _MOST_ACCOUNTS * 3 // 4
                 for other in list(self._reads_due)[: max(0, excess)]:
@@ -276,7 +276,10 @@ class RateLimiter:
         return _refusal(rated, wait)
 
     async def _take(self, rated: Rated, account: _Account, debt: int, need: int, spare: int) -> Loan:
-        """Ask the store. While the store can't be reached, ask again until the write deadline, as the writer does."""
+        """Ask the store. While the store can't be reached, ask again until the write deadline.
+
+        On a store with several shards, a process does not ask again: it lends credit by itself for a while.
+        """
         if self._clock() < account.alone_until:
             await asyncio.sleep(0)
             return account.lend(rated, debt, need, self._clock())

@@ -108,7 +108,11 @@ class SignedIn:
                 del reader  # otherwise this variable would keep the reader alive until the next check
 
     async def _read(self, name: str) -> Reader:
-        """Make the reader of a session. If the session or its API key has ended, the reader is anonymous."""
+        """Make the reader of a session.
+
+        If the session or its API key has ended, the reader is anonymous. If they can't be checked now, `is_sure` is
+        false.
+        """
         try:
             session = await self._sessions.peek(name)
             producer = None if session is None else self._holder(session.id, session.fingerprint)

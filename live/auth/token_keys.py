@@ -30,7 +30,7 @@ _DEADLINE: Final = 10.0
 
 
 class SharedSecret:
-    """A secret for HS256. It is the only key, and a token can't choose another one."""
+    """A secret for HS256. It is the only key, and a token can't choose another key."""
 
     def __init__(self, secret: str) -> None:
         self.on_changed: Callable[[], None] = lambda: None
@@ -42,7 +42,7 @@ class SharedSecret:
         return "", self._key
 
     def __contains__(self, signer: str) -> bool:
-        """Tell whether this is the name of the secret, which is empty."""
+        """Tell whether `signer` is the name of the secret: an empty text."""
         return not signer
 
     async def run(self) -> None:
@@ -73,7 +73,9 @@ class KeySet:
                 raise SetupError(f"LIVE_TOKEN_JWKS: {place} can't be used: {error}") from None
 
     def find(self, header: Mapping[str, Any]) -> tuple[str, jwt.PyJWK] | None:
-        """Find the key that the header of a token names. Without a name, the set must have a single key.
+        """Find the key that the header of a token names, or the only key of the set if the header names none.
+
+        Return None if there is no such key.
 
         Raises:
             LookupError: the keys are not known yet.
@@ -92,7 +94,10 @@ class KeySet:
         return signer in self._names
 
     async def run(self) -> None:
-        """Read the keys again and again, until cancelled. A token with an unknown key makes the server ask sooner."""
+        """Read the keys again and again, until cancelled.
+
+        If the keys are at an address, a token with an unknown key makes the server ask sooner.
+        """
         while True:
             asked = time.monotonic()
             try:
@@ -132,10 +137,10 @@ class KeySet:
             return data
 
     def _take(self, data: bytes) -> None:
-        """Replace the keys.
+        """Replace the keys, if the data has changed.
 
         Raises:
-            ValueError: they are not a key set.
+            ValueError: the data is not a key set.
         """
         if data == self._data:
             return
@@ -155,7 +160,7 @@ def _read(path: Path) -> bytes:
 def parse_keys(data: bytes) -> dict[str, tuple[str, jwt.PyJWK]]:
     """Read a JSON Web Key Set. Return each key by its `kid`, with a unique name.
 
-    Keys for encryption, and of kinds that this server does not use, are left out.
+    Leave out keys for encryption, and keys of kinds that this server does not use.
 
     Raises:
         ValueError: this is no key set, or it has no key that can be used.

@@ -33,7 +33,7 @@ from live.settings import Settings
 
 _SKEW: Final = 30  # seconds by which the clock of a signer may be ahead
 _MOST_RECENT: Final = 1024
-_LONGEST_NAP: Final = 60.0  # seconds; `_alarm` goes off by then, because somebody may set the clock
+_LONGEST_NAP: Final = 60.0  # seconds; `_alarm` never waits longer, because somebody may set the clock
 _Date = Annotated[int, Meta(ge=0, lt=2**53)] | Annotated[float, Meta(ge=0, lt=2**53)]
 _EXPIRED: Final = "the viewer token has expired"
 
@@ -74,7 +74,7 @@ class CheckingKeys(Protocol):
     on_changed: Callable[[], None]
 
     def find(self, header: Mapping[str, Any]) -> tuple[str, jwt.PyJWK] | None:
-        """Find the key for the header of a token, with its name. None if there is no such key.
+        """Find the key for the header of a token, with its name. Return None if there is no such key.
 
         Raises:
             LookupError: the keys are not known yet.
@@ -232,10 +232,10 @@ class Tokens:
 
 
 def make_tokens(settings: Settings) -> Tokens | None:
-    """Make the object that checks viewer tokens, if the settings name a secret or a key set.
+    """Make the object that checks viewer tokens. Return None if the settings name neither a secret nor a key set.
 
     Raises:
-        SetupError: they name both, or the file of the key set is not valid.
+        SetupError: the settings name both, or the file of the key set is not valid.
     """
     if settings.token_secret and settings.token_jwks:
         raise SetupError(

@@ -56,10 +56,13 @@ class Visitors:
         return blake2b(name.encode(), digest_size=16, key=secret, person=b"visitor").hexdigest()
 
     async def _secret(self) -> bytes:
-        """Return the secret as it was in the store at most a second ago. It is empty if there is none."""
+        """Return the secret as it was in the store at most a second ago.
+
+        Return empty bytes if the store had no secret.
+        """
         now = time.monotonic()
         if now >= self._until:
-            # `write` waits until the replicas hold the secret too, because cookies must last.
+            # `write` also waits until the replicas hold the secret, because the cookies of visitors must last.
             self._known = bytes(await self._client.write(self._key, "GET", self._key) or b"")
             self._until = now + _FRESH
         return self._known

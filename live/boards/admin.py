@@ -70,7 +70,9 @@ class BoardAdmin:
         return await self._until_done(board, attempt)
 
     async def mistakes(self, board: str, choices: dict[str, Any], maker: Principal) -> list[str]:
-        """List the mistakes that a new board would have, without creating it. `maker` is as in `put`.
+        """List the mistakes that a new board would have, without creating it.
+
+        `maker` must have rights to everything that the board reads.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
@@ -82,7 +84,8 @@ class BoardAdmin:
         found, wrong = await self.known.load(), list[str]()
         if board in self.in_file.by_id or board in found.boards:
             wrong.append("`id`: there is a board with this id")
-        # The board checks its texts last. So check each text separately too, to report all mistakes at once.
+        # The texts of a board are checked only if its other choices are valid. So check each text alone too, to report
+        # all mistakes at once.
         parts: list[dict[str, Any]] = [choices, *({name: choices[name]} for name in _TEXTS if name in choices)]
         for part in parts:
             try:
@@ -92,7 +95,7 @@ class BoardAdmin:
         return wrong
 
     async def patch(self, board: str, patch: dict[str, Any], who: str, maker: Principal | None = None) -> None:
-        """Change some choices of a board. `maker` is as in `put`.
+        """Change some choices of a board. `maker` must have rights to everything that the change makes the board read.
 
         Raises:
             ProblemError: `board_in_file`, `board_not_found`, `board_invalid`, `board_fixed`, `scope_forbidden` or
@@ -150,7 +153,7 @@ class BoardAdmin:
         return (await self.known.load()).boards.get(board)
 
     async def finish(self, board: str, left: Definition, version: str | None = None) -> None:
-        """Delete the data of a board, then its definition, unless somebody has changed it from `left`.
+        """Delete the data of a board, then its definition, unless the definition is no longer `left`.
 
         `version` is the version of all definitions, if known.
         """
@@ -166,7 +169,7 @@ class BoardAdmin:
 
         Raises:
             ProblemError: `board_in_file`, or an error of the attempt.
-            StoreUnavailableError: the store is unavailable, or others change the board all the time.
+            StoreUnavailableError: the store is unavailable, or other processes change the board all the time.
         """
         if board in self.in_file.by_id:
             raise ProblemError("board_in_file", f"change board {board} in the boards file, then reload the server")
@@ -313,7 +316,7 @@ class BoardAdmin:
         return lambda board: (board.visibility or default) != "public" and board.id not in maker.opens
 
     def _require_hidden_unions(self, found: Definitions, board: str, held: Definition, new: Board) -> None:
-        """Check that the visibility of a board still fits the visibility of its unions and its parts.
+        """Check that the visibility of a board still fits the visibility of its parts and of the unions that add it up.
 
         Raises:
             ProblemError: `board_invalid`.
@@ -357,9 +360,9 @@ class BoardAdmin:
 
 
 class _OtherBoards(Mapping[str, Board]):
-    """All boards by id, as they will be after a change. A definition is checked against them.
+    """The boards by id, as they will be after a change, without hidden boards. A definition is checked against them.
 
-    A run-time board is decoded only when a check asks for it. Most checks ask for none.
+    A run-time board is decoded only when a check asks for it. Most checks ask for no run-time board.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from live.domain.window import Duration, choice_of, format_duration, make_window
 
 
 class RunningChoice(BoardChoice, frozen=True, kw_only=True):
-    """The choices of a run-time board. Each one has a default."""
+    """The choices of a run-time board. Each choice has a default."""
 
     frozen: bool = False
     idle_ttl: Duration | None = None

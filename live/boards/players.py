@@ -28,7 +28,7 @@ from live.system.processes import CHILDREN, follow_parent, return_memory
 
 _R = TypeVar("_R")
 
-MOST_MEMORY: Final = 1024**3  # bytes; if the other process takes more, no more replays begin, and the newest ends
+MOST_MEMORY: Final = 1024**3  # bytes; if the other process takes more, no replay begins, and the newest replay ends
 _KEPT: Final = 60.0  # seconds without a replay after which the other process ends; starting it takes long
 
 
@@ -42,7 +42,7 @@ class PlayerProcess:
         self._ended: asyncio.Future[None] | None = None  # done when the process of earlier replays has ended
         self._numbers = count(1)
         self._running: dict[int, str] = {}  # the address that started each replay
-        self._turns = FairQueue(1, settings.max_replays)  # each replay waits for one call at a time
+        self._turns = FairQueue(1, settings.max_replays)  # one call runs at a time, and each replay has one at most
 
     async def begin(
         self, address: str, board: Board, hidden: Collection[str], size: int, at: int
@@ -116,7 +116,7 @@ class PlayerProcess:
             pool = self._pool
             try:
                 return await asyncio.get_running_loop().run_in_executor(pool, partial(work, self._settings, *given))
-            # The process may have run out of memory; the next call starts another one.
+            # The process may have run out of memory. The next call starts another process.
             except BrokenProcessPool as error:
                 if self._pool is pool:
                     self._pool = None

@@ -24,7 +24,7 @@ _TRIES: Final = 1000  # store keys to try, to find one key on each server
 
 
 class Faults(NamedTuple):
-    """Sentences about the faults of a ready process: those of single boards, and those of the journals."""
+    """Sentences about the faults of a ready process: the faults of single boards, and the faults of the journals."""
 
     boards: list[str]
     journal: list[str]
@@ -79,7 +79,7 @@ class Readiness:
             self._next = first + _BOARDS
             ledgers = every[first : self._next]
             faults = Faults([], [])
-            # This calls the store only for boards that are not open yet.
+            # `open_boards` calls the store only for boards that are not open yet.
             opened = await open_boards([ledger.state for ledger in ledgers])
             names, has_journal = self._names, self._settings.journal != "off"
             commands: list[tuple[str, tuple[Word, ...]]] = list(tests)
@@ -111,7 +111,7 @@ class Readiness:
         return faults
 
     async def _tests(self) -> list[tuple[str, tuple[Word, ...]]]:
-        """Return a test write for each server of the store, or a read of a replica."""
+        """Return a test write for each server of the store, or a read for each if this process reads a replica."""
         servers, keys = self._client.servers, [self._names.ready()]
         with suppress(*ERRORS):  # if a server is lost, its test write fails with the reason
             count = len(await servers.primaries())
@@ -127,7 +127,7 @@ class Readiness:
         return [(key, ("SET", key, 1, "PX", _EXPIRY)) for key in keys]
 
     def _losses(self) -> list[str]:
-        """Return a sentence for each of the first boards that lost data, and one that counts the others.
+        """Return a sentence for each of the first boards that lost data, and a sentence that counts the other boards.
 
         Raises:
             EpochLostError: the whole store, or each of its boards, lost data.

@@ -100,7 +100,7 @@ class BoardRegistry:
                     await self.refresh()
 
     async def until_known(self) -> None:
-        """Wait until every live process runs the boards that this one runs, for half a second at most.
+        """Wait until every live process runs the boards that this process runs, for half a second at most.
 
         A process that was killed counts as alive for some seconds.
         """
@@ -155,7 +155,7 @@ class BoardRegistry:
         self._questions.join("", self.refresh, callback)
 
     async def leave(self) -> None:
-        """Tell the other processes that this one ends.
+        """Tell the other processes that this process ends.
 
         Raises:
             StoreUnavailableError: the store is unavailable. The other processes notice the end after a few seconds.
@@ -164,7 +164,10 @@ class BoardRegistry:
             await self._work.processes.leave()
 
     async def explain(self, board: str, error: EpochLostError, reader: Reader) -> Exception:
-        """Choose the error for a board that the store does not have: somebody may have just deleted the board."""
+        """Choose the error for a board that the store does not have.
+
+        If nobody has deleted it, mark the board as lost.
+        """
         ledger = self.ledgers.find(board, reader)
         with suppress(StoreUnavailableError, EpochLostError):
             deleted = ledger is None or await ledger.state.is_deleted()
@@ -320,7 +323,7 @@ class BoardWork:
         self._rotation = Rotation(settings.rotation_interval, self.processes.owns)
         self._baselines = BaselineKeeper()
         self._group: asyncio.TaskGroup | None = None
-        # For each run-time board with an `idle_ttl`: the earliest time at which it can expire, by our clock.
+        # For each run-time board with an `idle_ttl`: the earliest time at which it can expire, by `time.monotonic`.
         self._idle_until: dict[Ledger, float] = {}
 
     def start(self, ledger: Ledger, committer: Committer) -> None:

@@ -22,7 +22,7 @@ from live.settings import load_settings
 from live.store.board.usage import count, keys_of, measure, view
 from live.store.connection.embedded import opened_store
 
-_FIRM = 1000  # members; an estimate from fewer is unreliable
+_FIRM = 1000  # members; an estimate that is based on fewer members is unreliable
 
 
 def show_boards(

@@ -55,7 +55,7 @@ class _Examination:
 
     @contextmanager
     def checking(self, check: str) -> Iterator[None]:
-        """Note an expected error of the `with` block as faults, one for each line of the error's message."""
+        """Note an expected error of the `with` block as faults: one fault for each line of the error's message."""
         try:
             yield
         except (SetupError, StoreUnavailableError, OSError) as error:
@@ -110,14 +110,14 @@ def doctor(
 
 
 def _check_packages(at: _Examination) -> None:
-    """Warn if a client package of another version is installed, because its modules replace those of the server."""
+    """Warn if a client package of another version is installed: its modules have replaced modules of the server."""
     with suppress(PackageNotFoundError):
         if (other := version("live-board-client")) != __version__:
             at.warn("versions", f"live-board-client {other} wrote over modules of the server: install live-board alone")
 
 
 def _check_network(at: _Examination, settings: Settings) -> None:
-    """Check whether others may reach the server although its host names or its proxies are not configured."""
+    """Check whether other machines can reach the server although its host names or its proxies are not configured."""
     if is_loopback(settings.host) and not settings.trusted_proxies:
         at.note("network", f"only this machine reaches {settings.host}")
         return
@@ -194,7 +194,10 @@ async def _check_store(at: _Examination, settings: Settings) -> None:
 
 
 def _compare_clocks(at: _Examination, told: Any, before: float) -> None:  # noqa: ANN401 - any reply
-    """Compare the clock of a server of the store with that of this machine. `before` is when the server was asked."""
+    """Compare the clock of a server of the store with the clock of this machine.
+
+    `before` is when the server was asked.
+    """
     if isinstance(told, Exception):
         return
     seconds = int(told[0]) + int(told[1]) / 1e6

@@ -209,7 +209,8 @@ def import_scores(  # noqa: PLR0913 - one parameter per flag
         if (table is None) == (redis_key is None):
             raise SetupError("give either --csv or --redis-key")
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
-        # Everybody who may read the board sees this text in its journal, so it leaves out the folder of the file.
+        # Everybody who may read the board sees this text in its journal, so the text leaves out the folder of the
+        # file.
         source = f"sorted set {redis_key}" if table is None else "standard input" if table == "-" else Path(table).name
         if table is None:
             parts = sorted_set_parts(redis, redis_key or "")
@@ -256,7 +257,7 @@ def output_file(target: str) -> Iterator[BinaryIO]:
         try:
             yield cast("BinaryIO", _Terminal()) if sys.stdout.isatty() else sys.stdout.buffer
             sys.stdout.flush()
-        except BrokenPipeError:  # the reader of the pipe has ended, as `head` does
+        except BrokenPipeError:  # the program that reads the pipe has ended, such as `head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     path = Path(target)

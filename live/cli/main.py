@@ -1,4 +1,4 @@
-"""The command `live`. It imports only what the given command needs, because importing all of it takes a second."""
+"""The command `live`. It imports only what the given command needs, because importing all commands takes a second."""
 
 import os
 from collections.abc import Mapping

@@ -312,7 +312,7 @@ def _print_end(left: str, *, dry_run: bool) -> None:
 
 
 async def _require_known(client: Store, settings: Settings, criteria: Criteria) -> None:
-    """If nothing was found of a producer, check that it exists, because the name may be a mistake.
+    """Check that a producer exists if nothing was found of it, because its name may be a mistake.
 
     Raises:
         NotFoundError: the producer does not exist, or an actor is given. Nobody knows which actors exist.
@@ -327,7 +327,7 @@ async def _require_known(client: Store, settings: Settings, criteria: Criteria) 
 
 
 async def _actor(client: Store, settings: Settings, text: str) -> str:
-    """Return the `actor` that events have. For a visitor, this is a digest of the cookie.
+    """Return the `actor` that events have. For the cookie of a visitor, this is a digest.
 
     Raises:
         Exit: the text is a cookie that this server did not sign, so nothing could be found.

@@ -37,7 +37,7 @@ class UnitCost(msgspec.Struct, frozen=True):
     Attributes:
         work: the unit.
         figure: the cost as people read it.
-        value: the same in seconds of a core, or in bytes.
+        value: the same cost in seconds of a core, or in bytes.
         part: the part of `python -m bench` that measures it.
         sum: how the figure follows from the output of that part. If it is empty, the part prints the figure itself.
         measured: the day of the measurement.
@@ -95,13 +95,13 @@ UNIT_COSTS: Final = (
     ID_MEMORY, MEMBER_MEMORY, MEMBER_LEAVES, JOURNAL, JOURNAL_BYTES, IDLE_BOARD, BOARD_START,
 )  # fmt: skip
 
-SERVER_BUSY: Final = 0.7  # share of a core that a process may use, so that some is left for bursts
+SERVER_BUSY: Final = 0.7  # share of a core that a process may use; the rest is for bursts
 STORE_BUSY: Final = 0.4  # share of a primary's core; the rest is for rotation, reads, and other programs
 LEAST_PRIMARIES: Final = 3  # primaries of a Cluster
 _DAY: Final = 86400.0  # seconds
 _MUCH_EGRESS: Final = 1 * GB  # a second
 _MUCH_MEMORY: Final = 64 * GB  # for ids
-_MANY_MEMBERS: Final = 10_000_000  # members of one board; a slot with so many takes eleven minutes to leave the window
+_MANY_MEMBERS: Final = 10_000_000  # members of a board; a slot with as many members leaves the window in eleven minutes
 _TOO_MANY_MEMBERS: Final = 100_000_000
 _MUCH_SQL: Final = 100 * GB  # a day
 _MANY_PRIMARIES: Final = 6
@@ -197,7 +197,7 @@ def _processes(cores: float) -> int:
 
 
 def _boards_shown(demand: Demand) -> int:
-    """Return how many boards all processes read in total, if as few processes as possible read the same board."""
+    """Return the sum of the boards that each process reads, if as few processes as possible read the same board."""
     if not demand.viewers:
         return 0
     return max(math.ceil(demand.viewers / demand.process_viewers), min(demand.boards, demand.viewers))

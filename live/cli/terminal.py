@@ -34,7 +34,7 @@ def _width() -> int | None:
 class Terminal(Console):
     """A console that shows control characters in each `str` as escapes, so that the terminal does not obey them.
 
-    Renderables come from the program, and are not escaped.
+    Tables and other objects come from the program, so the console does not escape them.
     """
 
     def print(self, *objects: Any, **options: Any) -> None:  # noqa: ANN401 - as the console
@@ -90,7 +90,7 @@ def fail(message: str, status: int = 2) -> NoReturn:
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """Turn expected errors into one clear message."""
+    """Print an expected error of the `with` block as one clear message, and exit."""
     try:
         yield
     except NotFoundError as error:
@@ -103,7 +103,7 @@ def clear_errors() -> Iterator[None]:
 
 @contextmanager
 def progress_bar(what: str, *, quiet: bool) -> Iterator[Any]:
-    """Show a progress bar. Yield a function of the amount done, the total, and an optional count to show."""
+    """Show a progress bar. Yield a function that takes the amount done, the total, and an optional count to show."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as bar:
         task = bar.add_task(escape(visible(what)), total=None, note="")

@@ -165,9 +165,9 @@ class LiveBoard:
     ) -> Sequence[RecordHistory]:
         """Return the scores and ranks of up to 20 members over time.
 
-        Without members, return those of the first 10 records in the last hour. With members, the default is the last
-        day, in steps of an hour. `since` and `until` are aware datetimes, and `step` is a length such as `5m`, or a
-        `timedelta`. The server needs a journal.
+        Without members, return the scores and ranks of the first 10 records in the last hour. With members, the
+        default is the last day, in steps of an hour. `since` and `until` are aware datetimes, and `step` is a length
+        such as `5m`, or a `timedelta`. The server needs a journal.
         """
         query = {"key": members, "from": since, "to": until, "step": step}
         return (await self._read(HistoryList, _path("boards", board, "history"), **query)).records
@@ -220,7 +220,7 @@ class LiveBoard:
         """Make a producer that sends events in batches in the background.
 
         Args:
-            linger: how many seconds an event may wait for others to share its batch.
+            linger: how many seconds an event may wait for other events that share its batch.
             max_bytes: how many bytes of JSON the events without a response may take. For more, `send` waits.
             on_rejected: called with each event that the server rejects, and the reason. By default, a warning is
                 logged.

@@ -63,6 +63,7 @@ def with_identity(line: bytes, run: bytes, number: int, *, has_source: bool) -> 
     """Append an id made of `run` and `number` to a JSON object without trailing white space.
 
     If the event has its own `source`, the id contains the run, so that it differs from other ids of that source.
+    Otherwise the run becomes the `source`.
     """
     if has_source:
         return b'%b,"id":"%b:%d"}' % (line[:-1], run, number)

@@ -20,7 +20,7 @@ from live.domain.event import Answer, EventRecord, Rejection
 
 LINGER: Final = 0.01  # seconds
 MAX_BUFFER: Final = 8 << 20  # bytes
-# Events in a batch that asks for records; the server returns at most 1,000, one for each board of an event.
+# Events in a batch that asks for records; the server returns at most 1,000 records, one for each board of an event.
 _MAX_RANKED: Final = 100
 _log = logging.getLogger("live.client")
 
@@ -62,7 +62,7 @@ class EventResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Waiting:
-    """Encoded events that wait for a batch, which has up to `most` of them.
+    """Encoded events that wait for a batch, which has up to `most` events.
 
     `some` is set while events wait. `enough` is set when they should be sent without further delay.
     """
@@ -109,8 +109,8 @@ class Producer:
     next batch fills. When the server responds with 429, the producer waits for as long as the server asks.
 
     If a batch can't be sent, the producer fails. Then `send`, `flush` and the end of the `with` block raise the error,
-    and `unsent` returns the events that have no response. Send only these again: another event may have counted, and
-    counts twice if it gets a new id.
+    and `unsent` returns the events that have no response. Send only these events again: other events may have counted,
+    and count twice if they get new ids.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Producer:
         self._on_rejected = on_rejected or _log_rejected
         self._ids = zip(repeat(f"client:{secrets.token_hex(8)}".encode()), count(), strict=False)  # thread-safe
         self._waiting = _Waiting(_MAX_RANKED if rank else MAX_EVENTS)
-        self._turn = asyncio.Lock()  # first come, first served: smaller events do not take the room of a large one
+        self._turn = asyncio.Lock()  # first come, first served: small events do not take the room of a large event
         self._batch: list[bytes] = []  # the events that are being sent
         self._totals = Totals()
         self.settled_bytes = 0  # bytes of the events that have a response
@@ -199,7 +199,7 @@ class Producer:
             self.put(line)
 
     async def post(self, event: Event) -> EventResult:
-        """Send an event, and return what became of it. It shares a batch with others, as in `send`.
+        """Send an event, and return what became of it. The event shares a batch with other events.
 
         Raises:
             ValueError: the event is longer than 64 KiB of JSON.
@@ -273,7 +273,7 @@ class Producer:
         """
         while self.settled_bytes < size:
             self.check()
-            self._waiting.enough.set()  # without lingering
+            self._waiting.enough.set()  # send the queued events without lingering
             await self._progress.wait()
 
     def check(self) -> None:

@@ -37,7 +37,7 @@ _SUCCESS: Final = range(200, 300)
 _NO_SUCH_ROUTE: Final = frozenset({404, 405, 501})
 _TOO_MANY: Final = 429
 _NOT_TAKEN: Final = frozenset({408, _TOO_MANY, 503})  # nothing was counted, so it is safe to retry
-# A server that failed, or a proxy, sends these; the server may have counted the events.
+# A server that failed, or a proxy, sends these statuses. The server may have counted the events.
 _LOST: Final = frozenset({500, 502, 504})
 _MAX_PAUSE: Final = 86_400.0
 _MAX_SHOWN: Final = 300
@@ -107,8 +107,8 @@ class FailedAttempt(NamedTuple):
 class Backoff:
     """Exponential back-off with full jitter, so that clients do not all reconnect at the same time.
 
-    Pauses are in seconds. Each pause is random. The first one is at most `base`. The maximum doubles with each pause,
-    up to `longest`.
+    Pauses are in seconds. Each pause is random. The first pause is at most `base`. The maximum doubles with each
+    pause, up to `longest`.
     """
 
     def __init__(self, base: float, longest: float) -> None:
@@ -208,7 +208,7 @@ class Sender:
         return await self._repeated(attempt)
 
     async def _repeated(self, attempt: Callable[[], Awaitable[_T | FailedAttempt]]) -> _T:
-        """Make attempts until one does not fail, or the patience is over."""
+        """Make attempts until an attempt does not fail, or the patience is over."""
         clock, patience = asyncio.get_running_loop().time, self._patience
         started, backoff = clock(), Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while isinstance(outcome := await attempt(), FailedAttempt):
@@ -264,7 +264,7 @@ class Sender:
 
 
 async def stopped_within(stop: asyncio.Event, seconds: float) -> bool:
-    """Wait until `stop` is set, but at most some seconds (none if negative). Return whether `stop` was set."""
+    """Wait until `stop` is set, for at most `seconds`. Return whether `stop` was set."""
     try:
         async with asyncio.timeout(seconds):
             await stop.wait()
@@ -295,7 +295,7 @@ def decoded(decode: Callable[[bytes], _T], body: bytes, url: str) -> _T:
 
 
 def refusal(reply: Response, url: str, api_key: str | None, verb: str = "post") -> FailedAttempt:
-    """Return the reason why a request failed, if the same request may succeed later. `verb` is the verb that it needs.
+    """Return the reason why a request failed, if the same request may succeed later. `verb` is what it needs.
 
     Raises:
         AccessRefusedError: the API key is missing or not accepted.

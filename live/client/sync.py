@@ -110,7 +110,7 @@ def result_of(future: "Future[_T]") -> _T:
 def _blocking(
     method: Callable[Concatenate[LiveBoard, _P], Coroutine[Any, Any, _T]],
 ) -> "Callable[Concatenate[SyncLiveBoard, _P], _T]":
-    """Make a method that waits for the result of an asynchronous one."""
+    """Make a method that waits for the result of an asynchronous method."""
 
     def wait(self: "SyncLiveBoard", /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         return self.background.run(method(self.live, *args, **kwargs))
@@ -183,7 +183,10 @@ class SyncProducer:
 
     @contextmanager
     def _room_for(self, event: Event) -> Iterator[bytes]:
-        """Encode an event, and wait until the producer has room for it. Other threads wait until it is queued."""
+        """Encode an event, and wait until the producer has room for it.
+
+        Other threads wait until the event is queued.
+        """
         # Check this before the lock, because waiting for the lock may also block the caller's loop.
         self._background.check_caller()
         line = self._producer.encode(event)
@@ -271,6 +274,6 @@ class SyncLiveBoard:
             while (top := self.background.run(following())) is not None:
                 yield top
         finally:
-            # Do not wait for this, because Python may delete a generator on any thread.
+            # Do not wait for `closing`, because Python may delete a generator on any thread.
             with suppress(RuntimeError):  # the client is closed, and has closed the connection
                 self.background.begin(closing())

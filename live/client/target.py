@@ -9,7 +9,7 @@ from live.domain.producer import parse_bearer
 ACCESS_REFUSED: Final = frozenset({401, 403})
 _FORBIDDEN: Final = 403
 _PATIENCE: Final = 60.0  # seconds for which a server may be unavailable
-_FIRST_PATIENCE: Final = 5.0  # the same, for a server that has never answered
+_FIRST_PATIENCE: Final = 5.0  # seconds for which a server may be unavailable that has never answered
 
 
 class Patience:
@@ -24,7 +24,7 @@ class Patience:
 
     @property
     def seconds(self) -> float:
-        """The number of seconds."""
+        """The chosen number of seconds, or a default, which depends on whether the server has ever answered."""
         if self._seconds is not None:
             return self._seconds
         return _PATIENCE if self.has_answer else _FIRST_PATIENCE

@@ -63,7 +63,7 @@ class GapError(Exception):
 
 
 class TokenEndedError(Exception):
-    """The viewer token of a connection has ended, or will soon. The watch continues with another token."""
+    """The viewer token of a connection has ended, or will end soon. The watch continues with another token."""
 
 
 class Freshness(msgspec.Struct, frozen=True):
@@ -310,7 +310,7 @@ class Watcher:
         """Wait for a message.
 
         Raises:
-            TokenEndedError: the viewer token has ended, or will soon.
+            TokenEndedError: the viewer token has ended, or will end soon.
         """
         try:
             async with asyncio.timeout_at(renewal):
@@ -341,7 +341,10 @@ class Watcher:
 
 
 def _renewal_of(token: str) -> float | None:
-    """Return the time of the loop's clock at which to replace a token. None if the token does not say when it ends."""
+    """Return the time of the loop's clock at which to replace a token.
+
+    Return None if the token does not say when it ends.
+    """
     try:
         claims = token.split(".")[1]
         ends = msgspec.json.decode(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)), type=_Ending).exp

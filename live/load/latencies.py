@@ -110,7 +110,7 @@ class Acknowledged(msgspec.Struct, frozen=True, gc=False, array_like=True):
     Attributes:
         offset: the offset of the board at which all its likes are counted.
         due: when the request was due, in seconds of the clock of `time.perf_counter`.
-        sent: when it was sent.
+        sent: when the request was sent.
         at: when the response came.
         likes: how many of its likes were counted.
     """
@@ -146,7 +146,7 @@ def times_to_seen(
     A viewer sees a like with its first message at the offset of the like or later. With `since_due=False`, the time
     counts from the acknowledgement instead, and is 0 if the message came before the acknowledgement. If there are very
     many pairs, the result is an even sample. Likes that a viewer never saw are omitted. The report counts the viewers
-    that converged.
+    that saw the last like.
     """
     stride = max(1, -(-len(acknowledged) * len(viewers) // _MOST_SAMPLES))
     times: list[float] = []

@@ -34,12 +34,12 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def requests(self) -> int:
-        """The number of requests that are due within the time."""
+        """The number of requests that are due during the test."""
         return max(1, math.floor((self.first_rate + self.last_rate) / 2 * self.seconds / self.batch + 1e-6))
 
     @property
     def likes(self) -> int:
-        """The number of likes that are due within the time."""
+        """The number of likes that are due during the test."""
         return self.requests * self.batch
 
     def due(self, number: int) -> float:

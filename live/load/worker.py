@@ -159,9 +159,9 @@ class Counts(msgspec.Struct):
 class Producers:
     """Connections that share a schedule.
 
-    The load is open-loop: a request is due at its time, however long the responses to earlier ones take. If all
-    connections wait for responses, the request is sent late, but its latency counts from the time when it was due. So a
-    server that stalls can't hide the delay by slowing down the sender (coordinated omission).
+    The load is open-loop: a request is due at its time, however long the responses to earlier requests take. If all
+    connections wait for responses, the request is sent late, but its latency counts from the time when it was due. So
+    a server that stalls can't hide the delay by slowing down the sender (coordinated omission).
     """
 
     def __init__(self, url: str, board: str, members: int, key: str | None = None, *, seed: int = 7) -> None:
@@ -182,7 +182,7 @@ class Producers:
         """Send this process's share of a schedule. The schedule starts at `started`, a time of `time.perf_counter`.
 
         Raises:
-            SetupError: the server requires an API key, or does not accept this one.
+            SetupError: the server requires an API key, or does not accept this API key.
         """
         due = schedule.share(process, processes)
         end = started + schedule.seconds + _GRACE

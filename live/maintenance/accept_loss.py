@@ -48,8 +48,8 @@ async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWa
         for board, definition in held.items():
             if definition.state != "live":
                 continue
-            # The new epoch is computed from the old one, so an interrupted acceptance can run again. A union names the
-            # new epochs of its parts.
+            # The new epoch is computed from the old epoch, so an interrupted acceptance can run again. A union names
+            # the new epochs of its parts.
             is_lost = lost is None or board in lost
             new_epoch = _next_epoch(definition.epoch, salt) if is_lost else definition.epoch
             parts = {

@@ -145,7 +145,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Return the manifest of a backup.
 
     Raises:
-        SetupError: there is none, or this version cannot read it.
+        SetupError: the folder has no manifest, or this version can't read the manifest.
     """
     path = folder / NAME
     try:
@@ -161,7 +161,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_files(folder: Path, manifest: Manifest, show: Callable[[int, int], None]) -> None:
-    """Compare every file of a backup with its checksum. Call `show` with the number of bytes done, and of all bytes.
+    """Compare every file of a backup with its checksum. Call `show` with the numbers of compared and of all bytes.
 
     Raises:
         SetupError: the manifest names no journal or a file that no backup has, or a file is missing or differs.
@@ -218,7 +218,7 @@ async def back_up(
                 await _copy(source, copy, show)
                 await _bring_up_to_date(client, copy)
                 await require()
-            # Folding large boards takes long, so trimming is not paused any more.
+            # Folding large boards takes long, so trimming is not paused during this step.
             found = await copy.run(partial(_contents, prefix=source.prefix, in_file=in_file))
         return await asyncio.to_thread(_complete, folder, settings, copy, *found)
     except BaseException:
@@ -299,7 +299,7 @@ def copy_database(path: Path, target: Path, show: Progress) -> None:
             closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)) as source,
             closing(sqlite3.connect(target, isolation_level=None)) as copy,
         ):
-            # The copy sees one state; without a transaction, each write would make it begin again.
+            # The copy sees one state. Without a transaction, each write to the source would make the copy begin again.
             source.execute("BEGIN")
             source.execute("SELECT count(*) FROM sqlite_master").fetchone()
             copy.execute("PRAGMA synchronous=OFF")  # the copy is synced at the end
@@ -326,7 +326,7 @@ def copy_from_server(source: Database, copy: Database, show: Progress) -> None:
 
 
 def copy_rows(given: Connection, target: Connection, prefix: str, show: Progress = lambda *_: None) -> None:
-    """Copy every row of a key prefix into an empty database. Call `show` with the number of copied and of all rows."""
+    """Copy every row of a key prefix into an empty database. Call `show` with the numbers of copied and of all rows."""
     METADATA.create_all(target)
     of_prefix = select(LIFE.c.id).where(LIFE.c.prefix == prefix)
     queries = []

@@ -18,7 +18,7 @@ from live.journal.upkeep.checkpoints import prune
 
 
 class Compacted(msgspec.Struct, kw_only=True):
-    """The rows that were dropped of one timeline of a board.
+    """The rows that were dropped from one timeline of a board.
 
     Attributes:
         board: the id of the board.
@@ -40,7 +40,7 @@ class Compacted(msgspec.Struct, kw_only=True):
 def compact(
     database: Database, boards: Collection[str], dedupe_window: float, show: Callable[[int, int], None]
 ) -> list[Compacted]:
-    """Compact the timelines of some boards, or of all. This process must hold the lock of the journal.
+    """Compact the timelines of some boards, or of all boards. This process must hold the lock of the journal.
 
     Reading a timeline begins with the timeline that it continues, which can belong to another board. So timelines that
     continue a wanted timeline are compacted too, before the wanted timeline.

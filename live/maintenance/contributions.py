@@ -100,7 +100,7 @@ async def find_trail(client: Store, database: Database, prefix: str, board: str,
             waiting += followers
             after, last = entries[-1].id, parse_head(entries[-1].head)
             end = msgspec.structs.replace(end, drained=last.id, link=last.link)
-        await asyncio.sleep(_PAUSE)  # the drainer has moved entries meanwhile
+        await asyncio.sleep(_PAUSE)  # read again, because the drainer may have moved entries meanwhile
     raise StoreUnavailableError(f"board {board}: entries of its journal are missing between SQL and the store")
 
 
@@ -124,7 +124,7 @@ def _parts(
 
 
 class Vote(msgspec.Struct, frozen=True):
-    """A vote. `actor` is the digest of its actor, and `pair` that of actor and member.
+    """A vote. `actor` is the digest of its actor, and `pair` is the digest of its actor and member.
 
     `change` was added to the counts of both digests.
     """
@@ -156,7 +156,10 @@ class Contribution(msgspec.Struct, frozen=True):
 
 
 class Voided:
-    """The contributions that were taken back: the identity of each, and the amount of a like."""
+    """The identities of the contributions that were taken back.
+
+    For a like that was taken back in a separate batch, `like` returns its slot, member and amount.
+    """
 
     def __init__(self) -> None:
         self._known: dict[bytes, Amount | None] = {}
@@ -193,8 +196,9 @@ class Voided:
 
 
 Find = Callable[[str, Head, bytes], list[Contribution]]
-"""A function that finds what a producer or an actor contributed in an entry, unless this was taken back or the actor
-was erased. It receives the epoch, head and body.
+"""A function that finds what a producer or an actor contributed in an entry. It receives the epoch, head and body.
+
+It leaves out what was taken back, and what erased actors contributed.
 """
 
 
@@ -209,7 +213,7 @@ class ProducerTrace:
         self.unnamed = 0
 
     def find(self, epoch: str, head: Head, body: bytes) -> list[Contribution]:
-        """See `Find`."""
+        """Find what the producer contributed in an entry. See `Find`."""
         sent = _SENT.decode(body)
         if not sent.producers:
             self.unnamed += 1
@@ -234,8 +238,8 @@ class ProducerTrace:
                 if member and (alone or events.producers[index] == number):
                     found.events.append((now if time is False else int(time), member, amount))
         if self._producer == LIKES and add.identities is not None:
-            # Subtract likes that are taken back already: a void or an erasure of a visitor takes each like back by
-            # itself.
+            # Subtract likes that were taken back already: a void or an erasure of a visitor takes each like back in a
+            # separate batch.
             changes = found.events if isinstance(self._board.window, Sliding) else found.amounts
             for like_identity in contents(add.identities.all, IDENTITY)[: add.identities.counted]:
                 like = self._voided.like(identity_of(epoch, head, like_identity.hex()))
@@ -272,7 +276,7 @@ class ActorTrace:
         self._likes: dict[str, bytes] = {}  # the identity of a like of each member
 
     def find(self, epoch: str, head: Head, body: bytes) -> list[Contribution]:
-        """See `Find`."""
+        """Find what the actor contributed in an entry. See `Find`."""
         add = _ADD.decode(body)
         if add.producers == [VOIDER]:
             return []

@@ -1,8 +1,9 @@
 """Erase an actor: delete the digests of the actor from the store, and hide them in the journal.
 
-There are digests of a voter, digests of a voter and a member, and the identities of a visitor's likes. The digests of
-voters are keyed by the secret of the board. The store deletes all of them in the step that appends an `erase` entry to
-the journal (see `live.journal.erasures`). Raw entries of the journal keep the digests until the entries are forgotten.
+A digest is made from a voter, or from a voter and a member. The identities of a visitor's likes are digests too. The
+digests of voters are keyed by the secret of the board. The store deletes all digests of the actor in the step that
+appends an `erase` entry to the journal (see `live.journal.erasures`). Raw entries of the journal keep the digests
+until the entries are forgotten.
 """
 
 import asyncio
@@ -123,7 +124,7 @@ class Search:
         return found
 
     def in_contents(self, data: Snapshot) -> bool:
-        """Return whether contents have digests of the actor."""
+        """Return whether the contents of the board have digests of the actor."""
         self.add_secret(data.secret)
         self.add_shape(data.shape)
         for suffix, ranking in data.rankings.items():
@@ -174,7 +175,7 @@ def search_journal(connection: Connection, prefix: str, board: str, search: Sear
             entries += search.in_entry(head, body)
             if head.kind == "renew":
                 parent = find_parent(connection, timeline, prefix, body.decode())
-                if parent is not None and parent.board != board:  # `live rebuild --as` made the board from another one
+                if parent is not None and parent.board != board:  # `live rebuild --as` made the board from its parent
                     held = contents_of_parent(connection, prefix, timeline, body.decode(), head.before)
                     entries += search.in_contents(held)
     return entries, checkpoints
@@ -187,7 +188,7 @@ class Erased(msgspec.Struct, kw_only=True):
         board: the id of the board.
         digests: how many digests the store held.
         entries: how many entries of the journal contain digests of the actor. Requests no longer show these digests.
-        checkpoints: how many checkpoints of the journal have digests.
+        checkpoints: how many checkpoints of the journal contain digests of the actor.
         votes: how many votes were taken back.
         amount: the amounts that were subtracted for likes and votes.
         waiting: on a dry run, how many entries of the journal wait in the store. `erase` searches them too.
@@ -210,7 +211,7 @@ class Erasing:
     def __init__(
         self, client: Store, settings: Settings, in_file: Boards, database: Database, drainer: Drainer | None = None
     ) -> None:
-        """Read the journal from a database. Without a `drainer`, a running server must move entries there."""
+        """Read the journal from a database. Without a `drainer`, a running server must move entries to it."""
         self._client = client
         self._settings = settings
         self._prefix = settings.key_prefix
@@ -222,7 +223,7 @@ class Erasing:
         self._elsewhere: list[tuple[str, list[bytes]]] = []
 
     async def erase(self, actor: str, boards: Iterable[str], *, take_back: bool) -> tuple[list[Erased], str]:
-        """Erase an actor from some boards, or from all. With `take_back`, take back votes and likes first.
+        """Erase an actor from some boards, or from all boards. With `take_back`, take back votes and likes first.
 
         Every step can be repeated: after an interruption, the same call continues. The second result lists the
         remaining tasks of the operator.

@@ -123,7 +123,7 @@ def ranking_parts(database: Database, moment: AsOf, *, archived: bool = False) -
 
 
 def event_parts(database: Database, board: Board, since: int | None, until: int | None) -> Iterator[Part]:
-    """Yield every change of a score in the journal, the first one first, one segment after another.
+    """Yield every change of a score in the journal, the first change first. Each part has the changes of one segment.
 
     Events of one member that were counted together are one row with their sum. `since` and `until` are in milliseconds
     since 1970. A change at `since` is included, and a change at `until` is not.

@@ -43,7 +43,7 @@ _COLUMNS: Final = {"key": "member"}  # `live export` names this column `key`
 class ScoreLine(msgspec.Struct, frozen=True):
     """The score of a member in a line.
 
-    `time` is in milliseconds since 1970; None means now. An empty title means none.
+    `time` is in milliseconds since 1970; None means now. An empty title means no title.
     """
 
     number: int
@@ -180,7 +180,7 @@ async def sorted_set_parts(url: str, key: str) -> AsyncIterator[SourcePart]:
     """Read the sorted set of another server.
 
     Raises:
-        SetupError: it can't be read.
+        SetupError: the sorted set can't be read.
     """
     number = 0
     async for count, found in read_sorted_set(url, key):
@@ -306,8 +306,8 @@ async def _move_unions(
 ) -> list[Corrected | str]:
     """Make the changes of a board on its unions too. Return the outcomes, or why a union refuses a change.
 
-    If a union refuses a change, the board takes this change back, because the next import adds only what the board
-    lacks.
+    If a union refuses a change, the board and the earlier unions take this change back, because the next import adds
+    only what the board lacks.
 
     Raises:
         SetupError: a union is frozen, or can't be reached. The message names what a board may lack.
@@ -353,8 +353,8 @@ async def _patiently(
 ) -> AsyncIterator[tuple[list[Correction], list[Corrected | str]]]:
     """Correct scores. Yield the corrections of each call with their results.
 
-    While the store is away or the journal is behind, wait and try again. While the members change all the time, correct
-    fewer at once.
+    While the store is away or the journal is behind, wait and try again. While the members change all the time,
+    correct fewer members in one call.
     """
     loop = asyncio.get_running_loop()
     give_up, at, size = loop.time() + _PATIENCE, 0, len(corrections)

@@ -58,8 +58,8 @@ class Merged(msgspec.Struct, kw_only=True):
     Attributes:
         board: the id of the board.
         slots: in how many slots or periods an amount changed.
-        before: the amount of each member before, summed up over all slots. On boards with the best or the last
-            amount, the amount in the newest slot or period that changed.
+        before: the amount of each member before the call, summed up over all slots. On boards with the best or the
+            last amount, the amount in the newest slot or period that changed.
         after: the amount of each member afterwards, computed like `before`.
         fault: why the board refuses the merge or the undo; empty if it succeeds.
     """
@@ -95,7 +95,7 @@ class Merge(msgspec.Struct):
 
 
 def _number_in(head: Head, body: bytes) -> int | None:
-    """Return the number of the merge that an entry makes or undoes; None if it is another entry."""
+    """Return the number of the merge that an entry makes or undoes. Return None for another entry."""
     if head.kind != "add" or MERGER.encode() not in body:
         return None
     add = _ADD.decode(body)
@@ -147,7 +147,7 @@ class Retraced:
     def __init__(self, before: Snapshot, merge: Merge, entries: Sequence[tuple[Head, bytes]]) -> None:
         """Apply the entries from the merge on to the contents before the merge.
 
-        Also skip merges that were undone meanwhile, together with their undos.
+        The contents without the merge also lack merges that were undone meanwhile, and their undos.
         """
         self._merge = merge
         self._actual, self._other = before, unpack(pack(before))
@@ -160,7 +160,10 @@ class Retraced:
                 apply(self._other, head, body)
 
     def move(self, board: Board, held: dict[str, dict[int, bytes]], reason: str) -> Move | None:
-        """Return the move that undoes the merge. Return None if the store has more than these entries."""
+        """Return the move that undoes the merge.
+
+        Return None if the store has changes of the members that are not in these entries.
+        """
         new, old = members = self._merge.members
         for member in members:
             for start, value in held[member].items():
@@ -197,7 +200,7 @@ def newest_of(entries: Iterable[Found], members: tuple[str, str]) -> dict[int, b
                     last[group.start, member] = number, abs(group.orders[place]) if group.orders else 0
                 continue
             places = [(group.start, member) for member in group.members]
-            if not match[1]:  # the events of the second member now belong to the first
+            if not match[1]:  # the events of the second member now belong to the first member
                 new, old = saved[match[2], group.start] = [last.get(place, never) for place in places]
                 last[places[0]] = max(new, old)
                 last.pop(places[1], None)
@@ -225,7 +228,7 @@ class Merging:
         self._database = database
 
     async def merge(self, old: str, new: str, *, dry: bool) -> tuple[int, list[Merged]]:
-        """Move the events of one member to another on all boards. Return the number of the merge.
+        """Move the events of one member to another member on all boards. Return the number of the merge.
 
         Raises:
             SetupError: the store has lost data.

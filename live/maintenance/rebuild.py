@@ -161,7 +161,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rebuilding:
-    """Rebuild the boards of one key prefix. Call `show` with a board, the number of steps done, and of all steps."""
+    """Rebuild the boards of one key prefix. Call `show` with a board and the numbers of done and of all steps."""
 
     def __init__(self, client: Store, settings: Settings, in_file: Boards, database: Database, show: Progress) -> None:
         self._client = client
@@ -211,7 +211,7 @@ class Rebuilding:
                 "with `live reconcile --board ID --repair store`"
             )
         drainer = Drainer(self._client, self._settings, self._database)
-        # This ends the losses of the rebuilt boards, or the loss of the whole store if all boards are rebuilt.
+        # `accepting` ends the losses of the rebuilt boards, or the loss of the whole store if all boards are rebuilt.
         renewed = None if losses.store and wanted.board is None else {wanted.name or line[0].board for line in missing}
         accepting = self._client.high_water.accepting("rebuilt from the journal", renewed)
         async with AsyncExitStack() as act:
@@ -221,7 +221,8 @@ class Rebuilding:
                 entry = await act.enter_async_context(acting or nullcontext({}))
                 done = await load_all(missing)
                 await self._restore_texts(texts, missing, wanted)
-            # SQL gets the new timelines before it ends the old ones, because the store may be lost again at any time.
+            # SQL gets the new timelines before it ends the old timelines, because the store may be lost again at any
+            # time.
             await drainer.drain([wanted.name or line[0].board for line in lines])
             await DefinitionLog(self._client, self._prefix, self._database).follow()
             if wanted.name is None:
@@ -234,7 +235,7 @@ class Rebuilding:
         return done
 
     async def _without_journal(self, names: Sequence[str], texts: _Texts) -> list[str]:
-        """Return those of the given run-time boards that the store lacks."""
+        """Return the names of the run-time boards that the store lacks."""
         found = []
         for name in names:
             definition = msgspec.json.decode(texts["boards"][name], type=Definition)
@@ -247,7 +248,7 @@ class Rebuilding:
     async def replace(self, board: str, epoch: str) -> Rebuilt:
         """Delete the data of a board in an epoch from the store, and rebuild the board.
 
-        If this is interrupted, the store lacks the board. Then `rebuild` restores it.
+        If the call is interrupted, the store lacks the board. Then `rebuild` restores it.
         """
         await self._take()
         drainer = Drainer(self._client, self._settings, self._database)
@@ -285,7 +286,7 @@ class Rebuilding:
         return chosen, [line[0] for line in lines if line[0].board in ending]
 
     def _read_lines(self, connection: Connection) -> tuple[list[_Line], set[str]]:
-        """Return the open timelines, each with those that it continues, and all boards ever made at run time."""
+        """Return the open timelines with the timelines that they continue, and all boards ever made at run time."""
         timelines = open_timelines(connection, self._prefix)
         lines = [[timeline, *origins(connection, self._prefix, timeline)] for timeline in timelines]
         return lines, made_once(connection, self._prefix)
@@ -309,7 +310,9 @@ class Rebuilding:
         return newest if held is not None and held.size else {**newest, begun.board: [begun]}
 
     async def _missing(self, lines: Sequence[_Line], wanted: Wanted) -> list[_Line]:
-        """Return the timelines that the store lacks. An earlier call of the same command may have rebuilt the others.
+        """Return the timelines that the store lacks.
+
+        An earlier call of the same command may have rebuilt the other boards.
 
         Raises:
             SetupError: the store holds other data of a board.

@@ -1,8 +1,8 @@
 """Compare a board in the store with its journal while both are in use.
 
-The store is read in pieces. The script that reads a piece also returns which journal entry was the board's last one at
-that moment. The piece is compared with the contents that the journal gives after this entry. The entry is in SQL, or
-still waits in the store.
+The store is read in pieces. The script that reads a piece also returns which journal entry was the last entry of the
+board at that moment. The piece is compared with the contents that the journal gives after this entry. The entry is in
+SQL, or still waits in the store.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class LiveLog:
 
 Progress = Callable[[int, int], None]
 
-_AHEAD: Final = 64  # pieces to read before the first one is compared
+_AHEAD: Final = 64  # pieces that are read before they are compared
 _SHOWN: Final = 20  # most differences that a report names
 Kind = Literal["log", "taken", "slot", "hidden", "votes", "metadata", "entrants", "reached"]
 
@@ -164,7 +164,7 @@ class Expected:
         """Return whether a value that the store holds can be compared."""
         if place.kind == "log":
             return name in self._log.events or (held is not None and int(float(held)) > self._log.left)
-        if place.kind == "reached":  # only tags of members that count are read
+        if place.kind == "reached":  # compare only tags of members that are in the window
             return held is not None and self._counts(name.decode(errors="replace"), place.start)
         return True
 
@@ -241,7 +241,7 @@ class Report(msgspec.Struct, kw_only=True):
         offset: the board's offset at the last piece.
         compared: how many values of each kind were compared.
         drifted: how many values differ.
-        drift: the first of the values that differ.
+        drift: the first values that differ.
         fault: why the values could not be compared; empty on success.
         repaired: whether the wrong side was replaced.
     """

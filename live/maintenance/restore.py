@@ -86,7 +86,7 @@ def put_back(folder: Path, database: Database) -> None:
             with Database("sqlite", folder, database.prefix, writes=False) as backup:
                 backup.work(partial(copy_rows, target=target, prefix=database.prefix))
             target.execute(update(ABOUT).where(ABOUT.c.name == "id").values(value=new_id))
-            for table in METADATA.sorted_tables:  # new rows get higher numbers than the copied ones
+            for table in METADATA.sorted_tables:  # new rows get higher numbers than the copied rows
                 if "id" in table.c:
                     newest = select(func.max(table.c.id)).scalar_subquery()
                     target.execute(select(func.setval(func.pg_get_serial_sequence(table.name, "id"), newest)))
@@ -109,7 +109,7 @@ def require_new(connection: Connection, database: Database) -> None:
     """Create the tables of a PostgreSQL database, and check that it holds no journal of any key prefix.
 
     Raises:
-        SetupError: it holds a journal.
+        SetupError: the database holds a journal.
     """
     METADATA.create_all(connection)
     if any(
@@ -125,7 +125,7 @@ def require_prefix(manifest: Manifest, settings: Settings) -> None:
     """Check that a backup has the key prefix of the settings.
 
     Raises:
-        SetupError: it has another key prefix.
+        SetupError: the backup has another key prefix.
     """
     if manifest.prefix != settings.key_prefix:
         raise SetupError(
@@ -176,10 +176,10 @@ async def restore(
 
 
 def _carry_over(aside: Path, database: Database, *, is_own: bool = True) -> None:
-    """Add the list of erased digests in a journal that was set aside to the restored journal.
+    """Copy the list of erased digests from a journal that was set aside into the restored journal.
 
-    A journal that an earlier call set aside may belong to other boards. Its list must not replace a list with another
-    key.
+    The list may replace a list with another key only if this call set the journal aside (`is_own`). A journal that an
+    earlier call set aside may belong to other boards.
     """
     try:
         found = list_in(aside, database.prefix)

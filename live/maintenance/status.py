@@ -49,7 +49,7 @@ class TimelineStatus(msgspec.Struct, frozen=True, kw_only=True):
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The result of reading all entries of a board.
 
-    `faults` has a sentence for everything that is damaged or missing, and `gaps` has one for each recorded gap.
+    `faults` has a sentence for everything that is damaged or missing, and `gaps` has a sentence for each recorded gap.
     """
 
     board: str
@@ -108,7 +108,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 def measure_journal(settings: Settings, boards: Sequence[str] | None) -> Measured:
-    """Measure the journal of some boards, or of all. This runs in a process that reads the past."""
+    """Measure the journal of some boards, or of all boards. The call runs in a process that reads the past."""
 
     def work(connection: Connection) -> Measured:
         prefix = settings.key_prefix
@@ -229,10 +229,10 @@ def verify(database: Database, prefix: str, show: Progress) -> Verification:
 
 
 def _heads(connection: Connection, segment: int) -> list[Head]:
-    """Return the heads of the entries in a segment; none if it was forgotten meanwhile.
+    """Return the heads of the entries in a segment. Return none if the segment was forgotten meanwhile.
 
     Raises:
-        SetupError: it is damaged.
+        SetupError: the segment is damaged.
     """
     row = connection.execute(select(SEGMENT).where(SEGMENT.c.id == segment)).first()
     if row is None:

@@ -120,7 +120,7 @@ class TakingBack:
         raise StoreUnavailableError(f"board {self._state.board.id}: the votes changed {_ATTEMPTS} times in a row")
 
     async def _read_votes(self, batch: "_Batch") -> None:
-        """Read how many votes each pair of an actor and a member has now. Only these can be taken back."""
+        """Read how many votes each pair of an actor and a member has now. Only these votes can be taken back."""
         for start, votes in batch.pairs().items():
             key = self._state.table(start).votes
             counts = await self._state.call("HMGET", key, *votes)
@@ -293,7 +293,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 class Voiding:
     """Take back contributions from the boards of one key prefix.
 
-    Call `show` with a board, the number of steps done, and of all steps.
+    Call `show` with a board and the numbers of done and of all steps.
     """
 
     def __init__(self, client: Store, settings: Settings, in_file: Boards, database: Database, show: Progress) -> None:
@@ -304,7 +304,7 @@ class Voiding:
         self._show = show
 
     async def void(self, criteria: Criteria, board: str | None, *, dry: bool) -> list[Outcome]:
-        """Take back contributions from one board, or from all.
+        """Take back contributions from one board, or from all boards.
 
         Contributions that were taken back before stay taken back.
 
@@ -376,7 +376,8 @@ async def find_contributions(
 ) -> tuple[list[Contribution], int]:
     """Return the contributions that were not taken back yet, and the time since which the journal has every entry.
 
-    Add a sentence to `notes` for what the journal lacks. The time is in microseconds since 1970, 0 for the beginning.
+    Add a sentence to `notes` for what the journal lacks. The time is in microseconds since 1970; 0 means since the
+    board began.
 
     Raises:
         SetupError: the journal is damaged.

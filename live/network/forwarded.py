@@ -33,7 +33,7 @@ def check_network(text: str) -> str:
     """Check an address or network of `LIVE_TRUSTED_PROXIES`.
 
     Raises:
-        ValueError: the text is neither.
+        ValueError: the text is neither an address nor a network.
     """
     try:
         return str(ip_network(text))
@@ -48,11 +48,11 @@ def node_address(node: str | None) -> Address | None:
 
 
 def read_hops(headers: Headers) -> Sequence[Hop]:
-    """Read the hops of a request, the nearest one first.
+    """Read the hops of a request, the nearest hop first.
 
     Raises:
         ValueError: `Forwarded` is malformed or too long, or the request has both `Forwarded` and `X-Forwarded-…`. A
-            proxy that sets one of these headers forwards the other one as the client sent it.
+            proxy that sets one of these headers forwards the other header as the client sent it.
     """
     lists: list[list[str]] = []
     for name in (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"):
@@ -75,9 +75,9 @@ def read_hops(headers: Headers) -> Sequence[Hop]:
 
 
 def _nearest(values: Sequence[str], place: int) -> str | None:
-    """Return the value for a hop. A proxy may replace the value instead of adding one.
+    """Return the value for a hop.
 
-    Then the value applies to all hops.
+    A proxy may replace the value instead of adding a value. Then the value applies to all hops.
     """
     return values[min(place, len(values) - 1)] if values else None
 

@@ -62,7 +62,7 @@ def parse_address(text: str) -> Address | None:
 def network_of(address: str) -> str:
     """Return the network by which limits count a client: its IPv4 address, or the /64 network of its IPv6 address.
 
-    A text that is not an address is a network of its own.
+    If the text is not an address, return it unchanged.
     """
     if ":" not in address:
         return address

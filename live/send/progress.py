@@ -56,7 +56,7 @@ class ProgressFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The content of the progress file.
 
     `run` is a name that is part of the ids of the events, so a later run sends the same ids. The first `sent` events
-    were acknowledged. The events after these, up to `reach`, may have been counted without a response. They were sent
+    were acknowledged. Later events, up to number `reach`, may have been counted without a response. They were sent
     with an API key of `producer`.
     """
 
@@ -83,7 +83,7 @@ class SavedProgress:
     """The progress of sending a file, saved after each response.
 
     Raises:
-        SetupError: the file can't be read, or events could count twice with the present API key.
+        SetupError: the progress file is damaged, or events could count twice with the present API key.
     """
 
     def __init__(self, options: SendOptions) -> None:
@@ -126,13 +126,13 @@ class SavedProgress:
         self.acknowledged(self.sent)
 
     def acknowledged(self, sent: int) -> None:
-        """Save the number of sent events. The next batch may count before this is called again."""
+        """Save the number of acknowledged events. Also save that the next batch may count before the next call."""
         self._saved.sent = sent
         self._saved.reach = max(self._doubted, sent + MAX_EVENTS) if self._ids else 0
         self._write()
 
     def settle(self, *, in_doubt: bool) -> None:
-        """At the end of a run, save whether the batch after the acknowledged ones may have been counted."""
+        """At the end of a run, save that no later batch was counted, unless the last batch is in doubt."""
         if in_doubt:
             return
         self._saved.reach = self._doubted
@@ -142,11 +142,11 @@ class SavedProgress:
             self.forget()
 
     def forget(self) -> None:
-        """Delete the file, because the whole file was sent."""
+        """Delete the progress file, because there is no progress to keep."""
         self._path.unlink(missing_ok=True)
 
     def _write(self) -> None:
-        """Replace the file atomically."""
+        """Replace the progress file atomically."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(self._path) as file:

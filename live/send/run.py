@@ -50,7 +50,7 @@ class SendOutcome(msgspec.Struct, kw_only=True):
 async def send_file(options: SendOptions, progress: Progress) -> SendOutcome:
     """Send the file. `progress` receives the bytes read, the total bytes and the number of events sent.
 
-    Progress is saved after each response. If a response is lost, this run or the next one sends the batch again. The
+    Progress is saved after each response. If a response is lost, this run or the next run sends the batch again. The
     events of the batch have ids, so each counts once. Without ids, the events could count twice, so the run stops
     there.
 
@@ -134,7 +134,7 @@ class EventBatch(msgspec.Struct):
     at: float | None = None  # in a paced run, the time of the first event that has a time
 
     def due_later(self, at: float | None, speed: float) -> bool:
-        """Return whether an event belongs to the next batch, because its time `at` is too late for this one."""
+        """Return whether an event belongs to the next batch, because its time `at` is too late for this batch."""
         return self.at is not None and at is not None and at - self.at > _SAME_TIME * speed
 
     def add(self, event: bytes, at: float | None) -> bool:

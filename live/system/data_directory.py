@@ -24,9 +24,9 @@ _PAUSE: Final = 0.05
 
 
 def make_private(folder: Path) -> None:
-    """Create a data directory, or make an existing one private to its owner.
+    """Create a data directory, or make an existing directory private to its owner.
 
-    Other files in the directory stay as they are.
+    Make the files of the server in it private too. Other files stay as they are.
 
     Raises:
         SetupError: the directory can't be used, or another user owns it or a file of the server in it.

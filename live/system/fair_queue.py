@@ -9,7 +9,8 @@ from live.errors import ProblemError
 class FairQueue:
     """Gives turns to clients, one after another. The number of waiting requests of a client does not matter.
 
-    A client has one turn at a time. When the queue is full, the client with the most requests loses its newest one.
+    A client has one turn at a time. When the queue is full, the client with the most requests loses its newest
+    request.
     """
 
     def __init__(self, at_once: int, most_waiting: int) -> None:
@@ -32,7 +33,7 @@ class FairQueue:
             return
         if self.waiting >= self._most_waiting:
             # Refuse the newest request of the client with the most requests. If the client of the new request would
-            # then have as many, refuse the new request.
+            # then have as many requests or more, refuse the new request.
             greediest = max(self._waiters, key=lambda each: len(self._waiters[each]))
             full = ProblemError("overloaded", "too many requests wait for their turn: try again later", retry_after=1)
             if len(self._waiters[greediest]) <= len(self._waiters.get(client, ())) + 1:

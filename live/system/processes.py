@@ -29,7 +29,7 @@ RESERVED: Final = 128
 # can't be forked itself, because it has threads.
 CHILDREN: Final = get_context("forkserver")
 CHILDREN.set_forkserver_preload(["live.workers.worker"])
-_LONGEST_FOLDER: Final = 60  # bytes; the path of a socket in it has up to 40 more, and the kernel allows 107
+_LONGEST_FOLDER: Final = 60  # bytes; the path of a socket in it has up to 40 bytes more, and the kernel allows 107
 _LEAST: Final = 64  # descriptors for connections and viewers; with fewer, the server does not start
 _FORK_SERVER_PAUSE: Final = 1.0  # seconds
 _PR_SET_PDEATHSIG: Final = 1
@@ -68,7 +68,7 @@ def start_fork_server() -> None:
     """Start the fork server of `CHILDREN` early, before the first process is needed.
 
     This fork server ignores a SIGTERM to all processes of the server, because it reports how the other processes end.
-    It ends after the last of them.
+    It ends after the last of these processes.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # the new process inherits this
     try:
@@ -80,8 +80,8 @@ def start_fork_server() -> None:
 def keep_fork_server() -> None:
     """Start another fork server whenever the fork server of this process ends, while the event loop runs.
 
-    The processes that it has forked go on. Their exit status stays unknown, and reads 255. If a fork server ends early
-    or can't start, wait a moment before the next start.
+    The processes of the ended fork server go on. Their exit status is unknown, and shown as 255. If a fork server ends
+    early or can't start, wait a moment before the next start.
     """
     process: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined] # noqa: SLF001
     assert process is not None, "start it first"  # noqa: S101

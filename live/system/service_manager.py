@@ -26,7 +26,7 @@ class ServiceManager:
 
     @classmethod
     def take(cls, environment: MutableMapping[str, str] = os.environ) -> Self:
-        """Take the variables out of the environment, because they are not meant for the processes that this one starts.
+        """Take the variables out of the environment, because the processes that this process starts must not get them.
 
         Raises:
             SetupError: the service manager passes on more than one socket, or a socket that is not a TCP socket.

@@ -15,15 +15,15 @@ from typing import Final, Self
 from prometheus_client.mmap_dict import MmapedDict
 
 _FOLDER: Final = "live-metrics-"  # the names of folders begin with this
-_YOUNG: Final = 60.0  # seconds for which a folder without a lock may be a new one
+_YOUNG: Final = 60.0  # seconds for which a folder may be so new that its server has not locked it yet
 _ENDED: Final = 0  # the part of a file's name that stands for all processes that have ended
 
 
 class SharedMetrics:
     """The folder in which several processes combine their metrics.
 
-    Each process has files of its own. Every process holds a lock on the folder, and the last process removes
-    the folder, however the others have ended.
+    Each process has files of its own. Every process holds a lock on the folder, and the last process removes the
+    folder, however the other processes have ended.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -81,7 +81,7 @@ class SharedMetrics:
 
 
 def _add(ended: Path, sums: Path) -> None:
-    """Add all values of one file to the values in another."""
+    """Add all values of one file to the values in another file."""
     total = MmapedDict(str(sums))  # type: ignore[no-untyped-call]
     try:
         # A process that was killed at its start may have left an empty file.

@@ -1,4 +1,4 @@
-"""Spans of the operations of a server, for OpenTelemetry. Without the extra `otel`, there are none."""
+"""Spans of the operations of a server, for OpenTelemetry. Without the extra `otel`, there are no spans."""
 
 import time
 from collections.abc import Iterable

@@ -124,7 +124,7 @@ def explain_route(request: Request, error: HTTPException) -> ProblemError:
     """Suggest a path or a method for a request that no route takes."""
     path, problem, live = request.scope["path"], as_problem(error), live_of(request)
     root, parts, methods = live.settings.root_path, path.rstrip("/").split("/"), problem.headers.get("Allow", "")
-    # An empty part could look like a host.
+    # A path with `//` could look like a host.
     is_compared = len(path) <= _LONGEST_COMPARED and "//" not in path
     routes = [route for route in request.app.routes if isinstance(route, Route)] if is_compared else []
     known = [(_filled(route.path, parts), route.methods or ()) for route in routes]

@@ -99,7 +99,10 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     activity: Activity = field(default_factory=Activity)
 
     async def ledger(self, board_id: str, reader: Reader) -> Ledger:
-        """Find a board by its id, for a reader. Another process may have created it a moment ago.
+        """Find a board by its id, for a reader.
+
+        If this process does not know the board, ask the store: another process may have created the board a moment
+        ago.
 
         Raises:
             ProblemError: `board_not_found`.
@@ -208,7 +211,7 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
 
 
 def tokens_of(settings: Settings) -> "Tokens | None":
-    """Make the object that checks viewer tokens, if the server takes any.
+    """Make the object that checks viewer tokens. Return None if the settings have neither a secret nor a key set.
 
     Raises:
         SetupError: the settings name both a secret and a key set, or the file of the key set is not valid.

@@ -105,7 +105,7 @@ class LoneProcess:
             del self._serving[server]
 
     async def _replace(self, boards: Boards) -> None:
-        """Let a new application take the place of the old one, which disconnects its viewers and ends."""
+        """Let a new application take the place of the old application, which disconnects its viewers and ends."""
         old = self._current
         while len(self._serving) > _MOST_RETIRED:
             log.info("waiting for the end of an application that an earlier reload has replaced")

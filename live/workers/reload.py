@@ -19,7 +19,7 @@ class Reload:
     """The reloads of a server, one after another."""
 
     def __init__(self, read: Callable[[], Awaitable[Boards]]) -> None:
-        """Let `read` read the boards file and check its boards as at a start."""
+        """Take the function `read`, which reads the boards file and checks its boards."""
         self._read = read
         self._wanted = asyncio.Event()
 
@@ -32,7 +32,7 @@ class Reload:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._wanted.set)
 
     async def run(self, replace: Callable[[Boards], Awaitable[None]]) -> None:
-        """On each SIGHUP, let `replace` put the boards of the file in the place of the old ones."""
+        """On each SIGHUP, let `replace` put the boards of the file in the place of the old boards."""
         number = 0
         while True:
             await self._wanted.wait()

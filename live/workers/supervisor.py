@@ -1,8 +1,8 @@
 """The parent of the workers: it holds the listening sockets, and starts, replaces and ends the workers.
 
 Each worker has a listening socket of its own, and the kernel spreads connections evenly over all sockets. The parent
-keeps every socket open, so connections wait in the queue of the socket while no worker accepts them. If the worker of a
-socket has ended, another worker accepts its connections until the next one is ready.
+keeps every socket open, so connections wait in the queue of the socket while no worker accepts them. If the worker of
+a socket has ended, another worker accepts its connections until the next worker of that socket is ready.
 """
 
 import asyncio
@@ -27,15 +27,18 @@ from live.workers.worker import END, LEAVE, READY, RETIRE, STOPPING, TAKE, run_w
 
 log = structlog.get_logger()
 
-# Seconds in which only the worker of a socket accepts from it, so that connections spread evenly after a start.
+# Seconds in which only a socket's own worker accepts its connections, so that they spread evenly after a start.
 _FIRST_START: Final = 5.0
-_SERVED_WELL: Final = 10.0  # seconds; if a worker has served for so long, the next one starts at once
+_SERVED_WELL: Final = 10.0  # seconds; if a worker has served for so long before it ends, the next worker starts at once
 _SHORTEST_PAUSE: Final = 0.5  # seconds before a worker starts again; each further pause is twice as long
 _LONGEST_PAUSE: Final = 30.0
 
 
 class Worker:
-    """A worker, as its parent sees it. `started` becomes true when it is ready, and false if it ends before."""
+    """A worker, as its parent sees it.
+
+    `started` becomes true when the worker is ready, and false if it ends before that.
+    """
 
     def __init__(self, place: int, metrics: str, settings: Settings) -> None:
         """Start a worker for the listening socket with the number `place`."""
@@ -56,7 +59,10 @@ class Worker:
         self.pid: int = self._process.pid
 
     def send(self, word: str, listener: socket.socket | None = None) -> None:
-        """Send an order. If the worker has just ended, the parent learns that by itself."""
+        """Send an order.
+
+        An order to a worker that has just ended is lost, and the parent learns of the end otherwise.
+        """
         with suppress(OSError):
             descriptors = [] if listener is None else [listener.fileno()]
             socket.send_fds(self.channel, [word.encode()], descriptors)
@@ -88,7 +94,7 @@ class Supervisor:
         reload: Reload,
     ) -> None:
         self._manager = manager
-        self._telling: asyncio.Task[None] | None = None  # runs once each socket has had a worker that serves
+        self._telling: asyncio.Task[None] | None = None  # tells the manager, once each socket has a ready worker
         self._listeners = listeners
         self._metrics = metrics
         self._settings = settings
@@ -166,7 +172,7 @@ class Supervisor:
                 self._telling = asyncio.create_task(self._manager.run())
         else:
             worker.is_ready = False
-            if word != STOPPING:  # the worker has closed the channel
+            if word != STOPPING:  # the word is empty: the worker has closed the channel
                 asyncio.get_running_loop().remove_reader(worker.channel)
         self._assign()
 
@@ -192,7 +198,7 @@ class Supervisor:
         self._changed.set()
 
     def _start_again(self, place: int, served: float) -> None:
-        """Start the next worker of a socket: at once if the last one served well, else after a growing pause."""
+        """Start the next worker of a socket, after the pause that `pause_after` returns."""
         if self._is_stopping:
             return
         failures = self._failures[place] = 0 if served >= _SERVED_WELL else self._failures[place] + 1
@@ -204,7 +210,7 @@ class Supervisor:
     # Sockets
 
     def _assign(self) -> None:
-        """Let a worker accept from each socket: the socket's own worker if it is ready, else another one."""
+        """Let a worker accept from each socket: the socket's own worker if it is ready, else another worker."""
         ready = sorted((worker for worker in self._workers if worker.is_ready), key=lambda worker: worker.place)
         current = [worker for worker in ready if worker is self._current[worker.place]] or ready
         if not ready or self._is_stopping:
@@ -228,10 +234,11 @@ class Supervisor:
     # Reload
 
     async def _replace(self, _boards: Boards) -> None:
-        """Replace all workers, one after another. Each of them reads the boards file itself.
+        """Replace all workers, one after another. Each new worker reads the boards file itself.
 
-        A new worker takes the socket of an old one, which retires. When no old worker accepts connections any more, the
-        old ones disconnect their viewers. So each viewer is disconnected once, and returns to a new worker.
+        A new worker takes the socket of an old worker, which retires. When no old worker accepts connections any more,
+        the old workers disconnect their viewers. So each viewer is disconnected once, and returns to a new worker. If
+        a new worker is not ready in time, the old workers that are not replaced yet stay.
         """
         log.info("replacing all workers")
         retired: list[Worker] = []

@@ -47,7 +47,7 @@ def run_worker(number: int, channel: socket.socket, metrics: str, settings: Sett
         settings: the settings of the parent.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # only the parent acts on this signal
-    # uvicorn raises the signal again after it has stopped, and the process should then exit normally.
+    # uvicorn sends SIGTERM to its own process again after it has stopped. The process should then exit normally.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
     follow_parent()
     configure_logs(settings.log_level)
@@ -84,12 +84,12 @@ class ReplaceableServer(uvicorn.Server):
         super().__init__(server_config(app, settings))
         self._settings = settings
         self._gauge = CONNECTIONS.labels(str(number))
-        self._counted = 0  # what this server added to the gauge; a successor in the same process adds its own
+        self._counted = 0  # connections that this server added to the gauge; a successor in the process adds its own
         self._idle_until = 0.0  # until when idle connections may stay after the server has retired
         self._ends_at: float | None = None  # when the server ends, even if connections are left
 
     async def on_tick(self, counter: int) -> bool:
-        """Tell uvicorn whether to stop."""
+        """Count the connections, and tell uvicorn whether to stop."""
         held = len(self.server_state.connections)
         self._gauge.inc(held - self._counted)
         self._counted = held
@@ -105,7 +105,10 @@ class ReplaceableServer(uvicorn.Server):
         self._gauge.dec(self._counted)
 
     def retire(self) -> None:
-        """Answer requests that have begun, and one more of each connection. Another server accepts new connections."""
+        """Answer requests that have begun, and one more request of each connection.
+
+        Another server accepts new connections.
+        """
         self._idle_until = asyncio.get_running_loop().time() + self._settings.idle_timeout
         self._parts.intake.is_retiring = True
         for connection in list(cast("set[object]", self.server_state.connections)):
@@ -141,7 +144,7 @@ class _WorkerServer(ReplaceableServer):
         self._send(READY)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let others accept connections, and stop."""
+        """Let other workers accept connections, and stop."""
         self._send(STOPPING)
         asyncio.get_running_loop().remove_reader(self._channel)
         if self._obeying is not None:

@@ -80,7 +80,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
         return await self.live.ledger(board, self.visit.reader)
 
     def score_format(self, board: str) -> ScoreFormat | None:
-        """Say how people read scores of a board. None stands for whole numbers, and for a board that is gone."""
+        """Say how people read scores of a board. Return None for whole numbers, and for a board that is gone."""
         ledger = self.live.registry.ledgers.find(board, self.visit.reader)
         return None if ledger is None else ledger.state.board.score_format
 
@@ -95,7 +95,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     def token(self, act: str, page: str | None = None) -> str:
         """Make the token of a form, by default on this page.
 
-        It is bound to the session, to the address of the page and to the act.
+        The token is bound to the session, to the address of the page and to the act.
         """
         path = self.visit.path if page is None else f"/admin/{page}"
         return hmac.digest(self.cookie.encode(), f"{path} {act}".encode(), "sha256").hex()[:32]
@@ -161,7 +161,8 @@ class AdminPage(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: its path below `/admin/`; may have parameters.
-        name: its name in the navigation, `admin_page_<name>` in the words; empty for none.
+        name: its name in the navigation, `admin_page_<name>` in the words; empty for a page that the navigation does
+            not show.
         show: the function that shows the page. After an act that failed, it gets the error and the form.
         acts: the functions of its forms, by name. Each returns a redirect, mostly `Desk.done`.
         needs_all_boards: whether only an API key for all boards may open it.

@@ -56,11 +56,11 @@ _STEPS: Final = (
     (60, "minute_later"), (3600, "hour_later"), (86_400, "day_later"),
 )  # fmt: skip
 _HTML: Final = "html"
-_MOST: Final = 8  # replies made from one page, in languages and themes
-_LONGEST_QUERY: Final = 256  # bytes; links of the pages are shorter
+_MOST: Final = 8  # replies that are kept for one `Page`; they differ in language, theme and so on
+_LONGEST_QUERY: Final = 256  # bytes; the links on the pages have shorter queries
 _MOST_FOUND: Final = 10  # members that a page lists for a search
-_SERVES: Final = 1.0  # seconds: the trends on a page change with the time, without a change of the board
-# Parameters whose pages are drawn for one request, and not kept for others.
+_SERVES: Final = 1.0  # seconds for which a reply is kept: its trends change with time, even if the board does not
+# A page with one of these parameters is drawn for one request, and not kept for other requests.
 _OWN: Final = frozenset({"as_of", "contestants", "find", "key", "start", "token"})
 
 
@@ -87,7 +87,7 @@ class Card(NamedTuple):
 
 
 class FoundMember(NamedTuple):
-    """A member whose name was searched for. Contestants without votes have no rank."""
+    """A member that a search found. `rank` is None for a contestant without votes."""
 
     member: str
     rank: int | None
@@ -101,9 +101,10 @@ class FoundMembers(NamedTuple):
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A link to another period. `name` is the value for `?period=`.
+    """A link to another period, another time, or other records of the board.
 
-    With `hidden`, the link is hidden until that period exists.
+    `name` is the value of the parameter `period`, `as_of` or `start`. With `hidden`, the link is hidden until that
+    period or those records exist.
     """
 
     rel: str
@@ -115,7 +116,8 @@ class Link(msgspec.Struct, frozen=True):
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """A board on a page.
 
-    With a `period` or a time, the page shows the past and does not change. Otherwise it updates live.
+    With a `period` or `as_of`, the page shows the past and does not change. Other pages update live if they begin with
+    the first record.
 
     `as_of` is the time in milliseconds since 1970, and `steps` are links to other times. `start` is the number of
     records before the first one, and `ranges` are links to the records before and after, which keep the parameters in
@@ -158,7 +160,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def index(request: Request) -> Response:
-    """Show a page of the list of boards, each with its first records. The most active ones come first."""
+    """Show a page of the list of boards, each with its first records. The most active boards come first."""
     visit = visit_of(request)
     live = visit.live
     key = ("index", visit.text, (visit.language.tag, visit.theme, live.hub.revision, visit.reader.opens))
@@ -199,7 +201,7 @@ class CacheKey(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """A reply that shows a number of viewers. It is valid until a time, in seconds of the monotonic clock."""
+    """A kept reply, with the number of viewers that it shows. It is valid `until` a time of `time.monotonic`."""
 
     reply: Reply
     viewers: int | None
@@ -319,7 +321,7 @@ def _top(size: int, start: int = 0) -> Selection:
 
 
 async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult | Exception | None = None) -> Reply:
-    """Show boards by their ids. If a single board was read already, `top` is the page or the error."""
+    """Show boards by their ids. If a single board was read already, `top` is its page, or the error of that read."""
     live, ids = visit.live, boards.split(",")
     if len(ids) > MOST_SIDES or len(set(ids)) < len(ids):
         raise ProblemError(
@@ -383,7 +385,7 @@ async def _find(visit: Visit, ledger: Ledger, as_of: int | None) -> FoundMembers
         found = await find_records(visit.live, ledger, visit.client.network, wanted)
         members = [FoundMember(record.member, record.rank) for record in found.records]
         if as_of is not None:
-            # The journal has everything before that time, because the page of that time was read before.
+            # The journal has everything up to `as_of`, because `_show` waited for that when it read the page.
             past = await BoardPast.of(visit.live, ledger, visit.client.network)
             known = [
                 member
@@ -422,7 +424,7 @@ async def _drawn(visit: Visit, surface: Surface, shown: Sequence[Shown], found: 
 
 
 class Stretch(NamedTuple):
-    """The records of a board that a page shows: their number, the first one, and the time."""
+    """Which records of a board a page shows: how many (`size`), after how many others (`start`), and at which time."""
 
     surface: Surface
     size: int
@@ -431,10 +433,11 @@ class Stretch(NamedTuple):
 
 
 async def _show(visit: Visit, ledger: Ledger, stretch: Stretch, top: PageResult | Exception | None) -> Shown:
-    """Read a board. While the store is unavailable there are no records: the page is then marked as stale.
+    """Read a board. While the store is unavailable, a page without `as_of` has no records, and is marked as stale.
 
     Raises:
         ProblemError: the time or the period is invalid, or no source has it.
+        StoreUnavailableError, EpochLostError: the page has an `as_of`, and the store is unavailable.
     """
     live, language, board = visit.live, visit.language, ledger.state.board
     surface, size, start, when = stretch
@@ -501,7 +504,7 @@ async def _steps_from(language: Language, past: BoardPast, as_of: int) -> tuple[
 
 
 def _ranges_of(language: Language, page: Page | None, stretch: Stretch) -> tuple[Link, ...]:
-    """Link to the records before and after. On a live page, the second link is hidden while there are none after."""
+    """Link to the records before and after. On a live page, the second link is hidden while no records come after."""
     surface, size, start, when = stretch
     if surface.name != "page" or page is None:
         return ()
@@ -517,7 +520,7 @@ def _ranges_of(language: Language, page: Page | None, stretch: Stretch) -> tuple
 
 
 async def _place_of(visit: Visit, ledger: Ledger, key: str, when: When) -> tuple[str, str]:
-    """Say the rank of a member in words. Packed scores have no gap."""
+    """Say the rank of a member in words, and the gap to the record above, unless the board packs its scores."""
     language = visit.language
     if key_fault(key) is not None:
         return place_words(language, None, None)

@@ -18,10 +18,10 @@ from live.store.board.ledger import Ledger
 
 _PATIENCE: Final = 0.5  # seconds; after this, the page is shown without the chart
 _KEPT: Final = 1000  # records whose ranks a process remembers until the next slot begins
-_MOST_STEPS: Final = 4  # the most steps between the ticks of an axis
+_MOST_STEPS: Final = 4  # maximum number of steps between the lowest and the highest value of an axis
 _TOP: Final = 10
-_LEAST_MOVE: Final = 3  # ranks, as in stories.js
-_MOST_EVENTS: Final = 6  # as in stories.js
+_LEAST_MOVE: Final = 3  # ranks; a smaller move is not listed
+_MOST_EVENTS: Final = 6  # changes that are listed for a record; `KEPT` in `stories.js` is the same
 
 
 class Line(NamedTuple):
@@ -112,7 +112,7 @@ def chart_of_ranks(ranks: Sequence[int | None]) -> RankChart | None:
     best, worst = min(known), max(known)
     scale = 90 / ((worst - best) or 1)
     steps = round_values(best, worst)
-    if steps[0] - best > (steps[1] - steps[0]) / 2:  # the best rank is named, unless its neighbour is too close
+    if steps[0] - best > (steps[1] - steps[0]) / 2:  # show the best rank too, unless it is close to a value
         steps = [best, *steps]
     lines: list[list[str]] = [[]]
     for place, rank in enumerate(ranks):
@@ -126,7 +126,10 @@ def chart_of_ranks(ranks: Sequence[int | None]) -> RankChart | None:
 
 
 def round_values(low: int, high: int) -> list[int]:
-    """Return the values of an axis: a few multiples of 1, 2, 5, 10, … from `low` on, up to one beyond `high`."""
+    """Return the values of an axis: a few multiples of 1, 2, 5, 10 and so on.
+
+    The first value is at least `low`, and only the last value is above `high`.
+    """
     least = max(1, math.ceil((high - low) / _MOST_STEPS))
     unit = 10 ** (len(str(least)) - 1)
     step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= least)

@@ -20,7 +20,7 @@ _MOST_SCALE: Final = 5
 _PAGE_SIZE: Final = 50
 _SIDE_SIZE: Final = 20  # records per board, if a page shows several
 _WALL_SIZE: Final = 10
-_MOST_TALL: Final = 3  # with more boards, a wall shows half as many records of each
+_MOST_TALL: Final = 3  # boards; with more of them at the same time, a wall shows half as many records of each
 _EMBED_SIZE: Final = 10
 _OVERLAY_SIZE: Final = 8
 
@@ -76,8 +76,8 @@ def page_of(query: Mapping[str, str]) -> Surface:
 def embed_of(query: Mapping[str, str], most: int) -> Surface:
     """Choose a frame on another page: `?rows=10&theme=light`. `most` is the maximum number of rows.
 
-    With `?bg=transparent`, the background of the other page shows through. The page around the frame is light or dark,
-    so the frame follows the system of the visitor only with `theme=auto`.
+    With `?bg=transparent`, the background of the other page shows through. The frame is light unless the address has
+    `theme=dark` or `theme=auto`: the page around it may not follow the system of the visitor, as `auto` does.
 
     Raises:
         ProblemError: `parameter_invalid`.

@@ -46,7 +46,10 @@ class Language(msgspec.Struct, frozen=True):
 
 @cache
 def languages() -> dict[str, Language]:
-    """Read all languages by tag. Words that only the server uses are with the templates, others in the scripts."""
+    """Read all languages by tag.
+
+    `templates` has the words that only the server uses, and `static` the words that scripts use too.
+    """
     found = {}
     for tag in TAGS:
         table: dict[str, Message] = {}

@@ -1,6 +1,6 @@
 """POST /preferences: the theme, the language and the size of rows that a visitor chooses at the foot of a page.
 
-Cookies remember them, so a server draws each page at once as it should look.
+Cookies keep these choices, so the server can draw each page accordingly.
 """
 
 import re

@@ -31,9 +31,9 @@ _PARTS: Final = 4  # parts into which grid lines divide the time of a chart
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """The score in one point. `y` and `height` are on a scale of 100, from the top.
+    """The score in one slot of the window. `y` is the top of its bar, and `height` the height, on a scale of 100.
 
-    `start` is None for a period, which has a name instead of a time.
+    `name` is the time or the period in words. `start` is None for a period.
     """
 
     start: datetime | None
@@ -45,7 +45,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """The scores in the points of the window, the oldest first. `highest` is the highest score.
+    """The scores in the slots of the window, the oldest first. `highest` is the highest score.
 
     `ticks` are values on the axis of scores. `marks` are the numbers of the bars that come right after a grid line.
     """
@@ -96,7 +96,7 @@ async def record_page(request: Request) -> Response:
 
 
 def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | None:
-    """Draw the chart of the first member in `slots`. Return None for a window of one slot."""
+    """Draw the chart of the first member in `slots`. Return None without values, or for a window of one slot."""
     values = slots.values[0] if slots.values else None
     if values is None or len(slots.slots) < _LEAST_SLOTS or EVER in slots.slots:
         return None

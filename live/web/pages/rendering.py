@@ -37,7 +37,7 @@ _PLAIN: Final = "!'()*"  # the characters that ECMAScript's `encodeURIComponent`
 _SAFE: Final = "/,:@" + _PLAIN  # the characters that addresses of pages contain without encoding
 _PAGE: Final = Surface()
 _NO_ITEMS: Final[Mapping[str, Item]] = {}
-_PIECES: Final = 2048  # parts of a page that are made in one turn, which takes a few milliseconds
+_PIECES: Final = 2048  # pieces of a page that are made without a pause, which takes a few milliseconds
 _KEPT: Final = ("lang", "theme")  # the parameters that the links of a page keep
 
 
@@ -145,7 +145,10 @@ def encoded(score_format: ScoreFormat) -> str:
 
 
 def sides(board: Board) -> str | None:
-    """Make the path of the page that shows a union beside its parts. Return None without parts, or with too many."""
+    """List the ids of a union and its parts, as in the path of the page that shows them side by side.
+
+    Return None if the board has no parts, or too many for a page.
+    """
     return ",".join((board.id, *board.union)) if 0 < len(board.union) < MOST_SIDES else None
 
 
@@ -160,7 +163,7 @@ def is_closed(board: Board) -> bool:
 
 
 def record_path(board: str, member: str) -> str | None:
-    """Make the path of the page of a record. Return None for members such as `..`, which browsers remove from paths."""
+    """Make the path of the page of a record. Return None for `.` and `..`, which browsers remove from paths."""
     return None if member in {".", ".."} else f"/boards/{board}/records/{quote(member, safe=_PLAIN)}"
 
 
@@ -246,7 +249,7 @@ def addresses(query: Mapping[str, str]) -> Callable[..., str]:
 def address_of(visit: Visit, *without: str) -> str:
     """Return the address of a page without some of its parameters."""
     query = urlencode([(name, value) for name, value in visit.query.multi_items() if name not in without])
-    # The path must not look like a host if the root path is empty.
+    # Without a root path, an address that begins with `//` would name another host.
     own = "/" if visit.path.startswith("//") else visit.path
     path = f"{visit.live.settings.root_path}{quote(own, safe=_SAFE)}"
     return f"{path}?{query}" if query else path

@@ -47,7 +47,7 @@ async def records_csv(request: Request) -> Response:
     ledger = await live.use(request.path_params["board"], reader_of(request))
     most = live.settings.max_limit
     size, when = whole_number(request.query_params, "limit", most, 1, most), when_of(request.query_params)
-    # The page is read before the turn, because reading an archived period can take seconds.
+    # Read the page before the wait for a turn to draw, because reading an archived period can take seconds.
     found = await read_page(live, ledger, Selection("rank", 0, "", size), when, client)
     board, page = found.board, found.page
 
@@ -56,7 +56,7 @@ async def records_csv(request: Request) -> Response:
         items = await items_of(live, (record.member for record in page.records))
         text = io.StringIO()
         fields = [field.name for field in board.score.fields] if board.score else []
-        # The column of titles is there if one of the records has a title.
+        # The table has a column of titles if one of the records has a title.
         written = [] if board.score_format is None else ["written"]
         write = csv_writer(text, ["rank", "member", *(fields or ["score"]), *written, *(["title"] if items else [])])
         for record in page.records:

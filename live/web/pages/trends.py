@@ -22,11 +22,11 @@ from live.web.services import Live
 class Trends(msgspec.Struct, frozen=True):
     """The trends that the rows of a board show beside their scores.
 
-    `before` has the ranks in the baseline, and `since` is its time in milliseconds; both are None where ranks cannot be
-    compared. `scores` are the scores in the baseline, and `age` is the time since the baseline in milliseconds.
-    `rank_count` is the number of members then, and `per_minute` what the board counted per minute in the hour before.
-    `has_pace` says whether the board has a pace, and `lines` has the sparklines by member. `until` is when the
-    sparklines get another point, in milliseconds; 0 if that is not known.
+    `before` has the ranks in the baseline, and `since` is its time in milliseconds; both are None where ranks cannot
+    be compared. `scores` are the scores in the baseline, and `age` is the time since the baseline in milliseconds.
+    `rank_count` is the number of members in the baseline, and `per_minute` is what the board counted per minute in the
+    hour before the baseline. `has_pace` says whether the board shows how fast scores change, and `lines` has the
+    sparklines by member. `until` is when the sparklines get another point, in milliseconds; 0 if that is not known.
     """
 
     before: Mapping[str, int] | None = None
@@ -53,7 +53,7 @@ class Trends(msgspec.Struct, frozen=True):
 
 
 NO_TRENDS: Final = Trends()
-_LEAST_SPAN: Final = 300_000  # a pace is measured over at least so many milliseconds
+_LEAST_SPAN: Final = 300_000  # milliseconds; a baseline that is younger gives no pace
 _HOUR: Final = 3_600_000  # milliseconds
 _RISING: Final = 3  # members that rise fastest
 
@@ -64,7 +64,10 @@ def has_trends(window: Window) -> bool:
 
 
 async def trends_of(live: Live, ledger: Ledger, page: Page | None, *, has_lines: bool = True) -> Trends:
-    """Read the trends for a page, or only the baseline. While the store is unavailable, there are none."""
+    """Read the trends for a page.
+
+    Without `has_lines`, leave out the sparklines. Return no trends while the store is unavailable.
+    """
     baseline: Baseline | None = None
     slots: SlotValues | None = None
     with suppress(StoreUnavailableError, EpochLostError):

@@ -36,7 +36,7 @@ _FIRST: Final = 10  # records among which the closest two are looked for
 _LARGE: Final = len("10,000,000")  # characters; a score as long as this is shortened where there is little room
 _HUGE: Final = len(f"{MINUS}100,000,000")  # characters; a score as long as this is shortened everywhere
 _LEAST_POINTS: Final = 2
-_LEAST_PLAIN: Final = 1e-6  # from here up to `_MOST_PLAIN`, ECMAScript writes no exponent
+_LEAST_PLAIN: Final = 1e-6  # ECMAScript writes numbers from this one up to `_MOST_PLAIN` without an exponent
 _MOST_PLAIN: Final = 1e21
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _MOST_INDEX: Final = 2**32 - 2
@@ -125,7 +125,7 @@ def gap_words(
     below: Record | None = None,
     score_format: ScoreFormat | None = None,
 ) -> str:
-    """Say how far a record is from the one above it, and for the first of the board, from the one below it."""
+    """Say how far a record is from the record above it. Say for the first record how far it is from the one below."""
     other = above or (below if record.rank == 1 else None)
     if other is None:
         return ""
@@ -141,7 +141,7 @@ def gap_words(
 
 
 def pace_words(language: Language, pace: int | None, score_format: ScoreFormat | None = None) -> str:
-    """Write by how much a score changes in an hour: `+412/h`; nothing if it is not known."""
+    """Write by how much a score changes in an hour: `+412/h`. Return an empty text if `pace` is None."""
     if pace is None:
         return ""
     return language.translate("pace", pace=f"{'+' if pace > 0 else ''}{grouped(pace, score_format)}")
@@ -200,7 +200,7 @@ def line_words(language: Language, length: str, line: Line, score_format: ScoreF
 
 
 def trend_scale(values: Iterable[int | None]) -> tuple[int, int]:
-    """Return the lowest and the highest of some values, and zero: the scale on which sparklines are compared."""
+    """Return the lowest and the highest number among the values and zero, as the scale of all sparklines of a board."""
     known = [0, *(value for value in values if value is not None)]
     return min(known), max(known)
 
@@ -208,7 +208,8 @@ def trend_scale(values: Iterable[int | None]) -> tuple[int, int]:
 def trend_points(values: Sequence[int | None], scale: tuple[int, int] | None = None) -> str:
     """Draw the points of a sparkline, 100 wide and 20 high, from the values of the slots that have ended.
 
-    None is a slot without a value. Return an empty text if fewer than two values are known, or if all are equal.
+    None is a slot without a value. Return an empty text if fewer than two values are known, or if all values of the
+    scale are zero.
     """
     known = [value for value in values if value is not None]
     low, high = scale or trend_scale(values)
@@ -235,7 +236,10 @@ def bar_width(score: int, first: int) -> float:
 def place_words(
     language: Language, rank: int | None, gap: int | None, score_format: ScoreFormat | None = None
 ) -> tuple[str, str]:
-    """Write a rank in words, in two parts: `rank 1,234`, and `, 5 behind the next`. None means not ranked."""
+    """Write a rank in words, in two parts: `rank 1,234`, and `, 5 behind the next`.
+
+    `rank` is None if the member has no rank.
+    """
     if rank is None:
         return language.translate("not_ranked"), ""
     place = language.translate("rank", n=rank)
@@ -254,7 +258,7 @@ def moment(milliseconds: int) -> datetime:
 def moment_words(language: Language, time: datetime) -> str:
     """Write a time in words: `14:00 UTC`, or `21 November 2026, 14:00 UTC` if that is not today.
 
-    The page's script writes it in the zone of the viewer.
+    The page's script then writes the time in the zone of the viewer.
     """
     clock = f"{time:%H:%M:%S}" if time.second else f"{time:%H:%M}"
     if time.date() != datetime.now(UTC).date():
@@ -264,7 +268,7 @@ def moment_words(language: Language, time: datetime) -> str:
 
 
 def metadata_words(metadata: msgspec.Raw | UnsetType) -> list[str]:
-    """List the strings and numbers of a metadata object, each as `name: value`, with long ones cut off."""
+    """List the strings and numbers of a metadata object, each as `name: value`. Cut long names and values."""
     if metadata is UNSET:
         return []
     try:

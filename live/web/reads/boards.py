@@ -173,8 +173,8 @@ Start = Annotated[int, Meta(ge=0, le=MAX_START)]
 class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A position in a ranking; the next page is after or before it. It stays valid when the record there moves.
 
-    `period` is the start of the period that is read, in seconds since 1970. The past does not change: there, a cursor
-    is `["past", start]`.
+    `period` is the start of the period that is read, in seconds since 1970. A cursor for a ranking of the past is
+    `["past", start]`, because that ranking does not change.
     """
 
     direction: Literal["after", "before"]
@@ -235,7 +235,7 @@ def _score(text: str) -> int:
 
 
 def summary_of(board: Board, ledgers: Gated[Ledger], reader: Reader) -> BoardSummary:
-    """Show the definition of a board. A union does not name parts that the reader may not read."""
+    """Show the definition of a board. Leave out the parts of a union that the reader may not read."""
     return BoardSummary(
         board=board.id,
         title=board.title,

@@ -20,7 +20,10 @@ DEFAULT_ENTRANTS: Final = 100
 
 
 class _Place(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The place at which a list goes on. If the epoch has changed, the members can have another order."""
+    """The place at which the next page begins.
+
+    It is valid only in one epoch: in another, members can have another order.
+    """
 
     epoch: str
     cursor: Annotated[str, Meta(pattern="^[0-9]{1,15}$")]

@@ -1,6 +1,6 @@
 """The fast path of the read routes: plain requests for a board, as JSON or HTML, or for a record, without ASGI.
 
-Everything else goes to the routes. Both give the same replies.
+All other requests go to the routes, which give the same replies.
 """
 
 import asyncio
@@ -45,8 +45,8 @@ _LARGEST_KNOWN: Final = 2048  # bytes of a head that is remembered
 class _Plain(NamedTuple):
     """A request that the fast path takes.
 
-    `payer` is the client or API key against whose rate it counts. `origin` is None if no other origin may read the
-    reply. `gzip` says whether the client takes compressed replies.
+    `payer` is the client or API key whose rate limit the request counts against. `origin` is None if no other origin
+    may read the reply. `gzip` says whether the client takes compressed replies.
     """
 
     query: PageQuery
@@ -166,7 +166,7 @@ class FastReads:
             get.answer(self._completed(plain, reply))
 
     def _wait(self, plain: _Plain, wait: Wait, get: Get) -> None:
-        """Make the client a viewer until the page differs from the one that it has."""
+        """Make the client a viewer until the page differs from the page that the client has."""
 
         def answer(reply: Reply) -> None:
             get.answer(self._completed(plain, reply))
@@ -210,7 +210,7 @@ class FastReads:
         return error
 
     def _completed(self, plain: _Plain, reply: Reply) -> Reply:
-        """Return a reply as the client takes it, with the header fields for other origins if some are allowed."""
+        """Compress a reply for clients that take gzip, and add the header fields for allowed origins."""
         if plain.gzip:
             reply = reply.gzipped
         if self._allowed and plain.origin is not None:
@@ -222,7 +222,10 @@ class FastReads:
 
 
 def _without_tag(head: RequestHead) -> tuple[bytes, str]:
-    """Return a head without its first `If-None-Match`, and that field's value, which changes with the board."""
+    """Return the bytes of a head, and the value of its first `If-None-Match`, which changes with the board.
+
+    If the name of this field is written in a usual way, the bytes are without the field.
+    """
     value = next((value for name, value in head.fields if name == b"if-none-match"), None)
     if value is None:
         return head.raw, ""

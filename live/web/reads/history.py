@@ -34,7 +34,7 @@ MAX_STEPS: Final = 400
 MAX_MEMBERS: Final = 20
 TOP_RECORDS: Final = 10
 
-_EVERYONE: Final = ""  # shared readings take the turns of this client
+_EVERYONE: Final = ""  # the client whose turns a read takes if all clients share its result
 _TOP_AGE: Final = 300  # seconds for which everyone gets the same history of the first records
 _MINUTE: Final = 60_000  # milliseconds
 _HOUR: Final = 60 * _MINUTE
@@ -133,8 +133,8 @@ async def list_history(request: Request) -> Response:
 async def _read_top(live: Live, ledger: Ledger) -> TopHistory:
     """Read the scores and ranks of the first records for each minute of the last hour that the journal has.
 
-    There are no records if reading them takes too long, or if the board follows the time of its events, because then
-    there is no last hour.
+    Return no records if reading them takes too long, or if the board uses the time of its events: such a board has no
+    last hour.
 
     Raises:
         ProblemError: the board has no journal.

@@ -1,4 +1,4 @@
-"""Long polling: `GET /v1/boards/{board}?wait=30s` responds when the page differs from the one that the client has."""
+"""Long polling: `GET /v1/boards/{board}?wait=30s` responds when the page differs from the page that the client has."""
 
 import asyncio
 import math
@@ -60,7 +60,7 @@ class Wait(msgspec.Struct, frozen=True):
         return cls(seconds, Subscription(size=size))
 
     def since(self, known: str) -> "Wait":
-        """Return the wait of a client with this `If-None-Match`. If it has several tags, the last valid one counts."""
+        """Return the wait of a client with this `If-None-Match`. If it has several tags, the last valid tag counts."""
         subscription, tag = self.subscription, ""
         for part in known.split(","):
             each = part.strip()
@@ -112,7 +112,7 @@ class Waiting:
             self._live.hub.leave(viewer, self._query.client)
 
     def take(self, page: Page) -> None:
-        """Answer with a page that differs.
+        """Answer with a page that differs, or with an error if the board can't be read now.
 
         One change can answer thousands of requests at once, so take the number of viewers from the hub if the hub has
         it.
@@ -128,9 +128,9 @@ class Waiting:
             self._show(page, viewers)
 
     def end(self, code: int) -> None:
-        """Answer with a problem, but only after every connection knows that the server stops.
+        """Answer with a problem, in a later step of the event loop.
 
-        When the server stops, this is then the last answer of the connection.
+        If the server stops, every connection knows it by then, so this is the last answer of the connection.
         """
         asyncio.get_running_loop().call_soon(self._end, code)
 
@@ -170,7 +170,7 @@ class Waiting:
             self._refuse(found)
 
     def _refuse(self, error: Exception) -> None:
-        # Without a viewer, the client has its answer, and `problem_reply` would count a problem.
+        # Without a viewer, the client already has its answer, so `problem_reply` must not count another problem.
         if self._viewer is not None:
             self._finish(problem_reply(error))
 

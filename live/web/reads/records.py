@@ -1,4 +1,4 @@
-"""Routes that read the records of a board, and those of one member on all boards."""
+"""Routes that read the records of a board, and the records of one member on all boards."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
@@ -39,7 +39,7 @@ OF_MEMBERS: Final = (b"/slots", b"/history", b"/explanation")
 
 
 async def list_records(request: Request) -> Response:
-    """Return the records of several members (`?key=a&key=b`), or of those that a search finds (`?prefix=a`)."""
+    """Return the records of several members (`?key=a&key=b`), or of members that a search finds (`?prefix=a`)."""
     live, query = live_of(request), request.query_params
     ledger = await live.use(request.path_params["board"], reader_of(request))
     most = whole_number(query, "limit", MOST_FOUND, 1, MOST_RECORDS)
@@ -122,7 +122,7 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
         around, when = whole_number(query, "around", 0, 0, MAX_AROUND), when_of(query)
         if key_fault(member) is not None:
             raise ProblemError("record_not_found", "no member can have this name")
-        what = Selection("around", max(around, 1), member, 0)  # the gap is computed from the record above
+        what = Selection("around", max(around, 1), member, 0)  # the gap needs at least one neighbour, the record above
         return cls(
             live=requester.live,
             client=requester.client,
@@ -135,7 +135,7 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
         )
 
     def render(self, known: str, found: PageResult) -> Reply | None:
-        """Make the JSON reply. Return None for a contestant without votes, which has no record."""
+        """Make the JSON reply. Return None if the page has no record of the member."""
         if not found.page.records:
             return None
         if found.is_past:
@@ -146,7 +146,10 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
         )
 
     async def complete(self, known: str, ledger: Ledger, found: PageResult) -> Reply:
-        """Find a contestant without votes. Its gap is the score of the last record. Raises as `answer`."""
+        """Make the reply for a member without a record: it may be a contestant without votes.
+
+        The gap of a contestant is then the score of the last record. Raises the same errors as `answer`.
+        """
         if found.is_past:
             then = "then" if found.revision is None else "in that period"
             raise ProblemError("record_not_found", f"the member was not on the board {then}")
@@ -162,7 +165,7 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
 
 
 def _ranked(found: PageResult, member: str, around: int) -> RecordView:
-    """Show the record of a member, from a page that has at least the record above it."""
+    """Show the record of a member, from a page that also has the record above it, if there is one."""
     page = found.page
     own, gap, records = neighbourhood(page.records, member, around)
     ahead = page.start + page.records.index(own)

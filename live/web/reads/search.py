@@ -30,7 +30,7 @@ class SearchPlace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 class MemberSearch(NamedTuple):
-    """What to find: up to `most` members, in the period that starts at `period`; None for the current one."""
+    """What to find: up to `most` members, in the period that starts at `period`, or in the current period for None."""
 
     prefix: str
     most: int
@@ -39,7 +39,10 @@ class MemberSearch(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Members that have a rank, contestants without votes, and where to go on; None at the end of the board."""
+    """Members that have a rank, contestants without votes, and the place of the next search.
+
+    `following` is None at the end of the board.
+    """
 
     ranked: Sequence[str]
     voteless: Sequence[Record]
@@ -58,7 +61,8 @@ def decode_place(text: str | None) -> SearchPlace:
 async def find_members(live: Live, ledger: Ledger, client: str, wanted: MemberSearch) -> Found:
     """Find members whose name or title begins with a text, in upper or lower case, the first ranks first.
 
-    A member with exactly this name is found wherever it is. Each piece waits for a turn of the client.
+    The first names that a new search returns include the text itself: a member with this name may have any rank, or
+    may not exist. Each piece waits for a turn of the client.
 
     Raises:
         ProblemError: `overloaded`, when too many requests wait.

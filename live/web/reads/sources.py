@@ -92,7 +92,7 @@ def requester_of(request: Request) -> Requester:
 class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A query for a page. `client` is the network of the client that asks.
 
-    `cache` is the `Cache-Control` of a reply that shows the store.
+    `cache` is the `Cache-Control` of a reply whose page comes from the store.
     """
 
     live: Live
@@ -130,7 +130,9 @@ class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
 async def read_page(
     live: Live, ledger: Ledger, what: Selection, when: When, client: str, *, is_counted: bool = False
 ) -> PageResult:
-    """Read a page. A page around a member that is not on the board has no records. Only the store counts viewers.
+    """Read a page. A page around a member that is not on the board has no records.
+
+    With `is_counted`, a page from the store also has the number of viewers.
 
     Raises:
         ProblemError: the time or the period is not valid, or no source has it.
@@ -142,7 +144,7 @@ async def read_page(
     period, is_kept = await _period_of(live, ledger, when.period)
     if is_kept:
         return await live.reads.read(ledger.reader, what._replace(period=period), counted=is_counted)
-    if isinstance(when.period, int):  # the cursor comes from a page of the store
+    if isinstance(when.period, int):  # it comes from a cursor, which is only for pages of the store
         raise _not_kept(ledger.state.board)
     if live.past is None:
         raise _not_kept(ledger.state.board, by=_NOR_JOURNAL)
@@ -164,7 +166,7 @@ async def kept_period(live: Live, ledger: Ledger, name: str) -> int | None:
 
 
 async def _period_of(live: Live, ledger: Ledger, period: str | int) -> tuple[int, bool]:
-    """Return the start of a period, and whether the board keeps it: otherwise the archive may have it."""
+    """Return the start of a period, and whether the board keeps it. If not, the archive may have it."""
     board = ledger.state.board
     window = _calendar_of(board, period)
     newest = await live.reads.newest(ledger.reader)
@@ -191,7 +193,7 @@ def _calendar_of(board: Board, period: str | int) -> Periods:
 
 
 def _start_of(window: Periods, period: str | int, newest: int) -> int:
-    """Return the start of a period by its name, or of the period before the one of `newest` (seconds since 1970)."""
+    """Return the start of a period. `previous` is the period before the period of `newest` (seconds since 1970)."""
     if isinstance(period, int):
         return period
     calendar = window.calendar
@@ -278,13 +280,14 @@ class BoardPast(NamedTuple):
         """
         if self.link is None:
             raise ProblemError("past_unavailable", "this board has no journal")
-        # Before the first server of a store has recorded its database, `sink` is empty and no SQL has entries: so wait.
+        # `sink` is empty until the first server of a store records its database. Until then, no database has entries:
+        # so wait.
         if self.sink and not await self.past.is_of(self.client, self.sink):
             raise ProblemError("past_unavailable", "another server keeps the journal of this store: ask that server")
         await self.past.wait(self.client, self.board, self.epoch, self.link, at)
 
     async def moment(self, when: When) -> AsOf:
-        """Wait until the journal has everything before a time, by default now.
+        """Wait until the journal has everything before a time, by default now. Return that time and what to read.
 
         Raises:
             ProblemError: the time or the period is not valid. Also raises as `wait`.
@@ -330,14 +333,14 @@ def marks_of(found: PageResult) -> dict[str, Any]:
 
 
 def past_reply(body: object) -> Reply:
-    """Make a JSON reply about the past, which does not change."""
+    """Make a JSON reply about the past, which caches may keep for a minute."""
     return Reply(HTTPStatus.OK, b"application/json", msgspec.json.encode(body), (VARY,), _PAST_CACHE)
 
 
 def _given(what: Selection) -> tuple[object, ...]:
     """Return the arguments of a function that reads the past.
 
-    A page of the past can't begin at a score. In that case, it begins with the first record.
+    A page of the past can't begin at a score. If `what` asks for that, the page begins with the first record.
     """
     if what.mode == "around":
         return what.name, what.number

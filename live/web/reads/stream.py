@@ -1,6 +1,7 @@
 """GET /v1/boards/{board}/stream: the messages of the live route as server-sent events.
 
-To clients that take gzip, the events are sent as one gzip stream. All these streams share their blocks.
+To clients that take gzip, the events are sent as one gzip stream. All these streams share the compressed block of a
+frame.
 """
 
 import asyncio
@@ -69,7 +70,10 @@ class GzipEvents(PlainEvents):
         return self._stream.start() + self._stream.own(text)
 
     def encode(self, frame: Frame) -> bytes:
-        """Return the blocks of a frame, which the frame keeps for all streams. An `around` is for one viewer only."""
+        """Return a compressed block of a frame.
+
+        All streams share it, unless the frame is an `around` for one viewer.
+        """
         return self._stream.own(frame.event) if frame.type == "around" else self._stream.shared(frame.shared_event)
 
     def finish(self, text: bytes) -> bytes:
@@ -102,7 +106,7 @@ class EventStream(Response):
                 await send({"type": "http.response.body"})
             elif await unless_left(receive, self._send_events(viewer, send)) is False:
                 SLOW_VIEWERS.inc()
-                # Without a connection, the kernel ends the stream (TCP_USER_TIMEOUT in `serve.py`).
+                # Without a `connection` to abort, the kernel ends the stream (TCP_USER_TIMEOUT in `serve.py`).
                 if connection is not None:
                     connection.abort()
                     await until_left(receive)
@@ -110,7 +114,7 @@ class EventStream(Response):
     async def _send_events(self, viewer: PullViewer, send: Send) -> bool:
         """Send events, each after the client took the previous event. Return False if that takes too long."""
         reaper, settings = self._live.reaper, self._live.settings
-        data = self._body.begin(_retry(reaper.retry_after()))  # the time is random, because all streams may end at once
+        data = self._body.begin(_retry(reaper.retry_after()))  # a random time, because all streams may end at once
         try:
             while True:
                 async with asyncio.timeout(settings.slow_timeout):

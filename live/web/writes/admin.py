@@ -115,7 +115,7 @@ def _read_object(body: bytes, code: str, expected: str) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ProblemError(code, f"{expected}: {error}") from None
     level: list[Any] = [value]
-    for _ in range(_MOST_LEVELS):  # level by level, because recursion could exceed Python's limit
+    for _ in range(_MOST_LEVELS):  # one level after the other, because recursion could exceed Python's limit
         inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
         level = [each for several in inner for each in several]
         if not level:
@@ -197,7 +197,7 @@ async def _choices(request: Request) -> dict[str, Any]:
 
 
 async def _definition(live: Live, board: str, producer: Principal, status: HTTPStatus) -> Response:
-    """Respond to a change with the board, once this process and the others run it."""
+    """Respond to a change with the board, once this process and the other processes run it."""
     await live.registry.refresh(has_changed=True)
     reader = Reader(producer.opens)
     ledger = live.registry.ledgers.find(board, reader)

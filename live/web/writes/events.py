@@ -46,7 +46,7 @@ async def options_events(request: Request) -> Response:
 def handshake(headers: Headers, rate: int | None) -> Response:
     """Make the response to a handshake. `rate` is in requests per minute. None means no limit.
 
-    The headers decide, not the status. It is 200 because some senders accept no other status.
+    The headers say what is granted. The status is always 200, because some senders accept no other status.
     """
     granted = {"Allow": ALLOWED_METHODS, "Cache-Control": "no-store"}
     origins = headers.getlist(_ORIGIN_HEADER)

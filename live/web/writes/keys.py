@@ -125,7 +125,7 @@ async def put_key(request: Request) -> Response:
 
 
 async def delete_key(request: Request) -> Response:
-    """Revoke one secret of an API key, or all of them."""
+    """Revoke one secret of an API key, or all its secrets."""
     admin, live = await _keeper_of(request), live_of(request)
     producer, fingerprint = request.path_params["key"], request.query_params.get("secret")
     try:

@@ -1,6 +1,6 @@
 """POST /boards/{board}/likes: the like button of the pages.
 
-A like is an event of the server's own producer, so it is counted, synced and sent to viewers like any other.
+A like is an event of the server's own producer, so it is counted, synced and sent to viewers like any other event.
 """
 
 import re
@@ -31,13 +31,13 @@ _CODES: Final = {
     "frozen": "likes_closed", "closed": "likes_closed", "not_open": "likes_closed",
     "quota_exceeded": "votes_used", "entrant_unknown": "record_not_found",
 }  # fmt: skip
-_MOST_COOKIES: Final = 16  # cookies that one browser may have; it sends few requests before it has one
-_SECOND: Final = "visitor"  # a parameter in the query of a request that is repeated with the cookie
+_MOST_COOKIES: Final = 16  # cookies that are read; a browser has several only if its first requests overlapped
+_SECOND: Final = "visitor"  # query parameter of a request that the browser repeats with its new cookie
 _PRODUCER: Final = Principal(LIKES, None, frozenset({"post"}), 0, 1, LIKES)
 
 
 class Liked(msgspec.Struct, frozen=True):
-    """A like that counts. `counted` is false if the visitor had liked the member before."""
+    """The result of a like. `counted` is false if the visitor had liked the member before."""
 
     board: str
     key: str
@@ -68,7 +68,8 @@ async def _like(request: Request, *, is_script: bool) -> Response:
             raise ProblemError("origin_forbidden", "likes come from the pages of this server; programs post events")
         require_own_page(request)
     voter = reader.voter if board.id in reader.likes else None
-    # A board with one vote per member counts each voter once. Others remember likes only with a like button.
+    # A board with one vote per member counts each voter once. Other boards remember likes only if they have a like
+    # button.
     counts_voters = voter is not None and board.votes is not None and board.votes.per_key == 1
     if not (board.like_button or counts_voters):
         raise ProblemError("likes_not_allowed", "set `like_button` in the definition of the board")
@@ -120,11 +121,11 @@ async def _visitor_of(request: Request) -> tuple[str | None, Sequence[str]]:
     """Find the visitor of a request, or None, and the names of the cookies that do not count.
 
     A browser that sends several requests before it has a cookie receives a cookie for each, under different names. The
-    first one in a request counts. Browsers send the oldest cookie first (RFC 6265, section 5.4), so the oldest is in
-    every request that has a cookie at all, and no later cookie takes its place.
+    first cookie in a request counts. Browsers send the oldest cookie first (RFC 6265, section 5.4), so the oldest is
+    in every request that has a cookie at all, and no later cookie takes its place.
     """
     prefix = _cookie_prefix(request)
-    # Anybody can send other names, and the server could not delete such cookies.
+    # A cookie with another name is not from this server, which could not delete it.
     own = re.compile(re.escape(prefix) + "[0-9a-f]{8}")
     names = [name for name in request.cookies if own.fullmatch(name)][:_MOST_COOKIES]
     for name in names:
@@ -158,8 +159,8 @@ async def _count(request: Request, board: Board, member: str, visitor: str) -> b
         page = await ledger.reader.read(1)  # the member is a contestant without votes
     if page is None:
         raise ProblemError("record_not_found", "only members on the board can be liked")
-    # On a board with votes, the actor decides whether the like counts, in each period. On other boards, the identity
-    # decides, in the whole window.
+    # On a board with votes, `actor` decides whether the like counts, in each period. On other boards, `source` and
+    # `id` decide, in the whole window.
     event = IncomingEvent(
         key=member, board=board.id, actor=visitor, source=visitor, id=f"{page.period or ''}\n{member}"
     )
