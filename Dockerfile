@@ -22,7 +22,7 @@ ARG COMMIT=
 RUN pip install --no-cache-dir --disable-pip-version-check --no-index --no-deps --no-build-isolation --prefix /install .
 
 FROM ${BASE}
-# The home of the user gets no files of a login shell. The group has a name too, because some hosts demand a name.
+# The user's home gets no start-up files of a shell. The group has a name too, because some hosts demand one.
 RUN groupadd --gid 10001 live \
  && useradd --uid 10001 --gid live --home-dir /var/lib/live --no-create-home --shell /usr/sbin/nologin live \
  && install --directory --owner live --group live --mode 0700 /var/lib/live

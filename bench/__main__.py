@@ -82,7 +82,7 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE as JSON")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, _end)  # end the processes that we started too
+    signal.signal(signal.SIGTERM, _end)  # SIGTERM also ends the processes that the benchmarks have started
     raise_file_limit()
     rows: list[Row] = []
     failed = run(arguments.only or list(PARTS), QUICK if arguments.quick else Scale(), rows)

@@ -19,7 +19,7 @@ from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import connect
 
 _WARMUP: Final = 50
-_MEAN_PAUSE: Final = 0.004  # seconds; random, so that adds do not synchronize with the steps of the rotation
+_MEAN_PAUSE: Final = 0.004  # seconds; pauses are random, so that adds do not synchronize with the steps of the rotation
 
 
 async def add_until_stdin_ends(url: str) -> list[float]:

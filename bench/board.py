@@ -38,7 +38,7 @@ class Board:
     """The server under test with its store, an API key, and the number of events that it acknowledged.
 
     `boards` is the text of the boards file, which must contain the board `posts`. A board that is not `summed` has no
-    total to compare with the acknowledged events. `journal` is the setting of that name.
+    total to compare with the acknowledged events. `journal` is the setting `LIVE_JOURNAL`.
     """
 
     def __init__(self, stack: ExitStack, boards: str = PLAIN, *, summed: bool = True, journal: str = "sqlite") -> None:
@@ -90,7 +90,7 @@ class Board:
         self.send(Posts(keys=keys, events=BATCH), Load(requests=events // BATCH, connections=8))
 
     def create_every_member(self, count: int) -> None:
-        """Create every member, on the board and for the bare commands, so that all rounds create equally few."""
+        """Create every member, on the board and for the bare commands, so that no round creates members."""
         each = Keys(count=count, order="each")
         self.fill(each, count)
         self.send_bare(Pairs(keys=each, events=BATCH), Load(requests=count // BATCH, connections=1))

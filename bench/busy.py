@@ -24,8 +24,8 @@ def busy_boards(scale: Scale, report: Report) -> Row:
     """Send bodies with an event for each of 500 boards, as fast as the server accepts them over one connection.
 
     The lag of a row in SQL is the time from its first entry until another process sees the row. The entry's time comes
-    from the store's clock, which is on the same machine. An event is acknowledged a little after its entry, so this is
-    the longest lag.
+    from the store's clock, which is on the same machine. An event is acknowledged a little after its entry, so the
+    lag from the acknowledgement is shorter.
     """
     with ExitStack() as stack:
         report("starting")
@@ -74,7 +74,7 @@ def _watch(sql: sqlite3.Connection, seconds: float) -> tuple[list[float], int, f
 
 
 class _Sender(Thread):
-    """Sends an event for each board, over and over. `rounds` counts how often every board has counted one."""
+    """Sends an event for each board, over and over. `rounds` counts how often every board has counted an event."""
 
     def __init__(self, server: Server, boards: int) -> None:
         super().__init__(daemon=True)

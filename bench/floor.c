@@ -28,7 +28,7 @@ static const char ANSWER[] = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: webso
                              "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
 static int viewers[MOST]; /* sockets after the handshake */
-static int places[MOST];  /* index in `viewers` by socket; -1 for others */
+static int places[MOST];  /* index in `viewers` by socket; -1 if it is not there */
 static int count;
 static unsigned char frame[4 + 65535];
 static size_t frame_size;

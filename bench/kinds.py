@@ -106,7 +106,7 @@ def _rounds(plain: Board, kind: _Kind, scale: Scale, report: Report, events: int
 
 
 def _fill(board: Board, scale: Scale, says: Says) -> None:
-    """Create every member, so that all rounds create equally few."""
+    """Create every member, so that no round creates members."""
     each = Posts(keys=Keys(count=scale.keys, order="each"), events=BATCH, says=says)
     board.send(each, batch_load(scale.keys // BATCH))
 

@@ -17,8 +17,8 @@ from bench.watched import fill_top, posted, settle, watched_board
 _PATH: Final = "/v1/boards/b-%d/live?limit=50"
 _BOARD: Final = '[[board]]\nid = "b-{0}"\nsource = ["b-{0}"]\nties = "key"\n'
 _NAMES: Final = 4
-_NAME: Final = "post-with-a-long-name-" + "x" * 220 + "-"  # one record is as long as six on the single board
-_RATE: Final = 2.0  # POSTs per second, with a like for every board; more would use a whole core
+_NAME: Final = "post-with-a-long-name-" + "x" * 220 + "-"  # so that a record is as long as six on the single board
+_RATE: Final = 2.0  # POSTs per second, with a like for every board; a higher rate would use a whole core
 _GOAL: Final = "≤ 1.50 x"
 _Round = dict[str, float]
 

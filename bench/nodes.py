@@ -85,7 +85,7 @@ def cluster_of(stack: ExitStack, primaries: int, replicas: int = 0) -> list[Serv
 
 
 def client_of(node: Server) -> redis.Redis:
-    """Return a client of one node. The stack of the caller closes it."""
+    """Return a new client of one node."""
     return redis.Redis(port=_port(node))
 
 

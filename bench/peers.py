@@ -59,7 +59,7 @@ def _webdis(stack: ExitStack, board: Board, program: str) -> Peer:
     return Peer(
         address=server.address, counted={"server": server, "store": board.store},
         make=lambda keys: Calls(keys=keys, script=script),
-        expect='{"EVALSHA":"',  # a score; an error would be an array
+        expect='{"EVALSHA":"',  # the beginning of a score; an error would be an array
     )  # fmt: skip
 
 

@@ -85,7 +85,7 @@ def data_of(store: Server) -> Path:
 def live_server(store: Server, boards: Path | None = None, journal: str = "sqlite") -> Iterator[Server]:
     """Run `live serve` with one process and default settings on a store. `boards` is the boards file.
 
-    `journal` is the setting of that name. The server's data directory lies next to the store's files, so it does not
+    `journal` is the setting `LIVE_JOURNAL`. The server's data directory lies next to the store's files, so it does not
     outlive the store.
     """
     data_dir = data_of(store)

@@ -61,7 +61,7 @@ def resending(scale: Scale, report: Report) -> Row:
 
 
 def _count(connection: HTTPConnection) -> None:
-    """Count an event on each board, which is a batch of its own, because nobody else sends."""
+    """Count an event on each board. Each event is a separate batch, because nobody else sends."""
     body = json.dumps([{"key": "a", "board": f"b-{number}"} for number in range(_BOARDS)])
     connection.request("POST", "/v1/events", body, {"Content-Type": "application/json"})
     response = connection.getresponse()

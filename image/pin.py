@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def write(name: str, what: str, wanted: dict[str, list[str]]) -> None:
-    """Write one file of requirements. A package that only one architecture can have is marked so."""
+    """Write one file of requirements. A package for only one architecture gets a marker that names it."""
     found = {
         architecture: {
             f"{package['metadata']['name'].lower()}=={package['metadata']['version']}": package

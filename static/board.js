@@ -80,7 +80,7 @@ class BoardView {
       const count = parts.viewers?.parentElement;
       if (count) count.hidden = false;
     }
-    if (rankCount === null && !this.past) return; // no message has come, so the server's rows stay
+    if (rankCount === null && !this.past) return; // no message has come, so the texts of the server stay
     write(parts.rankCount, grouped(rankCount));
     write(parts.totalScore, this.table.writing.grouped(totalScore));
     if (parts.next) parts.next.hidden = rankCount === null || rankCount <= records.length;

@@ -15,7 +15,7 @@ const FOCUS = ":focus-visible"; // a control that has the focus from the keyboar
  */
 export function holdRows(table, show) {
   const { body } = table;
-  let end = 0; // timer; 0 while no order is held
+  let end = 0; // timer; 0 while the rows are not held
   let linger = 0;
   let rested = 0;
 

@@ -24,7 +24,7 @@ export class Marks {
    */
   #trends;
   /**
-   * @type {(() => void) | undefined} called for each row that is drawn without a sparkline, because `#trends` has none
+   * @type {(() => void) | undefined} called for each row that is drawn without a sparkline, because `#trends` lacks it
    */
   onLineless;
   /** @type {Map<string, Pace> | undefined} */
@@ -119,7 +119,7 @@ function lineIn(row) {
  * Say how a member has moved.
  *
  * @param {DOMStringMap} dataset of the element that shows it
- * @param {[text: string, words: string]} move to see and to hear; empty if it has not moved
+ * @param {[text: string, words: string]} move the text to see and the words to hear; empty if the member has not moved
  */
 export function showMove(dataset, [text, words]) {
   if ((dataset.move ?? "") === text) return;

@@ -183,7 +183,7 @@ function pairOf(key, other) {
   return JSON.stringify([key, other].sort());
 }
 
-/** How much a board counts in a minute: the increases of its total. Amounts that leave the window only lower it. */
+/** How much a board counts in a minute: the increases of its total. Decreases are ignored. */
 export class Rate {
   /** @type {number | null} */
   #total = null;

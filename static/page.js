@@ -3,7 +3,7 @@
 import { plain } from "./client/words.js";
 
 const AGAIN = 5_000; // milliseconds until a script that failed to load is requested again
-const ATTEMPTS = 60; // attempts to load a script; in browsers that remember the first failure, all others fail too
+const ATTEMPTS = 60; // attempts to load a script; in browsers that remember a failure, all attempts fail
 const LATER = 2_000; // milliseconds after which the other scripts are loaded, even if the page is not live
 
 /**

@@ -32,7 +32,7 @@ const control = (name) => document.getElementById(name);
 
 class Past {
   #timer = 0;
-  #requests = 0; // only the answer to the last one is shown
+  #requests = 0; // how many requests were made; only the answer to the last request is shown
   /** @type {WebSocket | null} */
   #socket = null;
   /** @type {number | null} the time that is shown, in milliseconds since 1970; null while the page is live */

@@ -6,7 +6,7 @@ const SECOND = 1_000; // in milliseconds
 const SHIFT = 60 * SECOND; // milliseconds between two shifts of the picture
 const FADE = 400; // milliseconds in which a scene appears
 const TOLD = 12 * SECOND; // milliseconds for which news stays
-/** @type {[number, number][]} positions of the picture, in units of the wall; a still picture would burn in */
+/** @type {[number, number][]} positions of the picture, in the unit `--u` of the wall; a still picture would burn in */
 const PLACES = [[0, 0], [0.6, 0.3], [0.2, 0.7], [-0.5, 0.4], [-0.6, -0.3], [-0.1, -0.7], [0.5, -0.5]]; // prettier-ignore
 
 /** @param {HTMLElement[]} sections the boards */

@@ -14,7 +14,7 @@ export function trendScale(values) {
 }
 
 /**
- * The points of a sparkline, 100 wide and 20 high. Empty if there are less than two values, or the scale has no height.
+ * The points of a sparkline, 100 wide and 20 high. Empty with fewer than two values, or if the scale has no height.
  *
  * @param {(number | null)[]} values null for a slot without a value
  * @param {[number, number]} [scale]

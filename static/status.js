@@ -3,7 +3,7 @@
 import { stateWords, translate } from "./client/words.js";
 
 const TICK = 500; // milliseconds between two readings of the clock
-const BUSY = 5; // looks in a row that found something new, after which a board is busy
+const BUSY = 5; // a board is busy after this many looks in a row that found something new
 const LATE = 3_000; // milliseconds of silence that are unusual for a busy board
 
 /** Shows the state of one board. Ages and countdowns continue while nothing else happens. */

@@ -59,7 +59,7 @@ export class Tape {
 
   /**
    * @param {HTMLElement} element
-   * @param {import("./client/view.js").TableView} table whose rows light up their lines
+   * @param {import("./client/view.js").TableView} table a line lights up while its row has the pointer or the focus
    * @param {string | undefined} own the member whose line is bold
    */
   constructor(element, table, own) {
@@ -77,7 +77,7 @@ export class Tape {
   }
 
   /**
-   * Begin the lines with what the server knows. What was noted later follows.
+   * Begin the lines with the ranks that the server knows. The ranks that were noted later follow.
    *
    * @param {readonly History[]} records
    */
@@ -144,7 +144,7 @@ export class Tape {
   }
 
   /**
-   * Describe in words since when the lines go, and what happened.
+   * Describe in words when the lines begin, and what has happened since.
    *
    * @param {readonly History[]} records
    */

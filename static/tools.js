@@ -46,7 +46,7 @@ function startPause(shown) {
   });
 }
 
-/** Let menus close when Escape is pressed, which returns the focus, and when anything else is pressed. */
+/** Let menus close on Escape, which returns the focus to the button of the menu, and on a press anywhere else. */
 function startMenus() {
   for (const menu of document.querySelectorAll("#tools details")) {
     if (!(menu instanceof HTMLDetailsElement)) continue;

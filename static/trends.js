@@ -56,7 +56,7 @@ export class Trends {
    * @param {Pick<import("./story.js").Shown, "board" | "table" | "past" | "away">} shown
    * @param {string} address of the board in the API
    * @param {HTMLElement | null} since says since when movement is measured
-   * @param {(baseline: Baseline, scores: Map<string, number>) => void} [onBaseline] called once for each baseline that fits
+   * @param {(baseline: Baseline, scores: Map<string, number>) => void} [onBaseline] called once for each baseline that applies
    */
   constructor(shown, address, since, onBaseline = () => {}) {
     this.shown = shown;

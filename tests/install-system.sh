@@ -3,7 +3,7 @@
 # `bench` for the benchmarks.
 set -eu
 
-# Nothing can be installed without these two, so name them at once.
+# Nothing can be installed without a Python that is new enough, so say this at once.
 if [ "$1" = venv ]; then
 	if ! command -v "$2" >/dev/null; then
 		echo "Missing: $2. Install Python 3.11 or later, or name yours: make $MAKECMDGOALS PYTHON=python3.12" >&2

@@ -1,4 +1,4 @@
-"""axe-core finds no problem in the story, the tools and the displays of a board, and text with room is not cut."""
+"""axe-core finds no problem in the story, the tools and the displays of a board, and no text that has room is cut."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

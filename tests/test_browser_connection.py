@@ -224,7 +224,7 @@ async def received(page: Page, test: Callable[[dict[str, Any]], object]) -> dict
 
 
 async def test_late_scripts_come_although_a_page_is_not_live(valkey_url: str) -> None:
-    """A page repeats a failed request for them. Browsers that can't adopt style sheets load the styles as files."""
+    """Pages repeat a failed request for a script. Browsers that can't adopt style sheets load the styles as files."""
     async with serving(fresh_settings(valkey_url), rolling_board()) as client, browser() as chromium:
         await post(client, {"key": "a"})
         context = await chromium.new_context()

@@ -80,7 +80,7 @@ async def test_without_websocket_and_stream_the_page_polls(valkey_url: str) -> N
 
 
 async def test_sums_stay_as_rendered_until_a_message_has_them(valkey_url: str) -> None:
-    """A message with the viewer count does not change the sums, which are more than those of the shown rows."""
+    """A message with only the viewer count leaves the sums as the server rendered them, which count all members."""
     likes = [{"key": f"m{number}", "amount": 9} for number in range(12)]
     async with board_in_browser(valkey_url, *likes) as (first, _):
         page = await first.context.new_page()

@@ -235,7 +235,7 @@ async def test_the_place_of_a_member_can_be_read(valkey_url: str) -> None:
 
     It also gives several members at once, and the page around a score.
     """
-    # Members 0 and 1 have the same score, members 2 and 3 have the next one, and so on.
+    # Members 0 and 1 have the same score, members 2 and 3 have the next lower score, and so on.
     scores = {f"k{number:03}": 1000 - 10 * (number // 2) for number in range(100)}
     rows = ranking(scores.items())
     async with stage(valkey_url, PLACES) as boards:

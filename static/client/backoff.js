@@ -1,7 +1,7 @@
 // @ts-check
 /** Exponential back-off with full jitter, so that viewers that were disconnected together do not return together. */
 const RESTART = 60_000; // milliseconds after the first failure; a server that restarts is back by then
-const RESTART_PAUSE = 5_000; // milliseconds of the longest pause until then
+const RESTART_PAUSE = 5_000; // milliseconds; the longest pause during this time
 
 export class Backoff {
   #rounds = 0;

@@ -41,7 +41,7 @@ export class LiveBoard {
   #held = null;
   /** @type {import("./state.js").Board | null} the board after the last message; see `#isBehind` */
   #base;
-  #isBehind = false; // whether a new connection has sent less than the one that it replaces; `#base` is then older than `#board`
+  #isBehind = false; // whether a new connection has sent less than its predecessor; `#base` is then older than `#board`
   /** @type {AbortController | null} ends listening to the page */
   #page = null;
   #hidden = false;

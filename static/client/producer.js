@@ -12,20 +12,20 @@ import { Backoff } from "./backoff.js";
  *            fields?: Record<string, number>}} EventRecord
  * @typedef {{outcome: "accepted" | "duplicate" | "rejected", rejections: readonly Rejection[],
  *            records: readonly EventRecord[], event: Event}} Result
- *   `rejections`: why boards refused the event; another may have counted it. `records`: only with `rank`. `event`: as it
- *   was sent, with its id. If a rejection is `retryable`, you can send this event again later
+ *   `rejections`: why boards refused the event; another board may have counted it. `records`: only with `rank`.
+ *   `event`: as it was sent, with its id. If a rejection is `retryable`, you can send this event again later
  * @typedef {{accepted: number, duplicate: number, rejected: Rejection[], duplicates?: number[],
  *            records?: EventRecord[]}} Answer
  * @typedef {{apiKey?: string, rank?: boolean, linger?: number, maxBytes?: number, patience?: number, timeout?: number,
  *            fetch?: typeof fetch, random?: () => number, now?: () => number,
  *            setTimeout?: (work: () => void, pause: number) => unknown}} Options
- *   `linger`: milliseconds that an event waits for others. `maxBytes`: of events without a response. `patience`:
- *   milliseconds for which the server may be unavailable; `timeout`: for the response to one request. The last four are
- *   for tests
+ *   `linger`: milliseconds that an event waits for other events of its batch. `maxBytes`: the most bytes of events
+ *   without a response. `patience`: milliseconds for which the server may be unavailable. `timeout`: milliseconds until
+ *   the response to one request. `fetch`, `random`, `now` and `setTimeout` are for tests
  * @typedef {{event: Event, line: string, size: number, resolve: (result: Result) => void, reject: (error: Error) => void}} Waiting
  */
 
-const MOST_EVENTS = 1000; // the default limit of the server for a body
+const MOST_EVENTS = 1000; // events in a body; the default limit of the server
 const MOST_RANKED = 100; // events in a request with `rank`: the server returns at most 1,000 records, one for each board of an event
 const MOST_BODY = 512 * 1024; // bytes; a batch that has so many takes no more events
 const MOST_EVENT = 64 * 1024;
@@ -75,7 +75,7 @@ export class Producer {
   #hurry = null;
   /** @type {Error | null} */
   #failure = null;
-  #flushing = 0; // calls of `flush`, during which no batch waits for more events
+  #flushing = 0; // calls of `flush` that have not returned; until then, no batch waits for more events
   /** @type {Event[]} */
   #unsent = [];
   #url;
@@ -111,9 +111,9 @@ export class Producer {
   }
 
   /**
-   * Send an event with others, and tell what became of it. An event without an `id` gets one, so it counts once, however
-   * often its batch has to be sent. You need not wait: `flush` waits for all events, and throws if the producer has
-   * failed.
+   * Send an event in a batch with other events, and return its outcome. An event without an `id` gets one, so it counts
+   * once, however often its batch has to be sent. You need not wait: `flush` waits for all events, and throws if the
+   * producer has failed.
    *
    * @param {Event} event
    * @returns {Promise<Result>}
@@ -247,7 +247,7 @@ export class Producer {
         problem = refused.message;
         const seconds = Number(response.headers.get("Retry-After") ?? NaN);
         if (seconds >= 0) pause = backoff.after(Math.min(seconds, LONGEST_PAUSE));
-        if (response.status === TOO_MANY) since = now() + pause; // the server works, and wants fewer events
+        if (response.status === TOO_MANY) since = now() + pause; // the server works, so `patience` begins again
       } catch (error) {
         if (error instanceof RefusedError) throw error;
         problem = String(error); // no answer, or only a part of an answer

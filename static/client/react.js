@@ -10,7 +10,7 @@ import { LiveBoard } from "./live-board.js";
 
 const LINGER = 1_000; // milliseconds that a board without components stays connected; React may mount a component again
 
-/** @type {Snapshot} what a server renders, and what a browser renders until it has taken over that page */
+/** @type {Snapshot} what a server renders, and what a browser renders until React has taken over its page */
 const NOTHING = Object.freeze({
   epoch: null,
   offset: -1,
@@ -38,7 +38,7 @@ class Store {
   constructor(name, board) {
     this.name = name;
     this.board = board;
-    this.#linger(); // React may render a component and never show it
+    this.#linger(); // stops the board if React renders the component but never shows it
   }
 
   /** @param {() => void} changed */

@@ -19,7 +19,7 @@ const SVG = "http://www.w3.org/2000/svg";
 /**
  * How long a row flies, in milliseconds: the farther, the longer, so that eyes can follow.
  *
- * @param {number} rows how far
+ * @param {number} rows how many places it moves
  */
 export function flightTime(rows) {
   return Math.min(LONGEST_FLIGHT, Math.max(ENTRY, 220 + 90 * Math.sqrt(rows)));
@@ -71,7 +71,7 @@ export class Row {
   /**
    * @param {number} from pixels from its place
    * @param {number} duration in milliseconds
-   * @param {number} delay … until the row moves
+   * @param {number} delay in milliseconds, until the row begins to move
    */
   fly(from, duration, delay) {
     this.flight?.cancel();

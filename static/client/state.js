@@ -6,7 +6,7 @@
  *            metadata?: Object<string, unknown>}} BoardRecord
  * @typedef {"ordinal" | "dense" | "competition"} Ranks
  * @typedef {{period_start?: string, period_end?: string, opens?: string, closes?: string} & import("./units.js").Format} Facts
- *   times in RFC 3339, and how people read scores
+ *   the beginning and end of the period and of voting in RFC 3339, and how scores are written for people
  * @typedef {{epoch: string, offset: number, rankCount: number, totalScore: number | null, facts?: Facts,
  *            records: readonly BoardRecord[], period?: string, ranks?: Ranks}} Board `ranks`: unknown before a `sync` of the epoch
  * @typedef {{epoch: string, offset: number, rank_count: number, total_score: number | null, period?: string | null}} Head

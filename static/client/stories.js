@@ -6,18 +6,19 @@ import { nameWords, plain } from "./words.js";
 export { say } from "./say.js";
 
 /**
- * @typedef {{key: string, rank: number, score: number}} Place a record, or what a baseline has of one
+ * @typedef {{key: string, rank: number, score: number}} Place a record, or the part of a record that a baseline has
  * @typedef {{at: number, epoch: string | null, period?: string | null, records: readonly Place[]}} Moment
  *   the first records of a board; `at` in milliseconds since 1970
  * @typedef {{kind: "lead" | "top" | "ahead" | "climb", key: string, rank: number, at: number, since: number,
  *            by: number, other?: string, times?: number}} Story
- *   `by`: ranks, or points ahead of the second; `other`: the leader before; `times`: changes of the lead in a row
+ *   `by`: how many ranks the member has gained; with `ahead`, how many points it leads by. `other`: the leader before.
+ *   `times`: how often the member and `other` have taken the lead from each other in a row
  */
 
 const TOP = 10;
 const LEAST_CLIMB = 3; // ranks
 const MOST_CLIMBS = 3;
-const LEAST_LEAD = 100; // the smallest round lead
+const LEAST_LEAD = 100; // points; a smaller lead is no story
 const MINUTES = 60_000; // in milliseconds
 const KEPT = 6; // stories in a list
 const DUEL = 5 * MINUTES; // milliseconds; members that take the lead from each other within this time are one story
@@ -30,7 +31,7 @@ const IMPORTANCE = ["lead", "ahead", "top", "climb"]; // the most important firs
 
 /**
  * The stories between two moments of one epoch and period, the most important first. Each is still true at `after`, and
- * no two tell of the same member.
+ * no two stories are about the same member.
  *
  * @param {Moment} before
  * @param {Moment} after
@@ -62,7 +63,7 @@ export function continues(before, after) {
 }
 
 /**
- * A new leader, or a leader that reached a round lead.
+ * The story of a new leader, or of a leader whose lead has reached a round number.
  *
  * @param {readonly Place[]} before
  * @param {readonly Place[]} after

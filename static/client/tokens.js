@@ -14,7 +14,7 @@ const RENEWAL = 30_000; // a token is replaced this many milliseconds before its
  * @param {() => void} renew
  * @param {Link} link
  * @param {Environment} environment
- * @param {(link: Link, environment: Environment) => () => void} open its environment adds the token to requests
+ * @param {(link: Link, environment: Environment) => () => void} open gets an environment that adds the token
  * @returns {() => void} closes the connection
  */
 export function openWithToken(ask, renew, link, environment, open) {
@@ -28,7 +28,7 @@ export function openWithToken(ask, renew, link, environment, open) {
       hasReceived = true;
       link.received(message);
     },
-    // The connection may have ended because its token ended. Then only another token can open the board again.
+    // The connection may have ended because its token ended. Another token may open the board again: no end is final.
     closed: (end) => link.closed(hasReceived ? { ...end, final: false } : end),
   };
   const begin = (/** @type {string} */ token) => {
@@ -58,8 +58,8 @@ export function openWithToken(ask, renew, link, environment, open) {
 }
 
 /**
- * When a token ends, in milliseconds since 1970. If the token does not say when it ends, the server will say what is
- * wrong with the token.
+ * When a token ends, in milliseconds since 1970. NaN if the token does not say when it ends: then the server
+ * will say what is wrong with the token.
  *
  * @param {string} token
  */

@@ -4,7 +4,7 @@
  * here: few pages need another transport, so the others are loaded only when they are needed.
  *
  * @typedef {import("./state.js").Message} Message
- * @typedef {{final?: boolean, reason?: string, retryAfter?: number}} End `final`: the server does not want us back
+ * @typedef {{final?: boolean, reason?: string, retryAfter?: number}} End `final`: clients must not connect again
  * @typedef {{opened: () => void, received: (message?: Message) => void, closed: (end: End) => void}} Link
  * @typedef {{WebSocket: typeof WebSocket, fetch: typeof fetch, now: () => number,
  *            setTimeout: (work: () => void, pause: number) => any, clearTimeout: (timer: any) => void}} Environment

@@ -39,7 +39,7 @@ export class TableView {
   #landsAt = 0; // when the last flight ends
   #isHeld = false;
   /** @type {((risers: Riser[], mayWait: boolean) => number) | undefined} called before visible rows rise. Returns for how
-   *    many milliseconds all rows wait before they move: they wait only with `mayWait`, while no other row moves */
+   *    many milliseconds all rows wait before they move: 0 unless `mayWait`, which is true while no row moves */
   onRise = undefined;
   /** @type {((waiting: number) => void) | undefined} called with each draw while the order is held */
   onHold = undefined;
@@ -69,7 +69,7 @@ export class TableView {
   }
 
   /**
-   * Show records in the next frame: the latest ones, if more arrive before.
+   * Show records in the next frame, unless newer records arrive before it.
    *
    * @param {readonly BoardRecord[]} records
    */
@@ -281,7 +281,7 @@ export class TableView {
 }
 
 /**
- * Arrange the rows. Each row that is drawn gets its place. The others stay, or take free places.
+ * Arrange the rows. Each row that is drawn gets its place. The other rows stay, or take free places.
  *
  * @param {Row[]} target
  * @param {(index: number) => boolean} isDrawn

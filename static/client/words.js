@@ -12,10 +12,10 @@ const INVISIBLE = /^[\p{Cc}\p{Cf}\p{Z}\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164
 const MOST_MEMBERS = 8;
 const MOST_NAME = 32;
 const MOST_VALUE = 40;
-const LONG_GAP = 9; // characters, without a sign
+const LONG_GAP = 9; // characters without a sign; a gap this long is written in its short form
 
 /**
- * A member as its row shows it: cut in the middle if it is long, and named if it has no visible character.
+ * A member as its row shows it: cut in the middle if it is long, and a word for “blank” if it has no visible character.
  *
  * @param {string} key
  */
@@ -66,7 +66,7 @@ export function shareWords(votes, total) {
 }
 
 /**
- * The first three digits of a large number and its unit; nothing is rounded up.
+ * The first digits of a large number, at least three, and its unit; nothing is rounded up.
  *
  * @param {number} value a whole number
  */
@@ -105,7 +105,7 @@ export function scaled(part, whole, size) {
 }
 
 /**
- * How long the bar of a record is, in percent of the first record's bar: a quarter of a percent is about a pixel.
+ * How long the bar of a record is, in percent of the first record's bar, down to a quarter of a percent: about a pixel.
  *
  * @param {number} score
  * @param {number} first
