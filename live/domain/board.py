@@ -19,8 +19,8 @@ BOARD_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 DEFAULT_MAX_AMOUNT: Final = 10**9
 DEFAULT_MAX_MEMBERS: Final = 10_000_000
 MOST_REMEMBERED: Final = 8 * 86_400  # maximum seconds for which a board with a like button remembers likes
-LEAST_RETENTION: Final = 3600  # seconds
-MOST_RETENTION: Final = 36_500 * 86_400  # seconds
+LEAST_RETENTION: Final = 3600  # minimum seconds in `journal_events` and `journal_periods`
+MOST_RETENTION: Final = 36_500 * 86_400  # maximum seconds in `journal_events` and `journal_periods`
 # Slots that may wait to be subtracted, in addition to those in the window, on boards with the clock of the store.
 _SLOTS_IN_TIME: Final = 64
 # The same for boards with the clock of events. On such a board, each event can open a slot, and a batch has up to 3,000
@@ -73,16 +73,16 @@ def parse_retention(text: str) -> int:
 class Board(msgspec.Struct, frozen=True, kw_only=True):
     """A board with valid choices.
 
-    `categories` lists the categories of events that the board takes. If it is empty, the board takes all. `union` has
-    the weight of each part, if the board is a union. `cap` is the maximum number of records. `max_amount` is the
-    largest absolute amount, on boards that add up amounts. `max_members` is the maximum number of members. `conflation`
-    is the minimum time between two messages to a viewer, in milliseconds. None means the setting of the server. Only
-    run-time boards can be `frozen` or have an `idle_ttl`. A frozen board refuses events. A board that nobody uses for
-    `idle_ttl` seconds is deleted. `owner` is the id of the API key that created the board, if that API key is limited
-    to some boards. With `like_button`, visitors of the board's pages can add likes without an API key. `journal` says
-    what the journal keeps. `visibility` says who may read the board. None means the setting of the server. With a
-    `score_format`, scores are not shown as whole numbers. `limits` are the limits of the prefix of the board's id, if
-    there are any.
+    `categories` lists the categories of events that the board takes. If it is empty, the board takes events of all
+    categories. `union` has the weight of each part, if the board is a union. `cap` is the maximum number of records.
+    `max_amount` is the largest absolute amount, on boards that add up amounts. `max_members` is the maximum number of
+    members. `conflation` is the minimum time between two messages to a viewer, in milliseconds. None means the setting
+    of the server. Only run-time boards can be `frozen` or have an `idle_ttl`. A frozen board refuses events. A board
+    that nobody uses for `idle_ttl` seconds is deleted. `owner` is the id of the API key that created the board, if that
+    API key is limited to some boards. With `like_button`, visitors of the board's pages can add likes without an API
+    key. `journal` says what the journal keeps. `visibility` says who may read the board. None means the setting of the
+    server. With a `score_format`, scores are not shown as whole numbers. `limits` are the limits of the prefix of the
+    board's id, if there are any.
     """
 
     id: str

@@ -60,8 +60,8 @@ _EARLIER: Final = ("did you mean `source`?", "did you mean `types`?")  # suggest
 _MOST_CAP: Final = 100_000
 _MOST_MEMBERS: Final = 1_000_000_000
 _MOST_CONFLATION: Final = 60_000  # milliseconds
-_MOST_UNIT: Final = 16  # characters
-_MOST_SCALE: Final = 9  # decimals
+_MOST_UNIT: Final = 16  # maximum characters of `unit`
+_MOST_SCALE: Final = 9  # maximum of `scale`, the number of decimals
 _COMPARED: Final = frozenset({"window", "clock"})  # a union must have the same values as its parts
 # Choices that only earlier versions knew, each with advice on what to choose instead.
 _GONE: Final = {
@@ -76,7 +76,7 @@ class Choice(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, fro
 
 
 class VotesChoice(Choice, frozen=True, kw_only=True):
-    """The rules of a contest. Each one is optional."""
+    """The rules of a contest. Each rule is optional."""
 
     per_key: Annotated[int, Meta(ge=1)] | None = None
     per_actor: Annotated[int, Meta(ge=1)] | None = None
@@ -111,7 +111,7 @@ class FieldChoice(Choice, frozen=True, kw_only=True):
 
 
 class BoardChoice(Choice, frozen=True, kw_only=True):
-    """The choices of a `[[board]]` table. Each one except the id has a default."""
+    """The choices of a `[[board]]` table. Each choice except the id has a default."""
 
     id: Annotated[str, Meta(extra_json_schema={"pattern": f"^{BOARD_ID.pattern}$"})]
     title: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=_READABLE)] = ""
@@ -199,7 +199,11 @@ def default_max_amount(weights: Collection[int]) -> int:
 
 
 def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
-    """Return the window, the packing, and the conflation interval in milliseconds. Raises as `make_board` does."""
+    """Return the window, the packing, and the conflation interval in milliseconds.
+
+    Raises:
+        ValueError: choices are invalid or contradict each other. The message has one line for each mistake.
+    """
     mistakes = list(_conflicts(choice))
     window: Window | None = None
     score = None
@@ -397,7 +401,7 @@ def _read_value(value: object, kind: Any, path: str) -> tuple[object, list[Mista
     return value, []
 
 
-def _struct_of(kind: Any, *, of_list: bool = False) -> type[msgspec.Struct] | None:  # noqa: ANN401 - as above
+def _struct_of(kind: Any, *, of_list: bool = False) -> type[msgspec.Struct] | None:  # noqa: ANN401 - an annotation
     """Return the struct of a choice that can be a table, or with `of_list` a list of tables."""
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if (get_origin(kind) is tuple) is not of_list:
@@ -539,11 +543,11 @@ def parse_boards(text: str) -> Boards:
     """Parse the text of a boards file.
 
     Raises:
-        SetupError: the file has mistakes. The message has one line for each.
+        SetupError: the file has mistakes. The message has one line for each mistake.
     """
     try:
         document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also for numbers with thousands of digits, or deep nesting
+    except (ValueError, RecursionError) as error:  # also raised for numbers of thousands of digits and deep nesting
         raise SetupError(f"not TOML: {error}") from None
     has_limits = "limits" in document
     limits, mistakes = read_limits(document.pop("limits", {}))

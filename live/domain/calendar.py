@@ -162,7 +162,7 @@ class Calendar:
         first, second = int(opening.timestamp()), int(opening.replace(fold=1).timestamp())
         if first <= second:
             return first
-        # If this time is skipped, `datetime` puts `first` after the change and `second` before it.
+        # If clocks skip this time, `datetime` puts `first` after the change and `second` before the change.
         offset = self._offset(first)
         return second + bisect_left(range(second, first), x=True, key=lambda moment: self._offset(moment) == offset)
 
@@ -189,7 +189,7 @@ class Calendar:
         end = seconds + bisect_left(range(seconds, end), x=True, key=lambda moment: self._offset(moment) != offset)
         local = datetime.fromtimestamp(start, self.zone)
         name = _shown_hour(local)
-        if local.fold or _shown_hour(datetime.fromtimestamp(start - 1, self.zone)) == name:  # shown again
+        if local.fold or _shown_hour(datetime.fromtimestamp(start - 1, self.zone)) == name:  # clocks show it again
             name += local.strftime("%z")[: len("+hhmm")]
         return Period(start, end, name)
 

@@ -4,7 +4,7 @@
 
 Structured and batched mode are JSON. Binary mode uses headers named `ce-…`. `CloudEvent` lists the required and
 optional attributes. `data` is allowed and ignored, and so are other extensions. Attribute names must follow the
-specification exactly, because ignoring `sampledRate` would count 1 instead of 30.
+specification exactly, because an event whose `sampledRate` of 30 is ignored would count 1.
 """
 
 import json
@@ -158,7 +158,7 @@ def _event_of_part(part: bytes) -> IncomingEvent | Rejection:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ProblemError("malformed_body", f"JSON is malformed: {error}"[:MAX_DETAIL]) from None
         quotes = sum(bytes(value).count(b'"') for value in raw.values())
-        if part.count(b'"') != quotes + 2 * len(raw):  # each name has two quotes; parsing has dropped a repeated name
+        if part.count(b'"') != quotes + 2 * len(raw):  # then parsing has dropped a repeated name
             return Rejection(0, "field_duplicate", "an attribute is repeated, or its name contains a quotation mark")
         part = msgspec.json.encode({name: value for name, value in raw.items() if name not in _DATA})
     value = _parse(part)

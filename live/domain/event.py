@@ -129,7 +129,7 @@ _MOST_SOURCES: Final = 100
 class Identities:
     """Computes the 16 bytes that identify an event: a hash of its producer, its source and its id.
 
-    Ids of different producers never collide, so no producer can use up the ids of another one.
+    Ids of different producers never collide, so no producer can use up the ids of another producer.
     """
 
     def __init__(self, producer: str) -> None:
@@ -166,9 +166,9 @@ _LIKE: Final = (1, None, None, None)  # the rest of a like's entry, after the me
 
 
 class Likes(Sequence[Entry]):
-    """Entries that are one like each.
+    """Entries of which each is one like.
 
-    Only their members are stored, so adding up such a body is several times as fast.
+    Only the members are stored, so adding up the likes of a body is several times as fast.
     """
 
     __slots__ = ("keys",)

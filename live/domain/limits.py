@@ -58,7 +58,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class LimitsChoice(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """The choices of a `[limits."acme-*"]` table. A choice that is left out has no limit."""
+    """The choices of a `[limits."acme-*"]` table. A choice that is left out means no limit."""
 
     boards: Annotated[int, Meta(ge=0, le=_MOST)] | None = None
     members: Annotated[int, Meta(ge=1, le=_MOST)] | None = None
@@ -69,8 +69,8 @@ class LimitsChoice(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_o
 class PrefixLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits that all boards with a prefix share.
 
-    `members` limits the sum of their `max_members`. `rate` limits the events per second that they count; 0 means no
-    limit.
+    `members` limits the sum of the `max_members` of these boards. `rate` limits the events per second that these boards
+    count; 0 means no limit.
     """
 
     prefix: str

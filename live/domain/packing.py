@@ -75,7 +75,7 @@ class Packing(msgspec.Struct, frozen=True):
         mistakes = [f"field {name} is repeated" for name in dict.fromkeys(names) if names.count(name) > 1]
         if self.count > MAX_VALUES:
             fields = " × ".join(map(str, self.fields))  # noqa: RUF001 - a multiplication sign is meant
-            product = " × ".join(str(field.radix) for field in self.fields)  # noqa: RUF001 - as above
+            product = " × ".join(str(field.radix) for field in self.fields)  # noqa: RUF001 - a multiplication sign
             product = str(self.count) if len(self.fields) == 1 else f"{product} = {self.count}"
             mistakes.append(
                 f"{fields} takes {product} values, more than the 2^53 = {MAX_VALUES} that a score can hold exactly"

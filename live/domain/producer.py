@@ -17,7 +17,7 @@ Verb = Literal["post", "read", "admin"]
 
 PRODUCER_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 ALL: Final = "*"  # in `sources`: all event types
-MOST_SECRETS: Final = 2  # the old one and the new one during a key rotation
+MOST_SECRETS: Final = 2  # the old secret and the new secret during a key rotation
 
 # The producer of visitors' likes. No API key has an id with a colon, so no other producer can use up the identities of
 # these likes.
@@ -34,7 +34,7 @@ class Principal(msgspec.Struct, frozen=True):
     events per second, and 0 means no limit. `burst` is the number of events that may come at once. Producers with the
     same `rate_key` share a rate. A `rate_key` is safe as part of a store key. `max_amount` is the largest absolute
     amount that the producer may send to boards that add up amounts. None means only the board's own limit. `sources`
-    are the event types that boards of this administrator may take. None means all types.
+    are the event types that the boards of this producer may take, if it may define boards. None means all types.
     """
 
     id: str
@@ -241,7 +241,7 @@ def with_secret(record: StoredProducer | None, producer: str, scope: Scope, dige
 
 
 def without_secret(record: StoredProducer | None, producer: str, fingerprint: str | None, now: int) -> StoredProducer:
-    """Remove one secret, or all of them, which revokes the producer.
+    """Remove one secret, or all secrets. A producer without secrets is revoked.
 
     Raises:
         SetupError: there is no such producer, or it has no such secret.

@@ -63,11 +63,10 @@ class Made:
 class Page(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Consecutive records of a board, and the position of the board, read at one instant.
 
-    `start` is the number of records ahead of the first one. `total_score` and `rank_count` are about the whole board,
-    or about the `period` that was read. `total_score` is None if scores are not amounts. `names` are the elements of
-    the sorted set that the records come from. `slot` is the start of the period that was read, or None if the board has
-    no periods.
-    `entrants` is the number of registered members of a contest.
+    `start` is the number of records ahead of the first record. `total_score` and `rank_count` are about the whole
+    board, or about the `period` that was read. `total_score` is None if scores are not amounts. `names` are the
+    elements of the sorted set that the records come from. `slot` is the start of the period that was read, or None if
+    the board has no periods. `entrants` is the number of registered members of a contest.
     """
 
     epoch: str

@@ -1,6 +1,6 @@
 """Readers of boards, and the gate: code gets the data of a board only with a reader who may read it.
 
-No I/O and no clock. For all other readers, a private board does not exist.
+No I/O and no clock. For a reader who may not read a private board, the board does not exist.
 """
 
 from collections.abc import Collection, Iterable
@@ -47,7 +47,7 @@ class Reader:
     board. If `is_sure` is false, the credentials can't be checked now. `member` is the member of a viewer token,
     and `ends` is when the credentials end, in seconds since 1970, if they do. Connections of the reader end with
     `end_code`. `api_key` is the id of a valid API key, or empty. The reader may like members of the boards in `likes`,
-    and `voter` tells it apart from others there.
+    and `voter` tells the reader apart from other voters there.
     """
 
     __slots__ = (
@@ -131,7 +131,7 @@ class Gated(Generic[_T]):
             self._public[board.id] = thing
 
     def remove(self, board: str, reader: Reader) -> _T | None:
-        """Remove and return the object of a board."""
+        """Remove and return the object of a board. Return None if the board does not exist for the reader."""
         found = self.find(board, reader)
         if found is not None:
             del self._all[board]

@@ -17,7 +17,7 @@ Dialects have different escapes for characters beyond U+FFFF, so the expression 
 contains surrogates.
 """
 
-# A terminal obeys these characters, or they change the text around them.
+# The categories of characters that a terminal obeys, or that change the text around them.
 _REFUSED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _JOINERS: Final = "\u200c\u200d"  # format characters that emoji and some writing systems need
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Mn", "Zl", "Zp", "Zs"})
@@ -88,8 +88,9 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
 
 
 def unknown(what: str, name: str, known: Collection[str], *, lists: bool = False) -> str:
-    """Say that a name is unknown, and suggest the nearest known name or list all of them. With `lists`, do both.
+    """Say that a name is unknown, and suggest the nearest known name.
 
+    If no known name is near, list the known names if they are few. With `lists`, list them after a suggestion too.
     `what` is the kind of name, such as `parameter`.
     """
     shown = name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}…"

@@ -12,7 +12,7 @@ from msgspec import Meta
 from live.domain.text import unknown
 
 PLACE: Final = " - at `$"  # precedes the path in an error message of msgspec
-_MOST_SHOWN: Final = 60  # characters of the value
+_MOST_SHOWN: Final = 60  # maximum characters of the value in a message
 _BASIC: Final[Mapping[object, str]] = {
     bool: "true or false",
     datetime: "a time with a time zone, such as 2026-11-22T12:00:00Z",
@@ -43,7 +43,7 @@ _PLURAL: Final[Mapping[object, str]] = {str: "texts", int: "whole numbers"}
 
 
 def refusal(value: object, kind: Any) -> str:  # noqa: ANN401 - a type from an annotation
-    """Say which values are valid, for a `value` that is not. `at` finds the invalid element of a list.
+    """Say which values are valid, if `value` is invalid. If it is a list, use `at` first to find the invalid element.
 
     Args:
         value: from TOML, JSON or an environment variable.
@@ -77,19 +77,19 @@ def in_words(error: msgspec.ValidationError, known: Sequence[str] = ()) -> str:
     return f"`{path}`: {message}" if path else message
 
 
-def at(value: object, kind: Any, place: str) -> tuple[object, Any]:  # noqa: ANN401 - as above
+def at(value: object, kind: Any, place: str) -> tuple[object, Any]:  # noqa: ANN401 - a type from an annotation
     """Return the element at a place such as `[2]` in a list, and its kind. Without a place, return the arguments."""
     if place.startswith("[") and isinstance(value, Sequence):
         return value[int(place[1:-1])], get_args(_list_of(kind))[0]
     return value, kind
 
 
-def expected(kind: Any) -> str:  # noqa: ANN401 - as above
+def expected(kind: Any) -> str:  # noqa: ANN401 - a type from an annotation
     """Describe a kind of value: `a whole number from 1 to 64`."""
     return " or ".join(_one(part) for part in _parts(kind))
 
 
-def _one(kind: Any) -> str:  # noqa: ANN401 - as above
+def _one(kind: Any) -> str:  # noqa: ANN401 - a type from an annotation
     if get_origin(kind) is Literal:
         words = [_shown(word) for word in get_args(kind)]
         return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
@@ -115,7 +115,7 @@ def _range(least: int | None, most: int | None) -> str:
     return f"from {least:,} to {most:,}"
 
 
-def _parts(kind: Any) -> list[Any]:  # noqa: ANN401 - as above
+def _parts(kind: Any) -> list[Any]:  # noqa: ANN401 - a type from an annotation
     """List the alternatives of a kind, without None."""
     if get_origin(kind) is Annotated and get_origin(kind.__origin__) in {Union, UnionType, Literal}:
         kind = kind.__origin__
@@ -123,21 +123,21 @@ def _parts(kind: Any) -> list[Any]:  # noqa: ANN401 - as above
     return [part for part in several if part is not NoneType]
 
 
-def _bare(kind: Any) -> Any:  # noqa: ANN401 - as above
+def _bare(kind: Any) -> Any:  # noqa: ANN401 - a type from an annotation
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
-def _bounds(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
+def _bounds(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a type from an annotation
     metas = [part for part in getattr(kind, "__metadata__", ()) if isinstance(part, Meta)]
     names = ("ge", "le", "min_length", "max_length", "extra")
     return {name: next((value for meta in metas if (value := getattr(meta, name)) is not None), None) for name in names}
 
 
-def _list_of(kind: Any) -> Any:  # noqa: ANN401 - as above
+def _list_of(kind: Any) -> Any:  # noqa: ANN401 - a type from an annotation
     return next((bare for bare in map(_bare, _parts(kind)) if get_origin(bare) is tuple), None)
 
 
-def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401 - as above
+def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401 - a type from an annotation
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError:
@@ -146,7 +146,7 @@ def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401 - as above
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, date):  # of TOML
+    if isinstance(value, date):  # TOML has dates
         return value.isoformat()
     text = msgspec.json.encode(value, enc_hook=str).decode()
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"

@@ -1,8 +1,9 @@
 """Windows, divided into slots. All arithmetic is on integer seconds, without a clock.
 
 A slot is named by its start, in seconds since 1970 UTC. Slot `s` of length `L` is live at `t` while `s + L > t -
-window`. If `window` is a multiple of `L`, that equals `s >= newest - window`, where `newest` is the slot of `t`. So a
-24-hour board with hourly slots covers 24 to 25 hours. Calendar periods are slots too, with the lengths of the calendar.
+window`. If `window` is a multiple of `L`, this condition means `s >= newest - window`, where `newest` is the slot of
+`t`. So a 24-hour board with hourly slots covers 24 to 25 hours. Calendar periods are slots too, with the lengths of the
+calendar.
 """
 
 import re
@@ -19,7 +20,7 @@ from live.domain.calendar import DAY_START, FIRST, LAST, MIDNIGHT, Calendar, Uni
 from live.domain.text import nearest
 
 MOST_PERIODS: Final = 1000
-# At most so many slots of a window are read to show scores over time. Of more slots, the newest are read.
+# At most so many slots of a window are read to show scores over time. If a window has more slots, the newest are read.
 MOST_FOLDED: Final = 10_000
 
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}  # in milliseconds
@@ -46,7 +47,7 @@ def parse_duration(text: str) -> float:
 
 def format_duration(milliseconds: int) -> str:
     """Write a duration for `parse_duration`, with the largest unit in which it is a whole number, if there is one."""
-    for least in (1000, 1):  # thousandths
+    for least in (1000, 1):  # try whole numbers first, and then numbers with thousandths
         for unit, length in reversed(_UNITS.items()):
             thousandths, rest = divmod(milliseconds * 1000, length)
             whole, part = divmod(thousandths, 1000)
@@ -220,7 +221,7 @@ Window: TypeAlias = Rolling | Periods | Sliding | Forever
 
 
 def closes_at(window: Window, slot: Slot, time: int, newest: int) -> int | None:
-    """Return when `slot` stops taking an event with the time `time` (I4). From then on, the event is late.
+    """Return when `slot` stops taking an event with the time `time` (invariant I4). From then on, the event is late.
 
     All times are in milliseconds by the board's clock, and `newest` is the start of the newest slot. For a slot that
     has left the window, return a time before any other. Return None if time alone does not close the slot.
@@ -237,9 +238,7 @@ def closes_at(window: Window, slot: Slot, time: int, newest: int) -> int | None:
 def fold_size(window: Window, most: int) -> int:
     """Return how many slots make up one point, if at most `most` points cover the window.
 
-    The open slot is a separate point.
-
-    Slots with a ranking of their own are not added up.
+    The open slot is a separate point. Slots with a ranking of their own are not added up, so each is a point.
     """
     ended = 0 if window.tables else min(window.live, MOST_FOLDED) - 1
     return max(1, -(-ended // max(1, most - 1)))
@@ -280,7 +279,7 @@ def _calendar(periods: Periods) -> Calendar:
 
 @lru_cache(maxsize=256)
 def _oldest(periods: Periods, newest: int) -> int:
-    """Find the oldest kept period, one period after another, because periods differ in length."""
+    """Return the start of the oldest kept period. Go back period by period, because periods differ in length."""
     calendar = _calendar(periods)
     period = calendar.at(newest)
     for _ in range(periods.keep if periods.last is None else periods.last - 1):

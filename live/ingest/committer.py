@@ -188,7 +188,7 @@ class Committer:
         """React to a board that the store does not have: it was deleted or lost."""
         is_deleted = True
         with suppress(StoreUnavailableError, EpochLostError):
-            # This comes first, because `on_missing` forgets a board that was deleted.
+            # Ask this before `on_missing`, which forgets a board that was deleted.
             is_deleted = await self.state.is_deleted()
             if self._on_missing is not None:
                 await self._on_missing()
@@ -202,7 +202,8 @@ class Committer:
     def _delay_next_batch(self, answered: int) -> None:
         """Delay the next batch if the last one was large, so that the same senders can add their next requests to it.
 
-        A batch costs the store and its disk almost the same, whatever its size. PostgreSQL calls this commit_delay.
+        A batch costs the store and its disk almost the same, whatever its size. In PostgreSQL, such a delay is called
+        commit_delay.
         """
         if self._retired:
             return
@@ -245,7 +246,7 @@ class Committer:
         started = time.perf_counter()
         senders = [(share.producer, len(share.entries)) for share in batch]
         strict, first = [], 0  # the indexes of the entries of each strict request
-        for one, wanted in zip(batch, wants, strict=False):  # `wants` is empty if no request is strict
+        for one, wanted in zip(batch, wants, strict=False):  # `wants` is empty if no share has options
             if wanted.strict:
                 strict.append(range(first, first + len(one.entries)))
             first += len(one.entries)

@@ -1,8 +1,8 @@
 """The intake: authenticates, limits, decodes and counts the bodies of all transports.
 
 The head of a request is checked before its body is read. For a small body, `submit` starts no task and awaits nothing,
-so that a protocol can call it tens of thousands of times per second. `receive` does all of this for the other
-transports.
+so that a protocol can call it tens of thousands of times per second. `receive` is for the other transports: it checks
+the head, reads the body and submits it.
 """
 
 import asyncio
@@ -47,11 +47,11 @@ AskSoon = Callable[[Callable[[Exception | None], None]], None]
 _TIME_SLICE: Final = 0.002  # seconds of decoding before other tasks have their turn
 _BYTES_OF_AN_EVENT: Final = 256  # bytes of a refused body that are charged as one event
 _STORED_FOR_AN_EVENT: Final = 256  # bytes of a stored answer that are charged as one event
-_REFUSED_FOR: Final = 1.0  # seconds for which a refusal is remembered, and its events cause no question for new boards
+_REFUSED_FOR: Final = 1.0  # seconds for which a refused kind of events is refused without reading new boards
 _MOST_REFUSED: Final = 1024
-_LONGEST_REFUSED: Final = 128  # characters of each part
+_LONGEST_REFUSED: Final = 128  # characters of each part of a remembered kind
 _STRICT: Final = re.compile(rb"(?:^|[,;])\s*handling\s*=\s*\"?strict\"?\s*(?:[,;]|$)", re.IGNORECASE)  # RFC 7240
-_CLOUDEVENTS: Final = b"application/cloudevents"  # begins the content types whose body is the event
+_CLOUDEVENTS: Final = b"application/cloudevents"  # the beginning of the content types whose body is the event
 
 _DECODERS: Final[dict[str, Decoder]] = {
     "application/json": decode_json,
@@ -71,8 +71,8 @@ class CheckedHead(msgspec.Struct, frozen=True):
     """The result of checking the head of a request.
 
     `wants` has the options of the request. `idempotency_key` makes the whole body count once. `only_board` is the board
-    that takes plain likes of this producer. It is None if there are several such boards, or if bodies are not plain
-    JSON. `boards` are the boards at the time of the check.
+    that takes plain likes of this producer. It is None if the body can't take the fastest path: for example, there may
+    be several such boards, or the body is not plain JSON. `boards` are the boards at the time of the check.
     """
 
     producer: Principal
@@ -104,7 +104,7 @@ class _Refused:
     def add(self, kinds: AbstractSet[Kind]) -> None:
         """Remember kinds for a moment.
 
-        Producers choose the texts in a kind, so the process remembers only some kinds, and only short ones.
+        Producers choose the texts in a kind, so the process remembers a limited number of kinds with short texts.
         """
         if kinds:
             until = time.monotonic() + _REFUSED_FOR
@@ -152,7 +152,7 @@ class Intake:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._decoding = asyncio.Lock()
         self._slow = 0  # the number of bodies that are decoded in many steps, or wait for their turn
-        self._outcome: Committed | None = None  # the last outcome of a plain body, and its reply
+        self._outcome: Committed | None = None  # the last outcome of a plain body; `_reply` is its reply
         self._reply = json_reply(b"")
 
     def set_boards(self, boards: Boards) -> None:
@@ -190,15 +190,15 @@ class Intake:
         only_board = None
         if b"prefer" in named and any(name == b"prefer" and _STRICT.search(value) for name, value in headers):
             wants = msgspec.structs.replace(wants, strict=True)
-        # Use the same object in the usual case, because committers compare by identity.
+        # Use the object `PLAIN` in the usual case, because committers compare by identity.
         wants = PLAIN if wants == PLAIN else wants
         if decode is decode_json and not gzip and idempotency_key is None and wants is PLAIN:
             targets = boards_for(self._boards, producer, UNSET, UNSET, UNSET)
             if not isinstance(targets, str) and len(targets) == 1 and targets[0][0].bare:
                 only = targets[0][0].id
                 limits = targets[0][0].limits
-                # Producers that may not read a private board get another answer than producers that may. If the prefix
-                # of the board has a rate, `Posting` charges the events to it.
+                # Only `Posting` can answer producers that may not read a private board, and charge events to the rate
+                # of a prefix.
                 only_board = None if only in self._boards.private or (limits and limits.rate) else only
         return CheckedHead(
             producer, decode, gzip, wants, idempotency_key, _identities_of(producer.id), only_board, self._boards
@@ -225,7 +225,10 @@ class Intake:
         return True
 
     def reply_to_plain(self, head: CheckedHead, body: bytes, outcome: Committed | Exception) -> Reply:
-        """Return the answer to a body that `submit_plain` accepted. All bodies of one batch share it."""
+        """Return the answer to a body that `submit_plain` accepted.
+
+        If all events of a batch counted, their bodies share one answer.
+        """
         if outcome is self._outcome:
             return self._reply
         if isinstance(outcome, Committed) and outcome.offset is not None:  # the event was counted
@@ -351,7 +354,7 @@ class Intake:
                     until = clock() + _TIME_SLICE
 
     def _queue(self, head: CheckedHead, steps: Steps, done: Done) -> None:
-        """Count a body that takes many steps to decode, in its turn."""
+        """Count a body when its turn comes. It may take many steps to decode, or its answer has records."""
 
         async def receive() -> Reply:
             try:
@@ -403,9 +406,9 @@ class Intake:
         """Count a body with an `Idempotency-Key`. A repeated request gets the same answer."""
         idempotency_key, producer = head.idempotency_key or "", head.producer.id
         try:
-            # The body is decoded first, because an invalid one must not use up the key.
+            # The body is decoded first, because an invalid body must not use up the key.
             decoded = await self._run_steps(self._decode(head, body))
-            # In binary mode the event is not in the body.
+            # In binary mode the event is not in the body, so the digest is of the decoded events too.
             content = _encode((decoded.events, decoded.rejections)) + body
             known = await self._answers.begin(producer, idempotency_key, hashlib.sha256(content).digest())
             if known is not None:
@@ -414,7 +417,7 @@ class Intake:
             reply = _encode(answer)
             if head.wants.strict and answer.rejected:
                 return _reply_of(reply, refused=True)  # the reply is not stored, because a retry may succeed
-            # A retry may reach a board that is unavailable now, so a reply that names one is not stored.
+            # A retry may reach a board that is unavailable now, so a reply that names such a board is not stored.
             if all(rejection.code != "board_unavailable" for rejection in answer.rejected):
                 reply, size = await self._answers.finish(producer, idempotency_key, reply)
                 self._rate_limiter.charge(head.producer, 1 + size // _STORED_FOR_AN_EVENT)
@@ -448,7 +451,7 @@ def _read(head: CheckedHead, body: bytes, settings: Settings) -> Steps:
 
 
 def _replying(done: Done, *, strict: bool = False) -> OnResult:
-    """Turn the outcome of a body into a reply."""
+    """Return a function that turns the outcome of a body into a reply, and passes the reply to `done`."""
 
     def on_result(outcome: Answer | Exception) -> None:
         if isinstance(outcome, Exception):

@@ -24,7 +24,7 @@ from live.store.connection.client import Store
 _PAUSE: Final = 1.0  # seconds from the first event of a sample until the sample is written to the store
 _MOST: Final = 20  # the most events that a process samples in one pause
 _KEPT: Final = 200  # the most events in the store, of all processes
-_SHORT: Final = 64  # characters of texts that a producer chooses
+_SHORT: Final = 64  # maximum characters of a text that a producer chooses
 _LOOKING: Final = 30_000  # milliseconds for which the page counts as open after a request
 _EXPIRY: Final = 600_000  # milliseconds for which the list stays after its newest event
 
@@ -101,7 +101,7 @@ class Refusals:
             await asyncio.wait([self._task])
 
     async def look(self) -> list[RefusedEvent]:
-        """Return the sampled events of all processes, the newest first, and let the processes sample for a while."""
+        """Return the sampled events of all processes, the newest first. For a while, processes add their samples."""
         await self._client.call(self._looking, "SET", self._looking, 1, "PX", _LOOKING)
         held = await self._client.call(self._key, "LRANGE", self._key, 0, _KEPT - 1)
         return [msgspec.json.decode(row, type=RefusedEvent) for row in held]

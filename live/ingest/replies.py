@@ -26,7 +26,7 @@ _WEIGHT: Final = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 log = structlog.get_logger()
 
-_LEAST_GZIPPED: Final = 1024  # bytes of a body that is worth compressing; a smaller one fits into one packet
+_LEAST_GZIPPED: Final = 1024  # bytes of a body that is worth compressing; a smaller body fits into one packet
 _LEVEL: Final = 4  # higher levels save one byte in a hundred, and take a fifth longer
 _RETRY_AFTER: Final = 2  # seconds after which a client should try an unavailable store again
 
@@ -155,7 +155,7 @@ def problem_reply(error: Exception) -> Reply:
 
 
 def as_problem(error: Exception) -> ProblemError:
-    """Return the problem for an error. Internal errors are logged."""
+    """Return the problem for an error. Every error that is not a `ProblemError` is logged."""
     match error:
         case ProblemError():
             return error

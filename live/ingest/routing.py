@@ -39,8 +39,8 @@ from live.store.board.write.slot_assignment import Placement
 
 _BOARDS_PER_TURN: Final = 8  # boards in one turn of the event loop; each takes up to a quarter of a millisecond
 _MOST_SUGGESTIONS: Final = 3  # suggestions for the events of one body
-_MOST_COMPARED: Final = 100  # boards with which a name is compared, which takes some microseconds each
-_LONGEST_LIST: Final = 200  # characters of a list of names, which the refusal of each event can have
+_MOST_COMPARED: Final = 100  # maximum boards with which a name is compared; each comparison takes some microseconds
+_LONGEST_LIST: Final = 200  # maximum characters of a list of names; the refusal of each event can have such a list
 _LISTING: Final = "GET /v1/boards lists the boards that you may read, with their types and categories"
 _PLAIN: Final = (UNSET, UNSET, UNSET)
 _UNKNOWN: Final = {"board_unknown", "type_unknown"}  # refusals that a new board can change
@@ -137,7 +137,7 @@ class Posting:
             self._on_result(ProblemError("too_many_events", detail))
             return
         if self._wants.strict and self._rejected:
-            # At least one event has no board that takes it, so no event counts.
+            # At least one event is invalid, or no board takes it. So no event counts.
             named = {rejection.index for rejection in self._rejected}
             left = [index for index in self._body.indexes if index not in named]
             self._rejected += [Rejection(index, "not_counted", REFUSALS["not_counted"]) for index in left]
@@ -193,7 +193,7 @@ class Posting:
     def _hidden_on(self, board: str) -> AbstractSet[int]:
         """Return the indexes of the events of which the producer must not learn whether a board refuses them.
 
-        It may always learn the fate of an event that names the board.
+        The producer may always learn whether the board refuses an event that names the board.
         """
         owner = self._boards.by_id[board].owner
         if self._may_read(board) and owner in {"", self._producer.id}:
@@ -342,7 +342,7 @@ class Posting:
 
         The answer depends only on what the producer may know, so it does not reveal hidden boards. It suggests a board
         that the producer may read or feed, or a type that it may feed, and lists what it may read. Only the first kinds
-        of a body get a suggestion, because finding one takes long.
+        of a body get a suggestion, because finding a suggestion takes long.
         """
         visible = [one for one in self._boards.by_id.values() if not one.is_private or self._producer.feeds(one.id)]
         if len(self._unknown) > _MOST_SUGGESTIONS or len(visible) > _MOST_COMPARED:
@@ -373,7 +373,7 @@ class Posting:
             body = self._body
             accepted, duplicates = len(body.indexes) + len(body.rejections) - len(self._rejected), ()
         if self._wants.records:
-            # The events that boards have counted, now or before, as far as the producer may read the boards.
+            # Add the events that boards have counted, now or before, for the boards that the producer may read.
             self._counted += [
                 Counted(index, share.board, share.entries[position][0], share.placements.get(position))
                 for share in self._visible()
@@ -455,9 +455,9 @@ def boards_for(
 ) -> Sequence[tuple[Board, int]] | str:
     """Return the boards that an event feeds, with weights. If there are none, return the refusal code.
 
-    An event that names a board feeds only that board. Any other event feeds all that take its type and category. An
-    event that feeds a part of a union feeds the union too. A private board does not exist for a producer whose API key
-    does not include the board.
+    An event that names a board feeds only that board. Any other event feeds all boards that take its type and category.
+    An event that feeds a part of a union feeds the union too. A private board does not exist for a producer whose API
+    key does not include the board.
     """
     if board is not UNSET and (board not in boards.by_id or (board in boards.private and not producer.feeds(board))):
         return "board_unknown"  # this answer is not remembered: a producer can invent any number of ids, of any length

@@ -15,7 +15,7 @@ from live.store.board.read.reader import BoardReader
 from live.store.board.write.slot_assignment import Placement
 
 MOST_RECORDS: Final = 1000
-"""Records that the response to one body may have."""
+"""Maximum records in the response to one body."""
 _AT_ONCE: Final = 100  # members in one call, which takes the store some milliseconds
 
 
@@ -34,7 +34,8 @@ class Counted(msgspec.Struct, frozen=True):
 async def read_records(committers: Mapping[str, Committer], counted: Sequence[Counted]) -> list[EventRecord]:
     """Read the record of the member of each event, in the period in which the event counted.
 
-    Every read begins after the events were counted. Boards that can't be read any more are left out.
+    For a duplicate, read the record in the current period. Every read begins after the events were counted. Boards that
+    can't be read any more are left out.
     """
     found: list[EventRecord] = []
     periods: dict[tuple[str, int | None], list[Counted]] = {}

@@ -47,23 +47,24 @@ _BUSY: Final = 5.0  # seconds to wait for the lock of another SQLite connection,
 _LOCK: Final = 0x6C697665  # the advisory lock of the writer in PostgreSQL
 
 
-# The driver raises the second kind while it connects. The file system raises the last kind, for a full disk or missing
-# rights.
+# The driver of SQLite raises `sqlite3.Error` while it connects. The file system raises `OSError`, for a full disk or
+# missing rights.
 _ERRORS: Final = (SQLAlchemyError, sqlite3.Error, OSError)
 
 
-_PAGE_FAULTS: Final = 20  # the most faults that a check of all pages names
+_PAGE_FAULTS: Final = 20  # maximum faults that a check of all pages names
 # "malformed" and "not a database" of SQLite; "data corrupted" and "index corrupted" of PostgreSQL.
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, "XX001", "XX002"})
-_NO_TABLE: Final = "42P01"  # an error code of PostgreSQL; the first server that writes creates the tables
+_NO_TABLE: Final = "42P01"  # PostgreSQL's code for a missing table; the first server that writes creates the tables
 
-_LOGIN: Final = ("authentication failed", "no password supplied", "FATAL:  role ")  # PostgreSQL gives no code for it
+# PostgreSQL has no error code for a refused login, only these messages.
+_LOGIN: Final = ("authentication failed", "no password supplied", "FATAL:  role ")
 # The messages of SQLite and Python for a damaged text, such as the text of the schema.
 _NO_TEXT: Final = ("Could not decode to UTF-8", "no such table", "no such column")
 
 
 class Database:
-    """A database, opened in its own thread."""
+    """The database of a journal, with a thread in which `run` works."""
 
     def __init__(self, url: str, folder: Path, prefix: str, *, writes: bool) -> None:
         """Store the choices. The database is opened when it is first used.
@@ -71,8 +72,8 @@ class Database:
         Args:
             url: `sqlite`, or the URL of a PostgreSQL database.
             folder: the data directory.
-            prefix: the prefix of store keys; each has a file of its own in SQLite.
-            writes: whether this process writes. It has to call `take` first.
+            prefix: the prefix of store keys. In SQLite, each prefix has a separate file.
+            writes: whether this process writes. A process that writes has to call `take` first.
 
         Raises:
             SetupError: the URL is not valid.
@@ -117,7 +118,13 @@ class Database:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def work(self, work: Callable[[Connection], _R]) -> _R:
-        """Do work in one transaction, in the thread of the caller. Raises as `run`."""
+        """Do work in one transaction, in the thread of the caller.
+
+        Raises:
+            JournalBrokenError: the database is damaged, or its files were deleted or replaced.
+            JournalError: the database does not answer, or refuses. The transaction may have been committed if the
+                connection was lost at the end.
+        """
         try:
             with self._opened().begin() as connection:
                 found = work(connection)
@@ -176,7 +183,7 @@ class Database:
         return JournalError(f"the journal's database fails: {reason}")
 
     def compact(self) -> None:
-        """Rewrite the files of the database without what was deleted or replaced.
+        """Rewrite the files of the database without deleted and replaced rows.
 
         Raises:
             JournalError: the database does not answer, or another process reads it.
@@ -235,14 +242,14 @@ class Database:
         self.close()
 
     def take_now(self) -> bool:
-        """Become the process that writes, in the thread of the caller. Returns and raises as `take`."""
+        """Become the process that writes, in the thread of the caller. Return False while another process writes."""
         if not self.lock_now():
             return False
         self.work(self._prepare)
         return True
 
     def lock_now(self) -> bool:
-        """Take the lock of the writer without reading the content. Returns and raises as `take`."""
+        """Take the lock of the writer without reading the content. Return False while another process has the lock."""
         try:
             if not self.is_sqlite:
                 if self._holder is None:
@@ -288,7 +295,7 @@ class Database:
             self._files = {path: _identity(path) for path in paths if path.exists()}
 
     def _prepare(self, connection: Connection) -> None:
-        """Create the tables, or bring those of an older version up to date."""
+        """Create the tables, or bring the tables of an older version up to date."""
         METADATA.create_all(connection)
         about: dict[str, str] = {
             row.name: row.value for row in connection.execute(select(ABOUT.c.name, ABOUT.c.value)).all()
@@ -314,7 +321,7 @@ class Database:
 
 
 def columns_in(connection: Connection, table: Table) -> list[ColumnElement[Any]]:
-    """Return the columns that a table has in a database. In an older version, some or all may be missing."""
+    """Return the columns that a table has in a database. A database of an older version may lack some or all."""
     here = inspect(connection)
     names = {column["name"] for column in here.get_columns(table.name)} if here.has_table(table.name) else set()
     return [column for column in table.c if column.name in names]
@@ -340,7 +347,7 @@ def existing_journal(settings: Settings, *, writes: bool = True) -> Database:
     """Return the database of a journal that exists, not opened yet.
 
     Raises:
-        SetupError: there is none, or the setting is not valid.
+        SetupError: there is no journal, or the setting is not valid.
     """
     database = open_journal(settings, writes=writes)
     if database is None:
@@ -373,7 +380,7 @@ def _checked(url: str, path: Path, *, writes: bool) -> URL:
 
 
 def _write_ahead(connection: Any, _record: Any) -> None:  # noqa: ANN401 - of the driver
-    """Sync every commit to disk."""
+    """Prepare a connection that writes: sync every commit to disk, and overwrite deleted data."""
     os.chmod(connection.execute("PRAGMA database_list").fetchone()[2], 0o600)  # noqa: PTH101
     busy = f"busy_timeout={round(_BUSY * 1000)}"
     # Deleted and replaced rows may contain the name of an erased member. With secure_delete, no bytes of them stay in

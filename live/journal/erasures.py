@@ -23,13 +23,13 @@ from live.journal.log.entries import Add, Erase, Head, content
 from live.journal.schema import ABOUT, ERASED
 from live.journal.state.snapshot import Snapshot
 
-_DIGEST: Final = 16  # bytes
+_DIGEST: Final = 16  # bytes of a digest on the list
 _BOARDS: Final = 5  # the schema since which a row names its board
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 
 
 def hidden(key: bytes, digest: bytes) -> bytes:
-    """Return the keyed digest of a digest. Finding an actor by it takes `key` and the board's secret."""
+    """Return the keyed digest of a digest. To find the actor of a keyed digest takes `key` and the board's secret."""
     return blake2b(digest, digest_size=_DIGEST, key=key, person=b"erased").digest()
 
 
@@ -78,19 +78,20 @@ def digests_in(data: Snapshot) -> set[bytes]:
 class Erasures:
     """The digests that were erased from a board.
 
-    `erased` has, by digest as `hidden` returns it: when the digest was erased last, in microseconds.
+    The keys of `erased` are digests as `hidden` returns them. The values are the times, in microseconds, when these
+    digests were erased last.
     """
 
     def __init__(self, key: bytes, erased: Mapping[bytes, int]) -> None:
         self._key = key
         self._erased = erased
-        # By digest of an erased actor and a member: when the actor was erased, if the list lacks this digest. A backup
-        # can have votes that the store no longer had when it erased the actor.
+        # The digests of pairs of an erased actor and a member that the list lacks, each with the time when the actor
+        # was erased. A backup can have votes that the store no longer had when it erased the actor.
         self._with_others: dict[bytes, int] = {}
         self._last = max(erased.values(), default=-1)
 
     def among(self, fields: Iterable[bytes], time: int) -> set[bytes]:
-        """Return those of the digests in an entry or contents of `time` (microseconds) that were erased after it."""
+        """Return the digests among `fields` that were erased after `time`, in microseconds."""
         return {field for field in fields if self._when(field) > time} if time < self._last else set()
 
     def member_gone(self, member: str) -> int:

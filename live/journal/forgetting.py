@@ -152,7 +152,7 @@ def _without_in_state(held: _Fields, gone: Gone) -> bytes | None:
 
 
 def _without_in_mend(mend: _Fields, gone: Gone) -> bytes | None:
-    """Empty the names in a correction by an older version: an empty name is no member."""
+    """Empty the names of the erased members, and their values, in an entry `mend`. An empty name is no member."""
     if _decode(mend["kind"], str) in ("votes", "log"):
         return None
     names = _decode(mend["names"], list[msgspec.Raw])
@@ -207,7 +207,7 @@ def forget_in_board(
 ) -> FoundRows:
     """Rewrite the rows of a board that have members which were erased later. With `dry`, only count them.
 
-    With a `needle`, look only at rows that contain it.
+    With a `needle`, look only at segments and checkpoints that contain it, and at all periods.
 
     Raises:
         JournalBrokenError: the journal is damaged.

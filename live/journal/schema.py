@@ -21,14 +21,14 @@ from sqlalchemy.types import TypeEngine
 VERSION: Final = 5
 
 DROPPED: Final = {3: ("totals", "cell", "folded"), 4: ("frame",)}
-"""By version of the schema: the names of the tables that it has dropped."""
+"""For each version of the schema: the names of the tables that this version has dropped."""
 
 METADATA: Final = MetaData()
 _ID: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only in a column of the type INTEGER
 
 
 def _row_id() -> Column[int]:
-    """Return the column of a row's number, which the database gives."""
+    """Return the column of a row's number, which the database chooses."""
     return Column("id", _ID, primary_key=True)
 
 

@@ -1,8 +1,8 @@
 """Limits the memory of bodies: how many unanswered bytes a process holds, and which connections must wait.
 
 A body is admitted by its declared length before it is read. It counts until it is answered, even if its client leaves
-before. The server hardly reads a waiting body, so there is memory to complete and answer every admitted body. The
-client with the fewest unanswered bytes goes first. One client may have half of all bytes, and a proxy more.
+before. The server reads hardly anything of a waiting body, so there is memory to complete and answer every admitted
+body. The client with the fewest unanswered bytes goes first. One client may have half of all bytes, and a proxy more.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from live.protocols.connection_limits import GRACE, ConnectionLimits, Limited
 from live.settings import Settings
 from live.system.processes import return_memory
 
-SMALL_BODIES: Final = 16 * 1024  # bytes of one connection that do not count yet
-_LOT: Final = 16 * 1024**2  # bytes of bodies; if there were more, their memory returns to the system afterwards
+SMALL_BODIES: Final = 16 * 1024  # bytes; a connection counts only if its bodies have more bytes than this
+_LOT: Final = 16 * 1024**2  # bytes; if all bodies together had more than this, their memory later returns to the system
 _QUIET: Final = 5.0  # seconds without large bodies after which their memory returns to the system
 _ONE_READ: Final = 256 * 1024  # bytes that a connection may have received before it is paused
 _SWEEP: Final = 0.5  # seconds between two checks of the deadlines
@@ -85,7 +85,10 @@ class BodyBudget:
         return False
 
     def update(self, connection: BodySender) -> bool:
-        """Update the sums after a body was answered or withdrawn. Return whether the bodies left count or wait."""
+        """Update the sums after a body was answered or withdrawn.
+
+        Return whether the connection still has bodies that count or wait.
+        """
         if not connection.wanted:
             self._waiting.pop(connection, None)
         self._count(connection, network_of(connection.address), connection.held)
@@ -101,7 +104,7 @@ class BodyBudget:
             self.sweep(now)
 
     def sweep(self, now: float) -> None:
-        """Refuse bodies that have waited for too long."""
+        """Refuse bodies that have waited for too long. If large bodies have gone, return their memory to the system."""
         for connection in [each for each, wait in self._waiting.items() if wait.since < now - self._timeout]:
             connection.refuse(self._overloaded())
         self._admit_waiting()

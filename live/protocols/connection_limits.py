@@ -16,9 +16,9 @@ from live.metrics import DROPPED_CONNECTIONS
 from live.network.hosts import network_of
 from live.settings import Settings
 
-SMALL: Final = 64 * 1024  # bytes of an answer in flight that do not yet count as unread
+SMALL: Final = 64 * 1024  # bytes of answers; if at most so many wait for the kernel, they do not count as unread
 HEALTH_PLACES: Final = 16  # further connections beyond the limits, for health and metrics requests only
-_HEALTH_TIMEOUT: Final = 1.0  # seconds
+_HEALTH_TIMEOUT: Final = 1.0  # seconds in which a connection beyond the limits must send its request
 GRACE: Final = 0.5  # seconds before a connection counts as slow
 _LINGER: Final = 10.0  # seconds that a client has to stop sending after it has read its last answer
 
@@ -90,8 +90,9 @@ class ConnectionLimits:
             has_room = True
         else:
             # Close a connection of the same client, or of a client with more connections. The client with the most
-            # connections loses a connection first. If it has more than twice as many, it gets no grace period. A new
-            # connection from a proxy counts as the first of its client, because nobody knows how many the client has.
+            # connections loses a connection first. If it has more than twice as many as the client of the new
+            # connection, it gets no grace period. A new connection from a proxy counts as the first of its client,
+            # because nobody knows how many the client has.
             held = 0 if self._is_proxy(connection.address) else held
             most = [client for client, theirs in self._open.items() if client == own or len(theirs) > held]
             most.sort(key=lambda client: len(self._open[client]), reverse=True)
@@ -159,7 +160,7 @@ class ConnectionLimits:
     def start_lingering(self, connection: Limited) -> bool:
         """Keep the connection open while its client reads the last answer. Return False to close it now.
 
-        Drop all bytes that the client still sends. A few connections that were not admitted may linger too.
+        The caller drops all bytes that the client still sends. A few connections that were not admitted may linger too.
         """
         self.busy(connection)
         has_place = connection in self._open.get(network_of(connection.address), ()) or connection in self._health
@@ -171,7 +172,10 @@ class ConnectionLimits:
         return True
 
     def unread(self, connection: Limited) -> None:
-        """Count the bytes of answers that a client has yet to read. The answers to all clients share one budget."""
+        """Count the bytes of answers that a client has yet to read. The answers to all clients share one budget.
+
+        While there are more bytes than the budget, close the connection that has made no progress for longest.
+        """
         size = connection.unsent
         since, before = self._unread.get(connection, (time.monotonic(), 0))
         self._unread[connection] = (since, size)
@@ -229,7 +233,10 @@ class ConnectionLimits:
         return self.drop_slowest(held, grace)
 
     def drop_slowest(self, held: Iterable[Limited], grace: float) -> bool:
-        """Close the slowest of some connections, if the server has waited for it for longer than `grace` seconds."""
+        """Close the slowest of some connections. Return False if none of them is slow.
+
+        A connection is slow if it lingers, or if the server has waited for its client for longer than `grace` seconds.
+        """
         now = time.monotonic()
         speeds: dict[Limited, float] = {}  # bytes per second
         for connection in held:

@@ -18,7 +18,7 @@ from live.fanout.hub import Hub
 from live.fanout.viewer import PushViewer
 from live.metrics import SLOW_VIEWERS
 
-_SLOTS: Final = 20  # slots in a round; one is checked each second, so a round takes 20 seconds
+_SLOTS: Final = 20  # slots in a round; each second, one slot is checked, so a round takes 20 seconds
 _ROUNDS: Final = 3  # one of so many rounds pings every viewer
 _CLOSE_TIMEOUT: Final = 1.0  # seconds that a slow viewer has to receive the close frame
 _RECONNECTS_PER_SECOND: Final = 500  # viewers that may reconnect within one second

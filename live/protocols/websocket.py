@@ -44,7 +44,7 @@ from live.settings import Settings
 WINDOW_BITS: Final = 15
 QUIET: Final = logging.getLogger("live.websocket")  # `websockets` would log each connection that opens
 QUIET.setLevel(logging.WARNING)
-LARGEST_MESSAGE: Final = 1024  # bytes; viewers have no messages to send
+LARGEST_MESSAGE: Final = 1024  # bytes of a message from a viewer; viewers need not send messages
 MOST_FRAMES: Final = 256  # frames that a viewer may send between two of our pings
 _BAD_TEXT: Final = 1007  # the close code for text that is not UTF-8
 _SLICE: Final = 2048  # bytes parsed in one piece; a flood must not block the event loop
@@ -60,7 +60,7 @@ _PATH: Final = re.compile(rb"/v1/boards/([^/]+)/live")
 
 
 def inflating() -> PerMessageDeflate:
-    """Make the extension of a parser that reads what a viewer sends; it has no compressor."""
+    """Make the extension with which a parser decompresses what a viewer sends. The extension has no compressor."""
     return PerMessageDeflate(True, True, WINDOW_BITS, WINDOW_BITS)  # noqa: FBT003 - positional in the library
 
 
@@ -84,7 +84,7 @@ class ViewerSocket(asyncio.Protocol):
         self._frames = 0  # frames received since our last ping
         self._parser: ServerProtocol | None = None
         self._acked = -1  # bytes acknowledged at the last check
-        self._text: bytes | None = None  # text of an incomplete message; None for binary
+        self._text: bytes | None = None  # the text so far of an incomplete message; None for a binary message
         self._transport: asyncio.Transport | None = None
         self._closing: asyncio.TimerHandle | None = None
 
@@ -94,14 +94,14 @@ class ViewerSocket(asyncio.Protocol):
         """Start; the answer to the handshake may still be in the write buffer."""
         self._transport = cast("asyncio.Transport", transport)
         own = self._transport.get_extra_info("socket")
-        # This is set here and not on the listener, because large HTTP answers are faster with the kernel's own buffer
-        # size.
+        # The buffer size is set here and not on the listener, because large HTTP answers are faster with the kernel's
+        # own buffer size.
         own.setsockopt(SOL_SOCKET, SO_SNDBUF, _SEND_BUFFER)
         # The reaper disconnects slow viewers, not the kernel. To the kernel, a viewer that reads a few bytes at a time
         # looks like one that reads nothing, because its window never opens far enough for the next segment.
         own.setsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT, 0)
         is_tls = self._transport.get_extra_info("sslcontext") is not None
-        # asyncio calls `pause_writing` as soon as a byte waits. It ignores a limit of 0 over TLS, so it is 1 there.
+        # asyncio calls `pause_writing` as soon as a byte waits. The limit is 1 over TLS, where asyncio ignores 0.
         self._transport.set_write_buffer_limits(high=1 if is_tls else 0)
         if self.blocked_since is None and self._transport.get_write_buffer_size():
             self.pause_writing()  # a large HTTP answer may have paused the transport before
@@ -134,7 +134,7 @@ class ViewerSocket(asyncio.Protocol):
             self.viewer.wake()
 
     def data_received(self, data: bytes) -> None:
-        """Take the answer to a ping; pass anything else to the parser."""
+        """Take the answer to a ping. If the viewer ever sends anything else, pass all data to a parser from then on."""
         self.is_alive = True
         if self._parser is None:
             if len(data) == _PONG_SIZE and data.startswith(_PONG):
@@ -149,7 +149,7 @@ class ViewerSocket(asyncio.Protocol):
                 self._frames += 1
                 if not isinstance(frame, Frame) or frame.opcode not in _DATA:
                     continue
-                # Viewers may not send messages: close when one is complete. Text must still be valid UTF-8.
+                # Viewers may not send messages: close when a message is complete. Text must still be valid UTF-8.
                 if frame.opcode is not Opcode.CONT:
                     self._text = b"" if frame.opcode is Opcode.TEXT else None
                 if self._text is not None:
@@ -202,7 +202,7 @@ class ViewerSocket(asyncio.Protocol):
     # The end
 
     def close(self, code: int, patience: float = _CLOSE_TIMEOUT) -> None:
-        """Send a close frame, and wait up to `patience` seconds for the viewer's."""
+        """Send a close frame, and wait up to `patience` seconds for the close frame of the viewer."""
         self._close(code, CLOSE_CODES[code].reason, patience)
 
     def _close(self, code: int, reason: str, patience: float) -> None:
@@ -280,7 +280,7 @@ class ViewerSocket(asyncio.Protocol):
         if b"" not in output:
             return
         if self._parser.close_rcvd is None and self._transport.can_write_eof():
-            self._transport.write_eof()  # the viewer goes on reading; a reset would destroy the close frame
+            self._transport.write_eof()  # `close` could reset the connection, and destroy the close frame
         else:
             self._transport.close()
 
@@ -349,7 +349,7 @@ class Upgrades:
     ) -> Upgrade | Coroutine[None, None, Reader] | None:
         """Answer a request; None if the target has no WebSocket.
 
-        If the client may be signed in, return the search for its session: call this again with the result.
+        If the client may be signed in, return the search for its session. Then call this again with the result.
 
         Raises:
             ProblemError: the host, the origin, the board or the query is refused, the limits leave no room, or the

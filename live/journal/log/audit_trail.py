@@ -21,7 +21,7 @@ _Stored = tuple[bytes, list[bytes]]
 
 
 class ChainedEntry(msgspec.Struct, frozen=True):
-    """An entry, and the SHA-256 of the row before; empty in the first row."""
+    """An entry, and the SHA-256 of the row before it. `before` is empty in the first row."""
 
     before: str
     entry: AuditEntry

@@ -47,7 +47,7 @@ class Changes:
             self._arrived.set()
 
     def follow(self, boards: Iterable[str], *, only: bool = False) -> None:
-        """Receive the notices of more boards. With `only`, receive no others."""
+        """Receive the notices of more boards. With `only`, stop receiving the notices of all other boards."""
         boards = set(boards)
         for board in boards - self._followed:
             self._channels.add(Keys(self._prefix, board).channel, board)

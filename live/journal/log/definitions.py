@@ -103,8 +103,8 @@ class DefinitionLog:
     async def _ask(self, *commands: _Words, replicated: bool = False) -> list[Any] | None:
         """Return the replies of the store.
 
-        Return None if the store lost data. Use `replicated` for data that goes into SQL. Ask for the store's identity
-        last. If the identity is right, all replies are from this store.
+        Return None if the store lost data. Use `replicated` for data that goes into SQL. The last command asks for the
+        store's identity: if it is right, all replies are from this store.
         """
         high_water, store = self._client.high_water, SystemKeys(self._prefix).store
         asking: list[tuple[str, _Words]] = [(str(words[1]), words) for words in (*commands, ("GET", store))]

@@ -70,11 +70,11 @@ log = structlog.get_logger()
 _INTERVAL: Final = 0.25  # seconds from one commit to the next
 _INTERVAL_OF_ACK: Final = 0.01  # seconds from one commit to the next while producers wait for commits
 _SWEEP: Final = 300.0  # seconds after which every journal is checked
-_RETRY: Final = 30.0  # seconds after a fault that an operator must repair
-_PAUSE: Final = 1.0  # seconds after a failure, and between two checks of the definitions
+_RETRY: Final = 30.0  # seconds before the next attempt after a fault that an operator must repair
+_PAUSE: Final = 1.0  # seconds before the next attempt after a failure, and between two checks of the definitions
 _PATIENCE: Final = 0.5  # seconds for which one slow server delays the journals on the other servers
 _BOARDS: Final = 256  # boards in one transaction
-_SMALL: Final = 16 * 1024  # bytes; packing fewer takes less time than starting work in a thread
+_SMALL: Final = 16 * 1024  # bytes of entries; packing fewer bytes takes less time than starting work in a thread
 
 Name = tuple[str, str]
 """A board and an epoch."""
@@ -103,7 +103,7 @@ class Drainer:
         # Journals that were announced, but had no entry and no board at the last sweep.
         self._unknown: set[Name] = set()
         self._behind: set[Name] = set()  # journals of which SQL had more than the store, at the last sweep or since
-        self._recheck = False  # whether a sweep is due, because a lost journal may have changed
+        self._recheck = False  # whether the next round sweeps, without waiting for `_SWEEP`
         self._changes = Changes(client, prefix)
         self._health = HealthReport(client, prefix)
         self._scrubber = Scrubber(settings, self._health)
@@ -128,7 +128,7 @@ class Drainer:
             self._delay({name: error})
 
     def _delay(self, failed: Mapping[Name, StoreUnavailableError]) -> None:
-        """Delay journals, and log the reason for the first of them."""
+        """Delay journals, and log the reason for the first journal that was not delayed before."""
         new = [(name, error) for name, error in failed.items() if name not in self._delayed]
         if new:
             ((board, epoch), error), others = new[0], len(new) - 1
@@ -163,8 +163,8 @@ class Drainer:
                     if await self._database.take():
                         await self.claim()
                         self.writes = health.writes = True
-                        # Publish this first. Without it, boards go on without SQL after a moment, and checking all
-                        # boards may take longer.
+                        # First publish that SQL answers. Otherwise, boards go on without SQL after a moment, and
+                        # checking all boards may take longer than that.
                         health.sql_away = False
                         await health.publish()
                         await self._work()
@@ -242,7 +242,7 @@ class Drainer:
             if boards:
                 await self.drain(boards)
             else:
-                await self._database.check_files()  # a commit checks the files, and this round has none
+                await self._database.check_files()  # a commit checks the files, but this round has no commit
             await self._trim_left()
             if not self._health.waits:
                 self._health.mark_drained(started)
@@ -326,7 +326,11 @@ class Drainer:
         self._changes.follow((board for board, _ in self._timelines), only=True)
 
     async def drain(self, boards: Iterable[str]) -> None:
-        """Move all entries of boards, and of journals that are new, to SQL. Raises as `sweep`."""
+        """Move all entries of boards, and of journals that are new, to SQL.
+
+        Raises:
+            ConflictError: another process drains.
+        """
         wanted = set(boards)
         names = [name for name in self._timelines if name[0] in wanted]
         # A name without a timeline is a new board, or the empty name, which stands for the list of all journals.
@@ -498,7 +502,7 @@ class Drainer:
         return await asyncio.get_running_loop().run_in_executor(None, segment_of, timeline, followers)
 
     async def _skip(self, timeline: Timeline, entries: list[Entry], found: str) -> Segment | None:
-        """Continue after a gap with an entry that holds the whole content of the board. Request one if there is none.
+        """Continue after a gap with an entry that holds the whole content of the board. If none waits, ask for one.
 
         If the board has another epoch by now, end the timeline. If the store lost entries that SQL has, stop.
         """
@@ -536,7 +540,7 @@ class Drainer:
     async def _is_missing(self, name: Name) -> bool:
         """Return whether the store should have a board in an epoch.
 
-        It need not after a deletion or an accepted loss.
+        After a deletion or an accepted loss, the store should not have it.
         """
         board, epoch = name
         if self._client.high_water.facts.epochs.get(board) == epoch:

@@ -46,7 +46,7 @@ def parse_head(text: str) -> Head:
     """Parse the head of an entry.
 
     Raises:
-        SetupError: this version cannot read it.
+        SetupError: this version cannot read the head.
     """
     words = text.split(" ")
     try:
@@ -63,7 +63,7 @@ def position_of(link: str) -> tuple[int, int]:
 
 
 class EntryRules(msgspec.Struct, frozen=True, kw_only=True):
-    """See `live.store.board.requests.Rules`."""
+    """The rules by which a batch counted (see `live.store.board.requests.Rules`)."""
 
     operation: str
     order: str
@@ -72,7 +72,7 @@ class EntryRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EntryIdentities(msgspec.Struct, frozen=True, kw_only=True):
-    """See `live.store.board.requests.BatchIdentities`."""
+    """The identities of the events of a batch (see `live.store.board.requests.BatchIdentities`)."""
 
     all: msgspec.Raw
     counted: int = 0
@@ -80,7 +80,7 @@ class EntryIdentities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EntryVotes(msgspec.Struct, frozen=True):
-    """See `live.store.board.requests.BatchVotes`."""
+    """The votes of a batch in one slot (see `live.store.board.requests.BatchVotes`)."""
 
     actors: list[msgspec.Raw]
     pairs: list[msgspec.Raw]
@@ -90,7 +90,7 @@ class EntryVotes(msgspec.Struct, frozen=True):
 
 
 class EntryDelta(msgspec.Struct, frozen=True, kw_only=True):
-    """See `live.store.board.requests.SlotDelta`."""
+    """What a batch changed in one slot (see `live.store.board.requests.SlotDelta`)."""
 
     start: int
     suffix: str
@@ -104,7 +104,7 @@ class EntryDelta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EntryEvents(msgspec.Struct, frozen=True):
-    """See `live.store.board.requests.LogEvents`."""
+    """The events of a batch in the log of a sliding window (see `live.store.board.requests.LogEvents`)."""
 
     times: list[int | bool]
     amounts: list[int]
@@ -133,7 +133,7 @@ class Latest(msgspec.Struct, frozen=True):
 
 
 class Hide(msgspec.Struct, frozen=True, kw_only=True):
-    """A member that was hidden or shown."""
+    """A member that was hidden, or shown again."""
 
     member: str
     hide: bool = False
@@ -156,8 +156,8 @@ class Withdraw(msgspec.Struct, frozen=True):
 class Mend(msgspec.Struct, frozen=True, kw_only=True):
     """A correction by an older version. With `teach`, it copied values from the store to the journal.
 
-    It adds `amounts` to the values of `names`. Without `amounts`, it replaces them by `values`. An empty value removes
-    its name.
+    It adds `amounts` to the values of `names`. Without `amounts`, it replaces the values of `names` by `values`. An
+    empty value removes its name.
     """
 
     teach: bool = False
@@ -234,7 +234,7 @@ def content(raw: msgspec.Raw) -> bytes:
 
 
 def contents(raw: msgspec.Raw, size: int) -> list[bytes]:
-    """Return the texts of a list as `texts` packs it, each of the same size."""
+    """Return the texts of a MessagePack list in which each text has `size` bytes."""
     data = memoryview(raw)
     return [bytes(data[first : first + size]) for first in range(6, len(data), size + 1)]
 
@@ -294,7 +294,7 @@ def read_entries_of(row: Row[*tuple[Any, ...]]) -> Iterator[tuple[Head, bytes]]:
 
     Raises:
         JournalBrokenError: they are damaged.
-        SetupError: this version cannot read one of them.
+        SetupError: this version cannot read the head of an entry.
     """
     for text, body in unpack_entries(row.crc, row.data):
         yield parse_head(text), body

@@ -14,7 +14,7 @@ from live.store.registry.journals import JournalHealth, publish_health
 
 log = structlog.get_logger()
 
-_INTERVAL: Final = 1.0  # seconds
+_INTERVAL: Final = 1.0  # seconds between two reports
 _MEASURE: Final = 5.0  # seconds between two measurements of the backlog
 _BEHIND: Final = 2.0  # seconds of lag; above this, the backlog is measured
 _BOARDS: Final = 256  # boards in one round trip
@@ -29,7 +29,7 @@ class HealthReport:
         waits: for each kind of work on data that belongs to no board, the reason why it can't be done now.
         delayed: for each journal, the reason why it can't be read from the store now.
         lost: for each journal of which SQL has more than the store, a sentence that says so.
-        damage: what is damaged in SQL; empty if nothing is.
+        damage: what is damaged in SQL; empty if nothing is damaged.
         sql_away: whether SQL does not answer.
     """
 
@@ -55,12 +55,12 @@ class HealthReport:
         JOURNAL_LAG.set(self._drained - since)
 
     def count_gaps(self, count: int) -> None:
-        """Record at how many places entries of a journal are missing."""
+        """Add to the number of places at which entries of a journal are missing."""
         self._gaps += count
         JOURNAL_GAPS.inc(count)
 
     async def run(self) -> None:
-        """Publish the state of the journals until cancelled, while this process moves them or fails to."""
+        """Publish the state of the journals until cancelled, while this process moves entries to SQL or fails to."""
         while True:
             if self.writes or self.fault:
                 try:

@@ -43,7 +43,7 @@ def contents_of(  # noqa: PLR0913 - from where, and up to where
     people: bool = True,
     progress: Progress = lambda *_: None,
 ) -> Snapshot:
-    """Return what a board held before the first entry for which `stop` is true, or at the end of its timeline.
+    """Return what a board held before the first entry for which `stop` is true, or at the end of the timeline.
 
     Leave out actors who were erased later from `board`, which is by default the board of the timeline.
 
@@ -106,7 +106,7 @@ def contents_at(
 class EntryReader:
     """The contents of a board while entries are applied. `timeline` is the timeline that is being read.
 
-    `board` and `people` are as for `contents_of`.
+    `board` and `people` are passed to `contents_of`, which reads the previous timeline.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class EntryReader:
         elif head.kind == "adopt":
             self._unknown = None
         if self._unknown is None:
-            if head.kind == "erase" and not self._people:  # a million digests would take a second
+            if head.kind == "erase" and not self._people:  # looking for a million digests would take a second
                 forget_people(self._data)
             apply(self._data, head, body)
 
@@ -201,7 +201,10 @@ def before(time: int, clock: ClockKind = "server") -> Stop:
 
 
 def checkpoint_before(connection: Connection, timeline: Timeline, stop: Stop) -> tuple[Snapshot, int]:
-    """Return the last checkpoint of a timeline before the stop, and the last segment in it."""
+    """Return the last checkpoint before an entry for which `stop` is true, and the last segment in the checkpoint.
+
+    Return empty contents and 0 if there is no such checkpoint.
+    """
     known = connection.execute(
         select(CHECKPOINT.c.id, CHECKPOINT.c.segment, CHECKPOINT.c.time)
         .where(CHECKPOINT.c.life == timeline.id)
@@ -229,8 +232,8 @@ def entries_of(
 ) -> Iterator[tuple[Head, bytes]]:
     """Yield the entries of a timeline in SQL with their contents: those after one segment and up to another.
 
-    Leave out the segments that end before `since`, in microseconds since 1970, or before `offset`. `progress` is as for
-    `contents_of`.
+    Leave out the segments that end before `since`, in microseconds since 1970, or before `offset`. Call `progress` with
+    the number of entries read so far, and the number of all entries.
 
     Raises:
         SetupError: the journal is damaged.

@@ -83,7 +83,7 @@ async def send_again(
     # has set.
     offset = int(await client.call(keys.meta, "HGET", keys.meta, "offset"))
     await client.call(keys.meta, "HINCRBY", keys.meta, "offset", max(timeline.offset, least, offset) - offset)
-    # This read waits until replicas hold all entries. Only then does SQL drop the old ones.
+    # This read waits until replicas hold all entries. Only then does SQL drop the old entries.
     entries = await _entries_after(client, keys, timeline.epoch, last.partition(" ")[0])
 
     def replace(connection: Connection) -> Timeline:
@@ -131,7 +131,7 @@ async def _entries_after(client: Store, keys: Keys, epoch: str, after: str) -> l
 
 
 def _state_of(client: Store, settings: Settings, board: Board, epoch: str, reign: str) -> BoardState:
-    """Return a state with which scripts run on a board that is not checked under the reign of the server."""
+    """Return a state whose scripts run under `reign`, because the board is not checked under the server's reign yet."""
     scripts = msgspec.structs.replace(
         SCRIPTS,
         add=SCRIPTS.add.under(reign),
@@ -167,7 +167,7 @@ async def _moderate(state: BoardState, head: Head, body: bytes) -> None:
 async def _add(state: BoardState, left: Sequence[tuple[Head, bytes]]) -> None:
     """Send batches again in one packet, by the present clock.
 
-    If the clock moves, the store refuses the remaining batches.
+    If the clock moves, the store refuses the remaining batches, and they are planned and sent once more.
     """
     for _ in range(MOST_REPLANS):
         planned = [_planned_again(state, head, body) for head, body in left]
@@ -205,7 +205,7 @@ def _raw(value: object) -> msgspec.Raw:
 def _planned_again(state: BoardState, head: Head, body: bytes) -> tuple[list[str], bytes]:
     """Return the store keys and the request of a batch by the present clock, without slots that have left the window.
 
-    The next batch is planned for the clock after this one.
+    The next batch is planned for the clock after this batch.
     """
     board, clock, request = state.board, state.planned(), _fields(body)
     before = msgspec.msgpack.decode(request["reached"], type=int | None)

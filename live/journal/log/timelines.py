@@ -223,7 +223,7 @@ def origins(connection: Connection, prefix: str, timeline: Timeline) -> list[Tim
 
 
 def made_once(connection: Connection, prefix: str) -> set[str]:
-    """Return the ids of all boards that were ever made at run time, deleted ones included."""
+    """Return the ids of all boards that were ever made at run time, including deleted boards."""
     where = (DEFINITION.c.prefix == prefix, DEFINITION.c.kind == "boards")
     return set(connection.scalars(select(DEFINITION.c.name).where(*where).distinct()))
 
@@ -270,7 +270,7 @@ def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
     """Add segments to timelines. Each timeline must still end at the entry before its segment.
 
     Raises:
-        ConflictError: a timeline ends elsewhere.
+        ConflictError: a timeline ends at another entry by now.
     """
     # One call with many rows is four times as fast as one call for each row.
     moves = [
@@ -307,7 +307,7 @@ def cut(connection: Connection, timeline: Timeline, link: str) -> Timeline:
     """Remove the entries of a timeline after one of them, which `link` names. Return the timeline that is left.
 
     Raises:
-        ConflictError: the timeline ends elsewhere by now, or has no such entry.
+        ConflictError: the timeline ends at another entry by now, or has no such entry.
     """
     # Positions always grow; times may go back.
     where = (SEGMENT.c.life == timeline.id, SEGMENT.c.last >= position_of(link)[0])
@@ -376,7 +376,7 @@ def add_gaps(connection: Connection, timeline: Timeline, gaps: Sequence[Gap]) ->
 
 
 def _continue(connection: Connection, segment: Segment) -> None:
-    """Record that a timeline continues another timeline of its board, and end the other.
+    """Record that a timeline continues another timeline of its board, and end that other timeline.
 
     After a loss, record a gap if SQL has entries beyond the beginning of the timeline, or if SQL never had entries that
     the store had acknowledged.

@@ -19,12 +19,12 @@ from live.journal.past.worker import database_of
 from live.journal.schema import SEGMENT
 from live.settings import Settings
 
-_LEAST: Final = 10  # the smallest gain that is unusual
+_LEAST: Final = 10  # a smaller gain of a member is never unusual
 _TWICE: Final = 2
-_MOST: Final = 50  # the most members in an answer, and the most events of one board
+_MOST: Final = 50  # maximum members in `UnusualList`, and maximum `LatestEvents` of one board
 _SEGMENTS: Final = 4  # segments of a board that are searched for the latest events
-_MOST_LATEST: Final = 200  # the most events of all boards together
-_MOST_BATCHES: Final = 20_000  # the most entries that are read
+_MOST_LATEST: Final = 200  # maximum `LatestEvents` of all boards together
+_MOST_BATCHES: Final = 20_000  # maximum entries that `find_unusual` reads
 _SHOWN: Final = 4  # bytes of an actor's digest that are shown
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
@@ -33,7 +33,7 @@ _ADD: Final = msgspec.msgpack.Decoder(Add)
 class Contributed(NamedTuple):
     """The amount that a producer and an actor added to a member.
 
-    Producer and actor are empty if the journal lacks them.
+    `producer` or `actor` is empty if the journal does not say who it was.
     """
 
     producer: str
@@ -42,7 +42,7 @@ class Contributed(NamedTuple):
 
 
 class Unusual(msgspec.Struct, frozen=True, kw_only=True):
-    """A member that has gained unusually in a time: its score before and after.
+    """A member with an unusual gain between two times, and its score at both times.
 
     `reasons` are `doubled`, `actor` and `producer`. `actor` and `producer` are the largest contributors, and empty if
     the journal does not say who they are. `actor_share` and `producer_share` are their parts of the gain, from 0 to 1.
@@ -70,16 +70,16 @@ class LatestEvents(msgspec.Struct, frozen=True):
 
 
 class UnusualList(msgspec.Struct, frozen=True):
-    """The unusual members of a board, and whether all batches of the time were searched."""
+    """The unusual members of a board, and whether all batches between the two times were searched."""
 
     members: Sequence[Unusual]
     is_whole: bool
 
 
 def parts_of(head: Head, batch: Add, group: EntryDelta, place: int, erased: Erasures) -> list[Contributed]:
-    """Return the contributions to the member at an index of a group.
+    """Return who added how much to the member at the index `place` of a group.
 
-    For votes, the journal has a digest of the actor.
+    An actor is known only for votes: it is the beginning of its digest, or empty if the actor was erased.
     """
     if group.votes is not None:
         return list(_votes(head, batch, group.votes, place, erased))
@@ -107,7 +107,7 @@ def find_unusual(settings: Settings, board: Board, hidden: frozenset[str], since
     from one of several producers.
 
     Raises:
-        NoPastError: the journal does not reach back so far.
+        NoPastError: the journal does not cover one of the times.
         TooLongError: there is too much to read.
     """
 
@@ -148,7 +148,7 @@ def find_unusual(settings: Settings, board: Board, hidden: frozenset[str], since
 
 
 def latest_events(settings: Settings, boards: Sequence[str]) -> list[LatestEvents]:
-    """Return the newest accepted events of some boards that are in SQL, the newest first."""
+    """Return the newest accepted events of some boards, as far as SQL has them, the newest first."""
 
     def work(connection: Connection) -> list[LatestEvents]:
         found: list[LatestEvents] = []

@@ -24,7 +24,7 @@ class Coverage(NamedTuple):
     Attributes:
         timeline: the timeline.
         began: when the timeline began.
-        entries: the time since which the journal has all its entries.
+        entries: the time since which the journal has all entries of the timeline, except in `gaps`.
         gaps: where entries are missing: the times of the last entry before a gap and of the first entry after it.
     """
 
@@ -79,7 +79,7 @@ def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timel
     if checkpoint is None and segment is None:
         return None
     row = connection.execute(select(LIFE.c.began, LIFE.c.parent).where(LIFE.c.id == timeline.id)).one()
-    # If the first entry does not begin a timeline, the segments are useful only from a checkpoint on.
+    # If the first entry does not begin a timeline, the segments can be read only from a checkpoint on.
     if segment and checkpoint is not None and next(read_entries_of(segment))[0].kind not in _BEGINNINGS:
         segment = None
     if board.clock == "event":
@@ -95,11 +95,11 @@ def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timel
         continues = segment and row.parent is not None and latest is not None
         return Coverage(timeline, entries if continues else _ALWAYS, entries)
     entries = segment.began // 1000 if segment else (checkpoint or 0) // 1000 + 1
-    # Until an operator accepted a loss, the board still had the lost data, so such a gap does not count.
+    # Ignore a gap that stands for a loss: the board still had the lost data until an operator accepted the loss.
     gaps = [gap for gap in gaps_of(connection, [timeline]) if not gap.is_loss]
     stretches = [(gap.since // 1000, gap.time // 1000) for gap in gaps]
     # If the journal has deleted the previous timeline, the board existed before this timeline began.
     has_lost = row.parent is not None and find_parent(connection, timeline, prefix, row.parent) is None
-    # Count the whole millisecond of the first entry as part of the timeline: no event was counted earlier in it.
+    # The timeline begins with the whole millisecond of its first entry: no event was counted before that entry.
     began = entries if segment and row.parent is None else min(row.began // 1000, entries)
     return Coverage(timeline, _ALWAYS if has_lost else began, entries, stretches)

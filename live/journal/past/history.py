@@ -1,4 +1,4 @@
-"""Compute a history by updating scores with each entry of a journal, so that many steps read the entries only once."""
+"""Compute the records of members at many times. Each entry of the journal is read once, and updates the scores."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -18,10 +18,10 @@ from live.journal.state.ranking import Scores, live_slots, newest_slot, scores_a
 from live.journal.state.snapshot import Snapshot
 from live.settings import Settings
 
-_KEEP_SLOTS: Final = frozenset(["hide", "tags", "enter", "withdraw", "erase"])  # entries that change no slot
+_KEEP_SLOTS: Final = frozenset(["hide", "tags", "enter", "withdraw", "erase"])  # kinds of entries that change no slot
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
-_MOST_SCORES: Final = 10_000_000  # the limit of a history: its steps times the members on the board
+_MOST_SCORES: Final = 10_000_000  # maximum of the steps of a history times the members of the board
 
 
 def read_history(
@@ -58,7 +58,7 @@ def scores_at_all(
     Each result is valid until the next result.
 
     Raises:
-        NoPastError: the journal lacks one of the times, or all of them are before the board began.
+        NoPastError: the journal does not cover one of the times, or all times are before the board began.
     """
     reaches = reaches_of(connection, prefix, board)
     found = [timeline_at(reaches, at) for at in times]
@@ -105,16 +105,19 @@ class Sums:
 
 
 class RunningScores:
-    """The scores of a board at ascending times. The scores follow the entries that are applied to the contents."""
+    """The scores of a board at ascending times. `follow` updates them after each entry of the journal."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._adds_up = board.operator == "incr" and not board.window.tables and not isinstance(board.window, Sliding)
         self._sums: Sums | None = None  # None until the contents have been added up
-        self._oldest = 0  # the first slot in the sums
+        self._oldest = 0  # the start of the first slot in the sums
 
     def follow(self, head: Head, body: bytes) -> None:
-        """Update the scores after an entry was applied to the contents."""
+        """Update the sums after an entry was applied to the contents.
+
+        Forget the sums after an entry that may change slots without adding. `scores` then adds the slots up again.
+        """
         if self._sums is None or head.kind in _KEEP_SLOTS:
             return
         if head.kind != "add":

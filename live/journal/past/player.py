@@ -24,11 +24,11 @@ from live.journal.state.top import RunningTop
 _SLICE: Final = 0.05  # seconds that one call may take, so that other replays get their turn
 _MOST_PAGES: Final = 16  # pages in one call
 _SEGMENTS: Final = 4  # segments in one read
-_CHECKPOINT: Final = "checkpoint"  # the kind of an entry that stands for the deleted entries of a timeline
+_CHECKPOINT: Final = "checkpoint"  # the kind of a made-up entry that replaces the deleted entries of a timeline
 
 
 class Player:
-    """The contents of a board from the time `now` on, in milliseconds since 1970 by the clock of the store."""
+    """One replay of a board, which has reached the time `now` (milliseconds since 1970 by the clock of the store)."""
 
     def __init__(self, connection: Connection, prefix: str, board: Board, at: int, top: RunningTop) -> None:
         """Begin at a time, or at the first later time that the journal covers.
@@ -49,7 +49,7 @@ class Player:
     def play(self, connection: Connection, until: int, stride: int) -> list[tuple[int, Page]]:
         """Return the first records at every `stride` milliseconds up to a time. Leave out steps without a change.
 
-        Each call takes a bounded time. It moves `now` to the time at which the next call continues.
+        Each call takes a bounded time, and moves `now` to the last step that it has finished.
 
         Raises:
             SetupError: the journal is damaged.
@@ -78,7 +78,7 @@ class Player:
         return found
 
     def _load(self, connection: Connection) -> bool:
-        """Read the next entries, if necessary from the next timeline. Return False if there is none yet."""
+        """Read the next entries, if necessary from the next timeline. Return False if there are no entries yet."""
         timeline = self._reading.timeline
         where = (SEGMENT.c.life == timeline.id, SEGMENT.c.id > self._segment)
         columns = (SEGMENT.c.id, SEGMENT.c.crc, SEGMENT.c.data)

@@ -18,7 +18,7 @@ from live.system.processes import CHILDREN
 
 _R = TypeVar("_R")
 
-_PROCESSES: Final = 2  # processes; a client uses one of them at a time
+_PROCESSES: Final = 2  # processes that run queries; a client uses one of them at a time
 _MOST_WAITING: Final = 32  # maximum waiting queries; there is a limit because anybody may ask
 _PATIENCE: Final = 2.0  # seconds to wait until SQL has everything that the store has
 _POLL: Final = 0.05
@@ -28,8 +28,8 @@ _ENDED: Final = "the process that reads the journal has ended"
 class Past:
     """Read the past of boards in other processes, which start when they are needed.
 
-    Clients take turns. Each client has one query in progress, so a client never uses all processes. A query ends when
-    its client leaves.
+    Clients take turns. Each client has at most one query in progress, so a client never uses all processes. A query
+    ends when its client leaves.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -37,8 +37,8 @@ class Past:
         self._pool: ProcessPoolExecutor | None = None
         self._id = ""
         self._queue = FairQueue(_PROCESSES, _MOST_WAITING)
-        self._places = list(range(_PROCESSES))  # the places of processes that are free
-        # In shared memory: the number of the query that each process should run. The processes watch it.
+        self._places = list(range(_PROCESSES))  # the indexes of `_wanted` that no query uses
+        # In shared memory: the numbers of the queries that are still wanted. The processes watch these numbers.
         self._wanted = CHILDREN.RawArray("q", _PROCESSES)
         self._number = 0
 
@@ -48,7 +48,7 @@ class Past:
         On a board with the server's clock, wait only until SQL has everything before `at` (milliseconds since 1970).
 
         Raises:
-            JournalBehindError: SQL still lacks entries from before the wanted time when the wait ends.
+            JournalBehindError: SQL still lacks some of these entries after `_PATIENCE` seconds.
             SetupError: the database can't be opened.
         """
         deadline = asyncio.get_running_loop().time() + _PATIENCE
@@ -72,7 +72,7 @@ class Past:
 
         Raises:
             ProblemError: `overloaded` if too many queries wait, or `past_too_large` if this query takes too long.
-            JournalError: the database or the other process does not answer.
+            JournalError: the database does not answer, or the other process has ended.
         """
         await self._queue.enter(client)
         place = self._places.pop()
@@ -117,8 +117,8 @@ class Past:
     async def aclose(self) -> None:
         """End the queries and the other processes, and wait until they have ended.
 
-        Without this, a process that `multiprocessing` started would wait for them at its own end, and nothing would end
-        them.
+        If `multiprocessing` started this process, it would otherwise wait for the other processes at its own end, and
+        nothing would end them.
         """
         if self._pool is not None:
             self._wanted[:] = [0] * _PROCESSES

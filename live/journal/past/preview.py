@@ -15,7 +15,7 @@ from live.journal.past.worker import database_of
 from live.settings import Settings
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
-_MOST: Final = 1_000_000  # amounts that a preview reads
+_MOST: Final = 1_000_000  # maximum amounts that a preview reads
 _COMBINE: Final[Mapping[str, Callable[[int, int], int]]] = {
     "incr": int.__add__, "set": lambda _held, amount: amount, "max": max, "min": min,
 }  # fmt: skip
@@ -24,18 +24,18 @@ _COMBINE: Final[Mapping[str, Callable[[int, int], int]]] = {
 def preview_top(
     settings: Settings, boards: Sequence[tuple[str, str]], since: int, operation: str, order: str, limit: int
 ) -> list[tuple[str, int]]:
-    """Return the first members, with their scores, that a board would have.
+    """Return the first members that a new board would have, with their scores.
 
     Args:
         settings: the settings of the server.
-        boards: the boards whose events it would count, each with its epoch.
-        since: the time of the first event, in microseconds since 1970.
-        operation: how an amount changes a score, as `Board.operation`.
+        boards: the boards whose events the new board would count, each with its epoch.
+        since: the time from which events count, in microseconds since 1970.
+        operation: how an amount changes a score; a value of `Board.operation`.
         order: `asc` if the lowest score is first.
         limit: how many members to return.
 
     Raises:
-        ProblemError: `past_too_large`.
+        ProblemError: `past_too_large`, if the boards counted too many amounts since that time.
     """
 
     def work(connection: Connection) -> list[tuple[str, int]]:

@@ -14,7 +14,7 @@ class AsOf(msgspec.Struct, frozen=True):
         board: the definition of the board.
         at: the time in milliseconds since 1970. Everything that was counted before it is included.
         period: the start of a period; None means the period that was current at that time.
-        hidden: the members that are hidden now. They stay hidden in the past.
+        hidden: the members that are hidden now. The answer leaves them out, even if they were not hidden at that time.
     """
 
     board: Board
@@ -24,9 +24,9 @@ class AsOf(msgspec.Struct, frozen=True):
 
 
 class PastRanking(msgspec.Struct, frozen=True):
-    """The ranking of a board at a time: members, scores and ranks in order, and the position of the board.
+    """The ranking of a board at a time: members, scores and ranks in order, and the board's epoch and offset.
 
-    A period from the archive has a `revision`.
+    `revision` is set if the board has dropped the period.
     """
 
     epoch: str
@@ -49,7 +49,7 @@ class RankingSlice(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A member's score and rank at a time (milliseconds since 1970). Both are None if the board lacked the member."""
+    """A member's score and rank at a time (milliseconds since 1970). Both are None if the member had no record."""
 
     at: int
     score: int | None
@@ -67,7 +67,10 @@ class Reach(msgspec.Struct, frozen=True):
 
 
 class TopHistory(msgspec.Struct, frozen=True, eq=False, weakref=True):
-    """How the first members of a board moved: the steps of each, at the same times. `since` is as in `Reach`."""
+    """How the first members of a board moved: `steps` has a list for each of `members`, all for the same times.
+
+    `since` is the first time that the journal covers, in milliseconds since 1970. It is None if there is no such time.
+    """
 
     since: int | None
     members: Sequence[str] = ()
@@ -78,7 +81,7 @@ class Change(msgspec.Struct, frozen=True):
     """The change of a member by one batch: the time of the batch (microseconds since 1970), its offset, and the amount.
 
     A correction by an administrator has a `reason`, and where amounts do not add up, its amount is the new score.
-    `producers` and `actors` are the senders that the journal knows; actors are parts of their digests.
+    `producers` and `actors` are the senders that the journal knows. Each actor is the beginning of its digest.
     """
 
     at: int
@@ -100,11 +103,11 @@ class ScoreBreakdown(msgspec.Struct, frozen=True):
 
 
 class TooLongError(Exception):
-    """A query takes too long."""
+    """A query takes too long, or would read too much."""
 
 
 class NoPastError(Exception):
-    """The journal does not cover a time. `since` is the first time that it covers (milliseconds since 1970)."""
+    """The journal does not cover a time. `since` is the next time that it covers (milliseconds since 1970), if any."""
 
     def __init__(self, since: int | None = None) -> None:
         self.since = since

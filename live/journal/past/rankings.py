@@ -32,8 +32,8 @@ from live.journal.upkeep.archive import find_archived
 from live.settings import Settings
 
 _KEPT: Final = 8  # rankings that stay in memory
-_CHANGES: Final = 20  # newest events of a record that an explanation names
-_SEGMENTS: Final = 200  # newest segments in which an explanation searches for these events
+_CHANGES: Final = 20  # maximum changes of a member in `ScoreBreakdown`
+_SEGMENTS: Final = 200  # maximum segments that are searched for these changes, the newest first
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 
@@ -42,7 +42,7 @@ def read_ranking(settings: Settings, moment: AsOf, start: int, limit: int) -> Ra
     """Return some records of a board at a time.
 
     Raises:
-        NoPastError: the journal does not reach back so far.
+        NoPastError: the journal does not cover the time.
     """
     return _cut(_ranking(settings, moment), start, start + limit)
 
@@ -50,13 +50,14 @@ def read_ranking(settings: Settings, moment: AsOf, start: int, limit: int) -> Ra
 def find_record(settings: Settings, moment: AsOf, member: str, around: int) -> RankingSlice:
     """Return a member's record with its neighbours, or no record if the member was not on the board.
 
-    Raises as `read_ranking`.
+    Raises:
+        NoPastError: the journal does not cover the time.
     """
     return _around(_ranking(settings, moment), member, around)
 
 
 def read_reach(settings: Settings, board: Board, times: Sequence[int]) -> Reach:
-    """Return the first time that the journal covers, and which of the given times (milliseconds since 1970)."""
+    """Return the first time that the journal covers, and which of `times` it covers (in milliseconds since 1970)."""
 
     def work(connection: Connection) -> Reach:
         reaches = reaches_of(connection, settings.key_prefix, board)
@@ -78,7 +79,11 @@ def find_in_period(settings: Settings, moment: AsOf, member: str, around: int) -
 
 
 def explain_record(settings: Settings, moment: AsOf, member: str) -> ScoreBreakdown:
-    """Return the parts of a member's score as they were at one time. Raises as `read_ranking`."""
+    """Return the parts of a member's score as they were at a time.
+
+    Raises:
+        NoPastError: the journal does not cover the time.
+    """
 
     def work(connection: Connection) -> ScoreBreakdown:
         board, at = moment.board, moment.at
@@ -108,7 +113,11 @@ def _ranking(settings: Settings, moment: AsOf) -> PastRanking:
 
 
 def ranking_at(connection: Connection, prefix: str, moment: AsOf) -> PastRanking:
-    """Return the whole ranking of a board at a time. Raises as `read_ranking`."""
+    """Return the whole ranking of a board at a time.
+
+    Raises:
+        NoPastError: the journal does not cover the time.
+    """
     board = moment.board
     timeline = _timeline(connection, prefix, moment)
     data = contents_of(connection, prefix, timeline, before(moment.at, board.clock), people=False)
@@ -189,7 +198,7 @@ def _timeline(connection: Connection, prefix: str, moment: AsOf) -> Timeline:
 
 
 def _changes(connection: Connection, timeline: Timeline, member: str, stop: Stop, erased: Erasures) -> list[Change]:
-    """Return the newest changes of a member before the stop, the last one first."""
+    """Return the newest changes of a member before `stop`, the last change first."""
     rows = connection.execute(
         select(SEGMENT.c.crc, SEGMENT.c.data)
         .where(SEGMENT.c.life == timeline.id)

@@ -1,8 +1,8 @@
-"""Fold the entries of a journal into the contents of a board, by the rules of the scripts but without a store.
+"""Fold the entries of a journal into the contents of a board, by the same rules as the Lua scripts but without a store.
 
 The script checked each batch before it applied the batch, so the fold applies it without checks. The fold does not
-rotate, because rotation follows from the clock. So the contents can have slots that have left the window. `ranking.py`
-adds up only the slots in the window.
+rotate the window, because the clock decides on rotation, and not an entry. So the contents can have slots that have
+left the window. `ranking.py` adds up only the slots in the window.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -42,7 +42,7 @@ def apply(data: Snapshot, head: Head, body: bytes) -> None:
     """Apply the next entry of the journal.
 
     Raises:
-        SetupError: this version does not know such an entry.
+        SetupError: this version does not know the kind of the entry.
     """
     if data.log:
         _leave(data, head, body)
@@ -82,17 +82,17 @@ def _erase(data: Snapshot, entry: Erase) -> None:
     """Delete the digests, and the member, that the store has deleted."""
     if gone := set(entry.digests):
         take_out(data, {digest for digest in digests_in(data) if hidden(entry.key, digest) in gone})
-    if entry.member:  # in earlier entries, the member was replaced by an empty name
+    if entry.member:  # earlier entries may already have an empty name in place of the member
         take_out_members(data, lambda name: not name or member_digest(entry.key, name) == entry.member)
 
 
 def _leave(data: Snapshot, head: Head, body: bytes) -> None:
-    """Forget the events that have left a sliding window for good. The next entry can have an earlier time.
+    """Forget the events that have left a sliding window for good.
 
     An entry `left` names the last event that has left. A rebuild (`renew`) writes only the events that are in the
-    window at the last entry. Older versions write no `left`. So if the time of this entry is before
-    `data.time`, assume that the store has subtracted every event that had left the window at `data.time`. With an event
-    clock, only events make other events leave.
+    window at the last entry. Older versions wrote no `left`. So if the clock was set back since the last entry, assume
+    that the store has subtracted every event that had left the window at `data.time`. With an event clock, only events
+    make other events leave, so this assumption is not needed.
     """
     if head.kind == "left":
         last = _LEFT.decode(body)
@@ -226,7 +226,7 @@ def _pairs(fields: list[msgspec.Raw]) -> Iterator[tuple[msgspec.Raw, msgspec.Raw
 
 
 def correct(data: Snapshot, body: bytes) -> None:
-    """Apply a correction by an older version, which copied values from the store to the journal after a comparison.
+    """Apply an entry `mend`. An older version wrote it to copy values from the store to the journal.
 
     A correction that changed only the store changes nothing here, because the journal was right.
     """

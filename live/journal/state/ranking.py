@@ -43,7 +43,7 @@ class Scores(msgspec.Struct, frozen=True):
 
     def ranks(self, board: Board, hidden: Collection[str], members: Iterable[str]) -> dict[str, int]:
         """Return the ranks of some members, without sorting all others."""
-        # How many members that are not hidden have each score.
+        # Count how many members have each score, without hidden members.
         spread = Counter(self.scores.values()) if self.spread is None else Counter(self.spread)
         spread.subtract(self.scores[member] for member in hidden if member in self.scores)
         spread, key = +spread, self._order(board)
@@ -81,7 +81,10 @@ def ranked_at(
 
 
 def scores_at(board: Board, data: Snapshot, now: int, period: int | None = None) -> Scores:
-    """Return the scores at a time. The parameters are as for `ranked_at`."""
+    """Return the scores at a time (milliseconds since 1970), which must not be before the last entry.
+
+    If the board has a ranking for each period, `period` is the start of a period. None means the current period.
+    """
     suffix = ""
     if board.window.tables:
         period = newest_slot(board, data, now) if period is None else period
@@ -92,7 +95,7 @@ def scores_at(board: Board, data: Snapshot, now: int, period: int | None = None)
 
 
 def newest_slot(board: Board, data: Snapshot, now: int) -> int | None:
-    """Return the start of the newest slot at a time; None before the first event of an event clock."""
+    """Return the start of the newest slot at a time. Return None if the board has an event clock but no event yet."""
     if board.clock == "event":
         return data.newest
     current = board.window.slot_at(now // 1000).start
@@ -102,7 +105,7 @@ def newest_slot(board: Board, data: Snapshot, now: int) -> int | None:
 def live_slots(board: Board, data: Snapshot, now: int, period: int | None = None) -> Mapping[int, Mapping[str, int]]:
     """Return the slots that count at a time, each with the amounts of its members. Empty slots may be left out.
 
-    By I2, a slot counts while any part of it is inside the window, even if rotation has subtracted some members.
+    A slot counts while any part of it is inside the window (invariant I2 in `docs/architecture.md`).
     """
     newest = newest_slot(board, data, now)
     if isinstance(board.window, Sliding):
@@ -144,7 +147,7 @@ _NEVER: Reached = (0, 0)
 def order_of(
     rules: EntryRules, scores: Mapping[str, int], reached: Mapping[str, Reached]
 ) -> Callable[[str], tuple[int, int, int] | tuple[int, str]]:
-    """Return the sort function that puts the member of the first record first.
+    """Return the function that gives the sort key of a member: the member of the first record has the smallest key.
 
     Names sort like their UTF-8 bytes. Tags sort by offset and number. Depending on the board, tags rise or fall with
     time, and the ranking is read forward or backward.

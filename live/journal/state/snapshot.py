@@ -8,9 +8,9 @@ from live.domain.board import Board, Shape
 from live.errors import SetupError
 
 Reached = tuple[int, int]
-"""The tag of a member: the offset, and the number of the event with which it reached its score."""
+"""The tag of a member, which says when it reached its score: the offset of the batch, and the event's number in it."""
 
-IDENTITY: Final = 16  # bytes
+IDENTITY: Final = 16  # bytes of the identity of an event
 _OFFSET: Final = 5  # bytes of an offset in a tag and in the name of an event of a log
 _NUMBER: Final = 3  # bytes of the number after the offset
 _PLACE: Final = _OFFSET + _NUMBER
@@ -19,7 +19,7 @@ _Name = TypeVar("_Name", str, bytes)
 
 
 class Logged(msgspec.Struct, frozen=True, array_like=True):
-    """An event in the log of a sliding window. `offset` is the offset of its batch, and `number` its place there."""
+    """An event in the log of a sliding window. `offset` is the offset of its batch, and `number` its number there."""
 
     time: int
     offset: int
@@ -39,7 +39,7 @@ class Ranking(msgspec.Struct):
     Attributes:
         reached: the tag of each member, if time decides ties. A member without a record may still have a tag.
         metadata: the metadata (JSON) of members.
-        votes: the number of votes for each digest of a voter, and for each digest of a voter and a member.
+        votes: the number of votes of each voter, and of each voter for each member. The keys are digests.
     """
 
     reached: dict[str, Reached] = {}
@@ -83,7 +83,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
     span: int = 0
 
     def ranking(self, suffix: str) -> Ranking:
-        """Return the data of a ranking."""
+        """Return the data of a ranking, which is empty at first."""
         found = self.rankings.get(suffix)
         if found is None:
             found = self.rankings[suffix] = Ranking()
@@ -120,7 +120,8 @@ def tag_of(board: Board, reached: Reached) -> bytes:
 def _turned(tags: str, reached: Reached) -> Reached:
     """Turn an offset and a number into the offset and the number of a tag, or back.
 
-    On a board where the last member to reach a score comes first, tags fall.
+    If tags fall, subtract each number from its maximum, so that a later event has a lower tag. Otherwise, the numbers
+    stay as they are.
     """
     return (_LAST[0] - reached[0], _LAST[1] - reached[1]) if tags == "falling" else reached
 

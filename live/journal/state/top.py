@@ -13,9 +13,9 @@ from live.journal.log.entries import Add, Head, Hide, Tags
 from live.journal.state.ranking import live_events, live_slots, newest_slot, order_of, period_name, records_of, rules_of
 from live.journal.state.snapshot import Ranking, Snapshot
 
-_SPARE: Final = 4  # times `size` records are kept, so that all members need sorting less often
+_SPARE: Final = 4  # `_SPARE * size` records are kept, so that all members need sorting less often
 
-_MOST_LEFT: Final = 1000  # maximum events that have left a sliding window and are not forgotten yet
+_MOST_LEFT: Final = 1000  # events that a log may have, besides twice the events in the sliding window, before it is cut
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 _HIDE: Final = msgspec.msgpack.Decoder(Hide)
@@ -23,7 +23,7 @@ _TAGS: Final = msgspec.msgpack.Decoder(Tags)
 
 
 class RunningTop:
-    """The first `size` records of a board at ascending times, after each entry that is applied to the contents.
+    """The first `size` records of a board at ascending times. `follow` takes note of each entry of the journal.
 
     It keeps more records than requested. A record moves only when its member changes, so a step looks only at the
     members that have changed. It looks at all members only when too many of the kept records have fallen behind.
@@ -45,7 +45,10 @@ class RunningTop:
         self._last: Any = None  # the place of the last kept record; None if all records are kept
 
     def follow(self, head: Head, body: bytes, data: Snapshot) -> None:
-        """Update the records after an entry was applied to the contents."""
+        """Note which members an entry changes, and add its amounts, after it was applied to the contents.
+
+        After an entry that can change everything, `page` finds all scores again.
+        """
         match head.kind:
             case "add":
                 request = _ADD.decode(body)

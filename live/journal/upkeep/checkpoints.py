@@ -91,7 +91,7 @@ def prune(data: Snapshot, dedupe_window: float) -> None:
 
 
 def keep(connection: Connection, wanted: Due, made: Packed, at: int) -> None:
-    """Store a checkpoint, unless there is a later one."""
+    """Store a checkpoint, unless there is already one after the same segment or a later segment."""
     later = connection.scalar(
         select(func.count()).where(CHECKPOINT.c.life == wanted.timeline.id, CHECKPOINT.c.segment >= wanted.segment)
     )

@@ -28,7 +28,7 @@ from live.system.processes import CHILDREN, follow_parent
 
 log = structlog.get_logger()
 
-_INTERVAL: Final = 60.0  # seconds
+_INTERVAL: Final = 60.0  # seconds between two steps
 _R = TypeVar("_R")
 
 _Known = tuple[Timeline, Board | None]
@@ -46,7 +46,8 @@ class Compactor:
         self._database = database
         self.boards = boards
         self._rounds = Rounds()
-        # By timeline of a calendar board: the period (the hour, with an event clock) in which it was last archived.
+        # For each timeline of a calendar board: the period in which its final periods were last archived. With an event
+        # clock, it is the hour.
         self._archived_in: dict[int, int] = {}
 
     async def run(self) -> None:
@@ -155,7 +156,7 @@ def _other_process() -> ProcessPoolExecutor:
 async def _run(pool: ProcessPoolExecutor, work: Callable[..., _R], *given: object) -> _R:
     try:
         return await asyncio.get_running_loop().run_in_executor(pool, work, *given)
-    except BrokenProcessPool as error:  # the process may have run out of memory; the next step starts another one
+    except BrokenProcessPool as error:  # the process may have run out of memory; the next step starts another process
         raise JournalError("the process that keeps the journal in order has ended") from error
 
 
@@ -174,14 +175,14 @@ def _made(settings: Settings, wanted: Due, kept: tuple[Board, int] | None) -> tu
 
 
 def _closed(settings: Settings, timeline: Timeline, board: Board) -> list[Closed]:
-    """Read the periods that are final, in a process that only reads."""
+    """Read the final periods that are not in the archive yet, in a process that only reads."""
     with _reading(settings) as database:
         return database.work(lambda connection: closed_periods(connection, settings.key_prefix, timeline, board))
 
 
 HOUR: Final = 3600  # seconds
 _QUIET: Final = 6 * HOUR  # seconds between two checks of a timeline that does not change
-_MOST_QUIET: Final = 50  # timelines that have not changed, in one round
+_MOST_QUIET: Final = 50  # maximum timelines in one round that are new or have not changed
 
 
 class KnownTimeline(NamedTuple):
@@ -193,7 +194,7 @@ class KnownTimeline(NamedTuple):
 
 
 class _Check(NamedTuple):
-    """What the compactor saw of a timeline, and when it checks an unchanged timeline again, in microseconds."""
+    """What the compactor saw of a timeline, and when it checks it again if nothing has changed, in microseconds."""
 
     drained: str
     journal: Journaling | None
@@ -207,7 +208,7 @@ class Rounds:
         self._checks: dict[int, _Check] = {}
 
     def choose(self, timelines: Iterable[KnownTimeline], now: int) -> Collection[int]:
-        """Return the timelines to check now (microseconds), and count them as checked."""
+        """Return the ids of the timelines to check at `now` (microseconds), and remember them as checked."""
         checks, chosen, quiet = self._checks, [], []
         self._checks = {}
         for timeline in timelines:
@@ -218,13 +219,13 @@ class Rounds:
                 quiet.append((timeline, journal, check))
             else:
                 self._checks[timeline.id] = check
-        quiet.sort(key=lambda found: found[2] is None)  # timelines that may be due come first
+        quiet.sort(key=lambda found: found[2] is None)  # timelines that an earlier round has checked come first
         for timeline, _, check in quiet[_MOST_QUIET:]:
             if check is not None:
                 self._checks[timeline.id] = check
         for timeline, journal, _ in chosen + quiet[:_MOST_QUIET]:
             has_periods = timeline.board is not None and timeline.board.window.tables
-            # A period ends at a full hour, and is archived at that time.
+            # Most periods end at a full hour, so check a board that has periods at the next full hour.
             again = (now // 1_000_000 // HOUR + 1) * HOUR * 1_000_000 if has_periods else now + _QUIET * 1_000_000
             self._checks[timeline.id] = _Check(timeline.drained, journal, again)
         return {timeline.id for timeline, _, _ in chosen + quiet[:_MOST_QUIET]}

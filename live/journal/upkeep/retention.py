@@ -11,7 +11,7 @@ from live.journal.schema import CHECKPOINT, GAP, LIFE, PERIOD, SEGMENT
 
 
 def forget_entries(connection: Connection, timeline: Timeline, before: int) -> int:
-    """Delete the segments and checkpoints that are not needed to read the board since `before` (microseconds).
+    """Delete the segments and checkpoints that are not needed to read the board at `before` (microseconds) or later.
 
     The last checkpoint before that time stays, and every segment after that checkpoint. Return how many segments were
     deleted.
@@ -25,7 +25,7 @@ def forget_entries(connection: Connection, timeline: Timeline, before: int) -> i
 
 
 def forget_periods(connection: Connection, timeline: Timeline, board: Board, now: int, kept: int) -> None:
-    """Delete the periods that ended more than `kept` seconds ago.
+    """Delete the archived periods that ended more than `kept` seconds ago.
 
     `now` is in seconds since 1970. If the board has an event clock, its newest period replaces `now`.
     """
@@ -39,8 +39,8 @@ def forget_timelines(connection: Connection, prefix: str, kept: Callable[[str], 
     """Delete the timelines that ended too long before `now` (microseconds), with everything that belongs to them.
 
     `kept` returns for how many seconds the events and the archived periods of a board are kept. Keep a timeline while
-    another timeline that continues it still has its first entry. Keep the newest row, because its number must not be
-    used again.
+    another timeline that continues it still has its first entry. Keep the newest timeline, because the database must
+    not use its row number again.
     """
     newest = select(func.max(LIFE.c.id)).scalar_subquery()
     where = (LIFE.c.prefix == prefix, LIFE.c.ended.is_not(None), LIFE.c.id < newest)

@@ -1,6 +1,7 @@
 """Read the whole journal over and over, a little each second, so that damage is found before somebody needs the data.
 
-SQLite and PostgreSQL notice a damaged page only when they read it. Packed rows have a checksum of their own.
+SQLite and PostgreSQL notice a damaged page only when they read it. Rows with compressed data also have a checksum in
+the column `crc`.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ _BYTES: Final = 1024**2  # bytes in one second; at least one row
 _PAUSE: Final = 1.0  # seconds between two steps
 _REST: Final = 10.0  # seconds after each pass
 WRONG_TYPES: Final = (TypeError, ValueError, OverflowError, MemoryError)
-"""The errors of the driver when a damaged row holds values of other types."""
+"""The errors of the database driver when a damaged row holds values of wrong types."""
 
 
 class Batch(msgspec.Struct):
@@ -51,7 +52,7 @@ class Scrubber:
             database = open_journal(self._settings, writes=False)
             if database is None:
                 return
-            try:  # over a new connection, because an old one may have cached pages from before the damage
+            try:  # the connection is new, because an old connection may have cached pages from before the damage
                 batches, found = scan(database), 0
                 while (step := await database.in_thread(partial(_step, batches))) is not None:
                     if step and not self._health.damage:
@@ -62,10 +63,10 @@ class Scrubber:
                         found += len(step)
                         JOURNAL_DAMAGED.set(found)
                     await asyncio.sleep(_PAUSE)
-                if not found:  # a reported damage stays until one whole pass finds none
+                if not found:  # a damage stays reported until a whole pass finds no damage
                     self._health.damage = ""
                     JOURNAL_DAMAGED.set(0)
-            except JournalError as error:  # the drainer reports it
+            except JournalError as error:  # the drainer reports this error
                 log.debug("the journal can't be checked", reason=str(error))
             finally:
                 await database.aclose()

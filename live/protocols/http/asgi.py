@@ -19,7 +19,7 @@ from live.protocols.http.parser import RequestHead
 from live.protocols.http.pipeline import Connection
 from live.protocols.http.request_counts import OTHER
 
-VIEWER: Final = "live.viewer"  # the ASGI extension that turns a request into a viewer's; `connection` is a weakref
+VIEWER: Final = "live.viewer"  # the ASGI extension by which a request becomes a viewer's; its `connection` is a weakref
 
 _READING: Final = ("GET", "HEAD")
 _log: Final = logging.getLogger("uvicorn.error")

@@ -2,7 +2,8 @@
 
 `RequestReader` reads the requests and `Pipeline` holds them in order. `POST /v1/events` takes a fast path
 (`fast_post`), and so do plain reads (`pipeline.Get`). Every other request goes to the ASGI application
-(`asgi`). All give the same answers, byte for byte. A request for a WebSocket takes the connection over.
+(`asgi`). A fast path gives the same answers as the application, byte for byte. A request for a WebSocket takes the
+connection over.
 """
 
 import asyncio
@@ -36,8 +37,8 @@ from live.protocols.websocket import Upgrade
 
 HEALTH_PATHS: Final = (b"/healthz", b"/readyz", b"/metrics")
 _EVENTS: Final = b"/v1/events"
-_HALF_CLOSED: Final = 2.0  # seconds that a client that has closed its side may wait for its answers
-_SHORT_LINGER: Final = 1.0  # seconds, while the server stops and over TLS, which can't close one direction alone
+_HALF_CLOSED: Final = 2.0  # seconds for which the server still answers a client that has closed its side
+_SHORT_LINGER: Final = 1.0  # seconds to linger while the server stops, and over TLS, which can't close one side alone
 _EVENTS_A_TURN: Final = 256  # heads and pieces of bodies that one turn reads; then other connections have their turn
 
 
@@ -63,7 +64,7 @@ class HttpProtocol(asyncio.Protocol):
         self._reader = RequestReader()
         self._pipeline = Pipeline()
         self._place = Admission.NONE
-        self._reading = False  # inside `_read`
+        self._reading = False  # whether `_read` is running
         self._is_viewer = False  # whether the request in progress is a viewer's
         self._half_closed = False  # whether the client sends nothing more
         self._stopping = False  # whether the server is stopping
@@ -91,7 +92,7 @@ class HttpProtocol(asyncio.Protocol):
         self.flow.end()
 
     def data_received(self, data: bytes) -> None:
-        """Read the requests in `data`; bytes after the last request are dropped."""
+        """Read the requests in `data`. Drop the data if no more requests are accepted."""
         if self._pipeline.is_closed:
             return
         self.received += len(data)
@@ -212,7 +213,7 @@ class HttpProtocol(asyncio.Protocol):
                 self.hold(post, head.length)
         elif head.method == b"GET" and not head.has_body and (read := shared.reads.find(head, self.peer)) is not None:
             self._begin_read(Get(self, read, keep_alive=keep_alive))
-        # The application answers all other requests; it removes the root path, as it does under other ASGI servers.
+        # The application answers all other requests. It gets the target with the root path, and removes that path.
         else:
             client: Client | ProblemError
             try:
@@ -270,7 +271,7 @@ class HttpProtocol(asyncio.Protocol):
         self._count_bodies()
 
     def _count_bodies(self) -> None:
-        """Tell the budget which bodies are left. Read on if reading had to wait for this."""
+        """Tell the budget how many bytes of bodies are left. Read on if reading was paused."""
         flow = self.flow
         if flow.is_counted:
             flow.is_counted = self._shared.bodies.update(self)
@@ -284,12 +285,15 @@ class HttpProtocol(asyncio.Protocol):
             self.send_replies()
 
     def _request_complete(self) -> None:
-        """Let the client wait for the server. The deadline of the next request runs from its first byte."""
+        """End the deadline of a complete request. The deadline of the next request runs from its first byte."""
         self._shared.limits.busy(self)
         self.received = self._reader.unread
 
     def _upgrade(self, head: RequestHead, session: Reader | None = None, *, has_asked: bool = False) -> bool:
-        """Switch to WebSocket, or refuse with a problem. Return False if the target has no WebSocket."""
+        """Switch to WebSocket, or refuse with a problem. Return False if the target has no WebSocket.
+
+        If a session or new boards must be looked up first, `go_on` calls this again.
+        """
 
         def go_on(get: Get, fault: Exception | None, session: Reader | None, *, has_asked: bool) -> None:
             if get.has_left:
@@ -431,7 +435,7 @@ class HttpProtocol(asyncio.Protocol):
         self._shared.limits.closed(self)
         if self.buffered:
             self._shared.limits.unread(self)  # the client must still read earlier answers
-        # With this limit, a send of the application completes when the kernel has accepted all of its bytes.
+        # With this limit, `send` in the application returns only after the kernel has accepted all bytes.
         self.transport.set_write_buffer_limits(high=0)
         if self._half_closed:
             self.transport.close()  # a viewer has left
@@ -479,7 +483,7 @@ class HttpProtocol(asyncio.Protocol):
             transport.close()
             return
         if is_tcp:
-            with suppress(OSError):  # the client has reset the connection
+            with suppress(OSError):  # raised if the client has reset the connection
                 transport.write_eof()
         if self._stopping or not is_tcp:
             asyncio.get_running_loop().call_later(_SHORT_LINGER, transport.close)

@@ -20,7 +20,7 @@ _UNCHECKED: Final = cast("CheckedHead", None)
 
 
 class Post:
-    """One request, from its head to its reply."""
+    """One `POST /v1/events`, from its head to its reply."""
 
     __slots__ = (
         "_connection", "_head", "_is_complete", "_more", "_shared", "_trace", "arrived", "body", "entries",
@@ -90,7 +90,7 @@ class Post:
         if self._more:
             self.body += bytes(self._more)
             self._more = bytearray()
-        if len(self.body) < self.size:  # a chunked body, for which `max_body` was admitted
+        if len(self.body) < self.size:  # the body was chunked, so `max_body` bytes were admitted for it
             self._connection.release(self.size - len(self.body))
             self.size = len(self.body)
         if self.reply is None and self._head is not _UNCHECKED:
@@ -104,11 +104,11 @@ class Post:
             self.body, self._more = b"", bytearray()
 
     def resolve(self, committed: Committed) -> None:
-        """Answer with the result for the body, a single plain event: the store has counted or refused it."""
+        """Answer that the store has counted or refused the event of the body. The body has one plain event."""
         self.answer(self._shared.intake.reply_to_plain(self._head, self.body, committed))
 
     def reject(self, error: Exception) -> None:
-        """Answer that the store has not counted the body, a single plain event."""
+        """Answer with the error of a failed commit. The body has one plain event, which may have counted."""
         self.answer(self._shared.intake.reply_to_plain(self._head, self.body, error))
 
     def answer(self, reply: Reply) -> None:
@@ -130,7 +130,7 @@ class Post:
             admission.result()
             cache = self._shared.head_cache
             self._head = cache.known(head, peer) or cache.check(head, peer, cache.producer_of(head, peer))
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             if self.reply is None:  # a body that is too large has a reply already
                 self.answer(problem_reply(error))
         else:
@@ -142,5 +142,5 @@ class Post:
         try:
             if not intake.submit_plain(self._head, self.body, self):
                 intake.submit(self._head, self.body, self.answer)
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             self.answer(problem_reply(error))

@@ -1,8 +1,8 @@
 """Parses HTTP/1.1 requests from the bytes of a connection (RFC 9112), without I/O.
 
-llhttp parses one complete head at a time, with a new parser for each. `RequestReader` derives the end of a body from
-the fields of the head, so llhttp never decides where a body ends or whether a connection switches protocols. Therefore
-no byte of a body can be parsed as a request.
+llhttp parses one complete head at a time, with a new parser for each head. `RequestReader` derives the end of a body
+from the fields of the head, so llhttp never decides where a body ends or whether a connection switches protocols.
+Therefore no byte of a body can be parsed as a request.
 """
 
 import re
@@ -16,8 +16,8 @@ from live.errors import ProblemError
 from live.network.parameters import require_few
 
 MAX_LINE: Final = 16 * 1024  # bytes of a chunk's size line, and of all trailers together
-_MOST_AT_ONCE: Final = 2048  # chunks decoded in one call, so that many small ones do not block the event loop
-# Extensions are ignored, but may not contain control characters other than a tab.
+_MOST_AT_ONCE: Final = 2048  # chunks decoded in one call, so that many small chunks do not block the event loop
+# The extensions of a chunk are ignored, but may not contain control characters other than a tab.
 _SIZE: Final = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
 _TRAILER: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\n")
 
@@ -47,7 +47,7 @@ class ChunkReader:
             if self._trailers is not None:
                 at = self._read_trailer(data, at)
             elif self._left:
-                # The available part of the current chunk, and the line end after it.
+                # Take the available part of the current chunk and of the line end after it.
                 piece, size = data[at : at + self._left], max(0, self._left - 2)
                 parts.append(piece[:size])
                 self._left -= len(piece)
@@ -67,7 +67,7 @@ class ChunkReader:
                 raise _too_large()
             if at < len(data) and (data[at] not in b"0123456789abcdefABCDEF" or b"\n" in data[at:]):
                 raise ProblemError("malformed_request", "the size of a chunk must be a hexadecimal number")
-            return at  # incomplete
+            return at  # the line is incomplete
         if match.end() - at > MAX_LINE:
             raise _too_large()
         size = int(match[1], 16)
@@ -78,7 +78,7 @@ class ChunkReader:
         return match.end()
 
     def _read_trailer(self, data: bytes, at: int) -> int:
-        """Skip a trailer."""
+        """Skip a trailer, or the empty line after the last trailer."""
         assert self._trailers is not None, "called after the last chunk"  # noqa: S101
         if data.startswith(b"\r\n", at):
             self.done = True
@@ -102,14 +102,14 @@ def _too_large() -> ProblemError:
 
 MAX_HEAD: Final = 64 * 1024
 _END: Final = b"\r\n\r\n"
-_LARGEST_CACHED: Final = 2048  # bytes; most heads have a few hundred
+_LARGEST_CACHED: Final = 2048  # bytes of a head; most heads have a few hundred
 _MOST_CACHED: Final = 1024
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 _BARE_NEWLINE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#]+)([^#]*)", re.IGNORECASE)
 _FIRST_BYTES: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-# llhttp accepts more, such as several spaces and other versions. Other parsers skip an empty line before the request
-# line; h11 refuses it too.
+# This expression refuses several spaces and other versions, which llhttp would accept. It also refuses an empty line
+# before the request line, which some parsers skip.
 _REQUEST_LINE: Final = re.compile(rb"[A-Z]+ [\x21-\x7e]+ HTTP/1\.[01]\r\n")
 
 Fields = tuple[tuple[bytes, bytes], ...]
@@ -120,8 +120,8 @@ class RequestHead(msgspec.Struct, frozen=True):
 
     `raw` is its bytes. `target` is path and query, or `*`. The names of `fields` are in lower case. `length` is the
     size of the body in bytes, or None for a chunked body. `has_body` is true if a body follows, even an empty chunked
-    one. With `expects_continue`, the client waits for 100 before it sends the body. `asks_for_websocket` is true if the
-    head is a request for a WebSocket that can be granted.
+    body. With `expects_continue`, the client waits for status 100 before it sends the body. `asks_for_websocket` is
+    true if the head asks for a WebSocket, with GET, HTTP/1.1 and no body.
     """
 
     raw: bytes
@@ -186,7 +186,8 @@ class RequestReader:
         """Parse the next head or piece of a body; None if more bytes are needed.
 
         Raises:
-            ProblemError: as `parse_head`, or `headers_too_large`; nothing can be parsed after it.
+            ProblemError: the connection sent no valid request, or a head, an extension or a trailer is too large.
+                Nothing can be parsed after this error.
         """
         data, at, left = self._data, self._at, self._left
         if at >= len(data):

@@ -56,7 +56,7 @@ class Exchange(Protocol):
 
 
 class WithBody(Protocol):
-    """A request with a body: `size` bytes of it were admitted, or `wanted` bytes wait."""
+    """A request with a body: `size` bytes of it were admitted, or `wanted` bytes wait for that."""
 
     size: int
     wanted: int
@@ -99,7 +99,7 @@ class Connection(Protocol):
     flow: Flow
 
     def hold(self, request: WithBody, size: int | None) -> None:
-        """Admit a body, or let it wait. Raises `overloaded` if too many wait."""
+        """Admit a body, or let it wait. Raises `overloaded` if too many connections wait."""
 
     def release(self, size: int) -> None:
         """Subtract bytes from the bytes that are held for bodies."""
@@ -122,7 +122,7 @@ Read: TypeAlias = Callable[["Get"], None]
 
 
 class Reads(Protocol):
-    """Answers plain reads. The application answers all others, in the same way."""
+    """Answers plain reads. The application answers all other requests."""
 
     def find(self, head: RequestHead, peer: Peer) -> Read | None:
         """Find the read that a request asks for. Return None if the application answers the request."""
@@ -158,8 +158,8 @@ class Get:
     def begin(self) -> None:
         """Begin to read.
 
-        Every earlier request is answered, so this request sees what they changed. If the reply is known at once, the
-        connection must send it: many such requests may follow each other.
+        Every earlier request is answered, so this request sees what those requests changed. If the reply is known at
+        once, `answer` does not send it, and the connection must send it.
         """
         self._is_beginning = True
         self._read(self)
@@ -169,7 +169,7 @@ class Get:
         """Do nothing: there is no body."""
 
     def disconnect(self) -> None:
-        """If this request is a viewer, remove it. End the request's own work, but not a read that others share."""
+        """Stop work that is done for this request alone. If the request counts as a viewer, remove the viewer."""
         self.has_left = True
         if self.abandon is not None:
             self.abandon()
@@ -252,7 +252,7 @@ class Pipeline:
         return self.first not in {None, self.arriving}
 
     def add(self, exchange: Exchange, *, has_body: bool) -> bool:
-        """Queue a request whose head was read; True if it is the first in the queue."""
+        """Queue a request whose head was read. Return True if it is the first in the queue."""
         self._exchanges.append(exchange)
         if has_body:
             self.arriving = exchange
@@ -267,9 +267,9 @@ class Pipeline:
             arriving.receive(piece.data, last=piece.last)
 
     def take_answered(self) -> Sequence[tuple[Reply, Exchange]]:
-        """Remove the exchanges at the front that have replies; returns each with its reply.
+        """Remove the exchanges at the front that have replies, and return each with its reply.
 
-        An exchange without `keep_alive` is the last one.
+        An exchange without `keep_alive` is the last in the result.
         """
         exchanges = self._exchanges
         answered = []
@@ -294,7 +294,11 @@ class Pipeline:
         return bool(self._exchanges) and not self._exchanges[-1].started
 
     def begin_first(self) -> None:
-        """Start the first exchange; there must be one. Raises as `Exchange.begin`."""
+        """Start the first exchange. The pipeline must not be empty.
+
+        Raises:
+            ProblemError: `overloaded`, when there is no room for its body.
+        """
         self._exchanges[0].begin()
 
     def cut_off(self) -> bool:
