@@ -29,13 +29,13 @@ _QUOTES_OF_A_LIKE: Final = 4  # quotes in `{"key":"p1"}`; every other field adds
 _WHOLE: Final = 262_144  # bytes of a body that is decoded in one piece
 _BRACES: Final = 4  # most `{` per allowed event in a body that is decoded in one piece; more may mean too many events
 _LONG: Final = 4096  # characters of an event that is decoded in a step of its own
-_SHORT: Final = 2048  # characters; most events are shorter
+_SHORT: Final = 2048  # characters that are parsed first to find the end of an event; most events are shorter
 _CHECKED: Final = 16  # members checked per step, because normalizing a member can be slow
 _OVERSIZED: Final = Rejection(0, "event_invalid", f"the event is longer than {MOST_EVENT:,} bytes")
 
 
 class DecodedBody(msgspec.Struct, frozen=True):
-    """A decoded body: the valid events with their indexes in the body, and the rejections of the others.
+    """A decoded body: the valid events with their indexes in the body, and the rejections of the invalid events.
 
     `likes` has the members if all events are valid and contain only a member. Such bodies are frequent.
     """
