@@ -40,7 +40,7 @@ REPLICAS = (
 
 
 async def test_the_settings_of_sqlite_are_read(valkey_url: str, tmp_path: Path) -> None:
-    """A connection that does not sync each commit can lose it."""
+    """A connection that does not sync each commit can lose commits."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.drainer()
         assert await unsafe_in_sql(board.databases[0]) == []

@@ -28,7 +28,7 @@ MADE = msgspec.structs.replace(rolling_board(), id="made", title="made")
 
 
 async def known(board: Journaled, epoch: str) -> Timeline | None:
-    """The timeline of the made board in SQL, if it has an entry."""
+    """The timeline of the board `made` in SQL, if it has an entry."""
     prefix = board.settings.key_prefix
     timeline = await board.databases[0].run(lambda connection: find_timeline(connection, prefix, "made", epoch))
     return timeline if timeline is not None and timeline.size else None

@@ -60,7 +60,7 @@ def test_digests_of_the_same_key_are_added_once(journal: Database) -> None:
 
 
 def test_a_board_has_the_erasures_of_its_key_prefix(journal: Database) -> None:
-    """Rows of older versions concern every board. Of two erasures of a digest, the later one counts."""
+    """Rows of older versions concern every board. Of two erasures of a digest, the later erasure counts."""
     key = journal.work(key_of) or b""
     rows = [
         ("live", "posts", 5, b"twice"), ("live", "posts", 1, b"twice"), ("live", None, 1, b"older"),
@@ -77,7 +77,7 @@ def test_a_board_has_the_erasures_of_its_key_prefix(journal: Database) -> None:
 
 
 def test_a_digest_is_gone_from_everything_that_is_older_than_its_erasure() -> None:
-    """Entries made at that time or later may have the digest again."""
+    """Entries made at the time of the erasure or later may have the digest again."""
     actor, other = ACTOR.encode(), KEPT.encode()
     erased = {hidden(KEY, actor): 10, hidden(KEY, other): 5, member_digest(KEY, "ann"): 3}
     found = [Erasures(KEY, erased).among([actor, other, b"nobody"], time) for time in (4, 5, 9, 10)]

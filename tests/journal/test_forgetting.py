@@ -24,7 +24,7 @@ def without_b(kind: str, body: object) -> Any:
 
 
 def test_every_other_event_of_a_batch_keeps_its_place() -> None:
-    """The share of each producer and the list of events keep their order. Only what names the member goes."""
+    """The share of each producer and the list of events keep their order. Only what names the member is removed."""
     groups = [
         {"members": ["a"], "amounts": [1]},
         {

@@ -33,7 +33,7 @@ from tests.harness.journaled import Journaled, Rows, journaled
 from tests.harness.ledger_machine import simulated, simulated_scripts
 from tests.harness.mutation import Mutant, must_be_caught
 
-pytestmark = pytest.mark.one_server  # the key of the test's clock is in another slot of a Cluster than the board
+pytestmark = pytest.mark.one_server  # the store key of the test's clock is in another Cluster slot than the board
 
 NOON = 4_000_017_600
 (BOARD,) = parse_boards('[[board]]\nid = "posts"\nwindow = { sliding = "40s" }\nties = "first"')
@@ -56,7 +56,7 @@ class Sliding:
         self.folded = Folded(self.made.client, self.ledger.state.keys, self.ledger.state.epoch or "")
 
     async def open(self) -> None:
-        """Open the board in another process."""
+        """Open the board with a new ledger, which knows nothing of the previous ledger."""
         self.made.ledger = self.ledger = Ledger(self.made.client, BOARD, self.settings, self.scripts)
         await self.ledger.state.open()
 
@@ -106,7 +106,7 @@ class Sliding:
         return self.folded.ranking(BOARD, int((NOON + seconds) * 1000))
 
     async def rebuild(self) -> None:
-        """Write the board from the journal into other store keys, and read those from now on."""
+        """Write the board from the journal into other store keys, and use these store keys from now on."""
         await self.folded.read()
         self.lives += 1
         restore = self.on_clock(live.store.board.manage.restore.RESTORE)

@@ -56,7 +56,7 @@ async def test_a_board_without_a_journal_has_no_past(valkey_url: str) -> None:
 
 
 async def set_level(client: httpx.AsyncClient, level: str) -> None:
-    """Change the definition."""
+    """Change what the journal keeps of the board."""
     changed = await client.patch("/v1/boards/made", json={"journal": level})
     assert changed.json()["journal"] == level
 

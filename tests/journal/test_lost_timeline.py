@@ -128,7 +128,7 @@ async def go_back(live: Served) -> str:
 
 
 async def has_no_fault(live: Served) -> bool:
-    """Whether the server is ready and reports nothing."""
+    """Whether the server reports no fault."""
     reasons: list[str] = live.get("/readyz").json()["reasons"]
     return not reasons
 

@@ -57,7 +57,7 @@ class Far:
             self.copy[name] = await self.client.call(name, "DUMP", name)
 
     async def go_back(self) -> None:
-        """Put the copy in place of the board, at once."""
+        """Put the copy in place of the board, in one step."""
         names = [name async for name in self.client.names(f"{self.prefix}:{{far}}:*")]
         parts = [part for pair in self.copy.items() for part in pair]
         await self.client.call(names[0], "EVAL", GO_BACK, len(names), *names, *parts)
@@ -74,7 +74,10 @@ class Far:
 
 
 class Load:
-    """Producers of a board, with the number of acknowledged events, in total and among those sent after the loss."""
+    """Producers of a board.
+
+    They count all acknowledged events, and the acknowledged events that they sent after the loss.
+    """
 
     def __init__(self, client: httpx.AsyncClient, board: str) -> None:
         self.client, self.board = client, board
@@ -112,7 +115,7 @@ async def running(*loads: Load) -> AsyncIterator[None]:
 
 
 async def begin(client: httpx.AsyncClient, far: Far) -> tuple[Load, Load]:
-    """Count on both boards, copy one of them, and count more."""
+    """Count on both boards, copy the board `far`, and count more on it."""
     near_load, far_load = Load(client, "near"), Load(client, "far")
     for load in (near_load, far_load):
         for _ in range(5):
@@ -197,7 +200,7 @@ async def test_one_lost_board_stops_alone(valkey_url: str, tmp_path: Path, lose:
 @pytest.mark.mutant
 @pytest.mark.parametrize("mistake", ["for all", "in silence"])
 async def test_a_loss_of_the_wrong_extent_is_detected(valkey_url: str, tmp_path: Path, mistake: str) -> None:
-    """After the loss of one board, one mutant stops every board, and another stops none."""
+    """After the loss of one board, one mutant stops every board, and the other mutant stops no board."""
 
     def wrong(high_water: HighWater, reasons: Mapping[str, str]) -> None:
         if mistake == "for all" and reasons:
@@ -251,7 +254,7 @@ async def lose_and_start_again(machine: Machine, far: Far, lose: Lose) -> tuple[
     async with machine.client() as client:
         near, other = await begin(client, far)
         async with streaming(client, board="near") as stream, running(near):
-            await lose(far)  # SQL has everything then, so the journal can restore all acknowledged events
+            await lose(far)  # SQL now has all entries of `far`, so the journal can restore every acknowledged event
             other.is_lost = True
             async with running(other):
                 await only_far_stops(client, near, other, stream)
@@ -284,7 +287,7 @@ async def lose_and_start_again(machine: Machine, far: Far, lose: Lose) -> tuple[
 async def test_a_server_starts_with_a_lost_board_until_an_operator_decides(
     own_store: StoreProcess, tmp_path: Path, lose: Lose, words: tuple[str, ...]
 ) -> None:
-    """The decision ends the loss of this board, and does not touch the other board."""
+    """The decision ends the loss of the lost board, and does not touch the other board."""
     machine = Machine(own_store.url, tmp_path)
     far = Far(machine.settings, tmp_path)
     machine.server.start()

@@ -70,7 +70,7 @@ async def test_every_event_is_in_postgres_once(valkey_url: str, tmp_path: Path, 
 
 
 async def test_an_actor_is_erased_from_postgres(valkey_url: str, tmp_path: Path, postgres: Postgres) -> None:
-    """Every segment loses the actor's events, and keeps those of others."""
+    """Every segment loses the actor's events, and keeps the events of other actors."""
     board = Journaled(valkey_url, tmp_path, CONTEST, postgres.url)
     drainer = await board.drainer()
     for actor in (EVE, "joe"):
@@ -146,7 +146,7 @@ async def crash_after_commits(store: str, folder: Path, postgres: Postgres, roun
 async def test_a_commit_is_on_disk_before_its_entries_are_trimmed(
     valkey_url: str, tmp_path: Path, postgres: Postgres, effort: int
 ) -> None:
-    """This does not depend on the default of `synchronous_commit` in the database."""
+    """The commit does not depend on the default of `synchronous_commit` in the database."""
     await crash_after_commits(valkey_url, tmp_path, postgres, 2 * effort)
 
 
@@ -277,7 +277,7 @@ async def test_postgres_tells_the_past(valkey_url: str, tmp_path: Path, postgres
 async def test_a_delayed_viewer_sees_what_happened_while_postgres_was_away(
     valkey_url: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The viewer learns that the journal is away. When it is back, the viewer sees the board of that time."""
+    """The viewer learns that the journal is away. When it is back, the viewer sees the board as it was meanwhile."""
     monkeypatch.setattr(subscription, "_LEAST_DELAY", 1)
     async with journaling(valkey_url, journal=postgres.url) as server, watching(server) as live:
         first = await server.post({"key": "mark"})

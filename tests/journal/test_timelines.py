@@ -49,7 +49,7 @@ async def answers(board: Journaled) -> bool:
 
 
 async def go_back(board: Journaled, store: StoreProcess, folder: Path) -> Drainer:
-    """Count two likes, copy the store, drain two more, and put the copy back. Returns the drainer."""
+    """Count two likes, copy the store, count and drain two more likes, and put the copy back. Returns the drainer."""
     drainer = await board.drainer()
     await board.like("a")
     await board.like("b")
@@ -170,7 +170,7 @@ async def test_after_a_loss_that_only_sql_knows_nothing_is_acknowledged(
 
 @pytest.mark.mutant
 async def test_a_drainer_that_keeps_a_loss_to_itself_is_detected(own_store: StoreProcess, tmp_path: Path) -> None:
-    """In the mutant, events are acknowledged on top of what was lost."""
+    """In the mutant, a board that lost data still acknowledges events."""
     async with journaled(own_store.url, tmp_path) as board:
         with must_be_caught("a silent drainer"), replaced(Drainer, "_stop", lambda *_: None):
             await compare_high_water(board, own_store, tmp_path)
@@ -252,7 +252,7 @@ async def acknowledge_nothing(board: Journaled, store: StoreProcess, folder: Pat
 
 
 async def test_after_a_loss_nothing_is_acknowledged_before_sql_has_it(own_store: StoreProcess, tmp_path: Path) -> None:
-    """With `LIVE_JOURNAL_ACK`, the first batch of the new epoch waits like all others."""
+    """With `LIVE_JOURNAL_ACK`, the first batch of the new epoch waits for SQL, like every other batch."""
     async with journaled(own_store.url, tmp_path) as board:
         await acknowledge_nothing(board, own_store, tmp_path)
 

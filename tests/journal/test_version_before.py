@@ -1,11 +1,11 @@
-"""Data of the previous version can be opened. It loses only the tables and choices that this version does not have.
+"""This version can open data of the previous version, without the tables and choices that this version does not have.
 
 `version_before/` has what that version wrote with the key prefix `before`: a journal with hourly totals, recorded
 frames and a final period, and the `DUMP` of each store key. The boards `made`, `days` and `shown` have the choices
 `journal = "totals"`, `journal_totals` and `replay`.
 
-`erased.db.gz` is a backup of a contest with the votes of two actors, and the list of a journal in which one of them was
-erased later. The previous version rewrote such a backup when it rebuilt the boards. This backup was not rewritten yet.
+`erased.db.gz` is a backup of a contest with the votes of two actors. It also has a list of erased actors, which names
+one of the two. The previous version rewrote such a backup when it rebuilt boards. This backup was not rewritten yet.
 """
 
 import gzip
@@ -85,7 +85,7 @@ def test_a_journal_of_the_version_before_loses_only_totals_and_frames(tmp_path: 
 
 @pytest.mark.mutant
 def test_tables_that_stay_are_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test above fails if no table is dropped."""
+    """`journal_opens` fails if no table is dropped."""
     monkeypatch.setattr(database, "DROPPED", {})
     with must_be_caught("the tables of totals and frames stay"):
         journal_opens(tmp_path)
@@ -122,7 +122,7 @@ async def test_a_server_continues_with_the_data_of_the_version_before(own_store:
 
 @pytest.mark.mutant
 async def test_choices_that_are_not_migrated_are_detected(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The test above fails if a stored definition is read as it is."""
+    """`server_continues` fails if a stored definition is read without migration."""
     with replaced(definitions, "migrate_choices", lambda _: None), must_be_caught("earlier choices are not migrated"):
         await server_continues(own_store, tmp_path)
 
@@ -146,7 +146,7 @@ async def test_boards_of_the_version_before_are_rebuilt(own_store: StoreProcess,
 
 
 def keeps_the_list(folder: Path) -> None:
-    """An actor on the list of the previous version is in no contents, before and after the journal is migrated."""
+    """No contents have an actor of the previous version's list, neither before nor after the journal is migrated."""
     path = folder / "journal-before.db"
     path.write_bytes(gzip.decompress((HERE / "erased.db.gz").read_bytes()))
     raw = folded(path, writes=False, erased=False)

@@ -74,7 +74,7 @@ async def test_a_journal_without_the_secret_is_detected(valkey_url: str, tmp_pat
 
 
 async def notices_a_change(url: str, deadline: float) -> None:
-    """A process learns of another secret without a restart, and then accepts the cookies that it signs."""
+    """A process learns of another secret without a restart, and then accepts cookies that are signed with it."""
     settings = fresh_settings(url)
     client = connect(url, settings)
     here = Visitors(client, settings.key_prefix)
@@ -122,7 +122,7 @@ class Shop(Machine):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_nobody_likes_twice_after_a_restore(tmp_path: Path) -> None:
-    """The cookie is valid where a backup is restored, and `void` and `erase` find the visitor by it."""
+    """The cookie is valid where a backup is restored, and `void` and `erase` find the visitor by the cookie."""
     shop = Shop(tmp_path)
     await asyncio.to_thread(shop.server.start, "--open")
     other = None

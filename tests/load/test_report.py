@@ -14,7 +14,7 @@ STARTED = 1000.0
 
 
 def likes(count: int, *, wait: float = 0.01) -> list[Acknowledged]:
-    """Ten likes a second, each acknowledged after a time."""
+    """Ten likes a second, each acknowledged `wait` seconds after it was due."""
     return [
         Acknowledged(number + 1, STARTED + number / 10, STARTED + number / 10, STARTED + number / 10 + wait)
         for number in range(count)
@@ -53,7 +53,7 @@ def test_a_test_that_reaches_its_rate_passes() -> None:
     ids=["too few", "too late", "a failure", "a viewer that fell behind", "a missed objective"],
 )
 def test_a_test_fails_for_each_reason(changes: dict[str, Any]) -> None:
-    """The reasons: too few likes, a late one, a failed request, a viewer that fell behind, or a missed objective."""
+    """The load has too few likes, late answers, a failed request, a viewer that fell behind, or a missed objective."""
     assert not report(**changes).passed
 
 

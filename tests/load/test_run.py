@@ -153,7 +153,7 @@ async def test_a_ramp_is_reported_in_steps(url: str) -> None:
 
 
 async def test_a_load_without_viewers_has_no_times_to_seen(url: str) -> None:
-    """An objective for these times is missed; one for acknowledgements can be met."""
+    """An objective for these times is missed. An objective for acknowledgements can be met."""
     report = await load(url, viewers=0, slo=["max=1d", "acknowledged:max=1d"])
     assert (report.seen, report.frames) == (None, 0)
     assert [objective.met for objective in report.objectives] == [False, True]

@@ -31,7 +31,7 @@ def test_a_ramp_sends_half_of_its_requests_in_the_last_part() -> None:
 
 @given(RATES, RATES, SECONDS, st.integers(1, 4))
 def test_requests_are_due_in_order_and_in_time(first: float, last: float, seconds: float, batch: int) -> None:
-    """From any rate to any other, there are as many requests as the rate says."""
+    """Whatever the first and the last rate are, there are as many requests as the rate says."""
     plan = schedule(first, last, seconds, batch)
     dues = [plan.due(number) for number in range(min(plan.requests, 300))]
     assert dues == sorted(dues)

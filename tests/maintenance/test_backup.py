@@ -80,7 +80,7 @@ async def back_up_while_drained(board: Journaled, folder: Path) -> None:
 
 
 async def test_entries_that_are_drained_after_the_copy_are_in_the_backup(valkey_url: str, tmp_path: Path) -> None:
-    """The store still has the entries. After the backup, the drainer drops them there."""
+    """The store still has the entries. After the backup, the drainer drops them from the store."""
     async with journaled(valkey_url, tmp_path) as board:
         await back_up_while_drained(board, tmp_path / "backup")
         drainer = await board.drainer()
@@ -101,7 +101,7 @@ async def no_pause(*_: Any) -> AsyncIterator[Any]:
 
 
 async def never(*_: Any) -> bool:
-    """Make the drainer ignore pauses, as a mutant."""
+    """Replace `is_trimming_paused`: with this mutant, the drainer ignores pauses."""
     return False
 
 

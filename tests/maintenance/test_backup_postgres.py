@@ -1,4 +1,4 @@
-"""A backup of a journal in PostgreSQL is as complete as one of SQLite, and can be restored into both."""
+"""A backup of a journal in PostgreSQL is complete, and can be restored into PostgreSQL and into SQLite."""
 
 import asyncio
 import sqlite3
@@ -79,7 +79,7 @@ async def backed_up(board: Journaled, folder: Path) -> None:
 
 
 async def back_up_while_drained(board: Journaled, folder: Path) -> None:
-    """Back up while likes are in SQL, reach SQL after the rows of each table are copied, and wait in the store."""
+    """Back up while some likes are in SQL, some reach SQL after each table is copied, and some wait in the store."""
     drainer, loop = await board.drainer(), asyncio.get_running_loop()
     await board.like("a", "b")
     await drainer.sweep()

@@ -48,7 +48,7 @@ from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, mutated, replaced
 from tests.maintenance.test_void import like_of
 
-EVE = "e7e1c0ffee5ca1ab1e0ddba11facade5"  # an actor id, in the form of those that visitors have
+EVE = "e7e1c0ffee5ca1ab1e0ddba11facade5"  # an actor id, in the form of a visitor's id
 MEMBERS = ("a", "b")
 CONTEST = make_board(BoardChoice(id="posts", window="forever", votes=VotesChoice()))
 DAYS = make_board(BoardChoice(id="posts", window=WindowChoice(calendar="day"), votes=VotesChoice(per_key=1)))
@@ -153,7 +153,7 @@ async def places_of(board: Journaled, actor: str) -> set[str]:
 
 
 async def erase(board: Journaled, actor: str, *, take_back: bool = False, dry: bool = False) -> Erased:
-    """Erase an actor like the command while no server runs."""
+    """Erase an actor as `live erase` does it while no server runs."""
     for database in board.databases:
         await database.aclose()
     database = Database("sqlite", board.folder, board.settings.key_prefix, writes=not dry)
@@ -327,7 +327,10 @@ async def erased_beside_a_server(board: Journaled) -> None:
 
 
 async def test_servers_run_while_an_actor_is_erased(folder: Path) -> None:
-    """The store deletes digests and writes their entry in one step. The command repeats this until it finds none."""
+    """The store deletes digests and writes their entry in one step.
+
+    The command repeats this until it finds no digest.
+    """
     async with machine(folder, CONTEST) as board:
         await erased_beside_a_server(board)
 
@@ -396,7 +399,7 @@ async def test_an_interrupted_restore_erases_again(folder: Path, tmp_path: Path)
 def test_a_list_with_another_key_replaces_none_that_an_earlier_call_set_aside(tmp_path: Path) -> None:
     """The list that an earlier call set aside may be of other boards.
 
-    The list that this call sets aside replaces the one in the backup.
+    The list that this call sets aside replaces the list in the backup.
     """
     with Database("sqlite", tmp_path, "live", writes=True) as database:
         assert database.take_now()

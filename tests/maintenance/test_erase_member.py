@@ -1,4 +1,4 @@
-"""`live erase --member` leaves nothing of a member in the store and in SQL, and changes nothing for others."""
+"""`live erase --member` leaves nothing of a member in the store and in SQL, and changes no other member."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The rows of an export are made a part at a time."""
+"""An export makes its rows part by part."""
 
 import asyncio
 import time

@@ -81,7 +81,7 @@ SCORES: Final = {"Ann": 70, "=b": 5, "c,d": -3}
 
 
 class Place:
-    """A server with boards of every kind, and the command beside it."""
+    """A server with boards of every kind, and the command `live import` beside it."""
 
     def __init__(self, settings: Settings, folder: Path, client: httpx.AsyncClient) -> None:
         file = folder / "boards.toml"
@@ -151,7 +151,7 @@ async def check_import(store: str, folder: Path) -> None:
         await place.holds("all", {key: score * 3 for key, score in SCORES.items()})
         await eventually(place.is_titled)
         await place.table("posts", "member,score\nAnn,1\nAnn,2\n")
-        await place.holds("posts", {"=b": 5, "Ann": 2, "c,d": -3})  # if a member has several lines, the last one counts
+        await place.holds("posts", {"=b": 5, "Ann": 2, "c,d": -3})  # of several lines of a member, the last line counts
 
         await place.table("days", "member,score,time\nAnn,4,2026-01-01T12:00:00Z\n", status=1)
         yesterday = (await client.get("/v1/boards/days")).json()["period_start"]
@@ -216,7 +216,7 @@ async def test_refused_lines_are_named(valkey_url: str, tmp_path: Path) -> None:
 
 
 async def test_a_sorted_set_is_imported(valkey_url: str, tmp_path: Path) -> None:
-    """The set may have any size, and its scores stay exact. The other server is not changed."""
+    """The set may have any size, and its scores stay exact. The store that has the set is not changed."""
     settings = fresh_settings(valkey_url, journal="sqlite")
     store = connect(valkey_url, settings)
     key = f"{settings.key_prefix}-other"

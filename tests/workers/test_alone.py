@@ -1,4 +1,4 @@
-"""SIGHUP of a server with a single process: it reads the boards file again, and keeps the promises of a reload."""
+"""SIGHUP to a server with a single process: it reads the boards file again, and a reload cuts no request."""
 
 import asyncio
 import signal
@@ -59,7 +59,7 @@ async def post(client: httpx.AsyncClient) -> None:
 
 
 async def until_closed(url: str, seen: asyncio.Event) -> list[object]:
-    """Watch a board. Return the close code, and after how many seconds to come back."""
+    """Watch a board until the connection ends; returns the close code, and whether the server has asked for a pause."""
     async with connect(f"{url.replace('http', 'ws')}/v1/boards/posts/live") as viewer:
         pause = 0.0
         seen.set()
@@ -121,7 +121,7 @@ def test_sigterm_ends_a_start_at_any_moment(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_one_process_reads_the_boards_file_again(valkey_url: str, tmp_path: Path) -> None:
-    """New boards and limits hold, no request is cut, and a viewer is disconnected once. A mistake changes nothing.
+    """New boards and limits hold, no request is cut, and a viewer is disconnected once. A wrong file changes nothing.
 
     Each idle connection gets one more answer, and is then closed. If the answer is a refusal, the client may try again.
     """
@@ -171,7 +171,7 @@ async def test_one_process_reads_the_boards_file_again(valkey_url: str, tmp_path
 
                 async def is_forgotten() -> bool:
                     text = (await other.get("/metrics")).text
-                    is_right = 'live_connections{worker="0"} 2.0' in text  # one that posts, and this one
+                    is_right = 'live_connections{worker="0"} 2.0' in text  # of `client` and `other`
                     return is_right and 'board="talks"' not in text
 
                 await eventually(is_forgotten)

@@ -74,7 +74,7 @@ async def test_a_limit_for_each_worker_is_noticed(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_the_metrics_show_the_spread(valkey_url: str) -> None:
-    """Each worker has a series with its connections."""
+    """Each worker has a series with the number of its connections."""
     async with running_workers(valkey_url, 2) as workers:
         await until_ready(workers)
         opened = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", workers.port) for _ in range(50)))

@@ -156,7 +156,7 @@ async def test_files_of_dead_workers_are_noticed(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_reload_that_fails_changes_nothing(valkey_url: str) -> None:
-    """New workers that can't start, for example because of the boards file, leave the old ones alone."""
+    """New workers that can't start, for example because of the boards file, leave the old workers alone."""
     async with running_workers(valkey_url, 2) as workers:
         await until_ready(workers)
         before = workers.pids()

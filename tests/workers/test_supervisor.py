@@ -96,7 +96,7 @@ async def test_no_client_waits_for_a_worker_that_has_ended(valkey_url: str) -> N
 @pytest.mark.slow
 @pytest.mark.mutant
 async def test_a_socket_without_a_worker_is_noticed(valkey_url: str) -> None:
-    """In the mutant, clients of that socket wait until the next worker is ready."""
+    """In the mutant, clients of the ended worker's socket wait until the next worker is ready."""
     right = Supervisor._assign
 
     def only_its_own(parent: Supervisor) -> None:
@@ -109,7 +109,7 @@ async def test_a_socket_without_a_worker_is_noticed(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_killed_worker_is_replaced(valkey_url: str, tmp_path: Path) -> None:
-    """The log says how the worker ended, and that another one has started, also after SIGHUP."""
+    """The log says how the worker ended, and that another worker has started, also after SIGHUP."""
     # The server has its own interpreter, so that the test can read its exit status.
     server = ServerProcess(fresh_settings(valkey_url, workers=2), tmp_path, sys.executable)
     server.start()
@@ -225,7 +225,7 @@ def test_pauses_grow_to_a_limit() -> None:
 
 
 def parent_of(process: int) -> int:
-    """The process that has started another one."""
+    """The process that has started this process."""
     return int(Path(f"/proc/{process}/stat").read_text("ascii").rpartition(")")[2].split()[1])
 
 
@@ -238,8 +238,8 @@ def alive(processes: Sequence[int]) -> bool:
 async def test_a_killed_parent_leaves_nothing(
     valkey_url: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The workers end, and the last one removes the folder of the metrics."""
-    temporary = tmp_path_factory.mktemp("t")  # a short path: with a long one, the server uses /tmp
+    """The workers end, and the last worker removes the folder of the metrics."""
+    temporary = tmp_path_factory.mktemp("t")  # a short path: with a long path, the server uses /tmp
     server = ServerProcess(fresh_settings(valkey_url, workers=2), tmp_path)
     server.environment["TMPDIR"] = str(temporary)
     server.start()

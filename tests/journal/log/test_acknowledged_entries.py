@@ -36,7 +36,7 @@ async def test_with_ack_an_acknowledged_event_is_in_sql(valkey_url: str, tmp_pat
 
 
 async def test_a_missing_wait_for_sql_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The same check fails without the setting."""
+    """Without the setting, `acknowledged_and_lost` fails."""
     async with journaled(valkey_url, tmp_path) as board:
         with must_be_caught("the answer does not wait for SQL"):
             await acknowledged_and_lost(board)
@@ -61,7 +61,7 @@ class Forgetful(Proxy):
 async def test_while_the_store_does_not_say_what_sql_has_the_outcome_is_unknown(
     valkey_url: str, tmp_path: Path
 ) -> None:
-    """The event was counted before the store went away, so nobody may send it again as a new one."""
+    """The event was counted before the store went away, so nobody may send it again as a new event."""
     choices: dict[str, Any] = {"journal_ack": True, "write_deadline": Duration(0.2)}
     async with listening(Forgetful(valkey_url), tmp_path) as proxy, journaled(proxy.url, tmp_path, **choices) as board:
         with pytest.raises(StoreUnavailableError) as refused:

@@ -36,7 +36,7 @@ class Copied:
         self.items = Items(board.client, self.prefix, 100)
 
     async def begin(self) -> None:
-        """Copy a key, a title and a secret to SQL."""
+        """Copy an API key, a title and a cookie secret to SQL."""
         await self.watch.find()
         drainer = await self.board.drainer()
         self.definitions = drainer._definitions
@@ -154,7 +154,7 @@ async def test_a_copy_of_older_versions_is_detected(valkey_url: str, tmp_path: P
 
 
 async def test_definitions_are_copied_after_a_loss_was_accepted(valkey_url: str, tmp_path: Path) -> None:
-    """After that, the version numbers start again."""
+    """Once the loss is accepted, the version numbers start again."""
     async with journaled(valkey_url, tmp_path) as board:
         held = Copied(board)
         await held.begin()
@@ -200,7 +200,7 @@ async def makes_no_secret(board: Journaled) -> None:
 
 
 async def test_a_store_that_lost_data_gets_no_new_secret(valkey_url: str, tmp_path: Path) -> None:
-    """With a new secret, a rebuild would restore that secret instead of the old one."""
+    """With a new secret, a rebuild would restore that secret instead of the old secret."""
     async with journaled(valkey_url, tmp_path) as board:
         await makes_no_secret(board)
 

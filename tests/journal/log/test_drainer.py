@@ -1,4 +1,4 @@
-"""The drainer moves every entry to SQL exactly once, wherever it is killed, even if another one drains too."""
+"""The drainer moves every entry to SQL exactly once, wherever it is killed, even beside another drainer."""
 
 import asyncio
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def dying(work: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
 
 
 async def drain_with_deaths(board: Journaled) -> None:
-    """Drain between likes, and kill each drainer but the last one at another place."""
+    """Drain between likes, and kill each drainer except the last at a different place."""
     gaps: list[tuple[str, Callable[..., Any], bool]] = [
         ("read_entries", read_entries, False),
         ("read_entries", read_entries, True),
@@ -353,7 +353,7 @@ async def _is_drained(board: Journaled) -> bool:
 
 
 async def test_known_boards_are_drained_without_the_list_of_journals(valkey_url: str, tmp_path: Path) -> None:
-    """The list is read for a new board. If it can't be read, the known boards go on, and a sweep follows."""
+    """The list is read only for a new board. If it can't be read, the known boards go on, and a sweep follows."""
 
     async def unavailable(*_: object) -> list[tuple[str, str]]:
         raise StoreUnavailableError("the server with the list is away")
@@ -423,7 +423,7 @@ async def test_a_journal_that_begins_during_a_sweep_is_not_begun_again(valkey_ur
 async def test_a_drainer_says_that_sql_answers_before_it_reads_the_store(valkey_url: str, tmp_path: Path) -> None:
     """After a failover, boards wait only briefly for the report that SQL answers, and a first sweep may take longer.
 
-    A process that waits for another drainer has no fault.
+    A process that waits for another drainer reports no fault.
     """
     async with journaled(valkey_url, tmp_path) as board:
         drainer, other = await board.drainer(), await board.drainer()
@@ -471,7 +471,7 @@ async def test_an_error_beside_the_drainer_is_visible(valkey_url: str, tmp_path:
 async def test_a_sweep_trims_all_journals_at_once(valkey_url: str, tmp_path: Path) -> None:
     """The drainer trims the journals concurrently.
 
-    One after another would take seconds for thousands of busy boards.
+    To trim them one after another would take seconds for thousands of busy boards.
     """
     together, most = 0, 0
 

@@ -1,4 +1,4 @@
-"""A follower moves through the entries of a board, in SQL and in the store, and says which of the two lacks one."""
+"""A follower moves through the entries of a board, in SQL and in the store, and says which lacks an entry."""
 
 from pathlib import Path
 
@@ -18,7 +18,10 @@ async def link_of(board: Journaled) -> str:
 
 
 async def test_a_follower_reads_what_is_in_sql_and_in_the_store(valkey_url: str, tmp_path: Path) -> None:
-    """The follower may begin before SQL has an entry. It reads an entry once, even if that moves to SQL meanwhile."""
+    """The follower may begin before SQL has an entry.
+
+    It reads an entry once, even if the entry moves to SQL meanwhile.
+    """
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         await board.like("a", "a")

@@ -88,7 +88,7 @@ async def test_a_limit_after_a_write_is_detected(valkey_url: str, tmp_path: Path
 
 
 async def create_again(board: Journaled, *, wipe: bool = False) -> None:
-    """Delete a board with a backlog, create it again, and drain both.
+    """Delete a board with a backlog, create it again, and drain the entries of both epochs.
 
     The late trim of a drainer that was paused must take no entry of the new board.
     """
@@ -119,7 +119,7 @@ async def create_again(board: Journaled, *, wipe: bool = False) -> None:
 
 
 async def test_a_board_can_be_created_again_under_its_id(valkey_url: str, tmp_path: Path) -> None:
-    """The entries of the first epoch still move to SQL, and the second epoch has its own."""
+    """The entries of the first epoch still move to SQL, and the second epoch has its own entries."""
     async with journaled(valkey_url, tmp_path) as board:
         await create_again(board)
 
@@ -165,7 +165,7 @@ async def test_one_of_two_databases_has_everything(valkey_url: str, tmp_path: Pa
 
 @pytest.mark.mutant
 async def test_a_missing_claim_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """In the mutant, each database trims entries that the other one needs."""
+    """In the mutant, each database trims entries that the other database needs."""
 
     async def anyone(_client: Any, _prefix: str, database: str) -> str:
         return database
@@ -179,7 +179,7 @@ async def test_a_missing_claim_is_detected(valkey_url: str, tmp_path: Path) -> N
 async def die_after_the_commit(board: Journaled) -> None:
     """Kill the drainer between its commit and the trim.
 
-    SQL must have each entry once, even one that a fold would ignore the second time.
+    SQL must have each entry once, even an entry that a fold would ignore the second time.
     """
     for _ in range(3):
         await board.like("a", "b")
@@ -205,10 +205,10 @@ def dying() -> Iterator[None]:
 @pytest.mark.mutant
 @pytest.mark.parametrize("begun", [False, True], ids=["first entries", "later entries"])
 async def test_a_watermark_outside_the_transaction_is_detected(valkey_url: str, tmp_path: Path, *, begun: bool) -> None:
-    """A drainer that is killed between its two commits does not know of the first one.
+    """A drainer that is killed between its two commits does not know of the first commit.
 
     Its entries are then in SQL twice. A fold begins again with the first entry of the board, so this entry does not
-    count twice. Later entries do.
+    count twice. Later entries count twice.
     """
 
     def segments_only(connection: Any, pieces: Any, *, prefix: str) -> None:

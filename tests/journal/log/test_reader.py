@@ -53,7 +53,7 @@ async def test_entries_are_read_from_one_segment_to_another(
 
 
 def test_an_entry_counts_before_a_time_by_the_clock_of_its_board() -> None:
-    """With `clock = "event"`, only the times of events count, and a batch may have none."""
+    """With `clock = "event"`, only the times of events count, and a batch may have no times."""
 
     def head(kind: str, time: int) -> Head:
         return Head(kind, 0, "1-0", time, "", "")

@@ -23,7 +23,7 @@ def entry(kind: str, number: int, body: object = None) -> tuple[Head, bytes]:
 
 
 def test_the_entries_after_the_last_one_that_both_have_are_lost() -> None:
-    """The store may have other entries after it. Some kinds of entries can't be sent again."""
+    """The store may have other entries after the last common entry. Some kinds of entries can't be sent again."""
     known: Entries = [entry("begin", 1), entry("add", 2), entry("hide", 3)]
     for links, last, lost in (
         (["link 1"], "link 1", known[1:]),

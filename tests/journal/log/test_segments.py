@@ -35,7 +35,7 @@ FIRST, SECOND = "1-0 1000 w 1", "2-0 2000 w 2"  # links
 
 @pytest.mark.parametrize(("named", "gaps"), [(SECOND, []), (FIRST, [Gap(SECOND, FIRST, 3000)])])
 def test_an_entry_that_begins_again_names_the_one_before_it(named: str, gaps: list[Gap]) -> None:
-    """If an `adopt` entry names another entry than the last one, the entries between them are missing."""
+    """If an `adopt` entry names another entry than the last entry, the entries between them are missing."""
     heads = [
         "add 10 1-0 1000 w 1 0-0 0 - 0",
         f"add 20 2-0 2000 w 2 {FIRST}",
@@ -82,7 +82,7 @@ def test_a_segment_forgets_a_member_before_its_erasure() -> None:
 def test_a_loss_says_what_the_store_has_instead(
     offset: int, journal: str | None, waiting: str | None, what: str
 ) -> None:
-    """The last entry in SQL is compared with the last entry in the store, and with the first one that waits there."""
+    """The last entry in SQL is compared with the last entry in the store, and with the first entry that waits there."""
     timeline = Timeline(1, "posts", "e", "5-0", "5-0 5 w 5", 9)
     held = (None if text is None else text.encode() for text in (journal, waiting))
     assert _what_is_missing(timeline, offset, *held).partition(", and counted")[0] == what

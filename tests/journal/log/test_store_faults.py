@@ -81,7 +81,10 @@ async def go_back_and_grow(board: Journaled, store: StoreProcess, folder: Path) 
 
 
 async def test_a_store_that_went_back_and_grew_stops_its_board(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The store gives old offsets to new events. SQL has more, so nothing moves until an operator accepts the loss."""
+    """The store gives old offsets to new events.
+
+    SQL has more entries, so none moves until an operator accepts the loss.
+    """
     async with journaled(own_store.url, tmp_path) as board:
         await go_back_and_grow(board, own_store, tmp_path)
         assert await board.gaps() == 1
@@ -89,7 +92,7 @@ async def test_a_store_that_went_back_and_grew_stops_its_board(own_store: StoreP
 
 @pytest.mark.mutant
 async def test_a_link_of_only_an_offset_is_detected(own_store: StoreProcess, tmp_path: Path) -> None:
-    """With such a link, the drainer takes the other events for the next ones."""
+    """With links of only an offset, the drainer takes the entries of other events for the next entries."""
 
     def by_offset(timeline: Timeline, entries: list[Entry]) -> tuple[list[Entry], str | None]:
         found, last = list[Entry](), timeline.drained
@@ -211,7 +214,7 @@ async def test_events_that_come_back_are_detected(valkey_url: str, tmp_path: Pat
 
 
 async def test_a_journal_of_an_older_version_has_what_left_by_its_clock(valkey_url: str, tmp_path: Path) -> None:
-    """Such a version does not say what the store subtracted before its clock was set back."""
+    """An older version does not record what the store subtracted before its clock was set back."""
     untold = {"if name_left then name_left(board) end": ""}
     scripts = msgspec.structs.replace(SCRIPTS, add=SCRIPTS.add.changed(mutated(SCRIPTS.add.source, untold)))
     async with journaled(valkey_url, tmp_path, SLIDING) as made:

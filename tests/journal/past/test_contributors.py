@@ -75,7 +75,7 @@ def test_the_largest_share_is_of_somebody_who_is_known() -> None:
 async def test_a_gain_is_unusual_that_doubles_a_score_or_comes_from_one_producer(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gain must be at least ten points within the time, and more than half of it from one of several producers.
+    """The gain is at least ten points. It doubles the score, or more than half of it is from one of several producers.
 
     Only the first members and the newest events are named. A board that the journal no longer knows has no past.
     """

@@ -47,7 +47,7 @@ def batch(board: Board, chance: random.Random, now: int) -> bytes:
 
 
 def follow_through(board: Board, seed: int) -> None:
-    """Apply random batches, and compare the scores and ranks after each."""
+    """Apply random batches, and compare the scores and ranks after each batch."""
     chance = random.Random(seed)
     running, data = RunningScores(board), Snapshot()
     now = BEGIN
@@ -78,6 +78,6 @@ def test_running_scores_match_the_contents(window: str, ranks: str) -> None:
 
 @pytest.mark.mutant
 def test_a_slot_that_stays_is_detected() -> None:
-    """The test above fails if a slot that has left the window still counts."""
+    """`follow_through` fails if a slot that has left the window still counts."""
     with must_be_caught("a slot stays"), replaced(Sums, "subtract", lambda *_: None):
         follow_through(board_of('{ rolling = "6h", slot = "1h" }', "ordinal"), 1)

@@ -75,7 +75,7 @@ def shown(page: Page) -> tuple[list[tuple[str, int]], int, int]:
 
 
 async def play_through(line: RecordedBoard, at: int, stride: int = STRIDE) -> dict[int, Page]:
-    """Play a timeline in small calls, and return the page of each time at which there was one."""
+    """Play a timeline in small calls, and return each page with its time."""
     running = RunningTop(line.board, frozenset(line.model.hidden), SIZE)
     player = await line.read(lambda sql, _: Player(sql, line.settings.key_prefix, line.board, at, running))
     pages: dict[int, Page] = {}
@@ -112,7 +112,7 @@ async def messages_are_exact(store: str, folder: Path, kind: str, seed: int) -> 
 async def test_a_call_ends_after_a_page_that_took_long(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call has a limit for its time and one for its number of pages, so that other replays get their turn."""
+    """A call has limits for its time and for its number of pages, so that other replays get their turn."""
     monkeypatch.setattr("live.journal.past.player._MOST_PAGES", 2)
     async with timeline(valkey_url, tmp_path, board_like("rolling")) as line:
         await live_through(line, 7)
@@ -138,7 +138,7 @@ async def test_the_messages_of_a_replay_are_exact(valkey_url: str, tmp_path: Pat
 
 @pytest.mark.mutant
 async def test_records_that_leave_unseen_are_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant sends a change only with an entry."""
+    """The mutant still shows records that leave without an entry."""
     with replaced(Variant, "forget", lambda *_: None), must_be_caught("records that have left are still shown"):
         await messages_are_exact(valkey_url, tmp_path, "rolling", 7)
 
@@ -199,7 +199,7 @@ async def falling_behind(line: RecordedBoard) -> None:
 async def test_a_member_comes_first_because_others_fall_behind(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The player has not kept the record of that member."""
+    """The player has not kept the record of the member that comes first."""
     monkeypatch.setattr(top, "_SPARE", 1)
     async with timeline(valkey_url, tmp_path, board_of("forever")) as line:
         await falling_behind(line)
@@ -239,7 +239,7 @@ async def test_a_player_follows_what_is_hidden(valkey_url: str, tmp_path: Path) 
 
 
 async def test_a_player_begins_where_the_journal_begins(valkey_url: str, tmp_path: Path) -> None:
-    """An earlier time is no mistake. A board without entries has no past."""
+    """To begin at an earlier time is no mistake. A board without entries has no past."""
     async with timeline(valkey_url, tmp_path, board_of("forever")) as line:
         drainer = await line.drainer()
         running = RunningTop(line.board, (), SIZE)

@@ -33,7 +33,10 @@ async def test_more_clients_than_processes_take_turns(tmp_path: Path) -> None:
 
 
 async def test_processes_that_ended_while_idle_are_replaced(tmp_path: Path) -> None:
-    """At most one query fails, with the error of a database that does not answer. The next one starts new processes."""
+    """At most one query fails, with the error of a database that does not answer.
+
+    The next query starts new processes.
+    """
     settings = fresh_settings("", journal="sqlite", data_dir=tmp_path)
     with Database("sqlite", tmp_path, settings.key_prefix, writes=True) as database:
         assert database.take_now()

@@ -26,7 +26,7 @@ FAR: Final = 2**60  # microseconds
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_past_is_exact_at_every_hour(valkey_url: str, tmp_path: Path, kind: str) -> None:
-    """The events include late and early ones, hidden members and ties."""
+    """There are late and early events, hidden members and ties."""
     await past_is_exact(valkey_url, tmp_path, kind, random.SystemRandom().randrange(2**32))
 
 
@@ -49,7 +49,7 @@ async def test_a_late_event_counts_from_its_arrival_on(valkey_url: str, tmp_path
 
 @pytest.mark.mutant
 async def test_an_entry_that_counts_too_early_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The test above fails if a ranking includes entries that were made exactly at its time."""
+    """`late_event` fails if a ranking includes entries that were made exactly at its time."""
     right = reader.before
 
     def later(time: int, clock: ClockKind = "server") -> Stop:

@@ -112,7 +112,7 @@ def test_a_journal_of_an_older_version_is_folded() -> None:
 
 
 def test_a_ranking_over_its_limit_loses_its_last_records() -> None:
-    """Hidden members do not count."""
+    """Hidden members do not count toward the limit."""
     data, slot = Snapshot(), {"a": 4, "hidden": 3, "b": 2, "c": 1, "d": 0}
     data.slots, data.hidden = {0: slot.copy()}, {"hidden"}
     data.ranking("").metadata = dict.fromkeys(slot, b"{}")
@@ -145,7 +145,7 @@ async def test_metadata_is_that_of_the_event_that_counts(
 
 
 async def test_a_member_that_is_withdrawn_is_not_registered(valkey_url: str) -> None:
-    """The fold has the members that the store has, with their metadata."""
+    """The fold has the registered members that the store has, with their metadata."""
     settings = fresh_settings(valkey_url, journal="sqlite")
     client = connect(valkey_url, settings)
     ledger = Ledger(client, read_board("vote", {"window": "forever", "votes": {"registered": True}}), settings)
@@ -159,7 +159,7 @@ async def test_a_member_that_is_withdrawn_is_not_registered(valkey_url: str) -> 
 
 
 async def test_a_journal_that_begins_later_has_the_identities_from_before(valkey_url: str) -> None:
-    """The journal also has how long each identity is remembered."""
+    """The journal also says how long each identity is remembered."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     before = Ledger(client, rolling_board(), settings)

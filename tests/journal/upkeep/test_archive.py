@@ -117,7 +117,7 @@ async def opened_again(line: RecordedBoard) -> None:
 
 
 async def test_a_clock_that_is_set_back_gives_a_period_another_revision(valkey_url: str, tmp_path: Path) -> None:
-    """The new revision has everything that was counted before and after."""
+    """The new revision has everything that was counted before and after the clock was set back."""
     async with timeline(valkey_url, tmp_path, calendar()) as line:
         await opened_again(line)
 
@@ -199,7 +199,7 @@ ROW: Final = r'<tr data-key="(.*?)"[^>]*><td class="rank">(.*?)</td>.*?<td class
 
 
 async def test_archived_periods_are_pages_and_tables(valkey_url: str) -> None:
-    """Archived periods have the same rows as before, the place of a member, and links to later periods."""
+    """Pages of an archived period have the same rows as before, the place of a member, and links to later periods."""
     boards = parse_boards(DAYS + OTHERS)
     async with server(valkey_url, *boards, journal="sqlite", anonymous_admin=True, open=True) as client:
         await post(client, 1, "a", "b", "b", "名", "名", "名")

@@ -67,7 +67,7 @@ async def test_a_checkpoint_is_due_after_a_day_or_many_bytes(
 ) -> None:
     """The entries must also have more bytes than the last checkpoint.
 
-    A checkpoint is not stored if there is a later one.
+    A checkpoint is not stored if there is a later checkpoint.
     """
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()

@@ -276,9 +276,9 @@ async def test_a_timeline_is_kept_for_whole_seconds(valkey_url: str, tmp_path: P
 
 
 async def test_a_timeline_stays_while_another_one_begins_with_it(valkey_url: str, tmp_path: Path) -> None:
-    """Without the earlier timeline, nobody could read the contents of the later one.
+    """Without the earlier timeline, nobody could read the contents of the later timeline.
 
-    The earlier timeline can be deleted when the later one has a checkpoint.
+    The earlier timeline can be deleted when the later timeline has a checkpoint.
     """
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 2)

@@ -11,7 +11,7 @@ BOARD = rolling_board()
 
 
 def known_timeline(timeline: int, drained: str = "1-0", board: Board | None = BOARD) -> KnownTimeline:
-    """A timeline."""
+    """A timeline with its last entry in SQL and its board."""
     return KnownTimeline(timeline, drained, board)
 
 
@@ -27,7 +27,7 @@ def test_a_quiet_board_is_checked_rarely() -> None:
 
 
 def test_a_quiet_board_with_periods_is_checked_after_each_hour() -> None:
-    """A period ends with an hour, and is archived then."""
+    """A period ends at the end of an hour, and is archived then."""
     (board,) = parse_boards('[[board]]\nid = "days"\nwindow = { calendar = "day" }')
     assert checks_of_a_day(board) == list(range(0, 24 * 60, 60))
 

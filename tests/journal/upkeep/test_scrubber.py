@@ -107,7 +107,7 @@ class Watched:
         return bool(entries) and not await self.reasons()
 
     async def says(self, *words: str, deadline: float = DEADLINE) -> None:
-        """Wait until the journal is degraded, with a reason that has some words."""
+        """Wait until the journal is degraded, and the reason contains the given words."""
 
         async def is_said() -> bool:
             reasons = await self.reasons()
@@ -191,7 +191,7 @@ async def keeps_entries_in_the_store(board: Journaled) -> None:
     def late(database: Database) -> None:
         nonlocal calls
         calls += 1
-        if calls == 2:  # the first call comes before the commit, the second one after it
+        if calls == 2:  # the first call comes before the commit, the second call after it
             path.unlink()
         right(database)
 
@@ -261,7 +261,7 @@ async def test_verify_finds_every_damage(valkey_url: str, tmp_path: Path, chance
 
 
 async def test_verify_reads_what_is_left(valkey_url: str, tmp_path: Path) -> None:
-    """The command names the damaged segment, counts the entries of the others, and exits with 1."""
+    """The command names the damaged segment, counts the entries of the other segments, and exits with 1."""
     async with journaled(valkey_url, tmp_path) as board:
         path = await filled(board)
         spoil_a_segment(path)
@@ -322,7 +322,7 @@ async def test_verify_compares_checksums(valkey_url: str, tmp_path: Path) -> Non
 
 @pytest.mark.mutant
 async def test_a_segment_whose_checksum_is_not_compared_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant believes damaged entries."""
+    """The mutant reads a segment without comparing its checksum."""
 
     def trusting(_crc: int, data: bytes) -> bytes:
         return zstandard.decompress(data)

@@ -1,4 +1,4 @@
-"""The CloudEvents web hook handshake: granted to named senders, within the rate; nothing else is echoed."""
+"""The CloudEvents web hook handshake: senders that name themselves get a rate, and invalid names are not echoed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from live.web.writes.events import handshake
 from tests.harness.server import server
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
+pytestmark = pytest.mark.asyncio(loop_scope="module")  # all tests of this file share one server
 
 SENDER = "eventemitter.example.com"
 GRANTED = {"webhook-allowed-origin", "webhook-allowed-rate"}
@@ -50,7 +50,7 @@ async def test_a_sender_that_names_itself_may_send(client: httpx.AsyncClient, or
      ("", "120"), ("many", "120"), ("1" * 5000, "120"), ("*", "120")],
 )  # fmt: skip
 async def test_the_smaller_rate_is_granted(client: httpx.AsyncClient, requested: str, allowed: str) -> None:
-    """The granted rate is the requested one, but at most the producer's. An invalid number is ignored."""
+    """The granted rate is the requested rate, but at most the producer's rate. An invalid number is ignored."""
     response = await ask(client, ("WebHook-Request-Origin", SENDER), ("WebHook-Request-Rate", requested))
     assert response.headers["webhook-allowed-rate"] == allowed
 
