@@ -95,7 +95,8 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False  # each resource has one URL, and a redirect would trust the Host header
-    # `CrossOrigin` encloses `ReadRate` and the application, so that their error responses have its header fields too.
+    # `CrossOrigin` encloses `ReadRate` and the application, so that their error responses also have the header fields
+    # of `CrossOrigin`.
     limited = CrossOrigin(ReadRate(app), settings.allowed_origins)
     return SecurityHeaders(Clients(limited, clients, settings.root_path))
 
@@ -135,7 +136,7 @@ async def _work(parts: Live, tally: RequestTally) -> None:
 def _report(intake: Intake, work: "asyncio.Task[None]") -> None:
     """Log a failure of the background work and exit, so that the supervisor restarts the process.
 
-    An application that retires ends soon, and its successor may serve in the same process: so it only logs the failure.
+    If the application retires, only log the failure: it ends soon, and its successor may serve in the same process.
     """
     if not work.cancelled() and (error := work.exception()) is not None:
         log.critical("the background work failed", exc_info=error)

@@ -45,7 +45,7 @@ async def renew_metrics(live: Live, tally: RequestTally) -> None:
 
 
 async def metrics(request: Request) -> Response:
-    """Return the metrics of this process, or of all worker processes together. Requests for them do not wait for pages.
+    """Return the metrics of this process, or of all worker processes together. These requests do not wait for pages.
 
     Raises:
         ProblemError: `not_found`, `credentials_required`, `credentials_invalid` or `scope_forbidden`.

@@ -55,7 +55,7 @@ async def show(
 
 
 async def _accepted(desk: Desk, wanted: Form) -> tuple[Sequence[LatestEvents], str]:
-    """Return the accepted events, or why they are not known. Accepted events have no codes.
+    """Return the accepted events, or why they are not known. A filter by code leaves out all of them.
 
     The journal has no types, so a type selects the boards that take it.
     """

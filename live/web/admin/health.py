@@ -28,9 +28,9 @@ _SHOWN_DAYS: Final = 14
 
 
 class JournalState(msgspec.Struct, frozen=True):
-    """The state of the journal: SQL has everything until `safe` (milliseconds), and `behind` is in seconds.
+    """The state of the journal: SQL has everything until `safe` (milliseconds since 1970); `behind` is in seconds.
 
-    All fields but the faults are None if no process moves entries to SQL.
+    All fields but `faults` are None if no process moves entries to SQL.
     """
 
     safe: int | None

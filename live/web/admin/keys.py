@@ -1,4 +1,4 @@
-"""The page of API keys and viewer tokens: create and revoke them. A secret is shown once, when it is made."""
+"""The page of API keys and viewer tokens: create and revoke API keys, and sign tokens. A secret is shown once."""
 
 import io
 from collections.abc import Mapping, Sequence

@@ -32,7 +32,7 @@ class LogRow(msgspec.Struct, frozen=True):
 
 
 async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM) -> Response:
-    """Show a page of the newest entries, or of the entries whose fields equal those of the filter."""
+    """Show a page of the newest entries, or of the entries whose fields equal the fields of the filter."""
     query = desk.visit.query
     wanted = {name: query[name][:_LONGEST].strip() for name in _FILTERS if query.get(name, "").strip()}
     entries = await visible_entries(desk.live, desk.producer, MAX_ENTRIES)

@@ -33,7 +33,7 @@ class MemberRow(msgspec.Struct, frozen=True):
 
 
 async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM) -> Response:
-    """Show members whose name or title begins with a text; without a text, the first members and the hidden ones."""
+    """Show members whose name or title begins with a text; without a text, the first and the hidden members."""
     query = desk.visit.query
     boards = sorted(ledger.state.board.id for ledger in desk.ledgers())
     prefix, cursor = query.get("q", "")[:LONGEST_PREFIX].strip(), query.get("cursor")
@@ -65,7 +65,7 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
 
 
 async def chosen_board(desk: Desk, boards: Sequence[str]) -> Ledger | None:
-    """Find the board that the query names, or the first one. Raises as `Desk.ledger`."""
+    """Find the board that the query names, or the first of the boards. Raises as `Desk.ledger`."""
     board = desk.visit.query.get("board", "").strip() or next(iter(boards), "")
     return await desk.ledger(board) if board else None
 

@@ -63,7 +63,7 @@ _MOST_SOURCES: Final = 20  # boards whose events the preview reads
 class Preview(msgspec.Struct, frozen=True):
     """The first members that the board would have, from the events of some boards.
 
-    `why` is the reason if there are none.
+    `why` is the reason if there are no members.
     """
 
     records: Sequence[tuple[str, int]] = ()
@@ -111,7 +111,10 @@ async def create(desk: Desk, form: Form) -> Response:
 
 
 def _answers_of(form: Form) -> Form:
-    """Return the answers in a form, which leaves out empty answers. Without a form, return the usual answers."""
+    """Return the answers in a form.
+
+    An answer that the form lacks is empty. Without a form, return the usual answers.
+    """
     return {**dict.fromkeys(_USUAL, ""), **form} if form else _USUAL
 
 
@@ -207,7 +210,7 @@ def _by_question(mistakes: Sequence[str], other: str) -> dict[str, list[str]]:
 
     A mistake that names no choice goes to `other`.
 
-    A mistake that begins with the name of a choice is about this choice, even if it lists others.
+    A mistake that begins with the name of a choice is about this choice, even if it names other choices.
     """
     found: dict[str, list[str]] = {}
     for mistake in mistakes:

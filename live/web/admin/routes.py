@@ -48,7 +48,7 @@ PAGES: Final[tuple[AdminPage, ...]] = (
 
 
 def admin_routes(settings: Settings) -> list[BaseRoute]:
-    """List the routes of the admin page. There are none if it is off."""
+    """List the routes of the admin page. Return no routes if the page is off."""
     if settings.admin_page == "off":
         return []
     routes: list[BaseRoute] = [Route("/admin/session", sign_in, methods=["POST"])]
@@ -59,7 +59,10 @@ def admin_routes(settings: Settings) -> list[BaseRoute]:
 
 
 async def _serve(page: AdminPage, request: Request) -> Response:
-    """Show a page to an administrator who is signed in, or run the act of its form. Show the sign-in form to others."""
+    """Show a page to an administrator who is signed in, or run the act of its form.
+
+    Show the sign-in form to anybody else.
+    """
     require_page(request)
     if request.method == "POST":
         require_own_form(request)

@@ -26,7 +26,7 @@ class _Failed(msgspec.Struct, frozen=True):
 
 
 async def run_apart(work: Callable[..., _R], *given: object) -> _R:
-    """Do work in another process, which ends with the request. Changes that it has made until then stay.
+    """Do work in another process, which ends with the request. Changes that the work has made until then stay.
 
     Raises:
         ProblemError: other work is under way, the work takes too long, or it failed.

@@ -35,7 +35,7 @@ async def show(
     *,
     is_dry: bool = True,
 ) -> Response:
-    """Show the form and what was found. The fields have their earlier values, or those in the query of a link."""
+    """Show the form and what was found. The fields have their earlier values, or the values in the query of a link."""
     form = form or {name: desk.visit.query[name][:_LONGEST] for name in _FIELDS if desk.visit.query.get(name)}
     filled = {name: form.get(name, "") for name in _FIELDS}
     filled["since"] = filled["since"] or rfc3339(round(time.time() - _HOUR), 1, "seconds")

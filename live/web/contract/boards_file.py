@@ -1,6 +1,7 @@
 """The JSON Schema of a boards file, `/boards.schema.json`, made from the structs that read the file.
 
-Editors check a TOML file against it and offer the choices, if the first line names it: `#:schema <address>`.
+Editors check a TOML file against the schema and offer the choices, if the first line of the file names the schema:
+`#:schema <address>`.
 """
 
 from functools import cache

@@ -178,7 +178,8 @@ _EVENTS: Final = {
     "content": {
         **json_of({"anyOf": [_EVENT, {"type": "array", "items": _EVENT}]}),
         "application/x-ndjson": {"schema": {"type": "string", "description": "One event on each line."}},
-        # If several media types have arrays, code generators can't tell them apart. So CloudEvents have one range.
+        # If several media types have arrays, code generators can't tell them apart. So the media types of CloudEvents
+        # share one range.
         "application/*": {"schema": {"anyOf": [_CLOUD_EVENT, {"type": "array", "items": _CLOUD_EVENT}]}},
     },
 }
@@ -556,7 +557,7 @@ _PATHS: Final[Mapping[str, Json]] = {
 }  # fmt: skip
 # The response to a refused strict request has the same form of body as the response to an accepted request.
 _PATHS["/v1/events"]["post"]["responses"]["422"]["content"] |= json_of(reference(Answer))
-for _status in ("500", "503"):  # a process that is not ready says why in the same form
+for _status in ("500", "503"):  # a process that is not ready says why in the form of `_READY`
     _PATHS["/readyz"]["get"]["responses"][_status]["content"] = json_of(_READY)
 
 

@@ -28,7 +28,7 @@ _LIMITS: Final = (
     ("minItems", "at least ", " items"), ("maxItems", "at most ", " items"),
     ("format", "format ", ""), ("pattern", "pattern ", ""),
 )  # fmt: skip
-_PLAIN: Final = 10_000  # larger numbers, and this one, are written with commas
+_PLAIN: Final = 10_000  # from this number on, numbers are written with commas
 
 
 async def show(request: Request) -> Response:

@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 REFERENCE: Final = "#/components/schemas/{name}"
 _NAMES: Final = {"IncomingEvent": "Event"}  # the names of schemas that differ from the names of their structs
-_MEANT_AS: Final = {"RunningChoice": "BoardChoice"}  # the first struct's fields mean the same as the second's
+_MEANT_AS: Final = {"RunningChoice": "BoardChoice"}  # the fields of the two structs have the same meanings
 
 # The meaning of each field, by name, or by struct and name where the name is ambiguous.
 MEANINGS: Final[Mapping[str, str]] = {

@@ -1,8 +1,8 @@
 """Makes one small file of a script and everything that it imports, so that a page needs few requests.
 
-The modules are joined in the order of their imports, as if they were one. So a name at the top level of one module must
-not be declared in another one, and imports can't rename. The scripts in `static` use only the forms of `import` and
-`export` that are known here; a test runs the result.
+The modules are joined in the order of their imports, as if they were one module. So a name at the top level of one
+module must not be declared in another module, and imports can't rename. The scripts in `static` use only the forms of
+`import` and `export` that are known here; a test runs the result.
 """
 
 import posixpath
@@ -24,7 +24,7 @@ _LOADED: Final = re.compile(r'\bimport\("(\.[^"]+)"\)')
 _PACKAGE: Final = re.compile(r"[^./]")
 _EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) (\w+))", re.MULTILINE)
 _LEFT: Final = re.compile(r"^(?:import\b(?!\()|export\b).*", re.MULTILINE)
-# The minifier would drop the expression in these parentheses, although it has effects.
+# The minifier would drop the expression in the parentheses after `void`, although it has effects.
 _DROPPED: Final = re.compile(r"\bvoid \(.*")
 _DECLARED: Final = re.compile(r"^(?:async )?(?:function\*?|class|const|let) (\w+)", re.MULTILINE)
 
@@ -47,7 +47,7 @@ def bundle(name: str, read: Read, apart: Collection[str] = ()) -> str:
 def split_bundle(name: str, later: Sequence[str], read: Read) -> dict[str, str]:
     """Join a script, and each script that it loads later.
 
-    The later scripts import from the first one what they share with it. All scripts are in one folder.
+    The later scripts import from the first script what they share with it. All scripts are in one folder.
 
     Raises:
         ValueError: the modules can't be joined.

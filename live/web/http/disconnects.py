@@ -16,7 +16,10 @@ _T = TypeVar("_T")
 
 
 def count_as_viewer(scope: Scope) -> HttpProtocol | None:
-    """Count the connection of a request as a viewer until the response. Return None in another ASGI server."""
+    """Count the connection of a request as a viewer until the response.
+
+    Return the connection, or None in another ASGI server.
+    """
     extension = scope.get("extensions", {}).get(VIEWER)
     connection: HttpProtocol | None = extension["connection"]() if extension else None
     if connection is not None:

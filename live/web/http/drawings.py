@@ -25,7 +25,7 @@ DrawingKey = tuple[str, bytes, object]
 
 
 class _KeptReply(NamedTuple):
-    """A reply that is valid until a time, in seconds of the monotonic clock. `size` is its memory in bytes."""
+    """A reply that is valid `until` a time of `time.monotonic`. `size` is its memory in bytes."""
 
     reply: Reply
     until: float
@@ -44,7 +44,7 @@ class Drawings:
         """Return the reply that was drawn for a key up to a second ago, or else draw it for a client (its network).
 
         Raises:
-            ProblemError: `overloaded`, when too many requests wait. Also raises as `draw`.
+            ProblemError: `overloaded`, when too many requests wait. Also raises the errors of `draw`.
         """
         reply = self._find(key)
         if reply is None:

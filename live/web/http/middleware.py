@@ -37,7 +37,7 @@ _PREFLIGHT: Final = {
 class Clients:
     """ASGI middleware that determines the client of each request, and refuses requests for unknown hosts.
 
-    It removes the root path, so that routes need not know it, and refuses requests for anything outside it.
+    It removes the root path, so that routes need not know it, and refuses requests for paths outside the root path.
     """
 
     def __init__(self, app: ASGIApp, resolver: ClientResolver, root_path: str) -> None:
@@ -79,7 +79,7 @@ def client_of(request: Request) -> Client:
 
 
 def permissions(origin: str, allowed: Collection[str]) -> Fields:
-    """Make the header fields that let a page of an allowed origin read a response. Empty for other origins."""
+    """Make the header fields that let a page of an allowed origin read a response. Return none for other origins."""
     if origin not in allowed:
         return ()
     return ((b"access-control-allow-origin", origin.encode()), (b"access-control-expose-headers", _EXPOSED))
@@ -127,7 +127,7 @@ class CrossOrigin:
 
 
 class ReadRate:
-    """ASGI middleware that refuses the reads of clients that exceed their rate. The fast path does this itself.
+    """ASGI middleware that refuses the reads of clients that exceed their rate. The fast path checks the rate itself.
 
     The look-up of an administrator's session counts as a read too, because anyone can invent a cookie. This middleware
     looks the session up before other code asks for the reader.
@@ -161,7 +161,7 @@ class ReadRate:
 def page_policy(images: tuple[str, ...], *, is_framed: bool) -> str:
     """Make the content security policy of a page. `images` are the hosts of pictures.
 
-    A page that others may show in a frame has no forms, so that nobody can be led to send one.
+    A page that others may show in a frame has no forms, so that nobody can be led to send a form.
     """
     policy = CONTENT_SECURITY_POLICY.decode()
     if images:

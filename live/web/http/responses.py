@@ -38,8 +38,8 @@ def negotiated(request: Request, reply: Reply) -> Response:
 def cache_control(seconds: int) -> bytes:
     """Return the `Cache-Control` of replies that everybody may see, and that caches may use for a time.
 
-    While a cache asks again, it may answer with its old copy for `SILENCE`. This is also how long a viewer takes to
-    notice that it has lost the server, so clients behind a cache see old records for no longer than viewers.
+    While a cache asks again, it may answer with its old copy for `SILENCE` seconds. This is also how long a viewer
+    takes to notice that it has lost the server, so clients behind a cache see old records for no longer than viewers.
     """
     return b"public, max-age=%d, stale-while-revalidate=%d" % (seconds, SILENCE) if seconds else REVALIDATED
 
@@ -55,7 +55,7 @@ def kept_json(body: object, cache: bytes = REVALIDATED) -> Reply:
 
 
 class Derived(Generic[_T]):
-    """Values that many requests share. Each is made once, from a struct."""
+    """Values that many requests share. Each value is made once, from a struct."""
 
     def __init__(self) -> None:
         self._made: WeakKeyDictionary[msgspec.Struct, _T] = WeakKeyDictionary()

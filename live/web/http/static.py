@@ -20,13 +20,12 @@ from live.web.http.bundle import bundle, script, split_bundle, style
 from live.web.pages.language import TAGS
 from live.web.services import assets
 
-# The scripts of pages, and the scripts that they load once they are live, with the style sheets that the latter bring
-# along.
+# The scripts of pages. Each has the scripts that it loads once the page is live, with their style sheets.
 SCRIPTS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "board.js": {"later.js": ("moves", "tools", "rail", "later", "podium", "liked", "print")},
     "cards.js": {},
     "record.js": {"chart.js": ("liked", "print")},
-    "client/units.js": {},  # for boards with units; their pages load it before they are live
+    "client/units.js": {},  # for boards with units, whose pages load this script before they are live
     "client/fallbacks.js": {},  # for networks without WebSockets
 }
 ENTRIES: Final = {
@@ -67,9 +66,9 @@ _WORDS: Final = "client/words/"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
 _AROUND: Final = frozenset({"tools", "rail", "later"})  # style sheets of the parts around a board on its own page
 # Regions of scripts that pages do not need. A page has a cookie instead of a token, and the server writes facts about
-# boards into it. It neither waits for a first snapshot nor names the parts of rows.
+# boards into the page. A page neither waits for a first snapshot nor names the parts of rows.
 _APART: Final = re.compile(r"^ *//#region .*?//#endregion\n", re.MULTILINE | re.DOTALL)
-# Browsers that can't adopt style sheets (Safari before 16.4) load them.
+# Browsers that can't adopt style sheets (Safari before 16.4) load them as a file.
 _ADOPT: Final = (
     ";{let d=document,f=d.documentElement.dataset.surface,s;"
     'try{s=new CSSStyleSheet();s.replaceSync((f?"":%s)+%s);d.adoptedStyleSheets.push(s)}'
@@ -82,11 +81,11 @@ class PageFiles(StaticFiles):
     """The static files under a path that contains their version, so browsers never need to revalidate them.
 
     The script of a page is in a folder for each language: one file with all that it imports, and the words of that
-    language only. Its style sheets are one file, whose name joins their names: `board+site.css`.
+    language only. The style sheets of a page are one file, whose name joins their names: `board+site.css`.
     """
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """Serve a file, compressed if the client takes that."""
+        """Serve a file, compressed if the client takes gzip."""
         name = PurePosixPath(path).as_posix()
         _, source = ENTRIES.get(name, (None, name))
         if PurePosixPath(name).suffix not in _TYPES or not (is_style(name) or self.lookup_path(source)[1]):
@@ -107,7 +106,7 @@ class ClientFiles(StaticFiles):
     """
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """Serve an entry point, compressed if the client takes that. Respond with 304 if the client has it already."""
+        """Serve an entry point, compressed if the client takes gzip. Respond with 304 if the client has it already."""
         name = PurePosixPath(path).as_posix()
         if name not in CLIENT | _PARTS and name not in {f"words/{tag}.js" for tag in TAGS}:
             raise HTTPException(404)
@@ -196,7 +195,10 @@ def _adopting(parts: Sequence[str]) -> str:
 
 
 def client_script(name: str) -> str:
-    """Join an entry point of the client with its own modules. All of them share the core, the view and the words."""
+    """Join an entry point of the client with its own modules.
+
+    All entry points share the core, the view and the words.
+    """
     return bundle(name, read, _SHARED - {name})
 
 

@@ -20,8 +20,8 @@ class Ballot(msgspec.Struct, frozen=True):
     """The part of a page that only contests have.
 
     `contestants` are registered and have no votes; they are on the page that has the last record. `following` is the
-    value of `?contestants=` for the next contestants, and `is_first` says whether these are the first. When voting is
-    over, `podium` has the first records.
+    value of `?contestants=` for the next contestants, and `is_first` says whether `contestants` begin with the first
+    contestant without votes. When voting is over, `podium` has the first records.
     """
 
     contestants: Sequence[Record] = ()
