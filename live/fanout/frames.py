@@ -133,7 +133,7 @@ class Frame:
 
     @cached_property
     def shared_event(self) -> SharedText:
-        """The server-sent event as compressed blocks."""
+        """The message as a server-sent event, compressed for each history."""
         return SharedText(self.event)
 
 

@@ -270,7 +270,7 @@ class Hub:
                     for board, empty_since in list(self._subscribed.items()):
                         if board not in self._subscribed:
                             continue  # removed meanwhile
-                        if self.channels[board].viewers:  # scripts in browsers can't see pings of a WebSocket
+                        if self.channels[board].viewers:  # scripts in browsers see no pings, but `alive`
                             self._subscribed[board] = math.inf
                             await self.channels[board].keep_alive()
                         elif math.isinf(empty_since):

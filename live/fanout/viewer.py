@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 
 class ChannelEndedError(Exception):
-    """The channel has ended, so the viewer must disconnect. `code` is one of `CLOSE_CODES`."""
+    """The viewer must disconnect, for example because its channel has ended. `code` is one of `CLOSE_CODES`."""
 
     def __init__(self, code: int) -> None:
         super().__init__(CLOSE_CODES[code].reason)
@@ -92,13 +92,13 @@ class Viewer(ABC):
 
     @abstractmethod
     def end(self, code: int) -> None:
-        """Disconnect, because there is nothing more to watch."""
+        """Disconnect the viewer. `code` is one of `CLOSE_CODES`."""
 
     def leave_cohort(self) -> None:  # noqa: B027 - only push viewers are in cohorts
         """Leave the cohort, if the viewer is in one."""
 
     def move(self, channel: Source, group: Subscribers, position: ViewerPosition) -> None:
-        """Watch another source. The viewer must have left the old one."""
+        """Watch another source. The viewer must have left the old source."""
         position.deflates = self.position.deflates
         self.channel, self.group, self._alone = channel, group, position
 
@@ -126,7 +126,7 @@ class PullViewer(Viewer):
         """Wait for the next frame. A slow viewer skips to the latest state.
 
         Raises:
-            ChannelEndedError: there is nothing more to watch.
+            ChannelEndedError: the viewer must disconnect.
         """
         while True:
             ended = self.channel.ended if self._ended is None else self._ended
@@ -175,7 +175,7 @@ class PageViewer(Viewer):
             self._notify(lambda receiver: receiver.take(page))
 
     def end(self, code: int) -> None:
-        """Notify the receiver that the channel has ended."""
+        """Notify the receiver that the viewer must disconnect."""
         self._notify(lambda receiver: receiver.end(code))
 
     def _notify(self, tell: Callable[[PageReceiver], None]) -> None:
@@ -211,7 +211,7 @@ class PushViewer(Viewer):
         self.sink.end(code)
 
     def wake(self) -> None:
-        """Send what is due, and join a cohort at the same position."""
+        """Send what is due. Then join a cohort, unless data is queued or the viewer asked for a member."""
         if self.cohort is not None or self.sink.waiting:
             return
         while (frame := self.due_frame()) is not None:
@@ -229,7 +229,7 @@ class PushViewer(Viewer):
         self.group.loose.discard(self)
 
     def fall_out(self, position: ViewerPosition) -> None:
-        """Leave the cohort, with a copy of its position."""
+        """Leave the cohort, and continue from a copy of its position."""
         self.cohort, self._alone = None, position.copy()
         self.group.loose.add(self)
 

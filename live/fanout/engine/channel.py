@@ -121,7 +121,7 @@ class Channel:
     # Viewers
 
     def require_room(self, subscription: Subscription) -> None:
-        """If the subscription needs a rank lookup, check that one more is possible.
+        """If the subscription needs a rank lookup, check that one more lookup is possible.
 
         Raises:
             ProblemError: `too_many_viewers`.
@@ -135,7 +135,7 @@ class Channel:
         return variant, ViewerPosition(subscription.epoch, subscription.offset, self._reads, lookup)
 
     def enter(self, viewer: Viewer) -> None:
-        """Add a viewer, and wake it when there is something to send."""
+        """Add a viewer, and wake it. Mark its variant as due if the viewer still needs records."""
         variant = _variant(viewer.group)
         if not self._viewers:
             self.status.stale = self._reported_at = None  # without viewers, these are not kept up to date
@@ -248,7 +248,7 @@ class Channel:
                 variant.due = self._schedule.now() + _RETRY
             self.set_stale(reason_of(page))
             tick.reported_at = None
-        # `renew` has already scheduled another read after an outdated tick.
+        # Ignore the page of an outdated tick: `renew` has already scheduled another read.
         elif page is not None and not tick.is_outdated:
             if self.position is not None and page.epoch == self.position[0] and page.offset < self.position[1]:
                 # The store went back, so the state that viewers have seen no longer exists: every viewer gets a sync.
@@ -291,7 +291,7 @@ class Channel:
         return self._lookups.are_waiting
 
     async def look_up(self) -> None:
-        """Do the rank lookups that are due. They run in parallel to the ticks, so nobody else waits."""
+        """Do the rank lookups that are due. They run in parallel to the ticks, so that other viewers do not wait."""
         if not await self._lookups.look_up(lambda: self.reader):
             self._schedule.add(self._schedule.now() + _RETRY, self)
 

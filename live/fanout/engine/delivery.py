@@ -59,7 +59,7 @@ class ViewerPosition:
         self._around: Frame | None = None  # the last frame of the lookup that was sent
 
     def next_around(self) -> Frame | None:
-        """Return the frame of the lookup if it was not sent yet. Records are sent before the lookup."""
+        """Return the frame of the lookup if it was not sent yet, or None before the viewer has received records."""
         if self.lookup is None or self.epoch is None or self.lookup.frame is self._around:
             return None
         self._around = self.lookup.frame
@@ -143,7 +143,7 @@ class Member(Protocol):
         """Become a member of a cohort."""
 
     def fall_out(self, position: ViewerPosition) -> None:
-        """Leave the cohort, with a copy of its position."""
+        """Leave the cohort, and continue from a copy of its position."""
 
 
 class Cohort:

@@ -22,7 +22,7 @@ def interval_of(board: Board, default: float) -> int:
 def viewer_interval(board: int, wanted: int) -> int:
     """Return the interval of a viewer's frames: the board's interval, doubled until it is at least `wanted`.
 
-    Because of the few steps, viewers with similar intervals share their frames.
+    Only a few intervals are possible, so that viewers with similar wishes share their frames.
     """
     while board < wanted:
         board *= 2

@@ -94,7 +94,7 @@ class RankLookups:
     def __init__(self) -> None:
         self._lookups: dict[tuple[object, str, int], RankLookup] = {}
         # The lookups that are due, in order of arrival. The value is the position that the lookup must reach, or None
-        # for any.
+        # if any position will do.
         self._due: dict[RankLookup, tuple[str, int] | None] = {}
         self._reading = False
         self._renewed = object()  # replaced by `forget`, so that `look_up` notices a `forget` during its read

@@ -23,10 +23,10 @@ log = structlog.get_logger()
 
 _T = TypeVar("_T")
 
-_STARTED: Final = ""  # the epoch of a position in a buffer after the first frame; before that, it is None
+_STARTED: Final = ""  # the `epoch` of a viewer's position after the first frame; it is None before
 _POLL: Final = 250  # milliseconds until the end of the journal is read again
 _BEAT: Final = 1000  # milliseconds between two checks for viewers that received nothing for a while
-_AHEAD: Final = 1000  # milliseconds for which messages are made before they are due
+_AHEAD: Final = 1000  # milliseconds; messages are made so long before they are due
 _PRESENT: Final = 3000  # milliseconds; a replay this close to the present becomes live
 _WHOLE: Final = 10.0  # seconds after which the buffer begins again: with the whole top, without the members hidden now
 _MOST_BYTES: Final = 1024**2  # bytes in the buffer, after which it also begins again
@@ -308,7 +308,7 @@ class Playback:
         return [name.decode() for name in await state.call("HKEYS", state.keys.hidden)]
 
     async def _ask(self, answer: Awaitable[_T]) -> _T | None:
-        """Wait for an answer of the other process. If it fails, tell the viewers, wait a moment, and return None."""
+        """Wait for an answer of the other process. If the call fails, tell the viewers, pause, and return None."""
         try:
             found = await answer
         except StoreUnavailableError as error:

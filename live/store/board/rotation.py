@@ -1,8 +1,8 @@
 """Rotation: subtracts slots that have left the window, one bounded step at a time, for all boards of a process.
 
-Each step returns in how many seconds the next slot is due, and the board sleeps until then. An old event, or an event
-that moves the board's clock, may make the board due sooner. Then the process that added the event checks the board
-soon.
+Each step returns in how many seconds the next slot is due, and the process leaves the board alone until then. An old
+event, or an event that moves the board's clock, may make the board due sooner. Then the process that added the event
+checks the board soon.
 
 Of several processes, one owns a board. The other processes check the board a little after it is due, in case the owner
 does not.

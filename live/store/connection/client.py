@@ -38,7 +38,7 @@ SCHEMES: Final = (
     "redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster",
     "redis+replica", "rediss+replica", "unix+replica",
 )  # fmt: skip
-REPLICA: Final = "+replica"  # the end of the scheme of a replica that is only read
+REPLICA: Final = "+replica"  # ends the scheme of the URL of a replica from which processes only read
 _LOGIN: Final = ("username", "password")
 _OPTIONS: Final = {  # the options that a URL may have, for each kind of servers
     "": ("db", *_LOGIN),

@@ -34,7 +34,7 @@ _SETTINGS: Final = {
     "maxmemory-policy": "noeviction",
 }
 _LONGEST_SOCKET_PATH: Final = 107  # bytes; a limit of the kernel for the path of a unix socket
-_START_DEADLINE: Final = 60.0  # a large append-only file takes long to load
+_START_DEADLINE: Final = 60.0  # seconds; a large append-only file takes long to load
 _STOP_DEADLINE: Final = 30.0
 _RESPAWN_PAUSE: Final = 0.5
 _LAST_WORDS: Final = 16_384  # bytes at the end of the log that are read

@@ -153,7 +153,7 @@ async def move_names(connection: PipelinedConnection, prefix: str) -> None:
     there = await connection.calls([("EXISTS", old) for old, _ in moved])
     for (old, new), exists in zip(moved, there, strict=True):
         if isinstance(exists, NoPermissionError):
-            continue  # a user of the store without this permission serves no boards
+            continue  # a process whose user of the store lacks this permission serves no boards
         if isinstance(exists, Exception):
             raise exists
         if not exists:
@@ -197,7 +197,7 @@ async def check_format(
         held: bytes | None = await connection.call("GET", key)
         identity: bytes = await connection.call("GET", names.store) or b""
     except NoPermissionError:
-        return  # a user of the store without this permission serves no boards
+        return  # a process whose user of the store lacks this permission serves no boards
     try:
         number = int(held or 0)
     except ValueError:

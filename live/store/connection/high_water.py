@@ -295,7 +295,7 @@ class HighWater:
     def accepting(self, reason: str, boards: Collection[str] | None = None) -> Iterator[None]:
         """Accept the store as it is, and record this when the `with` block ends. If the block fails, the loss stays.
 
-        `boards` limits this to some boards. The others keep their epochs, their positions and their losses.
+        `boards` limits this to some boards. The other boards keep their epochs, their positions and their losses.
         """
         before = self.facts
         self._accepting = True
@@ -346,7 +346,7 @@ class HighWater:
             self._write_changes()
 
     def _write_changes(self) -> None:
-        """Write all changes. If another process holds the lock, keep them for the next time: no event waits."""
+        """Write all changes. If another process holds the lock, keep them for the next time, so that no event waits."""
         with suppress(TimeoutError), self._locked(timeout=0):
             self._read_file()
             self._write(self.path, self.facts)

@@ -238,7 +238,7 @@ class Ears:
             ear.leave(channel)
 
     async def _place(self) -> None:
-        """Find the server of each homeless channel."""
+        """Find the server of each homeless channel, and listen there."""
         try:
             while self._homeless:
                 waiting, self._homeless = self._homeless, {}

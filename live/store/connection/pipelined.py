@@ -57,7 +57,7 @@ def reason_of(error: Exception) -> str:
 
 
 def as_unavailable(error: Exception) -> StoreUnavailableError:
-    """Return the error that a caller of the store gets for an error among the replies of `Store.outcomes`."""
+    """Return the error that callers of the store get, made from one of `ERRORS`."""
     if isinstance(error, StoreUnavailableError):
         return error
     reason = reason_of(error)

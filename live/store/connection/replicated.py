@@ -184,7 +184,7 @@ class PrimaryConnection(SharedConnection):
         return [reply if isinstance(reply, ResponseError) else failed for reply in replies]
 
     def _fence_key(self) -> str:
-        """Return a store key for the fence that this server holds."""
+        """Return a store key for the fence: one that this server holds, if possible."""
         for number in range(self._fence, self._fence + _SLOTS):
             key = f"{self._awaited.prefix}:{{:fence:{number}}}"
             if self._holds(key):

@@ -101,8 +101,8 @@ class Servers:
     async def send(self, commands: Sequence[Command], *, replicated: bool = False) -> list[Any]:
         """Send commands, in one packet for each server, and wait for replicas if asked to.
 
-        Refusals are replies. If the connection to one of several servers fails, its error stands in place of the
-        replies of this server.
+        A refusal is one of the replies. If the connection to one of several servers fails, its error stands in place of
+        the replies of this server.
 
         Raises:
             RedisError, OSError, TimeoutError, StoreUnavailableError: there is no reply to any command.
@@ -237,7 +237,10 @@ class _Discovered(Servers):
         return await self.find(key)
 
     async def _redirect(self, refused: Sequence[tuple[str, ResponseError]]) -> bool:
-        """Learn from refusals, each of a command on a store key. Return whether to pause before the next attempt."""
+        """Learn from refusals where store keys are. Return whether to pause before the next attempt.
+
+        `refused` has the store key of each refused command, with the refusal.
+        """
         raise NotImplementedError
 
     def _lost(self) -> None:

@@ -18,7 +18,7 @@ MOST_ENTRIES: Final = 10_000
 """About how many entries the store keeps. The journal in SQL keeps all entries."""
 
 MOST_BYTES: Final = 16_384
-"""The maximum size of an entry's JSON. A larger entry has its size instead of the values before and after."""
+"""The maximum size of an entry's JSON. In a larger entry, its size in bytes replaces the values before and after."""
 
 
 SERVER: Final = "server"

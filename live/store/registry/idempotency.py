@@ -20,7 +20,7 @@ _PLAIN: Final = b"{"  # begins each response that is stored uncompressed
 
 
 class OnceRequest(msgspec.Struct):
-    """Store a field for an `Idempotency-Key`.
+    """Store a field for an `Idempotency-Key`, unless it is stored already.
 
     Attributes:
         field: `body` or `answer`.

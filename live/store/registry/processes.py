@@ -124,7 +124,7 @@ TTL: Final = 3.0  # seconds after which a process that does not renew its lease 
 
 
 class ProcessLease:
-    """A lease that one process at a time holds. The process loses it if it does not renew it within `TTL` seconds."""
+    """A lease that one process at a time holds. It ends if the process does not renew it within `TTL` seconds."""
 
     def __init__(self, client: Store, key: str, ttl: float = TTL) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""Credit for events. The store counts it and lends it, by its own clock, to all processes that a producer uses."""
+"""Credit for events. The store lends it, from one count, to all processes to which a producer sends."""
 
 from typing import Final
 
@@ -37,7 +37,7 @@ class Loan(msgspec.Struct, frozen=True):
 
     Attributes:
         lent: the number of events.
-        ahead: seconds until the last of them is due.
+        ahead: seconds until the last of these events is due at the producer's rate.
         wait: seconds until it makes sense to ask again; 0 when every request got its event.
     """
 

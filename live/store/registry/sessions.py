@@ -56,7 +56,7 @@ class SessionStore:
         self._key = SystemKeys(prefix).sessions
 
     async def add(self, name: str, producer: str, fingerprint: str) -> None:
-        """Begin a session. Drop the sessions that have ended and, if there are too many, those not used for longest.
+        """Begin a session. Drop the sessions that have ended and, if there are too many, those unused for longest.
 
         Raises:
             StoreUnavailableError: the store is unavailable.

@@ -123,7 +123,7 @@ class _Attempt:
         self._corrections = corrections
         self._held = held
         self._future = future
-        self._is_clock_known = False  # true after the store has refused a plan, and so told the time
+        self._is_clock_known = False  # whether the store has refused a plan, and so told its time
 
     def fill(self, board: Board, plan: Plan) -> None:
         """Plan the corrections by the board's clock."""

@@ -181,7 +181,7 @@ class BoardWriter:
         refused: dict[int, str] = {}
         indexes: Sequence[int] = range(len(entries))
         while indexes and replans < MOST_REPLANS:
-            board = state.board  # one value for the plan and its script, because an operator may change the board
+            board = state.board  # the same for the plan and its script, although an operator may change the board
             plan, withheld = make_plan(board, entries, indexes, state.clock, newest_time, state.secret, senders), 0
             while strict and len(held_back := withheld_by(strict, refused, plan.refused)) > withheld:
                 withheld = len(held_back)  # withheld entries can change which other entries the plan refuses
@@ -245,7 +245,7 @@ class BoardWriter:
             starts = list(next(iter(plan.held.values())))
             held = HeldAmounts([str(start) for start in starts], list(plan.held), values, len(keys) + 1)
             keys += [own.slot(start) for start in starts]
-            if rules.operation != "incr":  # a correction replaces the best value too
+            if rules.operation != "incr":  # a correction or a merge replaces the best value too
                 rules = msgspec.structs.replace(rules, operation="set")
         request = AddRequest(
             epoch=state.epoch or "",
@@ -318,7 +318,8 @@ class BoardWriter:
         deadline = asyncio.get_running_loop().time() + state.settings.write_deadline
         while True:
             state.require_no_loss()
-            known = -1 if unknown else state.known + 1  # a batch that was applied before returns its old offset
+            # If the batch was applied before, the script returns the old offset, which may be below the known one.
+            known = -1 if unknown else state.known + 1
             try:
                 async with asyncio.timeout_at(deadline):
                     reply = await state.run(state.scripts.add, keys, request)

@@ -24,7 +24,7 @@ if contest then
       for j = 1, #fields do counts[fields[j]] = tonumber(held[j]) end
     end
     group.counts = counts
-    local room = 10 * request.most_members - call('HLEN', group.voters)  -- for fields of actors and of pairs
+    local room = 10 * request.most_members - call('HLEN', group.voters)  -- new fields of actors and of pairs
     for j, change in ipairs(votes.changes) do
       local actor, pair, fault = votes.actors[j], votes.pairs[j], nil
       local new = (counts[actor] and 0 or 1) + (counts[pair] and 0 or 1)
