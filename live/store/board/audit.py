@@ -97,7 +97,7 @@ class Auditor:
         if shape is None:
             raise SetupError(f"the store has no board {self._report.board!r} under this key prefix")
         self._shape = msgspec.json.decode(shape, type=Shape)
-        self._report = AuditReport(board=self._report.board)  # an auditor can audit again
+        self._report = AuditReport(board=self._report.board)  # a new report, because an auditor can audit again
         await self._read_epoch()
         await self._find_strays(repair=repair)
         await self._pass(repair=repair)
@@ -250,7 +250,7 @@ class Auditor:
         offset, low, high = (int(value or 0) for value in state)
         if {sums.first_offset, sums.last_offset} != {offset}:
             self._report.totals = "moving" if self._report.totals == "ok" else self._report.totals
-        elif ranked != sums.ranked:  # a member has two names in the ranking
+        elif ranked != sums.ranked:  # a member has two records, with different names
             self._report.totals = "drift"
         elif self._shape.fields is None and low + (high << HIGH) != sums.total:
             self._report.totals = "drift"

@@ -22,7 +22,7 @@ _EXPIRY: Final = 10_000  # milliseconds after which the reporting process counts
 _FAULT_EXPIRY: Final = 3_000  # milliseconds after which a fault that is not reported again counts as over
 _LONGEST_LAG: Final = 10.0  # seconds; a longer lag is a fault
 _NEARLY: Final = 0.9  # the part of the allowed backlog at which a board is reported
-PAUSE_LEASE: Final = 30.0  # seconds
+PAUSE_LEASE: Final = 30.0  # seconds within which the pause must be renewed
 
 
 class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from live.store.board.write.writer import BoardWriter
 CORRECTOR: Final = ":correction"
 """The producer of corrections in the journal. No API key can have this id."""
 
-_ATTEMPTS: Final = 100  # each failed attempt means that the member received something between two calls
+_ATTEMPTS: Final = 100  # each failed attempt means that the member received something between reading and writing
 _ATTEMPTS_OF_SEVERAL: Final = 10  # after these, the caller can correct fewer members at once
 CODES: Final = {b"frozen": "frozen", b"crowded": "board_full", b"unregistered": "entrant_unknown",
                  b"range": "score_out_of_range"}  # fmt: skip
@@ -127,7 +127,7 @@ class _Attempt:
 
     def fill(self, board: Board, plan: Plan) -> None:
         """Plan the corrections by the board's clock."""
-        open_to_all = msgspec.structs.replace(board, votes=None)  # a contest that has ended can be corrected
+        open_to_all = msgspec.structs.replace(board, votes=None)  # so that a contest that has ended can be corrected
         newest = self._state.clock.now + self._future if self._is_clock_known else None
         self.outcomes = {
             correction.member: self._plan(open_to_all, plan, correction, newest) for correction in self._corrections

@@ -16,7 +16,7 @@ from live.store.board.write.writer import BoardWriter
 MERGER: Final = ":merge"
 """The producer of merges in the journal. No API key can have this id."""
 
-_ATTEMPTS: Final = 100  # each failed attempt means that a member received something between two calls
+_ATTEMPTS: Final = 100  # each failed attempt means that a member received something between reading and writing
 
 
 class Value(NamedTuple):

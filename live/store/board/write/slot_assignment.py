@@ -219,7 +219,7 @@ def assign_slot(plan: Plan, board: Board, entry: Entry, newest_time: int | None)
     if fault is None and board.operator == "incr":
         group = plan.slots.get(start)
         if group is not None and abs(group.amounts.get(key, 0) + amount) > MAX_SCORE:
-            fault = "score_out_of_range"  # no script could read the sum exactly
+            fault = "score_out_of_range"  # Lua could not read the sum exactly
     if fault is not None:
         return fault
     if time is not None:

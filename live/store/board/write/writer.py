@@ -181,7 +181,7 @@ class BoardWriter:
         refused: dict[int, str] = {}
         indexes: Sequence[int] = range(len(entries))
         while indexes and replans < MOST_REPLANS:
-            board = state.board  # the same for the plan and its script, although an operator may change the board
+            board = state.board  # the same value for the plan and its script, even if an operator changes the board
             plan, withheld = make_plan(board, entries, indexes, state.clock, newest_time, state.secret, senders), 0
             while strict and len(held_back := withheld_by(strict, refused, plan.refused)) > withheld:
                 withheld = len(held_back)  # withheld entries can change which other entries the plan refuses
