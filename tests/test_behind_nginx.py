@@ -288,7 +288,7 @@ async def test_everything_is_served_below_a_path(valkey_url: str, tmp_path: Path
 
 
 async def test_the_admin_page_works_below_a_path(valkey_url: str, tmp_path: Path) -> None:
-    """Links and cookie of the page are below the path, and the audit log has the client's address."""
+    """The links and the cookie of the page are below the path, and the audit log has the client's address."""
     settings = fresh_settings(valkey_url, root_path=ROOT, admin_page="on", trusted_proxies=TRUSTED, open=True)
     key = await add_key(settings, "chief")
     async with run_server(settings, [rolling_board()]) as server:

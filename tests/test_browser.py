@@ -46,7 +46,7 @@ async def test_a_like_moves_its_row_up(valkey_url: str) -> None:
 
 
 async def test_rows_move_with_an_animation(valkey_url: str) -> None:
-    """A row that changes places starts at its old place, unless the system asks for reduced motion."""
+    """A row glides from its old place to its new place, unless the system asks for reduced motion."""
     for motion, moving in (("no-preference", True), ("reduce", False)):
         async with board_in_browser(
             valkey_url, {"key": "a", "amount": 3}, {"key": "b", "amount": 2}, reduced_motion=motion
@@ -177,7 +177,7 @@ async def test_an_unavailable_store_is_shown_as_stale(own_store: StoreProcess) -
 
 
 async def test_the_page_survives_a_restart_of_the_server(valkey_url: str, tmp_path: Path) -> None:
-    """The page shows that the server is gone, tries again by itself, and is up to date afterwards."""
+    """The page shows that the server is gone, reconnects by itself, and is up to date afterwards."""
     settings = fresh_settings(valkey_url, port=free_port())
     server = ServerProcess(settings, tmp_path)
     server.start()

@@ -30,7 +30,7 @@ PAGES: Final = (
 )  # fmt: skip
 JUNE: Final = {"title": "June", "source": ["request"]}
 WIDTHS: Final = (360, 820, 1440)
-MOST: Final = 4096  # the compressed script has fewer bytes
+MOST: Final = 4096  # bytes; the compressed script must be smaller
 
 
 @asynccontextmanager

@@ -108,7 +108,7 @@ async def test_every_state_is_accessible(own_store: StoreProcess) -> None:
 
 
 async def test_boards_that_accept_no_events_are_accessible(valkey_url: str) -> None:
-    """The page of a frozen, closed or deleted board says so. A page whose server has stopped is checked too."""
+    """Pages of frozen, closed and deleted boards say what happened. A page whose server has stopped is checked too."""
     settings = fresh_settings(valkey_url, anonymous_admin=True, shutdown_timeout=Duration(0.2))
     contest = {"source": ["vote"], "window": "forever", "votes": {"per_key": 1, "closes": "2026-01-01T00:00:00Z"}}
     async with browser() as chromium:

@@ -56,7 +56,7 @@ WIDTHS = """() => [...document.querySelectorAll("tbody th > bdi")].map((name) =>
 
 @asynccontextmanager
 async def told(store: str, **context: Any) -> AsyncIterator[tuple[BrowserContext, httpx.AsyncClient, str]]:
-    """A browser with axe, a producer, and the address of boards with a baseline and a journal."""
+    """A browser with axe, a producer, and the address of the boards' pages. The board `posts` has a baseline."""
     settings, boards = fresh_settings(store, journal="sqlite", anonymous_admin=True), parse_boards(BOARDS)
     async with run_server(settings, boards) as url, httpx.AsyncClient(base_url=url) as producer:
         scores = {member: score + GAINS.get(member, 0) for member, score in THEN.items()}

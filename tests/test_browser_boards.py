@@ -142,7 +142,7 @@ async def test_the_script_and_the_server_show_the_same_rows(valkey_url: str) -> 
 
 
 async def test_a_new_period_empties_the_page(valkey_url: str) -> None:
-    """The first event of a new week changes the name of the period, and the records disappear."""
+    """The first event of a new week changes the name of the period, and the old records disappear."""
     (board,) = parse_boards(WEEK)
     async with board_in_browser(valkey_url, board=board) as (page, producer):
         await until_live(page)

@@ -96,7 +96,7 @@ def site(folder: Path) -> Iterator[str]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def foreign(valkey_url: str, tmp_path: Path) -> AsyncIterator[tuple[Page, httpx.AsyncClient]]:
-    """A page of a foreign site, in `tmp_path`, and a producer of the board that it may watch."""
+    """A page of a foreign site with files in `tmp_path`, and a producer of the board that the page may watch."""
     faults: list[str] = []
     with site(tmp_path) as origin:
         settings = fresh_settings(valkey_url, allowed_origins=(origin,), anonymous_admin=True)

@@ -1,4 +1,4 @@
-"""The texts on each surface have contrast in light and dark systems, measured by the pixels of screenshots."""
+"""The texts on each surface have enough contrast in light and dark systems, by the pixels of screenshots."""
 
 import base64
 from collections.abc import Sequence
@@ -82,7 +82,7 @@ async def contrasts(page: Page, reader: Page, selectors: Sequence[str]) -> dict[
 
 
 async def test_every_surface_can_be_read_in_every_system(valkey_url: str) -> None:
-    """Texts have contrast in light and dark systems: on pages, and in overlays over white and black."""
+    """Texts have enough contrast in light and dark systems: on pages, and in overlays over white and black."""
     vote = read_board("vote", {"source": ["vote"], "window": "forever", "votes": {"per_actor": 1}})
     votes = [{"type": "vote", "key": key, "actor": actor} for key, actor in ("Aa", "Ab", "Bc")]
     boards = [rolling_board(), vote]

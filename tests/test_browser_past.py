@@ -1,4 +1,4 @@
-"""The past on the pages of boards: the page of a time, the time slider, and replays, in a real browser."""
+"""The past on the pages of boards: the page of a past time, the time slider, and replays, in a real browser."""
 
 import asyncio
 import random
@@ -118,7 +118,7 @@ async def test_steps_lead_to_times_that_the_journal_has(valkey_url: str, monkeyp
 
 
 async def test_a_time_without_a_past_is_explained(valkey_url: str) -> None:
-    """The time is before the journal began, or in the future."""
+    """For a time before the journal began, or in the future, the page says why it shows no board."""
     async with page_with_past(valkey_url) as (_, address, client, _):
         for time, status, words in (
             ("2001-01-01T00:00:00Z", 404, "nothing to show"),
@@ -233,7 +233,7 @@ async def compare_times(store: str, count: int, change: Callable[[str], str] = s
 
 @pytest.mark.timeout(300)
 async def test_the_slider_shows_what_the_page_of_a_time_and_the_api_show(valkey_url: str) -> None:
-    """Slider, page and API agree in each cell and in the sums, and show nothing of the present."""
+    """Slider and page agree in each cell, and with the API in the records. They show nothing of the present."""
     await compare_times(valkey_url, 200)
 
 
@@ -248,7 +248,7 @@ async def test_the_slider_shows_what_the_page_of_a_time_and_the_api_show(valkey_
 async def test_figures_of_the_present_beside_rows_of_the_past_are_noticed(
     valkey_url: str, right: str, wrong: str
 ) -> None:
-    """Each mistake in the script mixes two times on a page."""
+    """Each mutant of the script shows something of the present beside the past."""
 
     def mistaken(script: str) -> str:
         assert right in script
@@ -323,7 +323,7 @@ async def test_the_tape_shows_the_race_and_is_the_slider(valkey_url: str) -> Non
 
 
 async def test_the_tape_fits_boards_of_all_kinds(valkey_url: str) -> None:
-    """The lines of a contest, a union and a board with fields end at the places that the rows have."""
+    """The lines of a contest, a union and a board with fields end at the ranks that the rows show."""
     boards = parse_boards(KINDS)
     async with (
         run_server(fresh_settings(valkey_url, journal="sqlite"), boards) as url,

@@ -6,7 +6,7 @@ pytestmark = IN_BROWSER
 
 
 async def test_a_link_and_a_snippet_are_copied(valkey_url: str) -> None:
-    """All of this works by keyboard. The button says that the text was copied, and the page tells screen readers."""
+    """The buttons work by keyboard. Each button says that the text was copied, and the page tells screen readers."""
     async with board_in_browser(
         valkey_url, {"key": "a"}, permissions=["clipboard-read", "clipboard-write"], locale="zh-CN"
     ) as (page, _):

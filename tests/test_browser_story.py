@@ -137,7 +137,7 @@ async def test_the_rail_tells_what_happened(valkey_url: str) -> None:
 
 
 async def test_the_rail_says_that_nothing_happened(valkey_url: str) -> None:
-    """The rail still says so after the page has compared the board with its baseline."""
+    """The rail still says this after the page has compared the board with its baseline."""
     async with (
         with_baseline(valkey_url, {"key": "a", "amount": 5}) as client,
         page_of(f"{client.base_url}/boards/posts") as page,
@@ -150,7 +150,7 @@ async def test_the_rail_says_that_nothing_happened(valkey_url: str) -> None:
 
 
 async def test_the_rate_is_compared_with_the_hour_before(valkey_url: str) -> None:
-    """Until this hour's rate is known, the figure is that of the hour before."""
+    """Until this hour's rate is known, the page shows the rate of the hour before."""
     async with told(valkey_url) as (page, producer, _):
         assert await page.inner_text("#rate") == "10"
         await until_live(page)

@@ -91,7 +91,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
 
 
 def test_the_image_has_what_the_documentation_names(image: Image) -> None:
-    """The image has the extras, a name for the user and its group, the commit, and a system that can't be written."""
+    """The image has the extras, a name for the user and its group, the commit, and a read-only system."""
     assert image.run("live", "--version").startswith(f"live {__version__} (")
     assert image.run("id", "-un").strip() == image.run("id", "-gn").strip() == "live"
     code = "import hdrh, psycopg, pyarrow; open('/tmp/a', 'w'); open('/var/lib/live/a', 'w')"

@@ -139,7 +139,7 @@ def anchors(path: Path) -> set[str]:
 
 
 def without_code(text: str) -> str:
-    """A page without code blocks, in which `#` starts a comment."""
+    """A page without its code blocks, because `#` does not start a heading in them."""
     return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 

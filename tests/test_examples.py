@@ -34,7 +34,7 @@ pytestmark = IN_BROWSER
 
 
 def installed(folder: Path, boards: str) -> Path:
-    """The examples as `npm install` leaves them, for boards at an address."""
+    """The examples as `npm install` leaves them, with the address `boards` for the server."""
     examples = shutil.copytree(EXAMPLES, folder / "examples", ignore=shutil.ignore_patterns("recipes"))
     for path in examples.iterdir():
         path.write_text(path.read_text(encoding="utf-8").replace(ADDRESS, boards), encoding="utf-8")
@@ -54,7 +54,7 @@ def install(folder: Path) -> None:
 
 @asynccontextmanager
 async def watched(store: str, folder: Path, origin: str) -> AsyncIterator[tuple[Page, httpx.AsyncClient, Path]]:
-    """A browser page, a producer of boards that a site with an origin may watch, and the examples."""
+    """A browser page, a producer of boards that pages of `origin` may watch, and the examples."""
     said: list[str] = []
     async with (
         run_server(fresh_settings(store, allowed_origins=(origin,)), [rolling_board()]) as url,

@@ -259,7 +259,7 @@ async def test_a_killed_primary_with_sentinels_loses_nothing(binary: str, tmp_pa
 
 async def fails_over_to_a_replica_that_is_behind(binary: str, folder: Path, times: int, **changes: Any) -> None:
     """Cut the replicas off for a second while events are written, and then kill the primary."""
-    # With less patience, the Sentinels of a busy machine fail over once more.
+    # With less patience, the Sentinels would fail over a second time on a busy machine.
     servers = SentinelSet(binary, folder, patience=2000)
     async with running(servers), load(servers.url, folder, **changes) as events:
         for _ in range(times):
@@ -395,7 +395,7 @@ async def test_a_fence_in_a_slot_that_has_moved_is_detected(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("kind", [SentinelSet, ClusterSet])
 async def test_viewers_follow_through_a_failover(kind: type[SentinelSet | ClusterSet], tmp_path: Path) -> None:
-    """No request fails while a primary is killed, and every viewer ends with what was counted."""
+    """No request fails while a primary is killed, and every viewer finally shows every counted event."""
     # One replica is left after the other one has become the primary.
     more: dict[str, Any] = {"replicas": 2} if kind is ClusterSet else {}
     servers = kind(VALKEY, tmp_path / "store", **more)

@@ -181,7 +181,7 @@ COMPOSED = {"days": "day", "threes": "day", "sevens": "day", "months": "month", 
 
 def composed() -> str:
     """The definitions of the boards in `COMPOSED`: days, and windows that consist of days."""
-    late = ', grace = "1h"'  # of all boards without `last`
+    late = ', grace = "1h"'  # the grace of all boards without `last`
     more = {"days": f"{late}, keep = 400", "threes": ", last = 3", "sevens": ", last = 7"}
     text = ""
     for board, unit in COMPOSED.items():

@@ -74,7 +74,7 @@ async def over(lines: Lines, text: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("lines", [2.0], indirect=True)
 async def test_a_repeated_line_is_counted(lines: Lines) -> None:
-    """A thousand lines become three: the first, the number of repetitions, and the end."""
+    """A thousand lines become three: the first line, a line with the count, and a line at the end."""
     log = structlog.get_logger()
     for number in range(1000):
         log.warning("the store is unavailable", reason=f"late by {number}")

@@ -394,7 +394,7 @@ async def sends_again(folder: Path, make: Make = DEFAULT) -> None:
 
 @pytest.mark.parametrize("make", ALL)
 async def test_what_only_sql_has_is_sent_again(make: Make, tmp_path: Path) -> None:
-    """The board counts no new events before the lost events are sent again. Then a retry of those is a duplicate."""
+    """The board counts no new events before the lost events are sent again. Then their retry is a duplicate."""
     await sends_again(tmp_path, make)
 
 
@@ -402,7 +402,7 @@ PLAN = resending._planned_again
 
 
 def renumbered(*words: Any) -> Any:
-    """Plan a batch again with a new random writer, so that the store takes it for a new batch."""
+    """Plan a batch again as if another writer sent it, so that the store takes it for a new batch."""
     keys, request = PLAN(*words)
     fields = msgspec.msgpack.decode(request, type=dict[str, msgspec.Raw])
     return keys, msgspec.msgpack.encode(fields | {"writer": secrets.token_hex(8)})
@@ -451,7 +451,7 @@ async def is_sent_again_after_an_end(folder: Path, make: Make = DEFAULT, plan: A
                 await asyncio.to_thread(servers.fail_over)
                 await asyncio.wait_for(began.wait(), 60)
         assert 1 < int(servers.primary.ask("ZSCORE", state.keys.table().ranking, "a")) < 8
-        # Delete what the ended server reported, which would expire only after ten seconds.
+        # Delete the journal's health, which the ended server reported and which expires only after ten seconds.
         servers.primary.ask("DEL", SystemKeys(settings.key_prefix).journal_health)
         await other.waits("a", "waits until the events that a failover lost were sent again")
         with replaced(resending, "_planned_again", plan):

@@ -114,7 +114,7 @@ async def has_score(model: ModelViewer, score: int) -> bool:
     ],
 )
 async def test_a_primary_without_its_replicas_is_not_trusted(kind: Kind, tmp_path: Path) -> None:
-    """This primary answers, but another server may be the primary by now."""
+    """The cut-off primary answers, but another server may be the primary by now."""
     await is_left_with_a_primary(kind, tmp_path)
 
 

@@ -30,7 +30,7 @@ def test_a_mutant_that_passes_is_reported() -> None:
 
 @pytest.mark.parametrize("error", [StoreUnavailableError("gone"), TimeoutError(), redis.ResponseError("ERR")])
 def test_another_error_is_not_a_catch(error: Exception) -> None:
-    """Such an error could come from a mutant that does not even run."""
+    """Errors other than a failed assertion could come from a mutant that does not even run."""
     with pytest.raises(type(error)), must_be_caught("it raises"):
         raise error
 

@@ -30,7 +30,7 @@ NAME: Final = re.compile(r"\b(?:live|process)_[a-z_]+")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shown(valkey_url: str) -> set[str]:
-    """The metrics that a server shows: those of the table, and those of its processes."""
+    """The metrics that a server shows: those of `live/metrics.py`, and those of its processes."""
     async with server(valkey_url) as client:
         text = (await client.get("/metrics")).text
     lines = re.findall(r"^# TYPE (\S+) \w+$", text, re.MULTILINE)

@@ -86,7 +86,7 @@ def server(installed: Path, valkey_url: str, tmp_path: Path) -> Iterator[ServerP
 
 
 def empty_environment(folder: Path) -> tuple[Path, Path]:
-    """Make an environment without packages: its folder and its Python."""
+    """Make an environment without packages. Return its folder and its Python."""
     venv.create(folder / "env")
     return folder / "env", folder / "env" / "bin" / "python"
 

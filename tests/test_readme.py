@@ -175,7 +175,7 @@ def has_docker() -> bool:
 
 
 def test_every_block_is_tried() -> None:
-    """A new block needs a step above. No block has a comment, because zsh takes a pasted comment for words."""
+    """A new block needs a step in `STEPS`. No block has a comment, because zsh takes a pasted comment for words."""
     assert [block for block in BLOCKS if "#" in block] == []
     assert [step.begins for step in STEPS] == [
         block[: len(step.begins)] for block, step in zip(BLOCKS, STEPS, strict=True)

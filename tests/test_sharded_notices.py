@@ -140,7 +140,7 @@ async def notices_move(binary: str | None, move: Move, folder: Path) -> None:
     ],
 )
 async def test_the_notices_of_a_slot_move_with_it(binary: str | None, move: Move, tmp_path: Path) -> None:
-    """The board of the slot has a gap in its notices. Other boards of both servers have none."""
+    """The board of the slot has a gap in its notices. Other boards of both servers have no gap."""
     await notices_move(binary, move, tmp_path)
 
 

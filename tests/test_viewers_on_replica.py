@@ -245,7 +245,7 @@ async def test_a_promoted_replica_is_shown_and_still_not_written(pair: Pair, tmp
 
 
 async def test_the_primary_counts_the_viewers_if_it_is_named(pair: Pair, tmp_path: Path) -> None:
-    """With the setting `store_primary`, the primary counts a viewer of the replica. Without it, it counts none."""
+    """With the setting `store_primary`, the primary counts a viewer of the replica. Without it, the count is 0."""
     for named, expected in ((f"redis://{pair.primary.place}", 1), ("", 0)):
         folder = tmp_path / str(expected)
         ingest, viewers = both_settings(pair, folder, store_primary=named)
@@ -269,7 +269,7 @@ async def test_the_primary_counts_the_viewers_if_it_is_named(pair: Pair, tmp_pat
 
 
 async def test_a_process_finds_out_that_its_store_is_a_replica(pair: Pair, tmp_path: Path) -> None:
-    """With the role `viewers`, the process then writes nothing. Other roles and contradictory settings are refused."""
+    """A process with the role `viewers` then writes nothing. Other roles and contradictory settings are refused."""
     ingest, viewers = both_settings(pair, tmp_path)
     boards = Boards([rolling_board()])
     ingest = replace(ingest, open=True)
