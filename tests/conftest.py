@@ -83,7 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(1, 10**9) if config.option.effort > 1 else 0
     settings.load_profile("explore" if config.option.seed else "repeat")
-    gc.disable()  # until all tests are collected; garbage collection would take a quarter of that time
+    gc.disable()  # garbage collection would take a quarter of the time in which the tests are collected
     if config.option.seed and config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = config.option.seed
 

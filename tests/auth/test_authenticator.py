@@ -333,7 +333,7 @@ class Watched(list[bytes]):
 @pytest.mark.parametrize("digests", [(OLD, NEW), NO_DIGESTS, with_secret(None, "shop", Scope(), OLD, 100).digests])
 @pytest.mark.parametrize("secret", [b"old", b"new", b"other", b""])
 def test_every_digest_is_compared(digests: tuple[bytes, ...], secret: bytes) -> None:
-    """A match at the first digest takes as many comparisons as no match, and as an unknown producer."""
+    """There are as many comparisons after a match at the first digest, without a match, and for an unknown producer."""
     watched = Watched(digests)
     matches(watched, secret)
     assert watched.looked == MOST_SECRETS

@@ -15,7 +15,7 @@ PROXIES = "127.0.0.1, 10.0.0.0/8, fd00::/8"
 
 
 def settings(**variables: str) -> Settings:
-    """The settings of an environment."""
+    """The settings that these environment variables give."""
     return load_settings({f"LIVE_{name.upper()}": value for name, value in variables.items()})
 
 

@@ -71,7 +71,7 @@ async def matches_the_model(
 ) -> None:
     """Check that one process admits a request only if the model has room for an event.
 
-    It refuses a request only without room for two events or, after a refusal, for one more than `patience`.
+    It refuses a request only without room for two events. After a refusal, it may wait for room for `patience + 1`.
 
     The number of events in a body is known only after admission. Events beyond the burst delay later requests.
     """

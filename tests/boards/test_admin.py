@@ -280,7 +280,7 @@ async def test_a_union_stays_as_private_as_its_parts(valkey_url: str) -> None:
 
 
 async def test_a_limited_admin_learns_of_no_private_board(valkey_url: str) -> None:
-    """For an admin of some boards, a union with another private board is refused like one with an unknown board.
+    """A union with a private board that a limited admin may not read is refused like a union with an unknown board.
 
     No message suggests the id of the private board.
     """

@@ -112,7 +112,7 @@ async def not_ready(client: httpx.AsyncClient, reason: str) -> None:
 
 @pytest.mark.parametrize("kind", CASES)
 async def test_a_server_that_is_not_ready_says_why(own_store: StoreProcess, tmp_path: Path, kind: str) -> None:
-    """Everybody may see the reason, so it has no address. The log has the details."""
+    """Everybody may see the reason, so it does not have the store's address. The log has the details."""
     damage, reason = CASES[kind]
     settings = fresh_settings(own_store.url, data_dir=tmp_path / "data")
     redis: Any = connect(own_store.url, settings)

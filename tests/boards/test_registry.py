@@ -124,7 +124,7 @@ async def test_a_lost_board_is_not_a_deleted_one(any_store: str) -> None:
 
 
 async def test_a_recreated_board_keeps_its_viewers(any_store: str) -> None:
-    """The board is deleted and created again between two checks. Its channel continues with the new board."""
+    """A board is deleted and created again between two reads of definitions. Its channel goes on with the new board."""
     settings = fresh_settings(any_store, conflation_interval=Duration(0.01))
     async with process(settings) as made:
         other = BoardAdmin(made.client, settings, Boards([rolling_board()]))

@@ -95,7 +95,7 @@ async def test_a_post_waits_for_an_unavailable_server(valkey_url: str, tmp_path:
 
 @pytest.mark.slow
 async def test_a_frozen_store_counts_the_current_batch_once(own_store: StoreProcess) -> None:
-    """The server answers that the outcome is unknown; the next answer is final."""
+    """The server answers that the outcome is unknown. The client sends the events again until an answer is final."""
     settings = fresh_settings(own_store.url, write_deadline=Duration(0.3), store_timeout=Duration(0.2))
     async with run_server(settings, [rolling_board()]) as url, LiveBoard(url) as live:
         assert (await live.post(Event("a"))).accepted == 1

@@ -91,7 +91,7 @@ async def test_events_of_several_tasks_keep_their_order(url: str) -> None:
 
         for number in range(60):
             tasks.create_task(send(number))
-    queued.remove(30)  # `post` also waited for the response
+    queued.remove(30)  # event 30 comes late, because `post` also waits for the response
     assert queued == [number for number in range(60) if number != 30]
 
 

@@ -55,7 +55,7 @@ def test_an_update_that_does_not_follow_is_a_gap(message: bytes) -> None:
 
 
 def test_a_top_stays_stale_until_it_is_confirmed() -> None:
-    """The server or a new connection confirms the top. Records that arrive before that do not make it live."""
+    """The server or a new connection confirms the top. Records that arrive before do not make the top live."""
     state = TopState("b")
     state.receive(SYNC)
     assert state.receive(b'{"type":"status","stale":true,"reason":"so"}') == Freshness(stale=True, reason="so")

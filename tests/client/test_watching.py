@@ -1,4 +1,4 @@
-"""`LiveBoard.watch`: whatever happens to the connection, the last top equals the one of the API."""
+"""`LiveBoard.watch`: whatever happens to the connection, the last top equals the top that the API returns."""
 
 import asyncio
 import random
@@ -55,7 +55,7 @@ class Seen:
         return self.tops[-1]
 
     async def until_same(self, url: str, limit: int = 50, board: str = "posts") -> None:
-        """Wait until the top equals the one of the API, and is live."""
+        """Wait until the top is live, and equals the top that the API returns."""
 
         async def agrees() -> bool:
             assert self.task is not None
@@ -107,7 +107,7 @@ async def test_a_watcher_yields_the_ordered_top(valkey_url: str, ranks: str) -> 
 async def test_a_watcher_survives_a_hundred_disconnects(valkey_url: str) -> None:
     """While events arrive, the watcher continues from its position each time.
 
-    In between, it reports that its top is stale.
+    Between two connections, it reports that its top is stale.
     """
     chance = random.Random(9)
     settings = fresh_settings(valkey_url, conflation_interval=Duration(0.005), rate=0)

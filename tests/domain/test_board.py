@@ -159,7 +159,7 @@ def test_a_category_narrows_the_boards() -> None:
 
 
 def test_a_union_is_fed_by_its_boards_with_their_weights() -> None:
-    """An event counts once, with the sum of the weights of all parts that it feeds."""
+    """A union counts an event once, with the sum of the weights of all parts that the event feeds."""
     one, two = (make(name, source=frozenset({"like"})) for name in ("one", "two"))
     both = make("both", union={"one": 1, "two": -3})
     twice = make("twice", union={"two": 2, "three": 1})

@@ -145,7 +145,7 @@ def test_every_value_of_a_choice_is_read(name: str, value: str) -> None:
 
 
 def test_the_default_board_is_posts() -> None:
-    """New users need no file. `LIVE_VISIBILITY` decides who may read it."""
+    """New users need no file. `LIVE_VISIBILITY` decides who may read the default board."""
     assert load_boards(None).by_id == {"posts": msgspec.structs.replace(DEFAULT_BOARD, visibility=None)}
     assert (DEFAULT_BOARD.title, DEFAULT_BOARD.window) == ("Most liked", Rolling(86_400, 3600))
 

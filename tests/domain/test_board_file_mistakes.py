@@ -105,7 +105,7 @@ def test_a_mistake_is_reported_with_its_board() -> None:
 
 @pytest.mark.parametrize("zone", ["", "..", "../etc/passwd", "/etc/localtime", "Europe", "a\0b", "é", "x" * 300])
 def test_an_unknown_time_zone_is_refused(zone: str) -> None:
-    """A made-up zone name opens no other file, and raises no other error."""
+    """A made-up zone name opens no other file, and raises only a `ValueError`."""
     with pytest.raises(ValueError, match="unknown timezone"):
         Periods(unit="day", timezone=zone)
 
@@ -126,7 +126,7 @@ def test_an_unknown_time_zone_is_refused(zone: str) -> None:
     ],
 )
 def test_invalid_fields_are_refused(fields: str, message: str) -> None:
-    """The message is the one that packing the fields raises."""
+    """The message is that of the error which `Field` or `Packing` raises."""
     text = f'[[board]]\nid = "b"\nwindow = "forever"\noperator = "set"\nscore = [{fields}]'
     assert mistakes(text) == [f"board 1 ('b'): score: {message}"]
 

@@ -109,7 +109,7 @@ def test_a_period_is_found_by_its_name(calendar: Calendar, data: st.DataObject) 
 
 
 def name_of(unit: Unit, day: date) -> str:
-    """The name of a period of whole days, by `datetime`; weeks begin on Mondays."""
+    """The name of a period of whole days, computed with `datetime`; weeks begin on Mondays."""
     if unit == "week":
         year, week, _ = day.isocalendar()
         return f"{year:04}-W{week:02}"
@@ -119,7 +119,7 @@ def name_of(unit: Unit, day: date) -> str:
 
 
 def assert_dates_around(middle: int, unit: Unit, zone: ZoneInfo, day_start: str = "00:00") -> None:
-    """Check that around a time, the period is that of the latest date whose start the clocks have shown."""
+    """Check around a time that each period is that of the latest date whose start the clocks have already shown."""
     hours, minutes = map(int, day_start.split(":"))
     latest = date.min
     for seconds in sorted({*range(middle - 2 * DAY, middle + 2 * DAY, HOUR // 4), middle - 1, middle}):
@@ -388,7 +388,7 @@ def test_examples_are_valid(calendar: Calendar) -> None:
 
 @given(calendars)
 def test_calendars_end(calendar: Calendar) -> None:
-    """The first and the last time that a calendar supports have a period. Times outside are refused."""
+    """The first and the last time that a calendar supports have a period. Times before and after are refused."""
     for seconds in (FIRST, LAST - 1):
         period = calendar.at(seconds)
         assert period.start <= seconds < period.end

@@ -41,7 +41,7 @@ def values_for(packing: Packing) -> st.SearchStrategy[dict[str, int]]:
 
 
 def directed(packing: Packing, values: Mapping[str, int]) -> tuple[int, ...]:
-    """The values to compare: higher is better."""
+    """The values to compare. Where lower values are better, their sign is changed."""
     return tuple(values[field.name] * (1 if field.sort_order == "desc" else -1) for field in packing.fields)
 
 
@@ -61,7 +61,7 @@ def test_a_score_is_a_number_in_mixed_radix() -> None:
 @pytest.mark.slow
 @given(st.data())
 def test_packed_values_can_be_unpacked(data: st.DataObject) -> None:
-    """The values are in the order of the fields. A double can hold the score."""
+    """The values are in the order of the fields. A double can hold the score exactly."""
     packing = data.draw(packings())
     values = data.draw(values_for(packing))
     score = packing.pack(values)

@@ -112,7 +112,7 @@ def test_a_record_that_only_changes_its_rank_is_not_sent(
 
 
 def test_a_record_that_enters_a_limited_top_is_sent() -> None:
-    """When the first of three leaves a top of two, the third enters from below."""
+    """When the first of three records leaves the board, the third record enters a top of two."""
     before, after = top({"a": 3, "b": 2, "c": 1}, 2), top({"b": 2, "c": 1}, 2)
     assert diff(before, after) == ([Record("c", 1, 2)], ["a"])
 

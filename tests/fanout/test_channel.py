@@ -91,7 +91,7 @@ async def test_viewers_follow_what_is_read() -> None:
 
 
 async def test_viewers_that_return_receive_what_they_missed() -> None:
-    """Metrics count how viewers recovered. A viewer can't recover changes that the store has lost since."""
+    """Metrics count viewers that recovered, and viewers that did not. Changes that the store lost are not recovered."""
 
     def recoveries() -> list[float]:
         return [

@@ -151,7 +151,7 @@ async def test_concurrent_viewers_share_a_read(valkey_url: str) -> None:
 @pytest.mark.slow
 async def test_a_quiet_board_is_not_read(valkey_url: str) -> None:
     """The board has viewers, but no changes."""
-    await until_early("hour")  # the end of a slot takes a rotation, and the start of an hour a baseline
+    await until_early("hour")  # a rotation at the end of a slot, and a new baseline each hour, would also read
     async with server(
         valkey_url, rolling_board(), rotation_interval=Duration(60), conflation_interval=Duration(0.01)
     ) as (url, client):
@@ -160,7 +160,7 @@ async def test_a_quiet_board_is_not_read(valkey_url: str) -> None:
             await reached(viewers, 1)
             before, frames = await reads(valkey_url), [len(viewer.times) for viewer in viewers]
             await asyncio.sleep(1)
-            assert await reads(valkey_url) - before <= 2  # the process counts the viewers with a script too
+            assert await reads(valkey_url) - before <= 2  # the process also runs a script to count the viewers
             assert [len(viewer.times) for viewer in viewers] == frames
 
 

@@ -320,7 +320,7 @@ def test_history_that_a_stream_did_not_send_last_is_noticed(
 
 
 def test_a_text_is_compressed_for_a_bounded_number_of_histories() -> None:
-    """Slow viewers have many histories. Only for eight of them, a text is compressed with the history, else without."""
+    """A text is compressed with at most eight different histories. Viewers with other histories get it without one."""
     text, made = SharedText(b"0123456789" * 50), []
     histories = [SharedText(b"%d" % number * 50) for number in range(100)]
     for history in histories:

@@ -291,7 +291,7 @@ async def test_a_quiet_board_sends_nothing(valkey_url: str) -> None:
 
 
 async def test_boards_can_be_added_and_removed(valkey_url: str) -> None:
-    """The hub follows an added board. Viewers of a removed board are disconnected; all others stay."""
+    """The hub follows an added board. Viewers of a removed board are disconnected; all other viewers stay."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         other = Ledger(ledger.state.client, rolling_board(board="other"), ledger.state.settings)
         assert hub.revision == 1

@@ -116,7 +116,7 @@ def test_the_buffer_gives_each_viewer_what_it_lacks() -> None:
 async def test_a_replay_tells_everything_in_its_order_and_time(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The journal begins later than asked, does not answer for a while, and its process ends. Then all is live."""
+    """The journal begins later than asked, does not answer for a while, and its process ends. Then it becomes live."""
     for name, value in (("_POLL", 100), ("_BEAT", 40), ("_WHOLE", 3600), ("_PRESENT", 1000)):
         monkeypatch.setattr(replays, name, value)
     monkeypatch.setattr("live.fanout.engine.channel.SILENCE", 3600)

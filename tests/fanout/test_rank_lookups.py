@@ -77,7 +77,7 @@ class Sink:
         raise AssertionError(code)
 
     def types(self) -> list[str]:
-        """The types of the received messages, which are then forgotten."""
+        """The types of the received messages except `viewers`. The messages are then forgotten."""
         found = [str(msgspec.json.decode(data[data.index(b"{") :])["type"]) for data in self.taken]
         self.taken.clear()
         return [kind for kind in found if kind != "viewers"]

@@ -26,7 +26,7 @@ def many(offset: int, first: int, epoch: str = "one") -> Page:
 
 
 def test_missed_changes_are_recovered() -> None:
-    """One update leads from any known page to the latest. Later updates are the same as for all viewers."""
+    """One update leads from any known page to the latest page. Then the viewer lacks nothing."""
     variant, model = running(*(many(number, number) for number in range(1, 4)), size=30), ModelViewer()
     model.receive(running(many(1, 1), size=30).next_frame(ViewerPosition()).payload)  # type: ignore[union-attr]
     position = ViewerPosition("one", 1)

@@ -53,7 +53,7 @@ async def test_a_delayed_viewer_sees_what_a_live_one_saw(valkey_url: str) -> Non
 
 
 async def test_a_replay_begins_with_the_state_of_its_time_and_becomes_live(valkey_url: str) -> None:
-    """The replay first says its time. At its end, the viewer receives the present top, and then updates."""
+    """The first message has the time of the replay. At the end, the viewer gets the present top, and then updates."""
     async with journaling(valkey_url) as server, watching(server) as live:
         first = await server.post({"key": "mark"})
         await live.until_offset(first)
@@ -212,7 +212,7 @@ def process_of(server: Served) -> int:
 
 
 async def test_replays_continue_after_their_process_was_killed(valkey_url: str) -> None:
-    """Viewers learn that nothing comes for a moment, and then receive everything up to the newest state."""
+    """Viewers learn that the board is stale for a moment, and then receive everything up to the newest state."""
     async with journaling(valkey_url) as server, watching(server) as live:
         await live.until(lambda message: message["type"] == "sync")
         async with watching(server, f"?delay={DELAY}s") as delayed:

@@ -118,7 +118,7 @@ def test_a_new_epoch_begins_with_a_sync() -> None:
 def test_a_page_is_for_viewers_at_other_positions() -> None:
     """The page is cut to the size of the variant.
 
-    A viewer that has it, or may have seen a newer page, receives none.
+    A viewer that has this page, or may have seen a newer page, receives none.
     """
     variant = variant_of(2)
     assert variant.page_elsewhere(ViewerPosition()) is None

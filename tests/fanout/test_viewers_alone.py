@@ -64,7 +64,7 @@ def waiting_at(variant: Variant, position: ViewerPosition, receiver: Receiver) -
 
 
 def test_a_receiver_gets_one_page_once_it_differs() -> None:
-    """If the page already differs, the receiver gets it at once. Afterwards it gets nothing more."""
+    """If the viewer does not have the page yet, its receiver gets it at once. Afterwards it gets nothing more."""
     variant, receiver = at_first_page(), Receiver()
     position = ViewerPosition("one", 1)
     viewer = waiting_at(variant, position, receiver)

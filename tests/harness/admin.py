@@ -31,7 +31,7 @@ async def add_key(settings: Settings, name: str, *boards: str, verbs: Sequence[A
 
 
 async def uses_of(settings: Settings) -> Mapping[str, int]:
-    """What the store has in `used`: when each API key was last used, and how many of its requests its rate refused."""
+    """When each API key was last used, and how many of its requests its rate refused, as the store has it."""
     store = connect(settings.store, settings)
     try:
         return await ProducerStore(store, settings.key_prefix).last_uses()

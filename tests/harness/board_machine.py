@@ -225,7 +225,7 @@ class BoardMachine(StoreMachine):
     def correct(self, key: str, amounts: list[tuple[bool, int]], seconds: int | None) -> None:
         """Let one or two administrators correct a score at once.
 
-        The result is the same as after both corrections in some order, and the past stays.
+        The result is the same as after both corrections in some order. The past stays as it is.
         """
         self.rotate_all(self.ledgers[0])
         now = self.reference.now(self.now)

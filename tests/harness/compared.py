@@ -34,7 +34,7 @@ class Compared(Journaled):
     async def drain(self) -> None:
         """Start to move entries to SQL."""
         drainer = await self.drainer()
-        drainer._interval = 0.01  # seconds; each comparison waits for the drainer
+        drainer._interval = 0.01  # seconds; short, because each comparison waits for the drainer
         self.draining = asyncio.create_task(drainer.run())
 
     async def stop_draining(self) -> None:

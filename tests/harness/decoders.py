@@ -7,7 +7,7 @@ from live.domain.decoding import DecodedBody, finish
 
 
 def decode_json(body: bytes, max_events: int) -> DecodedBody:
-    """Decode one JSON object, or an array."""
+    """Decode one JSON object, or an array of objects."""
     return finish(decoding.decode_json(body, max_events))
 
 

@@ -49,7 +49,7 @@ class Folded:
     def forget(self, key: str) -> None:
         """Take a member out of the entries read so far, as an erasure does in SQL.
 
-        The changed entries must fold to the same contents.
+        The changed entries must fold to the contents that the board has after the erasure.
         """
         last = len(self.entries) - 1
         for place in range(last, -1, -1):
@@ -104,7 +104,7 @@ def filled(data: Snapshot) -> Snapshot:
 
 
 async def data_of(client: Store, keys: Keys) -> dict[str, object]:
-    """What a board has in the store: by the last part of their names, its store keys; the totals; and `latest`.
+    """The contents of a board's store keys, by the last parts of their names, with its totals and `latest`.
 
     Numbers of batches, journal entries, baselines and counts of viewers are left out.
     """

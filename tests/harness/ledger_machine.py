@@ -169,7 +169,7 @@ class LedgerMachine(StoreMachine):
         return verdict
 
     def beyond_range(self, verdict: Verdict) -> list[int]:
-        """Return the entries that exceed the range of a slot when the entries of a member are counted one by one.
+        """Return the indexes of entries that exceed the range of a slot when a member's entries are counted one by one.
 
         A member whose entries together stay in range has no such entry.
         """

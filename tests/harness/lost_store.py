@@ -24,7 +24,7 @@ CLOUDEVENT: Final = b'{"specversion": "1.0", "id": "1", "source": "s", "type": "
 
 
 class Attempt:
-    """One way to get an acknowledgement from the server, and the result."""
+    """A request with which a client could get an acknowledgement from the server."""
 
     def __init__(self, method: str, path: str, headers: dict[str, str] | None = None, **body: Any) -> None:
         self.method = method

@@ -165,7 +165,7 @@ class ServerProcess:
         """Start the server without waiting."""
         self._log = self._folder / f"server-{secrets.token_hex(3)}.log"
         self._log.touch()
-        # The process runs in another folder than the checkout, where it would not import the installed package.
+        # In the folder of the checkout, the process would import the package from there, and not the installed one.
         if self.python is None:
             self.process = ForkedProcess(["serve", *flags], self.environment, self._folder, self._log, self._log)
             return

@@ -72,7 +72,7 @@ class RecordedBoard(Journaled):
         return found
 
     async def go(self, seconds: float) -> None:
-        """Let time pass. If the server's clock counts, note the scores of the model at each full hour on the way."""
+        """Let time pass. On a board with the server's clock, note the model's scores at each full hour on the way."""
         later = self.now + round(seconds * 1000)
         for hour in range(self.now // 1000 // HOUR * HOUR + HOUR, later // 1000 + 1, HOUR):
             if self.board.clock == "server":

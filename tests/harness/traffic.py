@@ -57,7 +57,7 @@ class Traffic:
         await asyncio.gather(*self.producing)
 
     async def produce(self, name: str) -> None:
-        """Send events to one board until `end` is called, and repeat the last one until it is acknowledged."""
+        """Send events to one board until `end` is called, and repeat the last event until it is acknowledged."""
         last, sent = time.monotonic(), 0
         while not self.ended or (sent > self.acknowledged[name] and not self.gives_up):
             sent = self.acknowledged[name] + 1
@@ -165,7 +165,7 @@ async def traffic(
         store,
         data_dir=folder / "data",
         write_deadline=Duration(deadline),
-        wait_replicas=0,  # a Cluster of these tests has at most one replica for each primary
+        wait_replicas=0,  # after a failover in a Cluster of these tests, the new primary may have no replica
         store_timeout=Duration(1),
         journal="sqlite",
         anonymous_admin=True,

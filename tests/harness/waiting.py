@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 DEADLINE: Final = 60.0  # a busy machine stalls for seconds
-_TEST: Final = 60.0  # hardly any test takes longer
+_TEST: Final = 60.0  # seconds; hardly any test takes longer
 _MUTANT: Final = 10.0  # a caught mutant usually waits for something that never happens
 
 _mutants: list[None] = []  # one item for each mutant that runs
 
 
 async def eventually(condition: Callable[[], Awaitable[object]], deadline: float = DEADLINE) -> Any:
-    """Wait until a condition returns something true, and return that."""
+    """Wait until a condition returns a true value, and return this value."""
     deadline = min(deadline, _MUTANT) if _mutants else deadline
     end = time.monotonic() + deadline
     pause = 0.001

@@ -32,7 +32,7 @@ def request(method: str, target: str, *fields: tuple[str, str], body: bytes = b"
 
 
 def post(body: bytes, *fields: tuple[str, str], target: str = "/v1/events", version: str = "1.1") -> bytes:
-    """A POST of a body: JSON by default, with its length unless `fields` have another one or it is sent in chunks."""
+    """A POST of a body: JSON by default, with its length unless `fields` have a length or it is sent in chunks."""
     names = {name.lower() for name, _ in fields}
     kind = () if "content-type" in names else (JSON,)
     length = () if names & {"content-length", "transfer-encoding"} else (("Content-Length", str(len(body))),)

@@ -104,7 +104,7 @@ async def test_json_and_lines_in_utf_8_are_read(client: httpx.AsyncClient, media
      "application/json; charset=latin-1", "application/json; charset=utf-16", "application/x-ndjson; charset=ascii"],
 )  # fmt: skip
 async def test_any_other_type_is_refused(client: httpx.AsyncClient, media_type: str) -> None:
-    """A page of another site can send text/plain and forms without a preflight request, so they are not read."""
+    """The server reads no text/plain and no forms: a page of another site can send them without a preflight request."""
     await expect_refused(client, EVENT, {"Content-Type": media_type}, "unsupported_media_type", MEDIA)
 
 

@@ -28,7 +28,7 @@ HOUR = 3600
 
 
 def likes(*keys: str) -> list[Entry]:
-    """A like of each key."""
+    """A like of each member."""
     return [make_entry(key, 1, None) for key in keys]
 
 
@@ -110,7 +110,7 @@ async def test_only_large_batches_wait_for_company(valkey_url: str) -> None:
 
 
 async def test_a_batch_has_whole_requests(valkey_url: str) -> None:
-    """A batch has as many requests as fit into the batch size, in order, and splits none."""
+    """A batch has as many requests as fit into the batch size, in order, and never a part of a request."""
     bench = Bench(valkey_url, batch_size=10)
     requests = bench.send(*[likes(*"abcd")] * 2, likes(*"ab"), *[likes(*"abcd")] * 3, likes("e"), likes("f"))
     await waiting(*requests)
@@ -141,7 +141,7 @@ async def test_the_largest_batch_is_one_call(valkey_url: str) -> None:
 
 
 async def test_each_request_gets_its_own_refusals(valkey_url: str) -> None:
-    """An index of a refusal is a place in its own request. A request that counted nothing has no offset."""
+    """The index of a refusal counts within the request of the event. A request that counted nothing has no offset."""
     bench = Bench(valkey_url, rolling_board(clock="event"))
     day = 24 * HOUR * 1000
     requests = bench.send(
@@ -307,7 +307,7 @@ async def test_a_lost_board_rejects_all_requests(valkey_url: str) -> None:
 
 
 async def test_a_batch_for_a_board_that_turns_out_to_be_deleted_is_refused(valkey_url: str) -> None:
-    """The committer is retired meanwhile, and the board does not count as lost."""
+    """The committer is retired when it asks about the board, and the board does not count as lost."""
     bench = Bench(valkey_url)
 
     async def ask() -> None:

@@ -369,7 +369,7 @@ async def test_a_body_for_an_unknown_board_fails_while_boards_can_not_be_asked_f
 
 
 async def test_a_small_body_does_not_wait_for_large_ones(intake: Intake) -> None:
-    """It is decoded and sent at once, while a large body is decoded in steps."""
+    """The small body is decoded and sent at once, while the large body is decoded in steps."""
     head, answered, both = intake.read_head(ME, [], {b"content-type": b"application/json"}), [], asyncio.Event()
 
     def answer(name: str, _reply: Reply) -> None:
@@ -384,7 +384,7 @@ async def test_a_small_body_does_not_wait_for_large_ones(intake: Intake) -> None
 
 
 def test_an_error_is_answered_with_when_to_try_again() -> None:
-    """The time is longer for a board that the store lost than for an unavailable store."""
+    """The time to wait is longer for a board that the store lost than for an unavailable store."""
     for error, code, seconds in (
         (EpochLostError("x"), "epoch_lost", b"60"), (StoreUnavailableError("x"), "store_unavailable", b"2"),
         (StoreUnavailableError("x", unknown=True), "outcome_unknown", b"2"), (OSError(), "internal_error", None),

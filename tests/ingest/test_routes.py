@@ -59,7 +59,7 @@ async def test_a_category_selects_among_the_boards_of_a_type(valkey_url: str) ->
 
 
 async def test_a_single_like_with_a_category_feeds_the_boards_of_the_category(valkey_url: str) -> None:
-    """Also if likes without a category feed a single board, which the server then chooses without looking at events."""
+    """The server knows the one board of likes without a category. A like with a category still reaches both boards."""
     async with serving(
         fresh_settings(valkey_url), board("all"), board("cats", categories=frozenset({"cats"}))
     ) as client:
@@ -192,7 +192,7 @@ async def test_fields_are_for_boards_that_rank_by_them(valkey_url: str) -> None:
                '{"levels":1,"levels":2}', '{"levels":9007199254740993}'],
 )  # fmt: skip
 async def test_invalid_fields_are_refused_by_index(valkey_url: str, fields: str) -> None:
-    """The decoder or the board finds them. Other events of the body count."""
+    """The decoder or the board finds the invalid fields. Other events of the body count."""
     async with serving(fresh_settings(valkey_url), board("runs", operator="best", score=RUNS)) as client:
         body = f'[{{"key":"a","fields":{fields}}},{{"key":"b","fields":{{"levels":3}}}}]'
         response = await client.post("/v1/events", content=body, headers={"Content-Type": "application/json"})

@@ -179,7 +179,7 @@ async def test_rejected_elements_are_charged(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_other_tasks_run_while_a_body_is_decoded(valkey_url: str) -> None:
-    """The loop runs many times during a body of many steps, and the body is answered."""
+    """While a body is decoded in many steps, other tasks get many turns. The body is answered."""
     async with serving(fresh_settings(valkey_url)) as client:
         turns, stop = 0, False
 

@@ -1,6 +1,6 @@
 // @ts-check
 /** A board's server, its network and its clock, for tests of the client: everything happens in virtual time. */
-import "../../static/client/fallbacks.js"; // no virtual time passes while it is loaded
+import "../../static/client/fallbacks.js"; // loads it now: virtual time would go on while the client loads it
 
 /** Random numbers from 0 to 1 that a seed determines (mulberry32). */
 export function seeded(/** @type {number} */ seed) {
