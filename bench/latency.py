@@ -23,7 +23,7 @@ from live.load.worker import Producers
 from live.settings import Settings
 
 _BOARDS: Final = '[[board]]\nid = "posts"\n'
-_PRODUCERS: Final = 256  # connections; so many that a pause of one tick delays no like
+_PRODUCERS: Final = 256  # connections; more than the likes of one tick, so that a pause of one tick delays no like
 _HISTORY: Final = 3600  # seconds of likes that the board has at the start
 _NOTE: Final = struct.Struct("=QQd")  # written by bench/viewer.c: viewer, offset, time
 _AFTER: Final = 2.0  # seconds for the last frames to arrive

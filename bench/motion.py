@@ -103,7 +103,7 @@ async def measure(board: Board, rows: int, slowdown: int, seconds: float) -> Mot
         probe = await page.evaluate(_READ)
         after, ran_after = await _metrics(tools), _ran(main_thread)
         if liking.done():
-            liking.result()  # it has ended, so it has failed: raise its error
+            liking.result()  # this task ends only if it fails: raise its error
         liking.cancel()
         await asyncio.wait({liking})
         await tools.send("HeapProfiler.collectGarbage")
@@ -162,7 +162,7 @@ async def watch_memory(board: Board, minutes: int) -> None:
             if minute % 2:
                 await _use(page)
         if liking.done():
-            liking.result()  # it has ended, so it has failed: raise its error
+            liking.result()  # this task ends only if it fails: raise its error
         liking.cancel()
 
 

@@ -22,7 +22,7 @@ _DEADLINE: Final = 60.0
 
 
 class Site:
-    """Run a server that accepts events without an API key, on some nodes. `changes` are settings."""
+    """Run a server that accepts events without an API key, on some nodes. `changes` replace settings."""
 
     def __init__(self, stack: ExitStack, nodes: Sequence[Server], boards: str = PLAIN, **changes: object) -> None:
         clustered = is_clustered(nodes[0])

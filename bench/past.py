@@ -86,7 +86,7 @@ def _fill(board: Board, scale: Scale, end: datetime, report: Report) -> None:
                 connection.request("POST", "/v1/events", msgspec.json.encode(events), headers)
                 response = connection.getresponse()
                 answer = response.read()
-                if response.status != HTTPStatus.SERVICE_UNAVAILABLE:  # rotation may be behind
+                if response.status != HTTPStatus.SERVICE_UNAVAILABLE:  # with 503, the rotation may be behind
                     break
                 time.sleep(0.1)
             if response.status != HTTPStatus.OK or msgspec.json.decode(answer)["accepted"] != len(events):

@@ -16,7 +16,7 @@ class CommitHook(BuildHookInterface[Any]):
     """Takes the commit from the checkout, or from the variable COMMIT where there is no `.git`, as in the image."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the file, unless nobody knows the commit or the checkout itself is installed."""
+        """Add the file, unless it exists, the checkout itself is installed, or nobody knows the commit."""
         if version == "editable" or (Path(self.root) / PLACE).exists():
             return
         commit = os.environ.get("COMMIT", "")[:8] or self._of_checkout()

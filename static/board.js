@@ -11,13 +11,13 @@ import { StatusView } from "./status.js";
 class BoardView {
   /** @type {import("./contest.js").Contest | undefined} set by a script that is loaded later */
   contest;
-  /** @type {typeof import("./periods.js").periodWords | undefined} also set later */
+  /** @type {typeof import("./periods.js").periodWords | undefined} set by the same script */
   periodWords;
-  /** @type {import("./trends.js").Trends | undefined} also set later */
+  /** @type {import("./trends.js").Trends | undefined} set by the same script */
   trends;
   /** @type {import("./past.js").Moment | null} the moment of the past that is shown instead of the present */
   past = null;
-  /** @type {(text: string) => void} announces news to screen readers; also set later */
+  /** @type {(text: string) => void} announces news to screen readers; set by the same script */
   announce = () => {};
   /** @type {Map<string, number> | null} the ranks when the page was hidden; null unless a note tells what happened since */
   away = null;

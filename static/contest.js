@@ -92,7 +92,7 @@ export class Contest {
     setTimeout(() => (left < LONGEST_TIMER ? void this.#look() : this.#wait()), Math.min(pause + Math.random() * RESULT_SPREAD, LONGEST_TIMER));
   }
 
-  /** Show the result as the server draws it. If another contest has begun meanwhile, show that one. */
+  /** Show the result as the server draws it. If another contest has begun meanwhile, show that contest. */
   async #look() {
     this.status.show();
     if (!document.hidden) {

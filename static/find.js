@@ -1,5 +1,5 @@
 // @ts-check
-/** Finds members by name: first in the rows of the page, and if none fits, on the server. */
+/** Finds members by name: first in the rows of the page, and if no row matches, on the server. */
 import { say } from "./client/stories.js";
 import { nameWords, placeWords } from "./client/words.js";
 import { recordAddress, write } from "./page.js";

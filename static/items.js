@@ -1,5 +1,5 @@
 // @ts-check
-/** Titles and pictures of members, for rows that are added to the page; the server renders the first ones. */
+/** Titles and pictures of members, for rows that are added to the page. The server renders those of the first rows. */
 import { Items, replaceBroken } from "./client/items.js";
 
 const home = /** @type {HTMLElement | null} */ (document.querySelector("[data-root]"))?.dataset.root ?? "/";

@@ -74,7 +74,7 @@ function startForm(form) {
     if (answer?.ok) {
       mark(button);
       save(store, { ...read(), [button.value]: [Date.now(), period()] });
-      show(); // meanwhile, a contestant may have got another row
+      show(); // the contestant may have moved to another row meanwhile
     }
     announce(why ? named(why, button) : (button.ariaLabel ?? ""));
     explain(button, why ? named(why, button) : "");

@@ -77,8 +77,8 @@ export class Paces {
   }
 
   /**
-   * In how many minutes a member reaches the one above it, if both keep the steady pace of the last ten minutes.
-   * Undefined if one has no steady pace, or the member needs more than an hour.
+   * In how many minutes a member reaches the member above, if both keep the steady pace of the last ten minutes.
+   * Undefined if one of them has no steady pace, or the member needs more than an hour.
    *
    * @param {Place} member
    * @param {Place} above
@@ -125,7 +125,7 @@ export function closest(records) {
 export class Fights {
   /** @type {Map<string, number>} ranks before */
   #before = new Map();
-  /** @type {Map<string, number[]>} by both members: when one passed the other */
+  /** @type {Map<string, number[]>} by pair of members: the times when one of them passed the other */
   #times = new Map();
 
   /**

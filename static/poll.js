@@ -26,7 +26,7 @@ export function baselinePause({ since, ranks }, now) {
 /** Repeats a request. `take` chooses the pause from each answer. Nothing is requested while the page is hidden. */
 export class Poll {
   #timer = 0;
-  #asked = 0; // only the answer to the last request counts
+  #asked = 0; // how many requests were made; only the answer to the last request counts
 
   /**
    * @param {() => string} address
