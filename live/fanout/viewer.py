@@ -146,7 +146,7 @@ class PageReceiver(Protocol):
         """Take the page that the viewer has waited for."""
 
     def end(self, code: int) -> None:
-        """End, because there is nothing more to watch. `code` is one of `CLOSE_CODES`."""
+        """Take a close code instead of a page: the viewer must disconnect. `code` is one of `CLOSE_CODES`."""
 
 
 class PageViewer(Viewer):

@@ -36,7 +36,7 @@ class BoardStatus:
         self.is_due = False
 
     def take_due(self) -> bool:
-        """Decide whether to send the state to all viewers now."""
+        """Return whether to send the state to all viewers now. After that, it is no longer due."""
         due, self.is_due = self.is_due or self.stale is not None, False
         return due
 

@@ -274,7 +274,7 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether to write now."""
+        """Whether so many frames wait that it is time to write them."""
         return self._size >= _MOST_AT_ONCE
 
     def add(self, cohort: Cohort, data: bytes) -> None:
@@ -283,7 +283,7 @@ class Outbox:
         self._size += len(cohort)
 
     def flush(self) -> None:
-        """Write everything."""
+        """Write everything. Viewers that can't take all their data leave their cohorts."""
         waiting, self._waiting, self._size = self._waiting, [], 0
         for cohort, data in waiting:
             for member in cohort.send(data):

@@ -39,7 +39,7 @@ class Unchecked(NamedTuple):
 
 
 def unchecked(board: str, *, resending: bool = False) -> StoreUnavailableError:
-    """Return the error for a board that was not checked yet. The store has changed nothing."""
+    """Return the error for a board that was not checked yet. By its cause, `may_have_run` sees that nothing changed."""
     until = "the events that a failover lost were sent again" if resending else "it was checked after a failover"
     error = StoreUnavailableError(f"board {board} waits until {until}")
     error.__cause__ = ResponseError("the board was not checked")

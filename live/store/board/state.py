@@ -332,7 +332,7 @@ class BoardState:
         return (deleted or b"").decode() == (self.epoch or self.born)
 
     def require_epoch(self, epoch: bytes | None) -> None:
-        """Raise an error unless the opened board still has this epoch in the store. None means that it has no epoch."""
+        """Raise an error unless an epoch from the store is the epoch of the opened board. None stands for no epoch."""
         if epoch is None or epoch.decode() != self.epoch:
             raise self.lost(epoch or b"")
 

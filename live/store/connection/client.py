@@ -217,7 +217,7 @@ class Store(Redis):
             raise as_unavailable(error) from error
 
     async def elements(self, command: str, key: str) -> AsyncIterator[list[bytes]]:
-        """Yield the elements of a store key in parts; some come twice. In a hash, fields and values alternate."""
+        """Yield the elements of a store key in parts; some may come twice. Values or scores follow their names."""
         cursor = b"0"
         while True:
             cursor, found = await self.call(key, command, key, cursor, "COUNT", _STEP)

@@ -80,7 +80,11 @@ def _is_away(reply: object) -> bool:
 
 
 def _unsafe(settings: Any) -> Iterator[str]:  # noqa: ANN401 - any reply
-    """Yield a warning for each unsafe setting of a server. `settings` is its reply to CONFIG GET."""
+    """Yield a warning for each unsafe setting of a server. `settings` is its reply to CONFIG GET, or an error.
+
+    Raises:
+        SetupError: the server may evict store keys.
+    """
     if isinstance(settings, Exception):
         yield (
             f"the store does not show its settings ({reason_of(settings)}); "

@@ -76,7 +76,10 @@ class OurConnection:
     _writer: asyncio.StreamWriter | None
 
     def hand_over(self) -> asyncio.StreamWriter:
-        """Give the writer and its transport away. The caller keeps the writer: it closes the transport when dropped."""
+        """Give away the writer, and with it the transport.
+
+        The caller must keep the writer, because a writer that is garbage-collected closes its transport.
+        """
         writer, self._writer, self._reader = self._writer, None, None
         assert writer is not None, "connect first"  # noqa: S101
         return writer
@@ -324,7 +327,7 @@ class SharedConnection:
         return await connection.calls(commands)
 
     async def opened(self) -> PipelinedConnection:
-        """Return the connection, and open it if needed. Raises the error of redis-py if it cannot connect."""
+        """Return the connection, and open it if needed. Raises the error of redis-py or of a hook."""
         connection = self._connection
         if connection is not None and not connection.ended:
             return connection
@@ -352,7 +355,7 @@ class SharedConnection:
             await prepare(self._connection, self._holds)
 
     def drop(self) -> None:
-        """Drop the connection, if there is one. The next call opens another one."""
+        """Drop the connection, if there is one. The next call opens another connection."""
         if self._connection is not None:
             self._connection.abort()
 

@@ -116,7 +116,7 @@ class PrimaryConnection(SharedConnection):
         await self._line.prepare_again(prepare)
 
     def drop(self) -> None:
-        """Drop both connections. The next calls open others."""
+        """Drop both connections. The next calls open new connections."""
         super().drop()
         self._line.drop()
 
@@ -194,7 +194,7 @@ class PrimaryConnection(SharedConnection):
 
 
 def _retrieve(task: "asyncio.Task[None]") -> None:
-    """Retrieve the error of a task, because all callers that waited for it may have left."""
+    """Retrieve the error of a task: asyncio would log it if all callers that waited for it have left."""
     if not task.cancelled():
         task.exception()
 

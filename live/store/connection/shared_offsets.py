@@ -192,7 +192,7 @@ def _checksum(epoch: bytes, board: bytes) -> int:
 
 
 def _is_abandoned(path: Path) -> bool:
-    """Return whether the process that wrote a file has ended."""
+    """Return whether the process that wrote a file has ended, or has closed the file."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -64,7 +64,7 @@ _OURS: Final[dict[type[AbstractConnection], type[AbstractConnection]]] = {
 
 
 def refusal(reply: object) -> str:
-    """Return why a server did not run a command that is to be sent again, such as `MOVED`. Empty for other replies."""
+    """Return why a server did not run a command that is to be sent again, such as `MOVED`; empty for other replies."""
     word = str(reply).partition(" ")[0] if isinstance(reply, ResponseError) else ""
     return word if word in _REDIRECTIONS or word in _NOT_READY else ""
 
@@ -233,7 +233,7 @@ class _Discovered(Servers):
         await asyncio.gather(*(send_to(connection, packet) for connection, packet in packets.items()))
 
     async def _connection_for(self, key: str, _before: object) -> PrimaryConnection:
-        """Return the connection over which to send a command. Its last reply may name the server."""
+        """Return the connection for a command. `_before`, the last reply to the command, may name the server."""
         return await self.find(key)
 
     async def _redirect(self, refused: Sequence[tuple[str, ResponseError]]) -> bool:

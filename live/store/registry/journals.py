@@ -98,8 +98,8 @@ async def paused_trimming(
 ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     """Pause the trimming of all journals in the `with` block. `lease` is in seconds.
 
-    Give the block a function that raises `SetupError` if the pause has already ended. Then the
-    backup may lack entries.
+    Give the block a function that raises `SetupError` if the pause has already ended. Then the backup
+    may lack entries.
 
     Raises:
         SetupError: another backup pauses trimming.

@@ -58,11 +58,11 @@ class Presence:
         self._reporting = asyncio.Lock()
 
     async def report(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Report how many viewers this process has on some boards, once a beat. Return how many all processes have.
+        """Report how many viewers this process has on some boards. Return how many all processes have.
 
-        The result leaves out boards that do not exist, and boards without a viewer both now and at the last report. It
-        also leaves out boards that can't be reached now: the next call reports these boards again. It is empty if there
-        is no store to report to.
+        Call this once a beat. The result leaves out boards that do not exist, and boards without a viewer both now and
+        at the last report. It also leaves out boards that can't be reached now: the next call reports these boards
+        again. It is empty if there is no store to report to.
 
         Raises:
             StoreUnavailableError: no board can be reached. The store may have received the report.

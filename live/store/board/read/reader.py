@@ -119,7 +119,7 @@ class EncodedPage(msgspec.Struct, frozen=True):
         return self.head[0].decode(), int(self.head[1])
 
     def is_same(self, other: "EncodedPage") -> bool:
-        """Return whether nothing but the offset differs."""
+        """Return whether nothing but the offset and the total differs."""
         ours, theirs = self.head, other.head
         return ours[0] == theirs[0] and ours[2] == theirs[2] and self.place == other.place
 

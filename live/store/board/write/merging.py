@@ -140,7 +140,7 @@ async def read_metadata(
 
 
 async def read_events(state: BoardState, member: str) -> dict[int, int]:
-    """Return the sum of a member's events in a sliding window at each time, in milliseconds."""
+    """Return the sum of a member's events in a sliding window, for each time (in milliseconds)."""
     found: dict[bytes, tuple[int, int]] = {}
     name = member.encode()
     async for events in state.client.elements("ZSCAN", state.keys.log):
