@@ -11,7 +11,8 @@ export { say } from "./say.js";
  *   the first records of a board; `at` in milliseconds since 1970
  * @typedef {{kind: "lead" | "top" | "ahead" | "climb", key: string, rank: number, at: number, since: number,
  *            by: number, other?: string, times?: number}} Story
- *   `by`: how many ranks the member has gained; with `ahead`, how many points it leads by. `other`: the leader before.
+ *   `by`: how many ranks the member has gained; with `ahead`, the round number of its lead; with `lead`, 0.
+ *   `other`: the leader before.
  *   `times`: how often the member and `other` have taken the lead from each other in a row
  */
 
