@@ -36,7 +36,10 @@ Visibility = Literal["public", "private"]
 
 
 class Votes(msgspec.Struct, frozen=True, kw_only=True):
-    """Rules of a contest: votes per actor, opening times in milliseconds since 1970, and who can receive votes."""
+    """Rules of a contest: the most votes of an actor for one member (`per_key`) and for all members (`per_actor`).
+
+    `opens` and `closes` are in milliseconds since 1970. If `registered` is true, only registered members receive votes.
+    """
 
     per_key: int | None = None
     per_actor: int | None = None
@@ -302,7 +305,7 @@ class Boards:
         return [board for board in boards if not board.categories or category in board.categories]
 
     def with_unions(self, boards: Sequence[Board]) -> list[tuple[Board, int]]:
-        """Add the unions of some boards, each with its weight. The boards themselves have weight 1."""
+        """Return some boards, each with weight 1, and the unions that have them as parts, each with its weight."""
         weights: dict[str, int] = {}
         if self._parts:
             for board in boards:

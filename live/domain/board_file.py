@@ -59,7 +59,7 @@ DEFAULT_TYPE: Final = "like"
 _EARLIER: Final = ("did you mean `source`?", "did you mean `types`?")  # suggest `types`, not its earlier name `source`
 _MOST_CAP: Final = 100_000
 _MOST_MEMBERS: Final = 1_000_000_000
-_MOST_CONFLATION: Final = 60_000  # milliseconds
+_MOST_CONFLATION: Final = 60_000  # maximum milliseconds of `conflation_interval`
 _MOST_UNIT: Final = 16  # maximum characters of `unit`
 _MOST_SCALE: Final = 9  # maximum of `scale`, the number of decimals
 _COMPARED: Final = frozenset({"window", "clock"})  # a union must have the same values as its parts
@@ -587,7 +587,7 @@ def load_boards(path: Path | None) -> Boards:
         SetupError: the file can't be read, or has mistakes.
     """
     if path is None:
-        return Boards([msgspec.structs.replace(DEFAULT_BOARD, visibility=None)])  # LIVE_VISIBILITY decides
+        return Boards([msgspec.structs.replace(DEFAULT_BOARD, visibility=None)])  # LIVE_VISIBILITY says who may read it
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

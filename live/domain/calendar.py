@@ -4,8 +4,8 @@ Each period ends where the next one begins. Lengths follow the calendar: a day h
 If the clocks are set back over midnight, the new day begins when its date is first shown. A date that a zone skipped is
 not a period. An example is 30 December 2011 in Samoa.
 
-With `day_start = "09:00"`, each day begins at 9:00 on its date: when clocks first show this time or a later one. Weeks,
-months, quarters and years then also begin at 9:00, on their first day.
+With `day_start = "09:00"`, each day begins at 9:00 on its date: when clocks first show this time or a later time.
+Weeks, months, quarters and years then also begin at 9:00, on their first day.
 
 A week belongs to the year that contains its fourth day, as in ISO 8601, whatever its first day is. So the first days of
 January can belong to the last week of the previous year.
@@ -140,8 +140,8 @@ class Calendar:
     def _days_at(self, seconds: int) -> Period:
         """Return a period of whole days.
 
-        The date determines the period. If the clocks were set back from a new day to the previous day, the moment
-        belongs to the new day.
+        The date determines the period. If the clocks were set back from a new day to the previous day, a moment after
+        that belongs to the new day.
         """
         first = self._first_day((datetime.fromtimestamp(seconds, self.zone) - self.day_start).date())
         after = self._next(first)
@@ -181,7 +181,7 @@ class Calendar:
         return self._first_day(first + timedelta(days=longest))
 
     def _hour_at(self, seconds: int) -> Period:
-        """Return the hour that a wall clock shows, bounded by clock changes."""
+        """Return the hour that a wall clock shows at a moment. A clock change ends an hour and begins another hour."""
         offset = self._offset(seconds)
         start = seconds - (seconds + offset) % _HOUR
         end = start + _HOUR

@@ -70,7 +70,7 @@ class Rejection(msgspec.Struct, frozen=True):
 class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The record of the member of an event, on a board that has counted the event.
 
-    The record is read at the position of the event on the board, or at a later one. `period` is the period in which the
+    The record is read at the position of the event on the board, or later. `period` is the period in which the
     event counted. `score` and `rank` are null if the member is not on the board: it is hidden, its sum is zero, or
     others are better on a board with a `cap`. `best` says whether the event was a new best of its member, on boards
     that keep the best. `fields` make up the score.
@@ -92,7 +92,7 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
 class Answer(msgspec.Struct, frozen=True):
     """The result of a request with events.
 
-    It says how many events counted, which ones were refused, and the new offset of each board that changed.
+    It says how many events counted, which events were refused, and the new offset of each board that changed.
     `duplicates` are the indexes of the duplicates, if other events counted. `records` are the records of the members
     after the events, if the request asks for them.
     """

@@ -11,8 +11,8 @@ from msgspec import Meta
 from live.domain.event import Key, key_fault
 from live.domain.text import PATTERN, text_fault
 
-MOST_TITLE: Final = 200  # characters
-MOST_URL: Final = 2048  # characters
+MOST_TITLE: Final = 200  # maximum characters of a title
+MOST_URL: Final = 2048  # maximum characters of a link, and of the URL of a picture
 
 # The URL is ASCII without spaces, quotes, angle brackets and backslashes, so every reader finds the same URL in it. It
 # has no user name.

@@ -183,7 +183,7 @@ NO_DIGESTS: Final = (_NO_DIGEST,) * MOST_SECRETS
 
 
 def anonymous(network: str, rate: float, burst: int, *, admin: bool = False) -> Principal:
-    """Return a producer without an API key, with the verb `post`, and `admin` if asked for.
+    """Return a producer without an API key, with the verb `post`. If `admin` is true, it also has the verb `admin`.
 
     All anonymous producers of a network share one rate. `live.network.hosts.network_of` gives the network.
     """

@@ -110,7 +110,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def ranks_of(scores: Sequence[int], first: int, start: int, ranks: Ranks) -> list[int]:
-    """Rank consecutive records. The first one has the rank `first`, and `start` records are ahead of it.
+    """Rank consecutive records. The first record has the rank `first`, and `start` records are ahead of it.
 
     `ordinal` counts records. In the other schemes, equal scores share a rank. After equal scores, `competition` skips
     the numbers of the records that share a rank, and `dense` continues with the next number.
@@ -167,7 +167,7 @@ def _out_of_order(old: Sequence[str], new: Sequence[str]) -> set[str]:
     if old == new:
         return set()
     places = {key: place for place, key in enumerate(old)}
-    ends: list[int] = []  # the smallest old place that ends a run of each length
+    ends: list[int] = []  # for each length of a run, the smallest old place that ends such a run
     runs: list[int] = []  # for each member of `new`, the length of the longest run that ends with it
     for key in new:
         place = places[key]

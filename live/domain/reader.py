@@ -13,7 +13,7 @@ from live.domain.text import nearest
 from live.errors import BOARD_DELETED, ProblemError, StoreUnavailableError
 
 _T = TypeVar("_T")
-_MOST_COMPARED: Final = 100  # maximum boards in which the nearest name is searched
+_MOST_COMPARED: Final = 100  # maximum boards among which the nearest name is searched
 
 
 class BoardScope(msgspec.Struct, frozen=True):

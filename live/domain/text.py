@@ -60,7 +60,7 @@ def json_fault(document: str) -> str | None:
 
 
 def visible_lines(text: str) -> str:
-    """Write control and format characters as escapes, as `visible` does, but keep the line ends of a text."""
+    """Write control and format characters as escapes of JSON, for a terminal, but keep the line ends of a text."""
     return "\n".join(visible(line.removesuffix("\r")) for line in text.split("\n"))
 
 

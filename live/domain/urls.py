@@ -13,7 +13,7 @@ _PARTS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(?:([^/?#]*)@)?([^/?#@]
 _ENCODE: Final = (
     "percent-encode the characters @ / ? # % and : in the user name and in the password (%40 %2F %3F %23 %25 and %3A)"
 )
-_SECRETS: Final = ("user", "username", "password", "sentinel_username", "sentinel_password")  # options with secrets
+_SECRETS: Final = ("user", "username", "password", "sentinel_username", "sentinel_password")  # options of URLs
 _SEVERAL: Final = ("+sentinel", "+cluster")  # endings of the schemes whose URLs name several servers
 
 

@@ -23,7 +23,7 @@ _BASIC: Final[Mapping[object, str]] = {
 }
 _UNKNOWN_FIELD: Final = "Object contains unknown field "
 _MISSING_FIELD: Final = "Object missing required field "
-_PLAIN: Final[Mapping[str, str]] = {  # our words by the words of msgspec
+_PLAIN: Final[Mapping[str, str]] = {  # for words of msgspec, the words that replace them
     "Expected": "expected",
     "Invalid RFC3339 encoded datetime": f"expected {_BASIC[datetime]}",
     "`datetime` with a timezone component": _BASIC[datetime],

@@ -93,7 +93,7 @@ class Rolling(msgspec.Struct, frozen=True):
         return Slot(start, start + self.slot)
 
     def oldest(self, newest: int) -> int:
-        """Return the start of the oldest slot that is kept while `newest` is the start of the newest one."""
+        """Return the start of the oldest slot that is kept while `newest` is the start of the newest slot."""
         return newest - self.length
 
     @classmethod

@@ -227,7 +227,7 @@ class Committer:
     def _take(self) -> list[Share]:
         """Remove the next batch from the queue.
 
-        It has whole shares: at least one, and otherwise up to the batch size.
+        The batch has as many whole shares as fit into the batch size, but at least one share.
         """
         batch: list[Share] = []
         size = 0

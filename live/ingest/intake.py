@@ -373,8 +373,8 @@ class Intake:
     def _send(self, head: CheckedHead, decoded: DecodedBody, on_result: OnResult, counted: list[Counted]) -> None:
         """Give the events of a body to their boards.
 
-        If no board takes an event, look for new boards before refusing the event. The next application may have a board
-        that takes it, so an application that retires counts nothing of the body.
+        If no board takes an event, look for new boards before refusing the event. While this application retires, the
+        next application may have such a board. Then count nothing of the body, and ask the client to send it again.
         """
 
         def new_posting() -> Posting:

@@ -38,7 +38,7 @@ from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
 from live.store.board.write.slot_assignment import Placement
 
 _BOARDS_PER_TURN: Final = 8  # boards in one turn of the event loop; each takes up to a quarter of a millisecond
-_MOST_SUGGESTIONS: Final = 3  # suggestions for the events of one body
+_MOST_SUGGESTIONS: Final = 3  # maximum suggestions for the events of one body
 _MOST_COMPARED: Final = 100  # maximum boards with which a name is compared; each comparison takes some microseconds
 _LONGEST_LIST: Final = 200  # maximum characters of a list of names; the refusal of each event can have such a list
 _LISTING: Final = "GET /v1/boards lists the boards that you may read, with their types and categories"
@@ -118,7 +118,7 @@ class Posting:
         self._on_result = on_result
         self._idempotency_key = idempotency_key
         self._identities = identities
-        self._implied: set[int] = set()  # indexes of the events whose identity comes from the key
+        self._implied: set[int] = set()  # indexes of the events whose identity comes from the `Idempotency-Key`
         self._rejected = [*body.rejections]  # a new list, because another posting may route the body again
         self._shares: dict[str, _Share] = {}
         self._unknown: dict[Kind, str] = {}  # the kinds that no board takes, each with its explanation
@@ -181,7 +181,7 @@ class Posting:
         for committer, share in shares[:_BOARDS_PER_TURN]:
             try:
                 wants = self._wants
-                if wants.strict:  # except on a board whose refusals the producer must not see
+                if wants.strict:  # a board whose refusals the producer must not see is not strict
                     is_strict = self._hidden_on(share.board).isdisjoint(share.indexes)
                     wants = msgspec.structs.replace(wants, strict=is_strict)
                 committer.submit(share, wants)
@@ -340,9 +340,10 @@ class Posting:
     def _advice(self, board: str | UnsetType, event_type: str | UnsetType, _: str | UnsetType) -> str:
         """Suggest the nearest board or type for events that no board takes, or list the types or categories.
 
-        The answer depends only on what the producer may know, so it does not reveal hidden boards. It suggests a board
-        that the producer may read or feed, or a type that it may feed, and lists what it may read. Only the first kinds
-        of a body get a suggestion, because finding a suggestion takes long.
+        The answer depends only on what the producer may know, so it does not reveal hidden boards. Suggested boards are
+        those that the producer may read or feed, and suggested types are those that it may feed. Listed types and
+        categories are those of boards that it may read. Only the first kinds of a body get a suggestion, because
+        finding a suggestion takes long.
         """
         visible = [one for one in self._boards.by_id.values() if not one.is_private or self._producer.feeds(one.id)]
         if len(self._unknown) > _MOST_SUGGESTIONS or len(visible) > _MOST_COMPARED:
@@ -468,7 +469,7 @@ def boards_for(
 def _boards_for(
     boards: Boards,
     allowed: BoardScope | None,
-    has_key: bool,  # noqa: FBT001 - part of the name of a remembered result
+    has_key: bool,  # noqa: FBT001 - a part of the key in the cache
     board: str | UnsetType,
     kind: str | UnsetType,
     category: str | UnsetType,

@@ -315,7 +315,7 @@ class Database:
             if "board" not in {column.key for column in columns_in(connection, ERASED)}:
                 connection.execute(text(f"ALTER TABLE {ERASED.name} ADD COLUMN board VARCHAR(64)"))
             connection.execute(update(ABOUT).where(ABOUT.c.name == "schema").values(value=str(VERSION)))
-        if "erasing" not in about:  # the key of the list of erased digests
+        if "erasing" not in about:  # make the key of the list of erased digests
             connection.execute(insert(ABOUT).values(name="erasing", value=secrets.token_hex(32)))
         self.id = about["id"]
 

@@ -24,7 +24,7 @@ from live.journal.schema import ABOUT, ERASED
 from live.journal.state.snapshot import Snapshot
 
 _DIGEST: Final = 16  # bytes of a digest on the list
-_BOARDS: Final = 5  # the schema since which a row names its board
+_BOARDS: Final = 5  # since this version of the schema, a row names its board
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 
 
@@ -102,7 +102,7 @@ class Erasures:
         return max(self._erased.get(hidden(self._key, field), -1), self._with_others.get(field, -1))
 
     def follow(self, head: Head, body: bytes) -> None:
-        """Learn from an entry which digests of votes contain an actor who was erased after it."""
+        """Learn from an entry which digests of votes contain an actor who was erased after the entry."""
         if head.kind == "add" and head.time < self._last and b"\xa5votes" in body:
             for votes in (group.votes for group in _ADD.decode(body).groups if group.votes is not None):
                 for actor, pair in zip(votes.actors, votes.pairs, strict=True):
@@ -118,7 +118,7 @@ class Erasures:
 def erasures_of(connection: Connection, prefix: str, board: str) -> Erasures:
     """Return the digests that were erased from a board."""
     rows = select(ERASED.c.digest, ERASED.c.time).where(ERASED.c.prefix == prefix)
-    if _names_boards(connection):  # the rows of older versions apply to every board
+    if _names_boards(connection):  # a row without a board is of an older version, and applies to every board
         rows = rows.where(or_(ERASED.c.board == board, ERASED.c.board.is_(None)))
     key = key_of(connection)
     # The last row of a digest is the newest.

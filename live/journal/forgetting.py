@@ -1,8 +1,8 @@
 """Forget an erased member in SQL: rewrite all older rows that have the member.
 
-Erasing a member appends a `forget` entry to the journal of each board. The transaction that moves it to SQL rewrites
-the earlier segments, checkpoints and periods of the board, so that no instant shows the member, and no row has the
-name. The past then looks as if the member had never been counted.
+Erasing a member appends a `forget` entry to the journal of each board. The transaction that moves this entry to SQL
+rewrites the earlier segments, checkpoints and periods of the board, so that no instant shows the member, and no row has
+the name. The past then looks as if the member had never been counted.
 
 In the entries of batches, an empty name and the amount zero replace the member, so that every other event keeps its
 number. Digests of voters stay in these entries, like digests of actors (see `live.journal.erasures`).
@@ -238,7 +238,7 @@ def forget_in_board(
             if not dry:
                 _put(connection, CHECKPOINT, CHECKPOINT.c.id == row.id, compress(pack(held)))
     for row in connection.execute(select(PERIOD).where(PERIOD.c.life.in_(lives))).all():
-        # The period was archived after `newest` began, so it lacks members that were erased before.
+        # The period was archived after `newest` began, so it lacks members that were erased before that time.
         packed = _period_without(decompress(row.crc, row.data), gone_at(row.newest * 1_000_000))
         if packed is not None:
             found.periods += 1

@@ -35,7 +35,7 @@ class BodySender(Limited, Protocol):
         """Bytes of the body that waits to be admitted, or 0."""
 
     def admit_body(self) -> None:
-        """Read the body that waits: it is part of `held` from now on."""
+        """Begin to read the body that waits. It is part of `held` from now on."""
 
 
 class _Wait(NamedTuple):
@@ -135,14 +135,14 @@ class BodyBudget:
         return not held or held + more <= self._most // 2 or is_proxy
 
     def _admit_waiting(self) -> None:
-        """Admit bodies while there is room, always the first one of the client that holds least."""
+        """Admit bodies while there is room, always the first body of the client that holds least."""
         self._is_full = False
         while (found := min(self._admissible(), key=lambda each: each[0], default=None)) is not None:
             _, more, connection, client = found
             if not self._fits(more):
                 # Slow bodies may take all the room. Then the client that holds most loses its slowest connection, if
-                # the client of the waiting body holds less. A client that holds more than twice as much gets no grace
-                # period, as with the limits on connections.
+                # the client of the waiting body holds less. If it holds more than twice as much as that client, it gets
+                # no grace period.
                 self._is_full = True
                 most, held = max(self._held_by, key=lambda each: self._held_by[each]), self._held_by.get(client, 0)
                 if most != client and self._held_by[most] > held:
@@ -156,7 +156,7 @@ class BodyBudget:
     def _admissible(self) -> Iterator[tuple[tuple[int, float], int, BodySender, str]]:
         """Find the waiting bodies that fit into the shares of their clients.
 
-        Yield their order and the bytes that they add.
+        Yield the rank of each body in the order of admission, the bytes that it adds, its connection and its client.
         """
         for connection, (client, since, is_proxy) in self._waiting.items():
             more = connection.held + connection.wanted - self._counted.get(connection, 0)

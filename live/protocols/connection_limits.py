@@ -1,4 +1,4 @@
-"""Limits HTTP connections: how many a process holds, how many per client, and how long it waits for each.
+"""Limits HTTP connections: how many a process holds, how many of each client, and how long it waits for each of them.
 
 A connection has a deadline while its client is expected to do something: to send the rest of a request, to read an
 answer, to send the next request, or to close after its last answer. For a new connection at the limit of its address, a
@@ -129,7 +129,7 @@ class ConnectionLimits:
     def reclaim(self, connection: Limited) -> bool:
         """Admit a connection again after its viewer has left. Return False if the limit is reached.
 
-        Never close another connection for this one, because that could be the connection of a producer.
+        Never close another connection to make room, because it could be the connection of a producer.
         """
         if self._count >= self._settings.max_connections:
             return False
@@ -223,7 +223,7 @@ class ConnectionLimits:
     # Room for others
 
     def _make_room(self, client: str, grace: float) -> bool:
-        """Close a client's longest idle connection, or else the slowest one that has used up its `grace` seconds."""
+        """Close the longest idle connection of a client, or else its slowest one. Return False if there is neither."""
         held = self._open[client]
         idle = next((connection for connection in self._idle if connection in held), None)
         if idle is not None:

@@ -53,7 +53,7 @@ class ViewerReaper:
 
     def serve(self, state: ServerState) -> None:
         """Register viewers with a server, which shuts them down when it stops."""
-        self._connections = cast("set[object]", state.connections)  # uvicorn calls only `shutdown`
+        self._connections = cast("set[object]", state.connections)  # uvicorn calls only `shutdown` on them
 
     def add(self, socket: _Socket) -> None:
         """Add a viewer. Its slot was checked a moment ago, so its first check comes almost a round later."""

@@ -183,7 +183,7 @@ class ViewerSocket(asyncio.Protocol):
         return self.blocked_since is not None or self._closing is not None or self._transport is None
 
     def write(self, data: bytes | memoryview) -> bool:
-        """Send data. Return False if some of it waits to be sent."""
+        """Send data. Return False if data waits to be sent, or if the connection is closing."""
         if self._transport is not None:
             self._transport.write(data)
         return not self.waiting
@@ -234,7 +234,7 @@ class ViewerSocket(asyncio.Protocol):
         A slow viewer that makes progress is alive: the ping has not reached it yet.
         """
         if self.waiting:
-            return  # the reaper applies `slow_timeout`
+            return  # the reaper applies `slow_timeout` to this viewer
         if self.is_alive:
             self.is_alive, self._acked, self._frames = False, -1, 0
             if not self.write(_PING) and self.viewer is not None:
@@ -347,7 +347,7 @@ class Upgrades:
     def respond(
         self, head: RequestHead, peer: Peer, session: Reader | None = None
     ) -> Upgrade | Coroutine[None, None, Reader] | None:
-        """Answer a request; None if the target has no WebSocket.
+        """Answer a request. Return None if the target has no WebSocket.
 
         If the client may be signed in, return the search for its session. Then call this again with the result.
 

@@ -70,7 +70,7 @@ def trail_faults(connection: Connection, prefix: str) -> Iterator[str]:
 
 
 def rewrite_trail(connection: Connection, prefix: str, when: Callable[[str], int]) -> None:
-    """Take the members that were erased later out of the audit log. `when` tells when that was, in microseconds.
+    """Take the members that were erased later out of the audit log. `when` returns when a member was erased (µs).
 
     From the first entry that changes, each entry gets a new SHA-256.
     """

@@ -69,7 +69,7 @@ log = structlog.get_logger()
 
 _INTERVAL: Final = 0.25  # seconds from one commit to the next
 _INTERVAL_OF_ACK: Final = 0.01  # seconds from one commit to the next while producers wait for commits
-_SWEEP: Final = 300.0  # seconds after which every journal is checked
+_SWEEP: Final = 300.0  # seconds between two checks of every journal
 _RETRY: Final = 30.0  # seconds before the next attempt after a fault that an operator must repair
 _PAUSE: Final = 1.0  # seconds before the next attempt after a failure, and between two checks of the definitions
 _PATIENCE: Final = 0.5  # seconds for which one slow server delays the journals on the other servers
@@ -377,7 +377,8 @@ class Drainer:
                     # many small commits cost more.
                     full |= {name} if len(entries) == MOST_ENTRIES else set()
         self._delay(failed)
-        # A notice without an entry may come from a process that has found the board unchecked, or only from a rotation.
+        # A board without new entries may have sent its notice because a process found it unchecked, or because of a
+        # rotation.
         await self._confirm([name for name, entries in zip(names, found, strict=True) if entries == []])
         if not segments:
             return []

@@ -127,7 +127,7 @@ class Add(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Latest(msgspec.Struct, frozen=True):
-    """The newest event time in a batch, in milliseconds since 1970. None if the entry has none."""
+    """The newest event time in a batch, in milliseconds since 1970. None if the batch has no event time."""
 
     latest: int | None = None
 
@@ -170,7 +170,7 @@ class Mend(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """The beginning of a board."""
+    """The beginning of a board: its epoch, its shape, and the key of the digests of voters."""
 
     epoch: str
     shape: str
@@ -263,7 +263,7 @@ def decompress(crc: int, data: bytes) -> bytes:
     """Return the bytes that were compressed.
 
     Raises:
-        JournalBrokenError: they are damaged.
+        JournalBrokenError: the compressed bytes are damaged.
     """
     if zlib.crc32(data) != crc:
         raise JournalBrokenError("the journal is damaged: a checksum does not match; `live journal verify` says where")
@@ -284,7 +284,7 @@ def unpack_entries(crc: int, data: bytes) -> Iterator[_Pair]:
     """Yield the heads and contents of the entries in a segment.
 
     Raises:
-        JournalBrokenError: they are damaged.
+        JournalBrokenError: the compressed bytes are damaged.
     """
     yield from _DECODER.decode(decompress(crc, data))
 
@@ -293,7 +293,7 @@ def read_entries_of(row: Row[*tuple[Any, ...]]) -> Iterator[tuple[Head, bytes]]:
     """Yield the heads and contents of the entries in the row of a segment.
 
     Raises:
-        JournalBrokenError: they are damaged.
+        JournalBrokenError: the compressed bytes are damaged.
         SetupError: this version cannot read the head of an entry.
     """
     for text, body in unpack_entries(row.crc, row.data):

@@ -266,7 +266,7 @@ def contents_of_parent(
     *,
     people: bool = True,
 ) -> Snapshot:
-    """Return what the board held at the end of its previous timeline, whose last entry has this link.
+    """Return what the board held at the end of the timeline of `epoch`, whose last entry has this link.
 
     Leave out the actors who were erased from `board`, by default the board of `timeline`.
     """

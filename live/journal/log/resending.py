@@ -1,7 +1,7 @@
 """Send again the entries that SQL has and the store lost in a failover.
 
-The store lacks the last of the entries in SQL. These are sent again in order, with their old writers and numbers. So if
-a producer also sends an event again, the later of both is a duplicate. No other process changes the board meanwhile,
+The store lacks the last entries in SQL. These entries are sent again in order, with their old writers and numbers. So
+if a producer also sends an event again, the later of both is a duplicate. No other process changes the board meanwhile,
 because the board is not checked yet. Then one transaction replaces the old entries in SQL with the entries that the
 store has now.
 

@@ -181,14 +181,14 @@ def drained_of(connection: Connection, prefix: str) -> list[tuple[int, str, str]
 
 
 def timelines_of(connection: Connection, prefix: str, board: str) -> list[Timeline]:
-    """Return all timelines of a board, the first one first."""
+    """Return all timelines of a board, the oldest first."""
     where = (LIFE.c.prefix == prefix, LIFE.c.board == board)
     rows = connection.execute(select(LIFE).where(*where).order_by(LIFE.c.id))
     return [_timeline(row) for row in rows.mappings()]
 
 
 def all_timelines(connection: Connection, prefix: str) -> list[tuple[Timeline, str | None]]:
-    """Return every timeline, the first one first, each with the epoch that it continues, or None."""
+    """Return every timeline, the oldest first, each with the epoch that it continues, or None."""
     rows = connection.execute(select(LIFE).where(LIFE.c.prefix == prefix).order_by(LIFE.c.id))
     return [(_timeline(row), row["parent"]) for row in rows.mappings()]
 
@@ -211,7 +211,7 @@ def find_parent(connection: Connection, timeline: Timeline, prefix: str, epoch: 
 
 
 def origins(connection: Connection, prefix: str, timeline: Timeline) -> list[Timeline]:
-    """Return the timelines that a timeline continues, the newest one first."""
+    """Return the timelines that a timeline continues, the newest first."""
     found: list[Timeline] = []
     while parent := connection.scalar(select(LIFE.c.parent).where(LIFE.c.id == timeline.id)):
         earlier = find_parent(connection, timeline, prefix, parent)
@@ -363,7 +363,7 @@ def following(timeline: Timeline, entries: Sequence[Entry]) -> tuple[list[Entry]
 
 
 def gaps_of(connection: Connection, timelines: Sequence[Timeline]) -> list[Gap]:
-    """Return the gaps of some timelines, the first one first."""
+    """Return the gaps of some timelines, the oldest first."""
     where = GAP.c.life.in_([timeline.id for timeline in timelines])
     rows = connection.execute(select(GAP.c.expected, GAP.c.found, GAP.c.time).where(where).order_by(GAP.c.id))
     return [Gap(*row) for row in rows]
@@ -422,7 +422,7 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 async def find_lost(client: Store, prefix: str, database: Database) -> list[Loss]:
-    """Return the timelines that the store lacks or in which it went back."""
+    """Return the timelines that the store lacks, and the timelines of which it lost the last entries."""
     timelines = database.work(lambda connection: open_timelines(connection, prefix))
     commands: list[tuple[str, tuple[Word, ...]]] = []
     for timeline in timelines:

@@ -30,7 +30,7 @@ def read_history(
     """Return the records of members at some ascending times, in milliseconds since 1970.
 
     Raises:
-        NoPastError: the journal does not reach back to these times.
+        NoPastError: the journal does not cover one of the times, or all times are before the board began.
         TooLongError: the board has too many members for so many steps.
     """
 

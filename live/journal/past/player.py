@@ -22,7 +22,7 @@ from live.journal.state.snapshot import pack, unpack
 from live.journal.state.top import RunningTop
 
 _SLICE: Final = 0.05  # seconds that one call may take, so that other replays get their turn
-_MOST_PAGES: Final = 16  # pages in one call
+_MOST_PAGES: Final = 16  # maximum pages in one call
 _SEGMENTS: Final = 4  # segments in one read
 _CHECKPOINT: Final = "checkpoint"  # the kind of a made-up entry that replaces the deleted entries of a timeline
 

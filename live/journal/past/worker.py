@@ -19,7 +19,7 @@ from live.system.processes import follow_parent
 
 _R = TypeVar("_R")
 
-_LONGEST: Final = 10.0  # seconds for one query
+_LONGEST: Final = 10.0  # maximum seconds for one query
 _CHECK: Final = 0.05  # seconds between two checks of the clock and the client of a query
 
 

@@ -25,8 +25,8 @@ _TAGS: Final = msgspec.msgpack.Decoder(Tags)
 class RunningTop:
     """The first `size` records of a board at ascending times. `follow` takes note of each entry of the journal.
 
-    It keeps more records than requested. A record moves only when its member changes, so a step looks only at the
-    members that have changed. It looks at all members only when too many of the kept records have fallen behind.
+    More records are kept than requested. A record moves only when its member changes, so a step looks only at the
+    members that have changed. A step looks at all members only when too many of the kept records have fallen behind.
     """
 
     def __init__(self, board: Board, hidden: Collection[str], size: int) -> None:
@@ -37,12 +37,12 @@ class RunningTop:
         self._adds_up = board.operator == "incr" and not board.window.tables
         self._scores: dict[str, int] | None = None  # None until `_begin` has found them
         self._total = 0
-        self._newest: int | None = None  # the newest slot in the scores
-        self._oldest = 0  # the oldest slot in the scores
+        self._newest: int | None = None  # the start of the newest slot in the scores
+        self._oldest = 0  # the start of the oldest slot in the scores
         self._leaving: list[tuple[int, int, str, int]] = []  # events of a sliding window, by the time when they leave
         self._changed: set[str] = set()
         self._kept: set[str] | None = None  # None until the first records are found
-        self._last: Any = None  # the place of the last kept record; None if all records are kept
+        self._last: Any = None  # the sort key of the last kept record; None if all records are kept
 
     def follow(self, head: Head, body: bytes, data: Snapshot) -> None:
         """Note which members an entry changes, and add its amounts, after it was applied to the contents.
@@ -55,7 +55,7 @@ class RunningTop:
                 for group in request.groups:
                     self._changed.update(group.members)
                 if self._scores is None or not self._adds_up:
-                    return  # if amounts don't add up, the scores are those of the slot, which is up to date
+                    return  # if amounts don't add up, `_scores` is the slot itself, which is up to date
                 if request.events is not None:
                     for event in data.log[-len(request.events.members) :] if request.events.members else ():
                         heappush(self._leaving, (event.time, event.offset, event.member, event.amount))

@@ -194,7 +194,7 @@ class KnownTimeline(NamedTuple):
 
 
 class _Check(NamedTuple):
-    """What the compactor saw of a timeline, and when it checks it again if nothing has changed, in microseconds."""
+    """What the compactor saw of a timeline, and when (in microseconds) it checks the timeline again if unchanged."""
 
     drained: str
     journal: Journaling | None

@@ -23,10 +23,10 @@ from live.settings import Settings
 
 log = structlog.get_logger()
 
-_ROWS: Final = 500  # rows in one second
-_BYTES: Final = 1024**2  # bytes in one second; at least one row
+_ROWS: Final = 500  # maximum rows that are read in one second
+_BYTES: Final = 1024**2  # maximum bytes that are read in one second, but at least one row is read
 _PAUSE: Final = 1.0  # seconds between two steps
-_REST: Final = 10.0  # seconds after each pass
+_REST: Final = 10.0  # seconds between two passes
 WRONG_TYPES: Final = (TypeError, ValueError, OverflowError, MemoryError)
 """The errors of the database driver when a damaged row holds values of wrong types."""
 

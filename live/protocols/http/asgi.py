@@ -60,7 +60,7 @@ class _Cycle(RequestResponseCycle):
 class AppRequest:
     """One request to the application.
 
-    Its body is not read before every earlier request is answered. An earlier request may take any time.
+    Its body is read only after every earlier request is answered, because an earlier request may take any time.
     """
 
     __slots__ = ("_app", "_connection", "_has_begun", "_length", "_outlet", "arrived", "cycle", "size", "wanted")
@@ -132,7 +132,7 @@ class AppRequest:
     def route(self) -> str:
         """The method and the path of the route that has taken the request, with names of parameters, not values."""
         method, route = self.cycle.scope["method"], cast("dict[str, Any]", self.cycle.scope).get("route")
-        if isinstance(route, Mount):  # the path contains the version of the static files
+        if isinstance(route, Mount):  # use the name, because the path contains the version of the static files
             return f"{method} /{route.name}" if method in _READING else OTHER
         if isinstance(route, Route) and method in (route.methods or ()):
             return f"{method} {route.path.replace(':path', '')}"

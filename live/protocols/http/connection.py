@@ -53,7 +53,7 @@ class HttpProtocol(asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.server_state = server_state
-        self.transport: asyncio.Transport = cast("asyncio.Transport", None)  # until `connection_made`
+        self.transport: asyncio.Transport = cast("asyncio.Transport", None)  # None until `connection_made`
         self.flow: Flow = cast("Flow", None)
         self.peer = Peer("", tls=False)
         self.received = 0  # bytes of the current request
@@ -146,8 +146,8 @@ class HttpProtocol(asyncio.Protocol):
                     may_receive = reader.unread < MAX_HEAD if self._is_viewer else pipeline.is_closed
                     break
                 if flow.held > most_held and pipeline.arriving is None:
-                    # Wait until bodies are answered, so that the held bodies and one more never have over twice
-                    # `max_body`.
+                    # Wait until bodies are answered, so that the held bodies and the next body together never have more
+                    # than twice `max_body`.
                     may_receive = False
                     break
                 event = reader.next()
@@ -257,7 +257,7 @@ class HttpProtocol(asyncio.Protocol):
         return 0 if waits is None else waits.wanted
 
     def admit_body(self) -> None:
-        """Read the body that waits: it is part of `held` from now on."""
+        """Begin to read the body that waits. It is part of `held` from now on."""
         flow = self.flow
         assert flow.waits is not None, "a body waits"  # noqa: S101
         flow.waits.size, flow.waits.wanted = flow.waits.wanted, 0
@@ -478,7 +478,7 @@ class HttpProtocol(asyncio.Protocol):
         transport = self.transport
         if transport.is_closing():
             return
-        is_tcp = transport.can_write_eof()  # TLS itself announces the end
+        is_tcp = transport.can_write_eof()  # TLS can't close one side alone, but announces the end
         if not (is_tcp or is_cut_short) or not self._shared.limits.start_lingering(self):
             transport.close()
             return
@@ -505,9 +505,10 @@ class HttpProtocol(asyncio.Protocol):
         self.transport.abort()
 
     def retire(self) -> None:
-        """Announce the end in the last answer if it has not begun, or else in the answer to the next request.
+        """Announce the end in the last answer if it has not begun.
 
-        An idle connection stays open: its client may be sending a request.
+        Otherwise, the answer to the next request announces the end. An idle connection stays open, because its client
+        may be sending a request.
         """
         if self._pipeline.can_announce_end:
             self._stop_accepting()

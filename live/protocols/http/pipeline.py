@@ -63,10 +63,10 @@ class WithBody(Protocol):
 
 
 class Flow(FlowControl):
-    """Pauses and resumes reading. Bytes received before a pause are read first.
+    """Pauses and resumes reading. After a pause, the bytes that were received before it are read first.
 
-    `held` is the number of bytes of admitted bodies without an answer. `waits` is the request whose body waits.
-    `is_counted` says whether the budget for bodies counts this connection.
+    `held` is the number of bytes of admitted bodies without an answer. `waits` is the request whose body waits to be
+    admitted. `is_counted` says whether the budget for bodies counts this connection.
     """
 
     def __init__(self, transport: asyncio.Transport, read_on: Callable[[], None]) -> None:
@@ -183,7 +183,7 @@ class Get:
         self._connection.release_place()
 
     def answer(self, reply: Reply) -> None:
-        """Set the reply and send every reply that is due."""
+        """Set the reply. Unless `begin` is still running, send every reply that is due."""
         if self._leave is not None:
             self._leave = None
             self.keep_alive = self._connection.reclaim_place() and self.keep_alive

@@ -81,7 +81,7 @@ class ResponseHeads:
         self._last_bytes = b""
 
     def bytes_of(self, reply: Reply, *, keep_alive: bool) -> bytes:
-        """Encode a complete response. A reply that many requests share is encoded once."""
+        """Encode a complete response. If requests share a reply, it is encoded once for responses in a row."""
         if self._state.default_headers is not self._default:
             self._default = self._state.default_headers
             self._known.clear()
