@@ -254,7 +254,7 @@ class Hub:
     # Work
 
     async def run(self) -> None:
-        """Receive notices, refresh channels, and keep quiet viewers alive, until cancelled.
+        """Receive notices, refresh channels, and send `alive` to quiet viewers, until cancelled.
 
         The process unsubscribes from boards that had no viewer for a while.
         """

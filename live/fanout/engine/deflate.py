@@ -76,7 +76,7 @@ class GzipStream:
         self._history: TextHistory = ()
 
     def start(self) -> bytes:
-        """Return the header."""
+        """Return the header of the stream."""
         return _GZIP_HEADER
 
     def shared(self, text: SharedText) -> bytes:
@@ -98,7 +98,7 @@ class GzipStream:
         return b"".join(_STORED.pack(0, len(piece), len(piece) ^ _LARGEST_STORED) + piece for piece in pieces)
 
     def end(self) -> bytes:
-        """Return the end, with checksum and size of all texts."""
+        """Return the end of the stream, with checksum and size of all texts."""
         return _LAST + _TRAILER.pack(self._checksum, self._size)
 
     def _count(self, text: bytes) -> None:

@@ -296,7 +296,7 @@ class Playback:
         self._whole_at = time.monotonic()
 
     async def _next_messages(self, until: int) -> Played | None:
-        """Get the messages up to a time. Every few seconds, they begin with the whole top."""
+        """Get the messages up to a time. Every few seconds, or if the buffer is full, they begin with the whole top."""
         assert self._number is not None, "it has begun"  # noqa: S101
         is_long = time.monotonic() >= self._whole_at + _WHOLE or self._buffer.size >= _MOST_BYTES
         hidden = await self._hidden() if is_long else None

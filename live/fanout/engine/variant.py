@@ -23,7 +23,10 @@ class PageHistory:
         self._pages: OrderedDict[int, Page] = OrderedDict()
 
     def add(self, page: Page) -> None:
-        """Add a page. A new epoch, or an offset that went back, clears the history first."""
+        """Add a page. A new epoch, or an offset that went back, clears the history first.
+
+        Of two pages with the same offset, keep the longer one.
+        """
         if page.epoch != self._epoch or (self._pages and page.offset < next(reversed(self._pages))):
             self.clear()
             self._epoch = page.epoch

@@ -124,7 +124,10 @@ class Auditor:
         return self._report
 
     async def _pass(self, *, repair: bool, settle: bool = False) -> None:
-        """Compare every ranking of the board, and its totals if the board did not change while they were counted."""
+        """Compare every ranking of the board, and its totals if the board did not change while they were counted.
+
+        With `repair`, correct the records. With `settle`, correct the totals.
+        """
         for table, starts in await self._tables():
             sums = _Sums()
             about = self._report.members + await self._call("ZCARD", table.ranking)

@@ -282,7 +282,7 @@ class Rotation:
                 scheduled.is_busy = True  # a step is in flight: make the next step follow soon
 
     async def run(self) -> None:
-        """Rotate every board whenever one of its slots is due, until cancelled."""
+        """Rotate each board when it is due, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._steps.acquire()

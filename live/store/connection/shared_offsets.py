@@ -139,7 +139,7 @@ class SharedOffsets:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let another process take over the file."""
+        """Close the file of this process, so that another process takes over its rows."""
         if self._own is not None:
             self._own.close()
             self._own = None

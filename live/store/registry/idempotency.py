@@ -60,7 +60,7 @@ class StoredResponses:
         return None if answer is None else _unpacked(bytes(answer))
 
     async def finish(self, producer: str, key: str, answer: bytes) -> tuple[bytes, int]:
-        """Store the response for a claimed `Idempotency-Key`. Return the stored response and the bytes that it takes.
+        """Store the response for a claimed `Idempotency-Key`. Return the stored response and its packed size.
 
         If a concurrent request has stored its response first, that response stays and is returned.
 

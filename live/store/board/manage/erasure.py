@@ -99,7 +99,7 @@ async def _buckets_of(client: Store, keys: Keys) -> list[str]:
 
 
 async def knows_member(client: Store, keys: Keys, board: Board, member: str) -> bool:
-    """Return whether a member is under any store key of a board."""
+    """Return whether a board holds a member: in a slot, in the log, registered, hidden, or with metadata or a tag."""
     starts = [int(start) for start in await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)]
     tables = [keys.table(start) for start in starts] if board.window.tables else [keys.table()]
     hashes = [keys.entrants, keys.hidden, keys.taken, *map(keys.slot, starts)]

@@ -91,7 +91,10 @@ async def read_slots(state: BoardState, members: Sequence[str], most: int) -> Sl
 
 
 def _pieces(groups: Sequence[Sequence[Slot]], most: int) -> list[list[tuple[int, Sequence[Slot]]]]:
-    """Divide groups of slots into pieces of at most `most` slots: parts of groups, each with its group's number."""
+    """Divide groups of slots into pieces of at most `most` slots.
+
+    A piece has groups or parts of groups, each with the number of its group.
+    """
     pieces: list[list[tuple[int, Sequence[Slot]]]] = [[]]
     room = most
     for number, group in enumerate(groups):
