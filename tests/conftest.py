@@ -76,7 +76,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw the same faults and examples in each `make test`, and new ones with `--effort`.
+    """Draw the same faults and examples in each `make test`, but new faults and examples with `--effort`.
 
     `make test` must not fail by chance, and longer runs must try new examples.
     """

@@ -346,7 +346,7 @@ def test_the_comparison_takes_constant_time() -> None:
 
 
 def test_the_time_does_not_reveal_whether_a_producer_exists() -> None:
-    """An unknown producer takes as long as a known one, within the tolerance of a busy machine."""
+    """Comparing takes as long for an unknown producer as for a known producer, as far as a busy machine allows."""
 
     def shortest(digests: tuple[bytes, ...], secret: bytes) -> float:
         times = []

@@ -1,4 +1,4 @@
-"""The commands as users see them: their output and their exit status, in the test's process and in separate ones."""
+"""The commands as users see them: their output and their exit status, in the test's process and in other processes."""
 
 import json
 import re
@@ -58,7 +58,7 @@ def folder() -> Iterator[Path]:
 
 @contextmanager
 def serving(settings: Settings, folder: Path) -> Iterator[ServerProcess]:
-    """`live serve` while in the context."""
+    """Run `live serve` while in the context."""
     server = ServerProcess(settings, folder)
     server.start()
     try:

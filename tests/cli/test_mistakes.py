@@ -1,4 +1,4 @@
-"""A command that can't do what was asked says why, and exits with 1. For a misspelt name, it suggests a known one."""
+"""A command that can't do what was asked says why, and exits with 1. For a misspelt name, it suggests a known name."""
 
 import json
 from collections.abc import Iterator

@@ -19,6 +19,6 @@ def test_the_client_does_not_load_the_server() -> None:
 
 
 def test_every_public_name_is_documented() -> None:
-    """Every name in the package has a docstring."""
+    """Everything that the package exports has a docstring."""
     for name in live.client.__all__:
         assert getattr(live.client, name).__doc__, name

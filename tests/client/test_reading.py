@@ -128,7 +128,7 @@ async def test_threads_use_the_same_client(valkey_url: str) -> None:
 
 
 async def test_each_event_of_a_batch_has_its_own_result(valkey_url: str) -> None:
-    """An event that one board counts and another one refuses is accepted. Its result also has the refusal."""
+    """An event that one board counts and another board refuses is accepted. Its result also has the refusal."""
     small = msgspec.structs.replace(rolling_board(board="small"), max_amount=1)
     async with run_server(fresh_settings(valkey_url), [rolling_board(), small]) as url, LiveBoard(url) as live:
         async with live.producer(linger=0.2) as producer:

@@ -32,7 +32,7 @@ def test_an_update_changes_the_previous_top() -> None:
 
 
 def test_a_top_has_the_facts_of_the_last_sync() -> None:
-    """Updates leave those facts unchanged."""
+    """Updates leave the facts of the last sync unchanged."""
     state = TopState("b")
     state.receive(SYNC.replace(b'"recovered":false', b'"unit":"km","scale":1,"period_end":"2027-01-01T00:00:00Z"'))
     state.receive(UPDATE % 1)

@@ -68,7 +68,7 @@ class Seen:
 
 @asynccontextmanager
 async def watcher(url: str, board: str = "posts", limit: int = 50) -> AsyncIterator[Seen]:
-    """A watcher while in the context; its errors are raised at the end."""
+    """Run a watcher while in the context; its errors are raised at the end."""
     seen = Seen()
 
     async def watch() -> None:

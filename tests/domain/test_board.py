@@ -38,7 +38,7 @@ def test_best_depends_on_the_sort_order(operator: str, order: str, operation: st
     ],
 )  # fmt: skip
 def test_tags_follow_the_reading_order(ties: str, order: str, tags: str, reading: str) -> None:
-    """Of two records with equal scores, the one that `ties` puts ahead comes first in the reading order."""
+    """Of two records with equal scores, the record that `ties` puts ahead comes first in the reading order."""
     board = make(ties=ties, sort_order=order)
     assert (board.tags, board.reading) == (tags, reading)
     earlier, later = (1, 2) if tags == "rising" else (2, 1)

@@ -153,7 +153,7 @@ def start_of(calendar: Calendar, day: date, fold: int = 0) -> int:
 
 @pytest.mark.mutant
 def test_a_wrong_start_of_days_is_noticed() -> None:
-    """Each mistake makes one of the days above begin at another time."""
+    """Each mistake makes one of the days in `DAYS` begin at another time."""
     mistakes: dict[str, Callable[[Calendar, date], int]] = {
         "days begin at midnight": lambda one, day: start_of(one, day) - one.day_start.seconds,
         "a time that comes twice is the second one": lambda one, day: start_of(one, day, fold=1),
@@ -400,7 +400,7 @@ def test_calendars_end(calendar: Calendar) -> None:
 
 @given(st.sampled_from(UNITS), zones, st.lists(st.integers(0, 400), max_size=100))
 def test_results_do_not_depend_on_earlier_calls(unit: Unit, name: str, places: list[int]) -> None:
-    """A calendar that has learned and dropped many periods gives the same results as a new one."""
+    """A calendar that has learned and dropped many periods gives the same results as a new calendar."""
     calendar = Calendar(unit, ZoneInfo(name))
     for place in places:
         seconds = moment("2026-10-20") + place * HOUR * (1 if unit == "hour" else 60)

@@ -1,4 +1,4 @@
-"""Decoding CloudEvents: events of the official SDK are decoded exactly, and invalid ones are refused by index."""
+"""Decoding CloudEvents: events of the official SDK are decoded exactly, and invalid events are refused by index."""
 
 import json
 import sys
@@ -331,7 +331,7 @@ def test_a_batch_must_be_an_array(body: bytes) -> None:
 
 
 def test_the_number_of_events_is_limited() -> None:
-    """Valid and invalid events count. A body with one event too many is refused."""
+    """Both valid and invalid events count towards the limit. A body with one event too many is refused."""
     body = b"[" + b",".join([as_json({}), b"1"] * 3) + b"]"
     assert len(decode_batch(body, 6).events) == 3
     with pytest.raises(ProblemError, match="more than 5 events in one body; the setting max_events allows 5"):

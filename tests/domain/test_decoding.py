@@ -1,4 +1,4 @@
-"""Decoding bodies: valid events are decoded exactly, and invalid ones are refused by index."""
+"""Decoding bodies: valid events are decoded exactly, and invalid events are refused by index."""
 
 import json
 import re
@@ -168,7 +168,7 @@ def test_an_array_is_decoded_if_and_only_if_it_is_json(values: list[Any]) -> Non
 
 @pytest.mark.parametrize("line", [b'{"key":"a"}', b'{"key":1}', b'{"key":"a","key":"b"}'])
 def test_the_number_of_events_is_limited(line: bytes) -> None:
-    """Valid and invalid events count. A body with one event too many is refused."""
+    """Both valid and invalid events count towards the limit. A body with one event too many is refused."""
     array, lines = b"[" + b",".join([line] * 6) + b"]", b"\n".join([line] * 6)
     for body in (decode_json(array, 6), decode_ndjson(lines, 6)):
         assert len(body.events) + len(body.rejections) == 6

@@ -41,7 +41,7 @@ class Steps:
         return viewer
 
     def begin(self) -> Tick:
-        """Begin a tick when everything is due."""
+        """Begin a tick at a time at which everything is due."""
         tick = self.channel.begin(self.schedule.now() + 10_000)
         assert tick is not None
         return tick

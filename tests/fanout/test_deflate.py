@@ -333,7 +333,7 @@ def test_a_text_is_compressed_for_a_bounded_number_of_histories() -> None:
 
 
 def test_cohorts_that_come_to_the_same_state_become_one(valkey_url: str) -> None:
-    """Viewers that joined at different times soon share a cohort. Otherwise each would stay in its own cohort."""
+    """Viewers that joined at different times are in different cohorts. In the same state, cohorts are merged."""
 
     async def run() -> int:
         settings = fresh_settings(valkey_url)

@@ -189,7 +189,7 @@ class KeepsTheSlow(Cohort):
 
 
 class DropsTheRest(Cohort):
-    """A wrong cohort: it takes a short write for a complete one."""
+    """A wrong cohort: it takes a short write for a complete write."""
 
     __slots__ = ()
 

@@ -129,7 +129,7 @@ async def test_viewers_of_different_sizes_share_a_read(valkey_url: str) -> None:
 
 
 async def test_viewers_are_counted_and_limited(valkey_url: str) -> None:
-    """With `max_viewers` viewers, another one is refused. A viewer that leaves makes room."""
+    """With `max_viewers` viewers, another viewer is refused. A viewer that leaves makes room."""
     async with running_hub(valkey_url, max_viewers=2) as (hub, _):
         with hub.watch("posts", top(5)), hub.watch("posts", top(6)):
             assert hub.channels["posts"].viewers == 2
@@ -376,7 +376,7 @@ async def test_a_board_with_a_new_interval_keeps_its_viewers(valkey_url: str) ->
 
 @pytest.mark.slow
 async def test_changes_without_viewers_do_not_count_as_lag(valkey_url: str) -> None:
-    """Changes before the first viewer were sent to nobody, so they are neither late nor conflated."""
+    """Changes while nobody watches are sent to nobody, so they are neither late nor conflated."""
     names = ("live_conflated_total", "live_send_lag_seconds_sum")
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         with hub.watch("posts", top(5)) as viewer:
@@ -467,7 +467,7 @@ async def test_notices_are_received_while_somebody_watches(valkey_url: str, monk
 
 async def test_a_change_before_the_subscription_is_not_missed(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store confirms the subscription only after the first read. The hub then reads what changed in between."""
-    # Without this check, only the read after the subscription can find the change.
+    # Without the periodic check, only the read after the subscription can find the change.
     monkeypatch.setattr("live.fanout.hub._CHECK_INTERVAL", 3600)
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         subscribe = hub._notices.add

@@ -302,7 +302,7 @@ async def test_replays_in_the_order_of_their_requests_are_detected(valkey_url: s
 
 
 async def test_the_other_process_ends_after_the_last_replay(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory of the replay process is then free.
+    """After the last replay, the memory of the replay process is free.
 
     The next replay starts a new process, but only after the old one has ended.
     """

@@ -22,7 +22,7 @@ def parse(**query: str) -> Subscription:
 
 
 def test_the_member_of_a_token_need_not_be_named() -> None:
-    """Viewers that ask for neighbours receive those of the token's member, unless they name another member."""
+    """Viewers that ask for neighbours receive the neighbours of the token's member, unless they name another member."""
     reader = Reader(member="own")
     queries: list[dict[str, str]] = [{}, {"around": "1"}, {"around": "1", "key": "a"}, {"key": "a"}]
     assert [Subscription.parse(query, Settings(), reader).key for query in queries] == [None, "own", "a", "a"]

@@ -207,7 +207,7 @@ class Reference:
         return None
 
     def cut(self) -> None:
-        """Drop the records beyond the board's cap; hidden ones take no place."""
+        """Drop the records beyond the board's cap; hidden records take no place."""
         if self.other is not None:
             self.other.hidden = set(self.hidden)
             self.other.cut()
@@ -280,7 +280,7 @@ class Reference:
         records[key] = (amount, self.number)
 
     def ranking(self, clock: int, period: int | None = None) -> list[tuple[str, int, int]]:
-        """The records in order: member, score, rank; of the current period, or of the one that starts at `period`."""
+        """The records (member, score, rank) of the current period, or of the period that starts at `period`, in order."""
         now = self.now(clock)
         if now is None:
             return []
@@ -289,7 +289,7 @@ class Reference:
         return self._ranked([(key, scores[key]) for key in self._ordered(scores, slot) if key not in self.hidden])
 
     def _scores(self, clock: int, period: int | None) -> dict[str, int]:
-        """The scores of all members, also of hidden ones."""
+        """The scores of all members, also of hidden members."""
         window, now = self.board.window, self.now(clock)
         if now is None:
             return {}

@@ -105,7 +105,7 @@ async def board_in_browser(
 
 
 async def rows(page: Page) -> list[tuple[str, str, str]]:
-    """The cells of the table."""
+    """The rank, the member and the score in each row of the table."""
     found: list[list[str]] = await page.eval_on_selector_all(
         "#records tr", "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
     )

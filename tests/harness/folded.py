@@ -80,7 +80,7 @@ class Folded:
         return self.contents.ranking(f":{period}" if board.window.tables else "").reached
 
     async def rebuild(self, board: Board, keys: Keys, epoch: str) -> None:
-        """Write the board again from its journal, under other store keys, and read those from now on."""
+        """Write the board again from its journal, under other store keys, and read these store keys from now on."""
         done = await load(
             self.client,
             keys,

@@ -65,7 +65,7 @@ class ForkedProcess:
 
 
 def run_live(*words: str, environment: Mapping[str, str], timeout: float = 60) -> CompletedProcess[str]:
-    """Run a command to its end, without a terminal, with these environment variables and no others."""
+    """Run a command to its end, without a terminal, with only these environment variables."""
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
         process = ForkedProcess(words, environment, Path.cwd(), out, err)

@@ -22,7 +22,7 @@ class FrontProxy:
         self._moving.clear()
 
     def resume(self) -> None:
-        """Forward the waiting bytes, and all later ones."""
+        """Forward the waiting bytes, and all later bytes."""
         self._moving.set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

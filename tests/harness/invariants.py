@@ -33,7 +33,7 @@ async def drifted(client: Any, keys: Keys) -> list[bytes]:
     """The members for which I1 does not hold, and `(total)` if the stored total is not the sum of all scores.
 
     A script adds up all slots at one instant, also slots that the board does not list. So the slots are looked up
-    before and after the check. If the check finds something wrong and the names have changed, the check is repeated.
+    before and after the check. If the check finds something wrong and the slots have changed, the check is repeated.
     """
     while True:
         before = sorted([key.encode() async for key in client.names(keys.slot_pattern)])

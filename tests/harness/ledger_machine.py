@@ -149,7 +149,7 @@ class LedgerMachine(StoreMachine):
         return verdict.refused
 
     def judge(self, entries: list[Entry], beyond: dict[int, str]) -> Verdict:
-        """Judge entries one by one. Those in `beyond` are known to be out of range."""
+        """Judge entries one by one. The entries in `beyond` are known to be out of range."""
         bucket = max(self.now // DEDUPE * DEDUPE, self.bucket)
         verdict, newest = Verdict(self.newest, self.bucket), self.current
         for index, (key, amount, time, identity, _) in enumerate(entries):
@@ -273,10 +273,10 @@ class LedgerMachine(StoreMachine):
 
     @rule(process=st.integers(0, 1))
     def restart_process(self, process: int) -> None:
-        """Replace a process by a new one, which remembers nothing."""
+        """Replace a process by a new process, which remembers nothing."""
         self.ledgers[process] = self.new_ledger()
 
-    # This rule is the slowest one, so a run uses it at most once, and a run with a mutant never uses it.
+    # This is the slowest rule, so a run uses it at most once, and a run with a mutant never uses it.
     @precondition(lambda self: self.mutant is None and not self.restarted)
     @rule()
     def restart_store(self) -> None:

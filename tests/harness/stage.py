@@ -47,7 +47,7 @@ class Stage:
         assert (answer["accepted"], answer["rejected"]) == (len(events), []), answer
 
     async def refused(self, *events: dict[str, Any]) -> list[str]:
-        """Post events; returns the codes of the refused ones."""
+        """Post events; returns the codes of the refusals."""
         return [rejection["code"] for rejection in (await self.post(*events))["rejected"]]
 
     async def get(self, path: str, **query: Any) -> bytes:

@@ -48,7 +48,7 @@ class Server(StoreProcess):
         return reply
 
     def fields(self, *words: str | int) -> dict[str, str]:
-        """Send one command, and return its reply of lines such as `name:value`."""
+        """Send one command, whose reply has lines such as `name:value`, and return the values by name."""
         lines = [line.partition(":") for line in self.ask(*words).decode().splitlines()]
         return {name: value for name, colon, value in lines if colon}
 

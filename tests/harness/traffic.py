@@ -88,7 +88,7 @@ class Traffic:
         await eventually(moved)
 
     async def journaled(self, *names: str) -> None:
-        """Wait until SQL has every event of some boards that is acknowledged now."""
+        """Wait until SQL has every event of these boards that is acknowledged now."""
         client = connect(self.settings.store, replace(self.settings, data_dir=self.settings.data_dir / "asked"))
         try:
             for name in names:

@@ -129,7 +129,7 @@ async def test_a_request_larger_than_a_batch_is_committed_alone(valkey_url: str)
 
 
 async def test_the_largest_batch_is_one_call(valkey_url: str) -> None:
-    """The body has as many events as settings allow, each for another member.
+    """The request has as many events as settings allow, each for a different member.
 
     The committer adds them with a single script call.
     """
@@ -200,7 +200,7 @@ async def test_a_score_near_the_end_of_its_range_is_logged_once(
 
 
 async def test_empty_requests_are_answered(valkey_url: str) -> None:
-    """Empty requests do not delay others."""
+    """Empty requests do not delay other requests."""
     bench = Bench(valkey_url)
     requests = bench.send([], likes("a"))
     await waiting(*requests)
@@ -222,7 +222,7 @@ async def test_a_cancelled_request_does_not_affect_others(valkey_url: str) -> No
 
 
 async def test_too_many_waiting_events_are_refused(valkey_url: str) -> None:
-    """Refused events are not queued, queued events are counted, and later there is room again."""
+    """Refused events are not queued. Queued events are counted, and then there is room again."""
     bench = Bench(valkey_url, max_waiting=5)
     requests = bench.send(likes(*"abc"), likes("d"))
     await waiting(*requests)
@@ -264,7 +264,7 @@ async def test_a_store_that_can_not_write_does_not_stop_the_committer(own_store:
 
 
 async def test_commits_continue_after_a_crash_of_the_store(own_store: StoreProcess) -> None:
-    """Acknowledged events are still there, and new ones are counted."""
+    """Acknowledged events are still there, and new events are counted."""
     bench = Bench(own_store.url, write_deadline=Duration(1))
     async with bench.running():
         await bench.committer.commit(likes("a"))

@@ -153,7 +153,7 @@ async def test_a_malformed_idempotency_key_is_refused(settings: Settings, store:
 
 
 async def test_two_idempotency_keys_are_refused(settings: Settings) -> None:
-    """The server does not guess which of the two applies, even if they are equal."""
+    """The server does not guess which of two idempotency keys applies, even if they are equal."""
     async with serving(settings) as client:
         for second in ("k", "l"):
             fields = [("Content-Type", JSON), ("Idempotency-Key", "k"), ("idempotency-key", second)]

@@ -145,7 +145,7 @@ class Expected(NamedTuple):
 
 
 def expected(case: Case) -> Expected | list[Exception]:
-    """The answer by the rules or, if the whole request fails, the faults, each of which may be the answer."""
+    """The answer that the rules give. If the whole request fails: the faults, any of which may be the result."""
     routes = {index: case.reached(one.named) for index, one in enumerate(case.sent)}
     refusals: list[tuple[int, str, str | None, bool]] = [
         (index, route, None, False) for index, route in routes.items() if isinstance(route, str)

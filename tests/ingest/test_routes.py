@@ -59,7 +59,7 @@ async def test_a_category_selects_among_the_boards_of_a_type(valkey_url: str) ->
 
 
 async def test_a_single_like_with_a_category_feeds_the_boards_of_the_category(valkey_url: str) -> None:
-    """The server knows the one board of likes without a category. A like with a category still reaches both boards."""
+    """The server may remember the board of likes without a category. A like with a category reaches both boards."""
     async with serving(
         fresh_settings(valkey_url), board("all"), board("cats", categories=frozenset({"cats"}))
     ) as client:

@@ -195,7 +195,7 @@ test("HTTP reveals that a board does not exist", async () => {
 test("a forbidden origin ends the watch, and the setting to change is named once", async () => {
   const problem = { title: "Pages from that origin may not connect", code: "origin_forbidden", detail: "add it to LIVE_X" };
   const headers = { "Content-Type": "application/problem+json" };
-  /** Browsers hide all answers except the one to a request for a stream. @param {any} url */
+  /** Browsers hide all answers except the answer to a request for a stream. @param {any} url */
   const fetch = async (url) => {
     if (!String(url).includes("/stream")) throw new TypeError("hidden");
     return Response.json(problem, { status: 403, headers });

@@ -140,7 +140,7 @@ def test_the_types_are_exact(said: list[str]) -> None:
 
 @pytest.mark.skipif(not REACT.exists(), reason="the types of React are not installed")
 def test_react_knows_the_element(said: list[str]) -> None:
-    """JSX accepts the attributes of the element, and no others."""
+    """JSX accepts the attributes of the element, and no other attributes."""
     assert [line.partition(",")[0] for line in said if "tsx" in line] == ["bad.tsx(5"]
 
 
