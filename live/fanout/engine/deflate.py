@@ -89,8 +89,8 @@ class GzipStream:
     def own(self, text: bytes) -> bytes:
         """Store a text for this receiver alone.
 
-        The text stays uncompressed, because compressing would be work for each receiver. The next shared
-        text can't use this text as its dictionary, so it is compressed without one.
+        The text stays uncompressed, because compressing would be work for each receiver. The next shared text
+        can't use this text as its dictionary, so it is compressed without one.
         """
         self._count(text)
         self._history = ()

@@ -68,7 +68,7 @@ class TooLittleMemoryError(StoreUnavailableError):
 
 
 class Players(Protocol):
-    """The replays of a process, each with a number."""
+    """Makes the messages of replays, each of which has a number."""
 
     async def begin(
         self, address: str, board: Board, hidden: Collection[str], size: int, at: int

@@ -37,7 +37,7 @@ class StreamState(NamedTuple):
     Attributes:
         ended: whether the board has another epoch by now, or is deleted.
         entries: the number of entries.
-        waiting: the bytes of the entries.
+        waiting: the bytes that are not in SQL yet; 0 if the board has another epoch.
         link: the id, time, writer and sequence of the last entry; empty if the board has another epoch or no journal.
     """
 

@@ -19,12 +19,12 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         operation: how an amount changes a value: `incr`, `set`, `max` or `min`.
         order: how the ranking is read, and so which records are last: `forward`, `backward` or `turned`.
         ties: whether the tags of names grow (`rising`) or shrink (`falling`) with time; None if names have no tags.
-        dense: keep the set of all scores.
-        summed: keep the total of all scores.
+        dense: whether to keep the set of all scores.
+        summed: whether to keep the total of all scores.
         cap: the most records that a ranking keeps.
         per_key: the most votes of an actor for one member.
         per_actor: the most votes of an actor.
-        registered: only registered members can receive votes.
+        registered: whether only registered members can receive votes.
     """
 
     operation: str
@@ -109,7 +109,7 @@ class SlotDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
     Attributes:
         start: the start of the slot.
         suffix: the end of the names of the fields that hold the total of its ranking.
-        keys: the number of the first of its store keys.
+        keys: the number in `KEYS` of the first of its store keys.
         members: distinct members.
         amounts: the amount of each member.
         orders: where ties go by time, for each member the number of the event with which it reached its score: 0 if
@@ -146,8 +146,8 @@ class LogEvents(msgspec.Struct, omit_defaults=True):
 class HeldAmounts(msgspec.Struct):
     """What members held in each slot of the board when the caller read it.
 
-    `values` has for each member a text for each slot, empty for none. `keys` is the number of the store key of the
-    first slot.
+    `values` has for each member a text for each slot, empty for none. `keys` is the number in `KEYS` of the store key
+    of the first slot.
     """
 
     starts: list[str]
@@ -161,7 +161,7 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         epoch: the epoch that the caller knows.
-        writer: the process that sends the batch.
+        writer: the id of the `BoardWriter` that sends the batch.
         sequence: the number of the batch among those of this writer; a retry has the same number.
         channel: the channel on which the change is announced.
         clock: the board's clock, as the plan assumes.
@@ -255,7 +255,7 @@ class RotatePeriodRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         channel: the channel on which the change is announced.
         clock: the board's clock.
         kept: the start of the oldest slot in the window.
-        start: the slot whose store key is sent; None when the caller does not know the oldest slot.
+        start: the slot whose store keys are sent; None when the caller does not know the oldest slot.
     """
 
     epoch: str
@@ -311,7 +311,7 @@ class WithdrawRequest(msgspec.Struct, omit_defaults=True):
 
 
 class SlotRef(msgspec.Struct):
-    """A slot: its start, the suffix of its ranking, and the number of its first store key."""
+    """A slot: its start, the suffix of its ranking, and the number of its first store key in `KEYS`."""
 
     start: str
     suffix: str
@@ -332,8 +332,8 @@ class HideRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 class AuditRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Compare the records of distinct members with all slots of the ranking. With `repair`, correct the records.
 
-    `epoch` is the epoch of the board, and `starts` are the starts of its slots. `tables` means that each slot has a
-    ranking of its own.
+    `epoch` is the epoch of the board, and `starts` are the starts of the slots of the ranking. `tables` means that each
+    slot has a ranking of its own.
     """
 
     epoch: str
@@ -385,7 +385,8 @@ class UpdateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 class DeleteKeysRequest(msgspec.Struct, omit_defaults=True):
     """Delete store keys of the board that has this epoch.
 
-    `starts` are the starts of the slots to delete as a whole. `count` is the most starts to return.
+    `starts` are the starts of the slots to delete as a whole. `count` is the most starts from the
+    list of slots to return.
     """
 
     epoch: str
@@ -421,7 +422,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         order: `forward`, `backward` or `turned`.
-        ranks: as in `Board`.
+        ranks: `ordinal`, `dense` or `competition`.
         tagged: whether names begin with a tag.
         described: whether members may have metadata.
     """
@@ -531,8 +532,7 @@ class AdoptRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 class EraseRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Delete digests, and append an entry that says so to the journal.
 
-    `slots` are the starts of all slots. Of the store keys after the journal, the first `rankings` hold
-    votes.
+    `slots` are the starts of all slots. Of the store keys after the journal, the first `rankings` hold votes.
     """
 
     epoch: str

@@ -32,7 +32,7 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Missed(msgspec.Struct):
-    """Earlier notices of these boards may be missing, but no later ones. Check the boards."""
+    """Earlier notices of these boards may be missing, but no later notices. Check the boards."""
 
     boards: list[str]
 

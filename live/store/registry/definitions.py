@@ -26,7 +26,7 @@ class DefineRequest(msgspec.Struct, kw_only=True):
         length: about how many entries of the audit log to keep.
         entry: the entry for the audit log, as JSON; empty to write none.
         identity: the identity of the store that the caller knows; empty to accept any store.
-        changes: how many of the last changes to list.
+        changes: how many of the last changes to keep in the list of changes.
     """
 
     version: str
@@ -55,11 +55,11 @@ What = Literal["created", "changed", "frozen", "thawed", "deleted", "expired"]
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """The choices of a board, and the state and epoch of its data.
 
-    `state` is `making` before the data exists, and `leaving` while the data is deleted. In these two
-    states, no process serves the board. `since` is when the state began, in seconds since 1970 by the store's clock.
-    `owner` is the id of the API key that created the board, if the key is limited to some boards. `parts` has the epoch
-    of each board that a union adds up, so that the union ignores a later board with the same id. The epoch is empty for
-    a board of the boards file.
+    `state` is `making` before the data exists, and `leaving` while the data is deleted. In these two states, no process
+    serves the board. `since` is when the state began, in seconds since 1970 by the store's clock. `owner` is the id of
+    the API key that created the board, if that API key is limited to some boards. `parts` has the epoch of each board
+    that a union adds up, so that the union ignores a later board with the same id. The epoch is empty for a board of
+    the boards file.
     """
 
     epoch: str

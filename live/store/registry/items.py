@@ -35,8 +35,8 @@ class Items:
     """The items of one key prefix.
 
     A process remembers the items that it has read until any item changes. It does not remember which members have no
-    item, because anyone can ask for any name. While the store has no items, the process only
-    checks once a second whether there are any.
+    item, because anyone can ask for any name. While the store has no items, the process only checks once a second
+    whether there are any.
     """
 
     def __init__(self, client: Store, prefix: str, most: int, clock: Callable[[], float] = time.monotonic) -> None:

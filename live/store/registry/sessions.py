@@ -17,7 +17,7 @@ class SessionRequest(msgspec.Struct):
         name: the SHA-256, in hexadecimal.
         idle: seconds without use after which a session ends.
         longest: seconds after which every session ends.
-        step: seconds from one note of its use to the next; -1 to note none.
+        step: seconds from one note that the session is used to the next; -1 to note nothing.
     """
 
     name: str

@@ -109,8 +109,8 @@ class BoardWriter:
         """Wait until the journal's database has a batch, if producers wait for it.
 
         Without an offset, wait for everything that the board has counted until now, because a duplicate acknowledges an
-        earlier batch. Return False if another server has become the primary: it may lack the batch, and have
-        other batches up to this offset.
+        earlier batch. Return False if another server has become the primary: it may lack the batch, and have other
+        batches up to this offset.
 
         Raises:
             StoreUnavailableError: the write deadline has passed, and the result is unknown.
