@@ -280,7 +280,7 @@ class Reference:
         records[key] = (amount, self.number)
 
     def ranking(self, clock: int, period: int | None = None) -> list[tuple[str, int, int]]:
-        """The records (member, score, rank) of the current period, or of the period that starts at `period`, in order."""
+        """The ranking of the current period, or of the period that starts at `period`, as (member, score, rank)."""
         now = self.now(clock)
         if now is None:
             return []
