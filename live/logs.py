@@ -41,7 +41,7 @@ def configure_logs(level: str) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:  # one of several workers
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:  # this process is one of several workers
         shared.append(structlog.processors.CallsiteParameterAdder([structlog.processors.CallsiteParameter.PROCESS]))
     renderer: list[structlog.types.Processor] = (
         [structlog.dev.ConsoleRenderer(exception_formatter=_plain_traceback, repr_native_str=True)]

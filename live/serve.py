@@ -102,7 +102,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
         if admin_key and settings.role in settings.admin_roles:
             try:
                 _announce_key(settings, asyncio.run(provide_admin_key(settings)))
-            # The store has just answered `check_store`, so only one of its several servers is away.
+            # The store has just answered `check_store`, so this store has several servers, and one of them is away.
             except StoreUnavailableError as error:
                 log.warning("the admin API key can't be read now", reason=str(error))
         relax_collector()
@@ -498,7 +498,7 @@ def _prepare(listener: socket.socket, settings: Settings) -> None:
     # asyncio does not set this option on a socket that other code has made. Without the option, the body of a response
     # waits 40 ms until the client acknowledges the headers.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # If a peer acknowledges nothing for this time, the kernel drops the connection and its buffers.
+    # If a peer acknowledges nothing for `slow_timeout`, the kernel drops the connection and its buffers.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(settings.slow_timeout * 1000))
 
 

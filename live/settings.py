@@ -114,7 +114,7 @@ def _described(meaning: str, **bounds: Any) -> Meta:  # noqa: ANN401 - the bound
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings of a server process."""
 
-    # Each setting takes one to three lines. The formatter would spread it over up to eight.
+    # Each setting takes one to three lines. The formatter would spread it over up to eight lines.
     # fmt: off
     host: Annotated[str, _described("address to listen on")] = "127.0.0.1"
     port: Annotated[int, _described("port to listen on; 0 picks a free port", ge=0, le=65535)] = 8000

@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 _PAUSE: Final = 1.0  # seconds between two checks of the store
 _CHECK_DEADLINE: Final = 1.0
-_NOTING: Final = 60.0  # seconds between two records of which secrets were used
+_NOTING: Final = 60.0  # seconds between two writes that record which secrets were used
 _FRESH: Final = 4.5  # seconds for which a check is valid, so that a process refuses a revoked API key within 5 seconds
 _ADVICE: Final[Mapping[Verb, str]] = {
     "post": "`live keys add ID`",

@@ -42,7 +42,7 @@ class _Account:
     __slots__ = ("alone_due", "alone_until", "credit", "due", "refused_until", "task", "waiting")
 
     def __init__(self) -> None:
-        self.credit = 0  # negative: a debt
+        self.credit = 0  # events; a negative number is a debt
         self.due = 0.0  # when the last event of the credit would be due at an even pace
         self.refused_until = 0.0
         self.alone_until = 0.0  # until then, the process does not ask the store

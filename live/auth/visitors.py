@@ -30,7 +30,7 @@ class Visitors:
         self._client = client
         self._key = SystemKeys(prefix).visitors
         self._known = b""
-        self._until = float("-inf")  # by the monotonic clock
+        self._until = float("-inf")  # when the secret must be read again, by `time.monotonic`
 
     async def make(self) -> str:
         """Make the cookie of a new visitor."""

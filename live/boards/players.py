@@ -42,7 +42,7 @@ class PlayerProcess:
         self._ended: asyncio.Future[None] | None = None  # done when the process of earlier replays has ended
         self._numbers = count(1)
         self._running: dict[int, str] = {}  # the address that started each replay
-        self._turns = FairQueue(1, settings.max_replays)  # one call runs at a time, and each replay has one at most
+        self._turns = FairQueue(1, settings.max_replays)  # one call runs at a time; a replay has at most one call
 
     async def begin(
         self, address: str, board: Board, hidden: Collection[str], size: int, at: int

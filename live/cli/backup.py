@@ -134,7 +134,7 @@ async def _restore(
         raise SetupError("a backup is restored into a journal: set LIVE_JOURNAL=sqlite, or the URL of a new database")
     if settings.store:
         async with opened_store(settings) as client:
-            await require_empty(client, settings.key_prefix)  # this must be checked before any file is moved
+            await require_empty(client, settings.key_prefix)  # check this before any file is moved
     elif answers(EmbeddedStore(settings.data_dir).socket):
         raise SetupError(f"a server runs in the data directory {settings.data_dir}: stop it first")
     make_private(settings.data_dir)

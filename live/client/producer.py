@@ -73,7 +73,7 @@ class _Waiting:
         self.enough = asyncio.Event()
         self._most = most
         self._size = 0  # bytes
-        self.all_bytes = 0  # bytes of all events that were ever put
+        self.all_bytes = 0  # bytes of all events that `put` has ever received
 
     def put(self, line: bytes) -> None:
         self.lines.append(line)

@@ -193,7 +193,7 @@ class SyncProducer:
         with self._lock:
             self._producer.check()
             if self._producer.settled_bytes < self._producer.least_settled(self._sent, line):
-                # The loop queues events in the order of these calls, so its count includes all earlier events.
+                # The loop queues events in the order of these calls, so `await_room` counts all earlier events.
                 self._sent = self._background.run(self._producer.await_room(line))
             self._sent += len(line)
             yield line

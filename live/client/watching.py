@@ -25,7 +25,8 @@ _LONGEST_PAUSE: Final = 20.0
 _STABLE: Final = 5.0  # seconds after which a connection counts as stable, which resets the back-off
 _MAX_MESSAGE: Final = 16 << 20
 _FINAL: Final = range(3500, 4000)  # close codes after which a client must not reconnect
-# Seconds before the end of a token at which the client asks for another; a short token is replaced halfway.
+# Seconds before the end of a token at which the client asks for another token. If less time is left, the client asks
+# when half of it is over.
 _RENEWAL: Final = 30.0
 _log = logging.getLogger("live.client")
 
@@ -229,7 +230,7 @@ class Watcher:
         self._state = TopState(board)
         self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._problem = ""  # why the last connection ended
-        # Times of the loop's clock.
+        # The next two times are by the loop's clock.
         self._earliest = 0.0  # when the server allows a reconnect at the earliest
         self._last_contact = 0.0  # when the server last sent something
 

@@ -36,7 +36,7 @@ _TIMEOUT: Final = 10.0
 _GRACE: Final = 1.0  # seconds after the end in which overdue requests are still sent
 _JSON: Final = {"Content-Type": "application/json"}
 
-_LENGTH: Final = 4  # bytes before each message
+_LENGTH: Final = 4  # bytes of the length in front of each message
 
 
 class _Head(msgspec.Struct):

@@ -37,7 +37,7 @@ async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWa
     positions = client.high_water.board_positions
     salt = f"{before.store}:{len(before.accepted)}"
     with client.high_water.accepting(reason, lost):
-        await watch.find()  # connects to the store
+        await watch.find()  # this call connects to the store
         for board in in_file.by_id:
             if lost is None or board in lost:
                 keys = Keys(prefix, board)

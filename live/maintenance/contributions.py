@@ -273,7 +273,7 @@ class ActorTrace:
         self._actor = actor
         self._secrets = {voter_digests(secret, actor, "")[0]: secret for secret in secrets}
         self._voided = voided
-        self._likes: dict[str, bytes] = {}  # the identity of a like of each member
+        self._likes: dict[str, bytes] = {}  # the identity of the visitor's like, by member
 
     def find(self, epoch: str, head: Head, body: bytes) -> list[Contribution]:
         """Find what the actor contributed in an entry. See `Find`."""

@@ -175,7 +175,7 @@ def search_journal(connection: Connection, prefix: str, board: str, search: Sear
             entries += search.in_entry(head, body)
             if head.kind == "renew":
                 parent = find_parent(connection, timeline, prefix, body.decode())
-                if parent is not None and parent.board != board:  # `live rebuild --as` made the board from its parent
+                if parent is not None and parent.board != board:  # `live rebuild --as` copied the parent's board
                     held = contents_of_parent(connection, prefix, timeline, body.decode(), head.before)
                     entries += search.in_contents(held)
     return entries, checkpoints

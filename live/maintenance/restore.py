@@ -60,7 +60,7 @@ def clear(database: Database, settings: Settings, *, force: bool) -> Path | None
             "aside and restore, add --force. If `live restore` was interrupted, continue with `live rebuild`"
         )
     now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    aside = Path(tempfile.mkdtemp(prefix=f"{_ASIDE}{now}-", dir=folder))  # two restores can share a second
+    aside = Path(tempfile.mkdtemp(prefix=f"{_ASIDE}{now}-", dir=folder))  # two restores can begin in the same second
     for path in found:
         path.rename(aside / path.name)
     sync_folder(folder)

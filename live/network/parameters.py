@@ -7,7 +7,7 @@ from typing import Final
 from live.domain.text import unknown
 from live.errors import ProblemError
 
-_MOST: Final = 128  # parameters of a request; the longest list of members has 100
+_MOST: Final = 128  # parameters of a request; the longest list of members has 100 members
 _MOST_DIGITS: Final = 16
 
 
@@ -67,7 +67,7 @@ def time_of(text: str, name: str) -> int:
     try:
         time = datetime.fromisoformat(text)
         moment = None if time.tzinfo is None else time.astimezone(UTC)
-    except (ValueError, OverflowError):  # OverflowError: no time in UTC
+    except (ValueError, OverflowError):  # OverflowError: UTC can't express the time
         moment = None
     if moment is None:
         raise ProblemError("parameter_invalid", f"`{name}` must be a time with its zone, such as 2026-11-22T12:00:00Z")

@@ -185,7 +185,7 @@ def with_id(event: bytes, run: bytes, number: int) -> bytes:
     try:
         own = _identity.decode(event)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return event  # the server rejects it, and says why
+        return event  # the server rejects the event, and says why
     if own.id is not UNSET or b'"' not in event:
         return event
     return with_identity(event.rstrip(), run, number, has_source=own.source is not UNSET)
@@ -204,7 +204,7 @@ def _events(raw: IO[bytes], path: Path) -> Iterator[bytes]:
             event: dict[str, Any] = {name or "": value for name, value in row.items() if value}
             digits = event.get("amount", "").removeprefix("-")
             if digits.isascii() and digits.isdecimal() and len(digits) < 20:  # noqa: PLR2004
-                event["amount"] = int(event["amount"])  # the server rejects anything else
+                event["amount"] = int(event["amount"])  # the server rejects any other amount
             yield msgspec.json.encode(event)
     finally:
         text.detach()  # otherwise the wrapper would close the file, whose position is still needed
@@ -214,7 +214,7 @@ def _with_board(event: bytes, board: str) -> bytes:
     try:
         fields = msgspec.json.decode(event, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, RecursionError):
-        return event  # the server rejects it, and says why
+        return event  # the server rejects the event, and says why
     if msgspec.json.encode(fields).count(b'"') != event.count(b'"'):
         return event  # a field is repeated; the server rejects the event and says why
     fields["board"] = msgspec.Raw(msgspec.json.encode(board))

@@ -58,7 +58,7 @@ def take_lock(folder: Path, patience: float, in_use: Callable[[], bool]) -> IO[s
     while True:
         lock = _opened(path)
         held = os.fstat(lock.fileno())
-        # If this is true, another user may have the lock file open.
+        # If `exposed` is true, another user may have the lock file open.
         exposed = bool(held.st_mode & UMASK) or held.st_uid != os.geteuid()
         if _locked(lock):
             is_there = False

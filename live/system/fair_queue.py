@@ -18,7 +18,7 @@ class FairQueue:
         self._free = at_once
         self._most_waiting = most_waiting
         self._served: set[str] = set()  # the clients that have a turn
-        self._waiters: dict[str, deque[asyncio.Future[None]]] = {}  # by client, in the order of their next turns
+        self._waiters: dict[str, deque[asyncio.Future[None]]] = {}  # by client; the client whose turn is next is first
         self.waiting = 0  # requests
 
     async def enter(self, client: str) -> None:

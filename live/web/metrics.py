@@ -30,7 +30,7 @@ async def renew_metrics(live: Live, tally: RequestTally) -> None:
         "boards": lambda: len(live.hub.schedule),
         "pages": lambda: live.drawings.queue.waiting,
     }
-    counted = dict.fromkeys(lengths, 0)  # what this task added; a successor in the same process adds its own
+    counted = dict.fromkeys(lengths, 0)  # lengths that this task added; a successor in the process adds its own lengths
     try:
         while True:
             tally.fold()

@@ -44,7 +44,7 @@ class Worker:
         """Start a worker for the listening socket with the number `place`."""
         loop = asyncio.get_running_loop()
         self.place = place
-        self.is_ready = False  # whether it can accept connections
+        self.is_ready = False  # whether the worker can accept connections
         self.ready_at: float | None = None
         self.started: asyncio.Future[bool] = loop.create_future()
         self.ended: asyncio.Future[None] = loop.create_future()
@@ -70,7 +70,7 @@ class Worker:
     def signal(self, number: signal.Signals, cause: str) -> None:
         """End the worker. The log line about its end names the cause."""
         self.cause = cause
-        with suppress(ProcessLookupError):  # it has just ended, and so has its fork server
+        with suppress(ProcessLookupError):  # the worker has just ended, and so has its fork server
             os.kill(self.pid, number)
 
     def reap(self) -> str:

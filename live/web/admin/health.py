@@ -88,7 +88,7 @@ async def show(
         reasons, is_ready = [public_reason(unready)], False
     days = [] if measured is None else measured.days
     entries = [] if desk.is_limited else await live.trail.last(MAX_ENTRIES)
-    # From the whole days that the journal has, estimate its size once it has all the days that it keeps.
+    # From the whole days that the journal has now, estimate its size when it has all the days that it keeps.
     today = int(time.time()) // _DAY
     whole = [day.bytes for day in days if day.day < today]
     return await desk.show(

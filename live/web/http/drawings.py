@@ -49,7 +49,7 @@ class Drawings:
         reply = self._find(key)
         if reply is None:
             async with self.turn(client):
-                reply = self._find(key)  # another request may have drawn this meanwhile
+                reply = self._find(key)  # another request may have drawn the reply meanwhile
                 if reply is None:
                     reply = await draw()
                     self._keep(key, reply)

@@ -54,12 +54,12 @@ STYLES: Final = (
     "likes",
     "liked",
     "print",
-)  # the order matters
+)  # the names of joined style sheets have this order
 CLIENT: Final = frozenset(
     {"live-board.js", "view.js", "items.js", "state.js", "words.js", "stories.js", "producer.js", "element.js"}
     | {"react.js", "units.js"}
 )
-_PARTS: Final = frozenset({"fallbacks.js"})  # what entry points load when they need it
+_PARTS: Final = frozenset({"fallbacks.js"})  # files that entry points load when they need them
 # Modules that several entry points share.
 _SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "items.js", "words.js")}
 _WORDS: Final = "client/words/"
@@ -159,7 +159,7 @@ def _style_of(parts: Sequence[str]) -> str:
     return "".join(map(_sheet, parts))
 
 
-@cache  # anybody may ask for any of millions of combinations, so each must be cheap
+@cache  # anybody may ask for any of millions of combinations, so a combination must be cheap to make
 def _sheet(name: str) -> str:
     return style(read(f"{name}.css"))
 

@@ -345,7 +345,7 @@ async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult |
     reply = _kept_reply(page, cache_key, viewers)
     if reply is None:
         async with live.drawings.turn(visit.client.network):
-            reply = _kept_reply(page, cache_key, viewers)  # another request may have drawn this meanwhile
+            reply = _kept_reply(page, cache_key, viewers)  # another request may have drawn the page meanwhile
             if reply is None:
                 reply = await _drawn(visit, surface, shown)
                 if len(cache_key.query) <= _LONGEST_QUERY:  # longer queries hardly ever repeat

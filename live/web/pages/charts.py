@@ -17,7 +17,7 @@ from live.journal.past.queries import NoPastError
 from live.store.board.ledger import Ledger
 
 _PATIENCE: Final = 0.5  # seconds; after this, the page is shown without the chart
-_KEPT: Final = 1000  # records whose ranks a process remembers until the next slot begins
+_KEPT: Final = 1000  # records whose ranks a process remembers; it forgets the oldest result first
 _MOST_STEPS: Final = 4  # maximum number of steps between the lowest and the highest value of an axis
 _TOP: Final = 10
 _LEAST_MOVE: Final = 3  # ranks; a smaller move is not listed

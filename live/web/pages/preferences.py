@@ -18,7 +18,7 @@ from live.web.http.responses import NOT_STORED
 from live.web.pages.language import TAGS
 from live.web.services import live_of
 
-THEMES: Final = ("auto", "light", "dark")  # the first means the theme of the system
+THEMES: Final = ("auto", "light", "dark")  # `auto` means the theme of the system
 ROWS: Final = ("normal", "compact")
 BACK: Final = r"/([!-.0-\[\]-~][!-\[\]-~]*)?"  # a path of this server, not `//other.example`
 

@@ -144,7 +144,7 @@ async def read_page(
     period, is_kept = await _period_of(live, ledger, when.period)
     if is_kept:
         return await live.reads.read(ledger.reader, what._replace(period=period), counted=is_counted)
-    if isinstance(when.period, int):  # it comes from a cursor, which is only for pages of the store
+    if isinstance(when.period, int):  # an int comes from a cursor, which leads only to pages of the store
         raise _not_kept(ledger.state.board)
     if live.past is None:
         raise _not_kept(ledger.state.board, by=_NOR_JOURNAL)

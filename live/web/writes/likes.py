@@ -62,7 +62,8 @@ async def _like(request: Request, *, is_script: bool) -> Response:
     if "authorization" in request.headers:
         _require_token(reader, board, client, live.settings.allowed_origins)
     else:
-        # Only a page of this server may send this request. Browsers send both fields with requests of such a page.
+        # Only a page of this server may send this request. Browsers send `Origin` and `Sec-Fetch-Site` with requests
+        # of a page.
         client.require_origin()
         if client.origin is None:
             raise ProblemError("origin_forbidden", "likes come from the pages of this server; programs post events")
