@@ -39,7 +39,7 @@ _EXPIRED: Final = "the viewer token has expired"
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """The claims that the server reads. The library checks `aud`, `iss` and `nbf`. The server ignores other claims."""
+    """The claims that the server reads. PyJWT checks `aud`, `iss` and `nbf`. The server ignores other claims."""
 
     exp: _Date
     iat: _Date | None = None
@@ -165,7 +165,7 @@ class Tokens:
         return payload
 
     def _check_claims(self, claims: Claims, now: float) -> None:
-        """Check the claims that the library does not check.
+        """Check the claims that PyJWT does not check.
 
         Raises:
             TokenError: a claim is refused.
@@ -188,7 +188,7 @@ class Tokens:
             raise TokenError(f"with `likes`, `sub` of the viewer token {fault}")
 
     def _reason(self, error: Exception) -> str:
-        """Say why a token is refused. Claims are only checked after the signature."""
+        """Say why a token is refused. The signature is checked before the claims."""
         match error:
             case ExpiredSignatureError():
                 reason = _EXPIRED

@@ -292,7 +292,10 @@ def table(form: Format, file: BinaryIO, columns: Sequence[Column]) -> AbstractCo
 
 @contextmanager
 def _csv(file: BinaryIO, columns: Sequence[Column]) -> Iterator[Write]:
-    """Write CSV (RFC 4180) in UTF-8 with a header. No spreadsheet takes a cell for a formula."""
+    """Write CSV (RFC 4180) in UTF-8 with a header.
+
+    A text that a spreadsheet would run as a formula gets an apostrophe.
+    """
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     write_cells = csv_writer(text, [column.name for column in columns])
     kinds = [column.kind for column in columns]

@@ -81,7 +81,8 @@ def add(  # noqa: PLR0913 - one parameter per flag
     """Create an API key and print it. It is shown only once.
 
     If the producer has an API key already, this adds a second secret. Let the producer use it, then revoke the first.
-    Boards, verbs and rate replace the earlier ones. Running servers accept the API key within two seconds.
+    If you give boards, verbs or a rate, they replace the earlier values. Running servers accept the API key within two
+    seconds.
 
     An API key with the verb read may read private boards. An API key with the verb admin may also change boards and
     records. Once an API key has the verb post, nobody may post without an API key, unless LIVE_OPEN is set.
@@ -115,7 +116,7 @@ def add(  # noqa: PLR0913 - one parameter per flag
 
 @keys.command(name="list")
 def show(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
-    """List all producers, including revoked ones, with the fingerprints of their valid secrets.
+    """List all producers, including revoked producers, with the fingerprints of their valid secrets.
 
     Example: live keys list --json
     """
@@ -144,7 +145,7 @@ def revoke(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Revoke one secret of a producer, or all of them. Servers refuse a revoked secret after at most five seconds.
+    """Revoke one secret of a producer, or all its secrets. Servers refuse a revoked secret after at most five seconds.
 
     Example: live keys revoke shop --secret 1f9a4c3e
     """

@@ -158,7 +158,7 @@ def merge(  # noqa: PLR0913 - one parameter per flag
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give the events of one member to another on all boards, or undo an earlier merge.
+    """Give the events of one member to another member on all boards, or undo an earlier merge.
 
     Use it when two members are spellings of one name. The boards keep running, viewers see an ordinary change, and the
     past stays as it was. Later events for OLD count for OLD. It exits with 1 if a board refuses, or if nothing was

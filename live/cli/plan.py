@@ -197,7 +197,10 @@ def _processes(cores: float) -> int:
 
 
 def _boards_shown(demand: Demand) -> int:
-    """Return the sum of the boards that each process reads, if as few processes as possible read the same board."""
+    """Count the boards that each process reads, and add up these counts.
+
+    The viewers of a board are in as few processes as possible.
+    """
     if not demand.viewers:
         return 0
     return max(math.ceil(demand.viewers / demand.process_viewers), min(demand.boards, demand.viewers))

@@ -63,7 +63,7 @@ def reconcile(
 ) -> None:
     """Compare boards in the store with their journals while events come; exit with 1 if they differ.
 
-    With `--repair journal`, the journal of such a board begins again with what the store holds. With `--repair
+    With `--repair journal`, the journal of a board that differs begins again with what the store holds. With `--repair
     store`, the board is rebuilt from its journal under a new epoch: stop the servers first. Without --store, the
     command uses the embedded store of the data directory.
 

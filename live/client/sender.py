@@ -295,7 +295,9 @@ def decoded(decode: Callable[[bytes], _T], body: bytes, url: str) -> _T:
 
 
 def refusal(reply: Response, url: str, api_key: str | None, verb: str = "post") -> FailedAttempt:
-    """Return the reason why a request failed, if the same request may succeed later. `verb` is what it needs.
+    """Return the reason why a request failed, if the same request may succeed later.
+
+    `verb` is the verb that the request needs.
 
     Raises:
         AccessRefusedError: the API key is missing or not accepted.

@@ -25,9 +25,9 @@ _UNKNOWN: Final = ("", -1)  # the position of a board whose position is not know
 async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWatch, losses: Losses) -> None:
     """Continue with the data in the store, and record that an operator accepted the loss.
 
-    Each lost board gets a new epoch, so that no viewer, page or cursor mixes the old data with the new. After a loss of
-    the whole store, all boards count as lost. A run-time board that is defined but has no data starts empty. A union
-    keeps its data, and names the new epochs of its parts. Whether API keys are required does not change.
+    Each lost board gets a new epoch, so that no viewer, page or cursor mixes the old data with the new data. After a
+    loss of the whole store, all boards count as lost. A run-time board that is defined but has no data starts empty. A
+    union keeps its data, and names the new epochs of its parts. Whether API keys are required does not change.
 
     Raises:
         StoreUnavailableError: the store is unavailable. Then the loss is not accepted. Run the same command again.

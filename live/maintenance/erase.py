@@ -117,7 +117,10 @@ class Search:
             self._digests.update(self._likes.of(event) for event in events)
 
     def among(self, fields: Iterable[bytes], time: int) -> set[bytes]:
-        """Return which of some digests, stored at a time (microseconds since 1970), are the actor's."""
+        """Return the digests of the actor among `fields`, except digests that were erased after they were stored.
+
+        `time` is when they were stored, in microseconds since 1970.
+        """
         found = self._digests.intersection(fields)
         found -= self._erased.among(found, time)
         self.found |= found

@@ -134,7 +134,7 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, str | None]]:
 
 
 def _cells(text: str) -> list[str]:
-    """Split a line.
+    """Split a line of CSV into cells.
 
     Raises:
         csv.Error: the line has a quote that does not end, for example because a cell has several lines.

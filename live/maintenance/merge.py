@@ -138,7 +138,7 @@ def move_back(merge: Merge, held: dict[str, dict[int, bytes]], reason: str) -> M
 
 
 class Retraced:
-    """The contents of a board with and without a merge. Each entry from the merge on updates both.
+    """The contents of a board with and without a merge, after all entries since then.
 
     Raises:
         SetupError: the journal has begun again since the merge.
@@ -294,7 +294,10 @@ class Merging:
         return one
 
     async def _newer(self, state: BoardState, members: tuple[str, str]) -> dict[int, bool]:
-        """Return, for each slot in which both members have an amount, whether the first member's amount is newer."""
+        """Return for each slot whether the first member's amount is newer.
+
+        The result is also true for a slot in which only one of the members has an amount.
+        """
         held = await read_held(state, members)
         starts = [start for start, value in held[members[0]].items() if value and held[members[1]][start]]
         if not starts:

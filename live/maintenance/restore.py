@@ -135,7 +135,7 @@ def require_prefix(manifest: Manifest, settings: Settings) -> None:
 
 
 async def require_empty(client: Store, prefix: str) -> None:
-    """Check that the store holds nothing of a server that has served boards.
+    """Check that the store holds no data of a server that has served boards.
 
     Raises:
         SetupError: the store holds such data.

@@ -24,7 +24,7 @@ class RestoredBoard(msgspec.Struct, frozen=True):
 
 
 async def restore_lost(client: Store, settings: Settings, database: Database, board: Board) -> RestoredBoard:
-    """Send the entries of a board again that the store lost. This ends the loss of the board.
+    """Send the lost entries of a board to the store again. This ends the loss of the board.
 
     Raises:
         SetupError: a server runs, the store has no such board or lacks nothing, or an entry can't be sent again.

@@ -26,7 +26,7 @@ _WANTED: Final = 900.0  # seconds for which figures are collected after a reques
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """The figures at a time of the monotonic clock.
+    """The figures at the time `at` of `time.monotonic`.
 
     `accepted` and `viewers` are by board, and `rejected` by code. `lag` is the lag of the journal, in seconds.
     """

@@ -128,6 +128,6 @@ class LoneProcess:
         log.info("the boards of the file are served", boards=len(boards.by_id))
 
     def _forget(self, old: _Server, _ended: asyncio.Task[None]) -> None:
-        """Drop the metrics of boards that the `old` application served and the current one does not serve."""
+        """Drop the metrics of boards that the `old` application served and the current application does not serve."""
         for board in old.boards.by_id.keys() - self._current.boards.by_id.keys():
             forget_board(board)

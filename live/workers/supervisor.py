@@ -61,7 +61,7 @@ class Worker:
     def send(self, word: str, listener: socket.socket | None = None) -> None:
         """Send an order.
 
-        An order to a worker that has just ended is lost, and the parent learns of the end otherwise.
+        An order to a worker that has just ended is lost, but then the parent starts another worker.
         """
         with suppress(OSError):
             descriptors = [] if listener is None else [listener.fileno()]

@@ -125,7 +125,7 @@ async def row_of(desk: Desk, ledger: Ledger, samples: Sequence[Sample]) -> Board
 
 
 def _why(board: Board, state: str, counted: int) -> str:
-    """Return why nothing happens on a board, as a name in the words of the pages; empty if events came."""
+    """Return why nothing happens on a board, as a name in the words of the pages; empty if it counts events."""
     votes, now = board.votes, time.time() * 1000
     if state in {"lost", "stale", "frozen"}:
         return state

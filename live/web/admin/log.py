@@ -19,7 +19,10 @@ _UNDONE: Final = "undone on the admin page"
 
 
 class LogRow(msgspec.Struct, frozen=True):
-    """An entry, the request that did it, and the request that undoes it, as far as there are such requests."""
+    """An entry of the audit log, the request that repeats its action, and the request that undoes the action.
+
+    A request is None if the API has no such request, or if the entry does not say enough.
+    """
 
     entry: AuditEntry
     call: ApiCall | None

@@ -36,7 +36,7 @@ def negotiated(request: Request, reply: Reply) -> Response:
 
 
 def cache_control(seconds: int) -> bytes:
-    """Return the `Cache-Control` of replies that everybody may see, and that caches may use for a time.
+    """Return the `Cache-Control` of replies that everybody may see, and that caches may use for some seconds.
 
     While a cache asks again, it may answer with its old copy for `SILENCE` seconds. This is also how long a viewer
     takes to notice that it has lost the server, so clients behind a cache see old records for no longer than viewers.
@@ -79,9 +79,10 @@ def page_reply(
     version: object = None,
     cache: bytes = REVALIDATED,
 ) -> Reply:
-    """Make the JSON reply of a page, with an `ETag`. If `known`, an `If-None-Match`, names that tag, make a 304.
+    """Make the JSON reply of a page, with an `ETag`.
 
-    The page keeps one reply of each kind and `Cache-Control`, which all its readers share until `version` differs.
+    Make a 304 if `known`, the client's `If-None-Match`, names that tag. The page keeps one reply of each kind and
+    `Cache-Control`, which all its readers share until `version` differs.
     """
     made = page.made
     tag: str | None = made.get("tag")

@@ -150,7 +150,10 @@ def _contents(name: str) -> tuple[bytes, bytes]:
 
 
 def is_style(name: str) -> bool:
-    """Tell whether a name joins style sheets, each at most once and in a fixed order. So each choice has one name."""
+    """Tell whether a name joins style sheets, each at most once and in a fixed order.
+
+    So each set of style sheets has one name.
+    """
     parts = name.removesuffix(".css").split("+")
     return parts == [part for part in STYLES if part in parts]
 
@@ -187,7 +190,10 @@ def _page_scripts(tag: str, page: str) -> dict[str, str]:
 
 
 def _adopting(parts: Sequence[str]) -> str:
-    """Return a script that gives a page these style sheets. Surfaces other than the page get none of `_AROUND`."""
+    """Return a script that gives a page the style sheets `parts`.
+
+    Surfaces other than the page get none of `_AROUND`.
+    """
     around = [part for part in parts if part in _AROUND]
     everywhere = [part for part in parts if part not in _AROUND]
     texts = [_style_of(around), _style_of(everywhere), *(f"../{'+'.join(names)}.css" for names in (everywhere, parts))]

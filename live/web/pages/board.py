@@ -120,9 +120,9 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     the first record.
 
     `as_of` is the time in milliseconds since 1970, and `steps` are links to other times. `start` is the number of
-    records before the first one, and `ranges` are links to the records before and after, which keep the parameters in
-    `kept`. `ballot` has what only contests show. `viewers` is the number of viewers in all processes, None if it is
-    unknown. `key` is the member whose rank the page shows, and `place` is that rank in words.
+    records before the first record of the page, and `ranges` are links to the records before and after, which keep the
+    parameters in `kept`. `ballot` has what only contests show. `viewers` is the number of viewers in all processes,
+    None if it is unknown. `key` is the member whose rank the page shows, and `place` is that rank in words.
     """
 
     board: Board
@@ -245,7 +245,7 @@ class SinglePage(PageQuery, frozen=True, kw_only=True):
         return _kept_reply(found.page, now, found.viewers)
 
     async def answer(self, _known: str, found: PageResult | Exception | None = None) -> Reply:
-        """Draw the page. An error is a page too."""
+        """Draw the page, or the page of an error."""
         try:
             return await _boards(self.visit, self.board, self.surface, found)
         except Exception as error:  # noqa: BLE001 - `problem_page` logs unexpected errors

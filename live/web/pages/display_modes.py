@@ -28,8 +28,8 @@ _OVERLAY_SIZE: Final = 8
 class Surface(msgspec.Struct, frozen=True, kw_only=True):
     """How a board is shown. `rows` is the number of records in a frame or over a video. `scale` multiplies all sizes.
 
-    `rotate` is the number of seconds for which a wall shows one page of one board, 0 if it shows all at the same time.
-    `without` has the parts that a wall or an overlay does not show.
+    `rotate` is the number of seconds for which a wall shows one page of one board, 0 if it shows all boards at the
+    same time. `without` has the parts that a wall or an overlay does not show.
 
     A surface other than `page` has no header, no footer and no controls. `theme` is the theme of a framed surface; None
     means the theme of the system.

@@ -1,4 +1,4 @@
-"""The languages of the pages: one table of words for each, which the page's script shares."""
+"""The languages of the pages: one table of words for each language, which the scripts of the pages share."""
 
 from contextlib import suppress
 from functools import cache

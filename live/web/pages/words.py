@@ -125,7 +125,10 @@ def gap_words(
     below: Record | None = None,
     score_format: ScoreFormat | None = None,
 ) -> str:
-    """Say how far a record is from the record above it. Say for the first record how far it is from the one below."""
+    """Say how far a record is from the record above it.
+
+    Say for the first record how far it is from the record below.
+    """
     other = above or (below if record.rank == 1 else None)
     if other is None:
         return ""
@@ -160,7 +163,7 @@ def share_words(votes: int, total: int) -> str:
 
 
 def short(language: Language, number: int, score_format: ScoreFormat | None = None) -> str:
-    """Write the first three digits of a large number and its unit, `9.00 Qd`; nothing is rounded up.
+    """Write the first three digits of a large number and its unit, `9.00 Qd`. The other digits are cut off.
 
     A score is written in the format of its board, without decimals.
     """

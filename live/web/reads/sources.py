@@ -218,8 +218,8 @@ class BoardPast(NamedTuple):
         epoch: the epoch of the board.
         now: the time of the store in milliseconds, rounded up: everything that was counted until now is before it.
         hidden: the members that are hidden now.
-        link: the last entry of the journal, None if it has none. It is read after `now`, so that the journal up to it
-            has everything before `now`.
+        link: the last entry of the journal, None if it has none. `link` is read after `now`, so that the journal up to
+            this entry has everything before `now`.
         sink: the database of the journals.
     """
 
