@@ -1,5 +1,5 @@
 -- The state of a board: the check of its epoch, and the announcement and the record of every change.
-local call, tonumber, unpack = redis.call, tonumber, unpack  -- Lua finds locals faster
+local call, tonumber, unpack = redis.call, tonumber, unpack  -- Lua finds locals faster than globals
 
 local function read_board()
   local held = call('HMGET', meta, 'epoch', 'offset', 'newest', 'latest', 'bucket', 'frozen', 'made',

@@ -1,12 +1,12 @@
 -- Step: count the amounts of each group in its slot and its ranking.
 local sign = rules.order == 'forward' and -1 or 1
 local threshold
-local counted = 0  -- the sum of all amounts
+local counted = 0  -- the sum of all amounts, if the board adds up amounts
 
 if rules.cap then
   -- Returns the score that a new member needs to get into a full ranking of best values, where no record expires. So
-  -- the script need not add most members of a batch only to trim them. The score is signed so that more is better. It
-  -- is nil if any score is enough.
+  -- the script does not add a member only to trim it at once. The score is signed so that more is better. It is nil if
+  -- any score is enough.
   function threshold(ranking)
     if operation == 'set' or call('ZCARD', ranking.key) < rules.cap then return end
     local last = rules.order == 'forward' and 'ZREVRANGE' or 'ZRANGE'

@@ -1,5 +1,6 @@
--- Returns the reply when nothing is due, or when the caller asks for another slot than the oldest. Returns nil when the
--- oldest slot has left the window, and with `turns` also when the board has yet to move on to its newest period.
+-- Returns the reply when the caller is wrong about the board's clock, when nothing is due, or when the caller asks for
+-- another slot than the oldest. Returns nil when the oldest slot has left the window, and with `turns` also when the
+-- board has yet to move on to its newest period.
 local function not_due(board, turns)
   local plan = request.clock
   if not fits(plan, board.newest, nil) then return replan(board.newest, board.latest) end

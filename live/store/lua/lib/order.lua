@@ -10,7 +10,7 @@ local function before(x, y)  -- Lua compares strings by locale, the sorted set b
   return #x < #y
 end
 
-local function better(set, score)  -- how many members of a set are ahead of a score
+local function better(set, score)  -- returns how many members of a set are ahead of a score
   if view.order == 'forward' then return redis.call('ZCOUNT', set, '-inf', '(' .. score) end
   return redis.call('ZCOUNT', set, '(' .. score, '+inf')
 end
@@ -19,7 +19,7 @@ local function nth(position)
   return redis.call(view.order == 'backward' and 'ZREVRANGE' or 'ZRANGE', ranking, position, position)[1]
 end
 
--- How many records come before a position (a score and a name), and whether there is a record at the position.
+-- Returns how many records come before a position (a score and a name), and whether a record is at the position.
 local function place(score, name)
   local ahead, same = better(ranking, score), redis.call('ZCOUNT', ranking, score, score)
   local first = view.order == 'turned' and redis.call('ZCOUNT', ranking, '-inf', '(' .. score) or ahead
@@ -34,7 +34,7 @@ local function place(score, name)
   return ahead + low - first, low < first + same and nth(low) == name
 end
 
-local function place_of(name)  -- the score of a record, and how many come before it; nil for no record
+local function place_of(name)  -- returns the score of a record, and how many come before it; nil for no record
   local score = redis.call('ZSCORE', ranking, name)
   if not score then return end
   if view.order == 'forward' then return score, redis.call('ZRANK', ranking, name) end
@@ -43,7 +43,7 @@ local function place_of(name)  -- the score of a record, and how many come befor
   return score, better(ranking, score) + redis.call('ZRANK', ranking, name) - below
 end
 
-local function rank_of(score, position)  -- counted from 1
+local function rank_of(score, position)  -- returns the rank, counted from 1
   if view.ranks == 'ordinal' then return position + 1 end
   return better(view.ranks == 'dense' and levels or ranking, score) + 1
 end

@@ -1,5 +1,5 @@
 -- Consecutive records, in the order of the view.
-local function rows_at(start, limit, count)  -- {name, score, ...}; `count` is the number of all records
+local function rows_at(start, limit, count)  -- returns {name, score, ...}; `count` is the number of all records
   local range = view.order == 'forward' and 'ZRANGE' or 'ZREVRANGE'
   local rows = redis.call(range, ranking, start, start + limit - 1, 'WITHSCORES')
   if view.order ~= 'turned' then return rows end
@@ -24,7 +24,7 @@ local function rows_at(start, limit, count)  -- {name, score, ...}; `count` is t
   return turned
 end
 
-local function page_at(start, limit, count)  -- start, rank of the first record, rows, and metadata if the view has it
+local function page_at(start, limit, count)  -- returns start, first rank, rows, and metadata if the view has it
   local rows = limit > 0 and rows_at(start, limit, count) or {}
   if #rows == 0 then return digits(start), '', rows, {} end
   local rank = digits(rank_of(rows[2], start))
@@ -36,7 +36,7 @@ local function page_at(start, limit, count)  -- start, rank of the first record,
   return digits(start), rank, rows, redis.call('HMGET', metadata, unpack(members))
 end
 
-local function around(member, neighbours)  -- start and limit of a record with its neighbours; nil for no record
+local function around(member, neighbours)  -- returns start and limit of a record with its neighbours, or nil
   local name = not view.tagged and member or (redis.call('HGET', reached, member) or '') .. member
   local score, position = place_of(name)
   if not score then return end

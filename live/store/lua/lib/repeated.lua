@@ -1,8 +1,8 @@
 -- Step: find the events of the batch that were counted before. An identity is known as long as the bucket that holds it
 -- exists. A bucket covers `span` seconds, and the oldest bucket is deleted when a new one begins.
 local latest = request.latest
--- The newest bucket. Like a slot, it never goes backward, because the script would overlook an identity in a later
--- bucket.
+-- The newest bucket. Like the newest slot, it never goes backward: otherwise the script would overlook an identity in a
+-- later bucket.
 local bucket = math.max(math.floor(seconds / request.span) * request.span, board.bucket or 0)
 if not fits(request.clock, board.newest, board.latest) or (latest and latest > now + request.future)
   or (identities and bucket ~= identities.bucket) then

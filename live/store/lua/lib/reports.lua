@@ -1,7 +1,7 @@
 -- Viewer reports: how many viewers each process has, and when it reported them.
 
 -- Returns the number of viewers of all processes except `process`, and the processes that have not reported for `ttl`
--- milliseconds: these have crashed. Needs `now`, the time in milliseconds.
+-- milliseconds: these have crashed. `now` is the time in milliseconds.
 local function reported(viewers, process, ttl, now)
   local held, total, old = redis.call('HGETALL', viewers), 0, {}
   for i = 1, #held, 2 do

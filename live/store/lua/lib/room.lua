@@ -1,5 +1,5 @@
--- Step: refuse members for which there is no room. Only members that are new in a slot need room. A slot that holds a
--- member of the batch exists already.
+-- Step: refuse members for which there is no room. Only members that are new in a slot need room. A slot can be
+-- new only if all its members in the batch are new.
 if all_fresh > 0 then
   local most_members, most_slots = request.most_members, request.most_slots
 

@@ -1,5 +1,5 @@
--- Takes values from the scores of distinct members. Hidden members have no score. A member whose
--- slots added up to zero had no record. It gets a record if its score is no longer zero.
+-- Takes values from the scores of distinct members. Hidden members have no score. A member whose slots added up to zero
+-- had no record. It gets a record if its score is no longer zero.
 local function subtract(ranking, offset, members, values)
   local unseen = hidden_of(members)
   local names, old = look_up(ranking, members)

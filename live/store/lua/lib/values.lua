@@ -2,7 +2,7 @@
 -- (`olds`), and how many members are new in the slot (`fresh`).
 local operation = rules.operation
 local incr = operation == 'incr'
-local widest, all_fresh = 0, 0  -- the largest absolute value; new members in all slots
+local widest, all_fresh = 0, 0  -- the largest absolute value, and how many members are new in their slots
 
 for i = 1, #groups do
   local group = groups[i]
