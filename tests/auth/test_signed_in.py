@@ -69,7 +69,7 @@ async def test_a_session_has_one_reader_and_an_unsure_one_is_forgotten(
 
 
 async def test_a_process_finds_a_session_for_a_socket_and_for_no_more_than_a_read(valkey_url: str) -> None:
-    """The handshake may be the first request of the process.
+    """The handshake may be the first request of the session that the process gets.
 
     A request with a made-up cookie counts as a read, except at `/healthz`, `/readyz` and `/metrics`.
     """

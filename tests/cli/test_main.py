@@ -229,7 +229,7 @@ def test_errors_are_reported_in_one_line(arguments: list[str], line: str) -> Non
 
 
 def test_an_audit_includes_run_time_boards(folder: Path) -> None:
-    """Run-time boards come after those of the file. If the board is unknown, the message lists the known boards."""
+    """Run-time boards come after the boards of the file. For an unknown board, the message lists the known boards."""
     settings = own_store(folder, anonymous_admin=True)
     options = ("--store", f"unix://{folder}/data/valkey.sock")
     with serving(settings, folder) as server:

@@ -163,7 +163,7 @@ def test_invalid_toml_is_refused_with_its_line() -> None:
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
-    """The message has the path of a missing file, a folder, a file that is not UTF-8, and one with mistakes."""
+    """The message has the path of a missing file, a folder, a file that is not UTF-8, or a file with mistakes."""
     (tmp_path / "latin.toml").write_bytes(b'[[board]]\nid = "caf\xe9"')
     (tmp_path / "wrong.toml").write_text("[[board]]")
     for name in ("missing.toml", "", "latin.toml", "wrong.toml"):

@@ -275,7 +275,7 @@ async def test_a_viewer_that_received_nothing_for_five_seconds_gets_a_sign_of_li
 
 
 async def test_a_new_status_is_sent_soon() -> None:
-    """The same status again causes no tick. Without viewers, not even a new status causes one."""
+    """The same status again causes no tick. Without viewers, not even a new status causes a tick."""
     steps = Steps()
     await steps.read(full(1))
     for tell, news in (

@@ -113,7 +113,7 @@ async def test_a_process_may_die_before_it_stores_the_answer(
 
 
 async def test_another_body_is_refused(settings: Settings, store: Store) -> None:
-    """The second body is refused, whether or not the answer to the first one is stored.
+    """The second body is refused, whether or not the answer to the first body is stored.
 
     The idempotency key stays with the first body.
     """

@@ -56,7 +56,7 @@ async def records(client: httpx.AsyncClient, *events: dict[str, Any]) -> list[di
 
 
 async def test_records_follow_the_events(valkey_url: str) -> None:
-    """Each event, even a plain like, has a record for each board, with epoch and offset, in the order of the events."""
+    """The answer has a record for each event and board, even for a plain like, in the order of the events."""
     async with server(valkey_url, *parse_boards(BOARDS)) as client:
         await client.post("/v1/events", json=[{"key": "a", "amount": 5}, {"key": "b", "amount": 2}])
         found = await records(client, {"key": "b", "amount": 9}, {"key": "c"}, {"key": "b", "amount": -11})
