@@ -2,7 +2,7 @@
 
 It starts a store and a server, posts likes, and takes pictures of the main states in a real browser. The clock of the
 store runs through a day in some seconds, so that boards have a past. All pages use Inter, because a server's fonts
-differ from those that people have.
+differ from the fonts that people have.
 """
 
 import asyncio
@@ -154,7 +154,7 @@ async def serving(settings: Settings) -> AsyncIterator[tuple[str, httpx.AsyncCli
 
 
 async def fill(producer: httpx.AsyncClient, clock: Clock, chance: random.Random, until: float) -> None:
-    """Post the likes of a day, the same ones each time, and the records of the other boards."""
+    """Post the likes of a day, which are the same in each run, and the records of the other boards."""
     now = time.time()
     for age in range(23, 0, -1):
         clock.shift(round(until - now) - age * HOUR)

@@ -52,7 +52,7 @@ class Machine:
         self.boards = ("--boards", str(boards))
 
     async def merge(self, *words: str, status: int = 1) -> dict[str, Any]:
-        """Run the command. Returns the number of the merge, and what changed on each board."""
+        """Run `live merge`. Returns the number of the merge, and what changed on each board."""
         printed = await command(self.settings, "merge", *words, "--yes", "--json", *self.boards, status=status)
         answer = json.loads(printed)
         return {"merge": answer["merge"], **{one["board"]: one for one in answer["boards"]}}
@@ -113,7 +113,7 @@ async def merged(made: Machine) -> None:
     assert (done["posts"]["before"], done["posts"]["after"]) == ({NEW: 3, OLD: 9}, {NEW: 12, OLD: 0})
     assert await made.scores() == expected({OTHER: 6, NEW: 12}, {OTHER: 6, NEW: 5}, {OTHER: 6, NEW: 4})
     assert (await client.get(f"/v1/boards/best/records/{NEW}")).json()["metadata"] == {"of": OLD}
-    await send(client, NEW, 4)  # worse than the best amount of the other member, and better than the member's own
+    await send(client, NEW, 4)  # between the best amounts of the two members
     await made.check()
     explained = (await client.get(f"/v1/boards/posts/records/{NEW}/explanation")).text
     assert f"merge {done['merge']}: {OLD} into {NEW}" in explained

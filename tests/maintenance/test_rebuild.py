@@ -59,7 +59,7 @@ async def test_everything_is_restored_from_the_journal(tmp_path: Path) -> None:
 
 
 async def test_a_board_under_another_id_has_a_past_too(tmp_path: Path) -> None:
-    """The new board's journal continues that of the old board, which stays as it is."""
+    """The new board's journal continues the journal of the old board, which stays as it is."""
     machine = Machine(tmp_path)
     await asyncio.to_thread(machine.server.start, "--open")
     try:

@@ -52,7 +52,7 @@ async def lose_twice(board: Journaled) -> None:
 
 
 async def test_a_store_that_is_lost_again_is_rebuilt_again(valkey_url: str, tmp_path: Path) -> None:
-    """SQL has the new timeline before the old one ends."""
+    """SQL has the new timeline before the old timeline ends."""
     async with journaled(valkey_url, tmp_path) as board:
         await lose_twice(board)
         assert await rebuilding(board).rebuild(Wanted()) == [], "a second rebuild finds something to do"
@@ -60,7 +60,7 @@ async def test_a_store_that_is_lost_again_is_rebuilt_again(valkey_url: str, tmp_
 
 @pytest.mark.mutant
 async def test_an_old_timeline_that_ends_too_early_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """In the mutant, the old timeline ends before SQL has the new one, which is then in the store only."""
+    """In the mutant, the old timeline ends while the new timeline is only in the store."""
 
     async def nothing(_: Drainer, boards: Iterable[str]) -> None:
         assert list(boards)
@@ -151,7 +151,7 @@ def _lines(work: Rebuilding, connection: Any) -> list[Any]:
 
 
 async def test_both_timelines_of_a_board_made_again_end(valkey_url: str, tmp_path: Path) -> None:
-    """Only the newer timeline is rebuilt. If the older one stayed open, the next start would report it as lost."""
+    """Only the newer timeline is rebuilt. If the older timeline stayed open, the next start would report it as lost."""
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         for epoch in ("first", "second"):

@@ -70,7 +70,7 @@ async def concealed(board: Compared) -> None:
 
 
 async def other_metadata(board: Compared) -> None:
-    """Change the metadata of one record, and remove that of another record."""
+    """Change the metadata of one record, and remove the metadata of another record."""
     table = await table_of(board, "metadata")
     await board.do("HSET", table, "ann", '{"team":"y"}')
     await board.do("HDEL", table, "bob")
@@ -83,7 +83,7 @@ async def other_entrants(board: Compared) -> None:
 
 
 async def other_votes(board: Compared) -> None:
-    """Give one voter more votes, and another none."""
+    """Give one voter more votes, and remove the votes of another voter."""
     fields = sorted(await board.do("HKEYS", "votes"))
     await board.do("HINCRBY", "votes", fields[0], 3)
     await board.do("HDEL", "votes", fields[1])

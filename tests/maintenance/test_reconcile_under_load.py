@@ -65,7 +65,7 @@ MOVING: Final = [
 
 @pytest.mark.parametrize("moving", MOVING, ids=lambda board: board.id)
 async def test_rotation_during_a_comparison_is_not_drift(valkey_url: str, tmp_path: Path, moving: Board) -> None:
-    """Events open new slots, old ones are subtracted in steps, and drift is still found."""
+    """Events open new slots, old slots are subtracted in steps, and drift is still found."""
     chance = random.Random(4)
     async with compared(valkey_url, tmp_path, moving, rotation_step=7) as board:
         done, pace = asyncio.Event(), 500_000  # the most milliseconds between the times of two batches
@@ -102,7 +102,7 @@ async def test_rotation_during_a_comparison_is_not_drift(valkey_url: str, tmp_pa
 
 
 async def test_a_comparison_with_two_cut_offs_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """In the mutant, the values are from one instant, and the link to the journal is from a later one."""
+    """In the mutant, the values are from one instant, and the link to the journal is from a later instant."""
 
     async def careless(state: Any, key: str, **choices: Any) -> Any:
         piece = await read_piece(state, key, **choices)

@@ -1,4 +1,4 @@
-"""A store was put back to an older copy: `live restore-lost` sends again what it lost."""
+"""A store was put back to an older copy: `live restore-lost` sends again what the store lost."""
 
 import asyncio
 from pathlib import Path

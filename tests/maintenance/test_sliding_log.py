@@ -26,7 +26,7 @@ def test_an_event_leaves_at_the_end_of_its_time() -> None:
 def test_an_event_that_has_left_stays_away() -> None:
     """The event stays away even if the clock is set back.
 
-    Of several events at the same time, those before the last one that has left are gone too.
+    Of several events at the same time, the events before the last event that has left are gone too.
     """
     data, log = Snapshot(), LiveLog()
     data.log = [Logged(10, offset, number, "a", -(2**number)) for offset in (1, 2) for number in (1, 2)]
@@ -47,7 +47,7 @@ def test_an_event_that_has_left_stays_away() -> None:
 def test_an_event_leaves_by_the_clock_of_its_board() -> None:
     """`prune` removes the events that have left, by the clock of the board.
 
-    On the server clock, so does `apply`: for an entry `renew`, and for an entry with an earlier time than the last one.
+    On the server clock, so does `apply`: for an entry `renew`, and for an entry whose time is before the last entry's.
     """
     events = [Logged(time, 1, 0, "a", 1) for time in (6_000_000, 6_400_000, 6_400_001)]
     for clock, pruned, left in (("server", events[2:], events[2:]), ("event", events[1:], events)):

@@ -81,7 +81,7 @@ async def count(ledger: Ledger, kind: str, batch: Sequence[Sent]) -> None:
 
 
 async def void(board: Journaled, **criteria: Any) -> Outcome:
-    """Void all events that match the criteria; with `since`, only later ones."""
+    """Void all events that match the criteria; with `since`, only later events."""
     dry = criteria.pop("dry", False)
     work = Voiding(board.client, board.settings, Boards([board.board]), board.databases[0], lambda *_: None)
     (outcome,) = await work.void(Criteria(**{"since": 0, **criteria}), None, dry=dry)
@@ -100,7 +100,7 @@ async def state_of(ledger: Ledger) -> dict[str, object]:
 
 @asynccontextmanager
 async def counted(store: str, folder: Path, kind: str, seed: int) -> AsyncIterator[tuple[Journaled, Ledger]]:
-    """Make a board with events of three producers, and another one without the events of `ann`."""
+    """Make a board with events of three producers, and another board without the events of `ann`."""
     await until_early("hour")  # both boards count events without a time in the same slots
     async with journaled(store, folder, board_of(kind)) as board:
         settings = fresh_settings(store)
@@ -308,7 +308,7 @@ async def test_voiding_a_visitor_takes_back_its_likes(valkey_url: str, tmp_path:
 
 
 async def test_contributions_that_cannot_be_voided_are_reported(valkey_url: str, tmp_path: Path) -> None:
-    """A board is reported if it keeps one amount, has no actors or is frozen.
+    """A board is reported if it keeps only one amount of each member, has no actors or is frozen.
 
     Contributions in old entries are reported too.
     """

@@ -54,10 +54,10 @@ FAILED: Final = 1  # the exit status of pytest when a test has failed; other sta
 class Covered(msgspec.Struct, frozen=True):
     """What the tests of a package run.
 
-    `lines` has, for each file and line, the tests that run it in their process: first those that run few lines, which
-    are the quickest. `""` among them means that importing the module runs it. `apart` has the files whose tests start
-    other processes, and `files` a digest of each file of the package and its tests when it was measured. `changed` has
-    the files that are different now.
+    `lines` has, for each file and line, the tests that run the line in their process. The tests that run the fewest
+    lines come first, because they are the quickest. `""` among the tests means that importing the module runs the line.
+    `apart` has the files whose tests start other processes. `files` has a digest of each file of the package and of its
+    tests when lines were measured, and `changed` the files that are different now.
     """
 
     lines: dict[str, dict[int, list[str]]]

@@ -1,4 +1,4 @@
-"""A process that has collected tests, and forks for each mutant: imports and collection are paid for once."""
+"""A process that has collected tests, and forks for each mutant, so that imports and collection happen only once."""
 
 import gc
 import os
@@ -142,7 +142,7 @@ def _collect(copy: Path, paths: Sequence[str], pipe: Connection) -> NoReturn:
 
 
 def _become(copy: Path, output: str) -> None:
-    """Lead a new group of processes, and write to a file."""
+    """Lead a new group of processes, and write all output to a file."""
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -28,7 +28,7 @@ _COVERAGE.start()  # this must happen before the tests import anything
 
 
 def _note(event: str, arguments: tuple[object, ...]) -> None:
-    """Note the file of the running test if it starts a Python, or a fork of one, directly or at the fork server."""
+    """Note the file of the running test if the test starts or forks a Python process, also through the fork server."""
     if event not in {"subprocess.Popen", "os.fork", "os.posix_spawn", "socket.connect"}:
         return
     if event == "socket.connect":

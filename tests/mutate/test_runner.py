@@ -79,7 +79,7 @@ EXPECTED = {
 
 @pytest.mark.slow
 def test_a_mistake_counts_as_caught_if_the_test_passes_without_it(tmp_path: Path) -> None:
-    """A test that fails in any case, such as one on a machine that is too busy, proves nothing."""
+    """A test that also fails without the mistake, for example on a machine that is too busy, proves nothing."""
     for folder in ("live", "tests", "tests/one"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "__init__.py").touch()
@@ -112,7 +112,7 @@ def test_a_runner_that_is_told_to_end_leaves_no_process(tmp_path: Path) -> None:
 
 
 def test_what_tests_a_module_may_be_in_another_folder() -> None:
-    """If a second module imports a module, the tests of the second one may test it.
+    """If a second module imports a module, the tests of the second module may test the first.
 
     Nearly every module imports the settings, so the settings are left out.
     """

@@ -56,7 +56,7 @@ def test_two_kinds_of_fields_are_refused() -> None:
 def test_a_long_list_takes_little_work() -> None:
     """Only the end of a list was surely not written by the client.
 
-    If it can't be parsed without the rest, the field is refused.
+    If this end can't be parsed without the rest, the field is refused.
     """
     found = hops(("x-forwarded-for", "a," * 30_000 + "b,c"))
     assert [node for node, _, _ in found[:2]] == ["c", "b"]
@@ -75,7 +75,7 @@ def test_a_long_list_takes_little_work() -> None:
     ],
 )  # fmt: skip
 def test_the_address_of_a_node_is_read(node: str | None, address: str | None) -> None:
-    """The node may have a port. Anything that is no address gives none."""
+    """The node may have a port. Any other text gives `None`."""
     found = node_address(node)
     assert (None if found is None else str(found)) == address
 

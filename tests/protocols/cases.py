@@ -17,7 +17,7 @@ _BINARY: Final = (
 
 
 class Case(NamedTuple):
-    """The bytes to send, the expected statuses, whether the connection stays open, and whether it is valid HTTP."""
+    """The bytes to send, the expected statuses, whether the connection stays open, and whether they are HTTP."""
 
     sent: tuple[bytes, ...]
     statuses: tuple[int, ...]

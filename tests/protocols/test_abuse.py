@@ -116,7 +116,7 @@ async def test_trailers_and_chunk_extensions_are_limited(url: str, endless: byte
 
 
 async def test_a_head_below_the_limit_is_accepted(url: str) -> None:
-    """The head may come in one piece or in small ones, with many fields, and repeatedly on one connection."""
+    """The head may come in one piece or in small pieces, with many fields, and repeatedly on one connection."""
     heads = [padded(60_000), post(ONE, *[("a", "b")] * 7000), padded(60_000, "/v1/%65vents")]
     async with connected(url) as wire:
         for head in heads:
@@ -183,7 +183,7 @@ async def test_empty_fragments_do_not_fill_the_memory(server: ServerProcess) -> 
     ids=["ordinary", "short", "events over ASGI", "mixed"],
 )
 async def test_a_client_that_reads_no_answers_is_throttled(server: ServerProcess, piece: bytes) -> None:
-    """After some requests, the client can't send more. So it does not fill the memory.
+    """After some requests, the client can't send more. So it does not fill the server's memory.
 
     Other clients are served. When the client reads again, it gets every answer.
     """

@@ -95,7 +95,10 @@ class Wire(asyncio.Transport):
 
 
 class Heads:
-    """Encodes a reply as its body and a space, or a dot if it is the last reply of the connection."""
+    """Encodes a reply as its body, or as its status if it is a refusal.
+
+    A space follows, or a dot after the last reply.
+    """
 
     def bytes_of(self, reply: Reply, *, keep_alive: bool) -> bytes:
         return (reply.body if reply.status == 200 else b"%d" % reply.status) + (b" " if keep_alive else b".")
@@ -115,7 +118,7 @@ class Line:
         self.gets: list[Get] = []
         self.posts: list[Post] = []
         self.read: list[bytes] = []  # the bodies that the application has read
-        self.left = 0  # how often it learned that the client has left
+        self.left = 0  # how often the application learned that the client has left
         self.may_answer = asyncio.Event()
         self.breaks = False  # whether the application fails within its answers
         self.is_quick = False  # whether plain reads are answered at once
@@ -184,7 +187,7 @@ class Line:
         self.left += 1
 
     def known(self, _head: object, _peer: object) -> Any:
-        """Remember a head."""
+        """Return what was checked of a head before, if `is_known`."""
         return CHECKED if self.is_known else None
 
     def producer_of(self, _head: object, _peer: object) -> object:
@@ -242,7 +245,7 @@ class Line:
 
 
 async def test_the_limits_know_whether_the_client_or_the_server_is_waited_for() -> None:
-    """A client that has begun its next request is not late while an earlier one has no answer."""
+    """A client that has begun its next request is not late while an earlier request has no answer."""
     line = Line().open()
     assert (line.waits, line.state.connections, line.protocol.received) == ({"request"}, {line.protocol}, 0)
     for piece, expected in ((GET[:9], {"request"}), (GET[9:], set()), (GET + GET[:5], set())):
@@ -271,7 +274,7 @@ async def test_the_limits_know_whether_the_client_or_the_server_is_waited_for() 
 
 
 async def test_nothing_is_read_while_the_client_reads_no_answers() -> None:
-    """What came before the pause is read afterwards. The limits count the unread answers."""
+    """What comes during the pause is read afterwards. The limits count the unread answers."""
     line = Line().open()
     line.wire.buffered = 1
     with pytest.MonkeyPatch.context() as patch:
@@ -363,7 +366,10 @@ async def test_a_client_that_sends_nothing_more_gets_its_answers(monkeypatch: py
 
 
 async def test_a_body_is_read_by_the_application() -> None:
-    """The application begins after the answers to earlier requests. The body is then expected from its client."""
+    """The application begins after the answers to earlier requests.
+
+    From then on, the client has a deadline for the body.
+    """
     line = Line().open()
     line.feed(GET + post(4) + b"ab")
     assert (line.waits, line.wire.reading, line.protocol.held) == (set(), False, 0)
@@ -492,7 +498,10 @@ async def test_many_pieces_leave_turns_to_other_connections(monkeypatch: pytest.
 
 
 async def test_events_are_counted_when_their_body_is_complete() -> None:
-    """Their answer waits for its turn. A large body counts against the budget until its answer, a small body never."""
+    """The answer waits for its turn.
+
+    A large body counts against the budget until its answer, a small body never does.
+    """
     line = Line(max_body=Size(20_000)).open()
     line.feed(events(SMALL_BODIES) + b"x" * SMALL_BODIES)
     assert (line.protocol.held, line.protocol.flow.is_counted) == (SMALL_BODIES, False)
@@ -624,7 +633,7 @@ async def test_a_connection_that_retires_announces_its_end() -> None:
 
 
 async def test_a_refusal_comes_after_earlier_answers_and_is_the_last() -> None:
-    """What is not HTTP ends the connection. A request that has an answer gets no second one."""
+    """Bytes that are not HTTP end the connection. A request that has an answer gets no second answer."""
     line = Line().open()
     line.feed(GET + b"get")
     assert (line.wire.sent, line.wire.fate) == (b"", [])
@@ -670,7 +679,7 @@ async def test_a_place_for_health_serves_one_request_about_health(monkeypatch: p
 
 
 async def test_a_viewer_takes_no_place_until_it_has_left() -> None:
-    """Bytes behind its request wait, up to the size of a head. Its frames are sent one by one."""
+    """Bytes behind the viewer's request wait, up to the size of a head. The viewer's frames are sent one by one."""
     line = Line().open()
     line.feed(GET)
     line.gets[0].watch(lambda: None)
@@ -701,7 +710,10 @@ async def test_a_viewer_takes_no_place_until_it_has_left() -> None:
 
 
 async def test_a_request_of_the_application_can_become_a_viewer() -> None:
-    """Its own body and an incomplete body behind it are dropped. A client that has left becomes no viewer."""
+    """The body of the request and an incomplete body behind it are dropped.
+
+    A client that has left becomes no viewer.
+    """
     line = Line().open()
     line.feed(post(2) + b"ab" + events(9) + b"x" * 9)
     line.protocol.release_place()
@@ -756,7 +768,7 @@ class Socket(asyncio.Protocol):
 
 
 async def test_a_websocket_takes_the_connection_over() -> None:
-    """It gets the bytes behind the request. A failed handshake ends the connection."""
+    """The WebSocket gets the bytes behind the request. A failed handshake ends the connection."""
     for rest, closes, received in ((b"frame", False, [b"frame"]), (b"", False, []), (b"frame", True, [])):
         socket, line = Socket(), Line().open()
 

@@ -203,7 +203,7 @@ async def open_connections(url: str, stack: AsyncExitStack, count: int, first: b
 
 @pytest.mark.parametrize("first", [post(ONE), HEALTH], ids=["short", "ordinary"])
 async def test_an_idle_connection_makes_room(valkey_url: str, first: bytes) -> None:
-    """The server closes the connection that was idle longest. Others stay open, and the new connection is served."""
+    """The server closes the connection that was idle longest. The others stay open, and the new one is served."""
     settings = fresh_settings(valkey_url, max_connections=3)
     async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
         oldest, *others = await open_connections(url, stack, 3, first)
@@ -278,7 +278,7 @@ async def test_a_client_with_many_connections_takes_no_place_of_another(valkey_u
 
 
 async def test_viewers_and_producers_have_separate_limits(valkey_url: str) -> None:
-    """Viewers take no places of producers, and producers none of viewers."""
+    """Viewers take no places of producers, and producers take no places of viewers."""
     settings = fresh_settings(valkey_url, max_connections=2, max_viewers=5)
     async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
         watch = url.replace("http", "ws") + "/v1/boards/posts/live"

@@ -38,7 +38,7 @@ class Both(NamedTuple):
         return await ask(self.ours, *pieces, answers=answers), await ask(self.plain, *pieces, answers=answers)
 
     async def same(self, *pieces: bytes, answers: int = 1) -> list[bytes]:
-        """Return the answers, and check that both servers give the same."""
+        """Return the answers, and check that both servers give the same answers."""
         ours, plain = await self.ask(*pieces, answers=answers)
         assert ours == plain
         return ours
@@ -46,7 +46,7 @@ class Both(NamedTuple):
 
 @asynccontextmanager
 async def both_servers(store: str, *boards: Board, **changes: Any) -> AsyncIterator[Both]:
-    """Run a server with our protocol and one with the plain ASGI route, each with its own boards, on one store."""
+    """Run a server with our protocol and a server with the plain ASGI route, each with its own boards, on one store."""
     boards = boards or (rolling_board(),)
     async with (
         run_server(fresh_settings(store, **changes), boards) as ours,
@@ -57,7 +57,7 @@ async def both_servers(store: str, *boards: Board, **changes: Any) -> AsyncItera
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def both(valkey_url: str) -> AsyncIterator[Both]:
-    """Yield a server with our protocol and one with the plain ASGI route."""
+    """Yield a server with our protocol and a server with the plain ASGI route."""
     async with both_servers(valkey_url, max_body=MAX_BODY, max_events=10) as servers:
         yield servers
 
@@ -81,7 +81,7 @@ async def test_both_protocols_answer_a_request_alike(both: Both, name: str) -> N
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.stays_open and len(case.statuses) == 1])
 async def test_both_protocols_answer_repeated_requests_alike(both: Both, name: str) -> None:
-    """Cached heads change nothing."""
+    """Cached heads do not change the answers."""
     sent = CASES[name].sent
     ours, plain = await both.ask(*sent, *post(ONE).partition(b"\r\n"), *sent, *sent, *sent, answers=5)
     assert without_offsets(ours) == without_offsets(plain)
@@ -326,7 +326,7 @@ async def test_a_stopping_server_answers_requests_in_progress(
             await each.answer()
         with own_store.frozen():
             await wire.send(post(ONE) * ahead)
-            # The server has read the earlier requests when it answers this one.
+            # The server has read the earlier requests when it answers this request.
             await ask(url, request("GET", "/healthz"))
             stopping = asyncio.create_task(server.__aexit__(None, None, None))
             assert await idle.rest() == b""
@@ -341,7 +341,7 @@ async def test_a_stopping_server_answers_requests_in_progress(
 @pytest.mark.slow
 @WAYS
 async def test_a_client_that_disconnects_harms_nobody(own_store: StoreProcess, *, plain: bool) -> None:
-    """Incomplete requests are not counted and complete ones are. No error is counted."""
+    """Complete requests are counted, and incomplete requests are not. No error is counted."""
     whole = post(likes(3))
     cuts = [b"", whole[:20], whole[:-5], whole + whole[:20], post(ONE, ("Expect", "100-continue"))[:-5]]
     before = counts()

@@ -103,7 +103,7 @@ async def compare(server: Served, path: str) -> None:
 @pytest.mark.slow
 @on_uvloop
 async def test_the_websockets_library_reads_the_same_with_and_without(valkey_url: str) -> None:
-    """Each of 30 updates refers to the one before it."""
+    """Each of 30 updates refers to the update before it."""
     async with served(valkey_url) as server:
         await server.fill()
         await compare(server, f"{WATCH}?limit=20")

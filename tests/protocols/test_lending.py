@@ -39,13 +39,13 @@ async def test_a_connection_takes_a_place_after_its_stream(valkey_url: str) -> N
             async with connected(url) as other:
                 await other.send(HEALTH)
                 assert statuses([await other.answer()]) == [200]
-                assert await viewer.rest() == b""  # the other connection took the place of this idle one
-                assert await other.rest() == b""  # the server closes this one after the idle timeout
+                assert await viewer.rest() == b""  # the other connection took the place of this idle connection
+                assert await other.rest() == b""  # the server closes this connection after the idle timeout
 
 
 @pytest.mark.slow
 async def test_a_connection_after_its_stream_closes_no_other(valkey_url: str) -> None:
-    """If no place is free after the stream, this connection is closed, rather than an idle one."""
+    """If no place is free after the stream, the connection of the stream is closed, and no idle connection."""
     async with server(valkey_url, max_connections=2, anonymous_admin=True) as client:
         url = str(client.base_url)
         await client.put("/v1/boards/june", json={})

@@ -128,7 +128,7 @@ def test_what_two_parsers_could_read_differently_is_refused() -> None:
 
 
 def test_a_small_head_that_comes_again_is_not_parsed_again() -> None:
-    """Clients send the same head again and again. Large heads would fill the memory."""
+    """Clients send the same head again and again. Large heads are not kept, because they would fill the memory."""
     for size, is_kept in ((2048, True), (2049, False)):
         head = b"GET / HTTP/1.1\r\n" + HOST + b"A: "
         head = head.ljust(size - 4, b"x") + b"\r\n\r\n"

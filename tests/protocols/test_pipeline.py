@@ -58,7 +58,7 @@ def answer(exchange: Exchange, body: bytes = b"{}") -> Reply:
 
 
 def taken(pipeline: Pipeline) -> list[tuple[Reply, bool]]:
-    """The replies that are due, and whether another request may follow each."""
+    """The replies that are due, and whether another request may follow each reply."""
     return [(reply, exchange.keep_alive) for reply, exchange in pipeline.take_answered()]
 
 
@@ -76,7 +76,7 @@ def test_replies_wait_for_the_replies_to_earlier_requests() -> None:
 
 
 def test_nothing_follows_the_last_reply() -> None:
-    """A reply without keep-alive is the last one, even if later replies are known."""
+    """A reply without keep-alive is the last reply, even if later replies are known."""
     pipeline, (first, second) = filled(2)
     first.keep_alive = False
     one = answer(first)
@@ -209,7 +209,7 @@ def test_the_exchange_at_the_front_begins() -> None:
 
 @pytest.mark.parametrize("waiting", [0, 1])
 def test_a_refusal_waits_for_earlier_answers_and_ends_the_connection(waiting: int) -> None:
-    """A refused request is answered in its turn, like any other."""
+    """A refused request is answered in its turn, like any other request."""
     pipeline, exchanges = filled(waiting)
     refusal = Refusal(ProblemError("malformed_request", "not HTTP"))
     pipeline.add(refusal, has_body=False)

@@ -1,4 +1,4 @@
-"""Which connections get a place, wait for one or lose it, and which bodies are read. The test sets the clock."""
+"""Which connections get a place, wait for a place or lose it, and which bodies are read. The test sets the clock."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -175,7 +175,7 @@ def test_requests_about_health_have_a_few_places(place: Place) -> None:
 
 
 def test_a_viewer_that_left_takes_only_a_free_place(place: Place) -> None:
-    """The connection of this viewer does not make the server close another one."""
+    """The connection of this viewer does not make the server close another connection."""
     peers = [place.open("proxy") for _ in range(4)]
     place.limits.idle(peers[0])
     assert not place.limits.reclaim(Peer("b"))
@@ -189,7 +189,7 @@ def test_a_viewer_that_left_takes_only_a_free_place(place: Place) -> None:
 
 
 def test_a_request_has_its_deadline_from_its_first_byte(place: Place) -> None:
-    """More bytes do not extend the deadline. It ends when the request is complete."""
+    """More bytes do not extend the deadline. The deadline ends when the request is complete."""
     slow, done = place.open("a", busy=False), place.open("a", busy=False)
     place.now += 5
     place.limits.receiving(slow)
@@ -301,7 +301,7 @@ def test_a_client_that_does_not_read_is_dropped(place: Place) -> None:
 
 
 def test_a_new_connection_replaces_the_longest_idle_one_of_the_largest_client(place: Place) -> None:
-    """A connection of a client with fewer connections than the new one's client is never closed."""
+    """A connection of a client with fewer connections than the client of the new connection is never closed."""
     lone = place.open("b")
     peers = [place.open("a") for _ in range(3)]
     for peer in (lone, peers[1], peers[0]):
@@ -408,7 +408,7 @@ def test_a_connection_counts_its_bodies_together(place: Place) -> None:
 
 
 def test_the_client_that_holds_least_goes_first(place: Place) -> None:
-    """Of clients that hold equally much, the one that waits longest goes first.
+    """Of clients that hold equally much, the client that waits longest goes first.
 
     A client whose body would exceed its half of the budget is passed over.
     """
@@ -428,7 +428,7 @@ def test_the_client_that_holds_least_goes_first(place: Place) -> None:
 
 
 def test_a_body_that_waits_for_too_long_is_refused(place: Place) -> None:
-    """A body is also refused if too many wait already."""
+    """A body is also refused if too many bodies wait already."""
     place.send("a", 50)
     place.send("b", 50)
     waits = place.send("c", 50, admitted=False)
@@ -461,7 +461,7 @@ def test_as_many_bodies_wait_as_the_budget_has_reads(monkeypatch: pytest.MonkeyP
 def test_a_slow_body_loses_its_connection_to_one_that_waits(place: Place) -> None:
     """The client of the slow body holds more than the waiting client.
 
-    If it holds at most twice as much, it has a period of grace.
+    If the client of the slow body holds at most twice as much, this body has a period of grace.
     """
     for few, is_dropped in ((20, True), (25, False)):
         slow, other = place.send("a", 50), place.send("b", few)

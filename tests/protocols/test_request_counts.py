@@ -10,7 +10,10 @@ from live.protocols.http.request_counts import VIEWERS, RequestTally
 
 
 def test_requests_are_counted_by_route_status_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bucket includes its limit. Requests that wait for changes are not counted: their times say nothing."""
+    """A bucket includes its limit.
+
+    Requests that wait for changes are not counted: their times say nothing about the server.
+    """
     clock = SimpleNamespace(now=8.0)
     monkeypatch.setattr(request_counts, "perf_counter", lambda: clock.now)
 

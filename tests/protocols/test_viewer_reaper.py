@@ -91,7 +91,7 @@ def test_a_viewer_that_is_gone_leaves_the_hub() -> None:
 
 
 def test_a_viewer_without_progress_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each byte that the viewer acknowledges starts its time again."""
+    """Each byte that the viewer acknowledges starts the viewer's time for progress again."""
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(viewer_reaper, "time", SimpleNamespace(monotonic=lambda: clock.now))
     reaper, _ = reaper_of(Viewers())

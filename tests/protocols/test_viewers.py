@@ -185,7 +185,7 @@ async def test_frames_sent_with_the_handshake_are_read(server: Served) -> None:
 
 @on_uvloop
 async def test_viewers_that_answer_no_pings_are_disconnected(server: Served) -> None:
-    """A viewer that answers, in one piece or several, stays.
+    """A viewer that answers the ping, in one piece or in several pieces, stays.
 
     A viewer that has not answered by the next ping is dropped.
     """
@@ -208,7 +208,7 @@ async def test_viewers_that_answer_no_pings_are_disconnected(server: Served) -> 
 @pytest.mark.slow
 @on_uvloop
 async def test_a_library_client_answers_pings(server: Served) -> None:
-    """The client answers in every round."""
+    """The client answers the ping of every round."""
     async with connect(server.url.replace("http", "ws") + WATCH, ping_interval=None) as socket:
         await socket.recv()
         for _ in range(3):

@@ -139,7 +139,7 @@ def reset(socket: RawSocket) -> None:
 
 @on_uvloop
 async def test_500_viewers_come_and_go(valkey_url: str) -> None:
-    """Some viewers leave during the handshake, some right after it, and some are refused. None keeps a place."""
+    """Some viewers leave during the handshake, some right after it, and some are refused. No viewer keeps a place."""
     chance = random.Random(1)
     async with served(valkey_url, max_connections=50, max_viewers=40) as server:
         shake = request("GET", WATCH, *HANDSHAKE)
@@ -165,7 +165,10 @@ async def test_500_viewers_come_and_go(valkey_url: str) -> None:
 @pytest.mark.slow
 @on_uvloop
 async def test_reused_file_descriptors_receive_no_foreign_frames(valkey_url: str) -> None:
-    """Viewers disconnect without a close while others connect: every message must follow from the previous one."""
+    """Viewers disconnect without a close while other viewers connect.
+
+    Every message must follow from the previous message.
+    """
     async with served(valkey_url) as server:
         await server.post(*({"key": f"k{number}", "amount": number} for number in range(100)))
         chance, over = random.Random(2), False

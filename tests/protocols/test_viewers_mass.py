@@ -1,4 +1,4 @@
-"""Many viewers of one process: slow ones stay connected while they make progress, and do not slow down others."""
+"""Many viewers of one process: slow viewers stay connected while they make progress, and do not delay other viewers."""
 
 import asyncio
 import struct
@@ -160,7 +160,7 @@ async def crowd(store: StoreProcess, folder: Path, **changes: Any) -> AsyncItera
 @pytest.mark.timeout(240)
 @on_uvloop
 async def test_slow_viewers_do_not_slow_down_healthy_ones(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Compare the p99 of a thousand viewers with and without fifty that never read and fifty that read 1 KB/s."""
+    """Compare the p99 of a thousand viewers with and without slow viewers: fifty read nothing, and fifty 1 KB/s."""
     changes = {"conflation_interval": Duration(0.01), "totals_interval": Duration(1), "slow_timeout": Duration(600)}
     async with crowd(own_store, tmp_path, **changes) as server:
         await server.change()

@@ -36,7 +36,7 @@ async def top(server: Served) -> Any:
 
 @asynccontextmanager
 async def changing(server: Served) -> AsyncIterator[None]:
-    """Change a board of long keys as fast as it goes while in the context."""
+    """Change a board of members with long names, as fast as it goes, while in the context."""
     over = False
 
     async def change() -> None:
@@ -302,7 +302,7 @@ async def retry_after_of(socket: RawSocket) -> float:
 
 @on_uvloop
 async def test_a_stopping_server_refuses_viewers(valkey_url: str) -> None:
-    """New viewers get 503, and connected ones are closed with 3001."""
+    """New viewers get 503, and connected viewers are closed with 3001."""
     async with served(valkey_url) as server:
         async with watch(server.url) as socket:
             await socket.receive()
@@ -317,7 +317,7 @@ async def test_a_stopping_server_refuses_viewers(valkey_url: str) -> None:
 @pytest.mark.slow
 @on_uvloop
 async def test_viewers_of_a_deleted_board_are_disconnected(valkey_url: str) -> None:
-    """The close code 3502 tells them not to reconnect."""
+    """The close code 3502 tells the viewers not to reconnect."""
     async with served(valkey_url) as server, watch(server.url) as socket:
         await socket.receive()
         server.live.hub.remove("posts")

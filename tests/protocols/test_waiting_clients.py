@@ -153,7 +153,7 @@ Leaving = Callable[[Wire], Awaitable[None]]
 
 
 async def half_close(wire: Wire) -> None:
-    """Send nothing more."""
+    """Close the sending direction."""
     wire.writer.write_eof()
     assert await wire.rest() == b""
 
@@ -194,7 +194,7 @@ async def test_a_client_that_has_left_before_its_turn_does_not_wait(valkey_url: 
 
 
 async def test_the_last_request_of_a_connection_can_wait(valkey_url: str) -> None:
-    """The connection ends after its answer."""
+    """The connection ends after the answer to this request."""
     async with served(valkey_url) as here, connected(here.url) as wire:
         await wire.send(await wait(here, CLOSE) + HEALTH)
         await until(lambda: here.watching == 1)
@@ -241,7 +241,7 @@ async def several(url: str, count: int) -> AsyncIterator[list[Wire]]:
 
 
 async def test_a_stopping_server_ends_the_connection_after_the_answer(valkey_url: str) -> None:
-    """Requests behind the waiting one are not answered."""
+    """Requests behind the waiting request are not answered."""
     async with AsyncExitStack() as stack:
         async with served(valkey_url, shutdown_timeout=10) as here:
             wires = await stack.enter_async_context(several(here.url, 3))
@@ -257,7 +257,7 @@ async def test_a_stopping_server_ends_the_connection_after_the_answer(valkey_url
 
 
 async def test_a_waiting_client_has_no_task(valkey_url: str) -> None:
-    """A hundred waiting clients need no more tasks than none."""
+    """A hundred waiting clients need hardly more tasks than no waiting client."""
     async with served(valkey_url) as here, several(here.url, 100) as wires:
         sent = await wait(here)
         await asyncio.gather(*(wire.send(HEALTH) for wire in wires))

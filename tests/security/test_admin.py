@@ -1,4 +1,4 @@
-"""Only admin API keys can change boards and records, unless the operator allows it to clients on the same machine."""
+"""Only admin API keys can change boards and records, unless the operator allows changes by local clients."""
 
 import hmac
 from contextlib import AbstractAsyncContextManager

@@ -62,7 +62,7 @@ def counting_viewers() -> Iterator[list[HttpProtocol]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_viewers_hold_no_bodies(valkey_url: str, kind: str) -> None:
-    """The body comes with the viewer's request in one segment, or behind it.
+    """The body belongs to the viewer's request, or to a request behind it.
 
     Another client of the same address sends a body too.
     """
@@ -88,7 +88,7 @@ async def test_viewers_hold_no_bodies(valkey_url: str, kind: str) -> None:
 
 
 async def test_a_request_behind_a_wait_is_answered(valkey_url: str) -> None:
-    """The server reads the body of the request behind the wait when its turn comes."""
+    """The server reads the body of the request behind the wait when the turn of this request comes."""
     async with serving(valkey_url) as url, connected(url) as wire:
         await wire.send(post(b'{"key":"a"}') + READ)
         wait = wait_with((await wire.answers(2))[1])

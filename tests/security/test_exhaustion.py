@@ -92,7 +92,10 @@ async def test_the_soft_limit_of_open_files_is_raised(valkey_url: str, tmp_path:
 
 
 async def test_viewers_leave_file_descriptors_to_producers_and_health(valkey_url: str, tmp_path: Path) -> None:
-    """With few open files, the server logs lower limits. It refuses excess viewers, and serves producers and health."""
+    """With few open files, the server logs lower limits.
+
+    It refuses excess viewers, and serves producers and health checks.
+    """
     with started(valkey_url, tmp_path, with_files(tmp_path, 300, 300)) as server:
         assert "too few file descriptors" in server.log()
         async with AsyncExitStack() as stack:
@@ -111,7 +114,7 @@ async def test_viewers_leave_file_descriptors_to_producers_and_health(valkey_url
 
 
 async def test_one_address_can_not_take_every_place(valkey_url: str, tmp_path: Path, effort: int) -> None:
-    """Slow requests from one address take all its places. Every request from other addresses is served."""
+    """Slow requests from one address take all places that it may have. Every request from other addresses is served."""
     with started(valkey_url, tmp_path, max_connections=64, max_address_connections=64) as server:
         async with AsyncExitStack() as stack:
 
@@ -135,7 +138,10 @@ async def test_one_address_can_not_take_every_place(valkey_url: str, tmp_path: P
 
 
 async def test_the_limit_of_an_address_does_not_affect_others(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Two busy connections of one address reach its limit. The third one is refused, and another address is served."""
+    """Two busy connections of one address reach its limit.
+
+    The third connection is refused, and another address is served.
+    """
     with started(own_store.url, tmp_path, max_connections=64, max_address_connections=2) as server:
         assert await is_served(server.url)
         async with AsyncExitStack() as stack, connected(server.url) as other:

@@ -30,7 +30,7 @@ async def stopped(tasks: list[asyncio.Task[None]]) -> None:
 
 
 async def a_modest_client_comes_second(store: str, effort: int = 1) -> None:
-    """Let a client ask for pages over many connections. Another client must get its page after a few of them."""
+    """Let a client ask for pages over many connections. Another client must get its page after a few of these pages."""
     async with run_server(fresh_settings(store, trusted_proxies=TRUSTED), [rolling_board()]) as url:
         served = 0
 
@@ -64,7 +64,7 @@ async def a_modest_client_comes_second(store: str, effort: int = 1) -> None:
 
 
 async def test_clients_take_turns_at_drawing(valkey_url: str, effort: int) -> None:
-    """A client with one connection waits for few pages of a client with many connections, not for one of each."""
+    """A client with one connection waits for few pages of a client with many connections, not for a page of each."""
     await a_modest_client_comes_second(valkey_url, effort)
 
 

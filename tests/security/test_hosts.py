@@ -93,7 +93,7 @@ async def ask(url: str, way: str, hosts: tuple[str, ...], *fields: tuple[str, st
 
 @pytest.mark.parametrize("name", HOSTS)
 async def test_only_loopback_names_are_answered(url: str, name: str) -> None:
-    """On every route, a malformed host gets 400 and any other name 421."""
+    """On every route, a malformed host gets 400, and a name that is not a loopback name gets 421."""
     hosts, status = HOSTS[name]
     for way in WAYS if status != 200 else ("page", "stream"):
         assert await ask(url, way, hosts) == (status if status != 200 else WAYS[way][3]), way
@@ -163,7 +163,7 @@ PIECES = [
 async def test_no_accepted_host_means_another_to_a_browser(url: str, effort: int) -> None:
     """The hosts are random combinations of valid and invalid pieces.
 
-    A URL parser also reads an accepted one as loopback.
+    A URL parser also reads each accepted host as a loopback name or address.
     """
     chosen, accepted = random.Random(4), 0
     for _ in range(300 * effort):

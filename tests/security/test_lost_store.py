@@ -83,7 +83,7 @@ async def test_a_server_that_forgets_the_store_is_caught(tmp_path: Path) -> None
 
 
 async def test_a_foreign_store_is_refused(tmp_path: Path) -> None:
-    """A server that is pointed to another store reports it and changes nothing there."""
+    """A server that is pointed to another store reports this and changes nothing in that store."""
     with servers(tmp_path, 1, keyed=False) as made:
         await made.begin()
         made.server.stop()

@@ -96,6 +96,6 @@ async def test_addresses_of_one_ipv6_network_share_a_limit(valkey_url: str, name
 @pytest.mark.mutant
 @pytest.mark.parametrize("name", DOORS)
 async def test_a_limit_by_address_is_caught(valkey_url: str, name: str) -> None:
-    """In the mutant, each IPv6 address has its own limits, so a client with many addresses passes them."""
+    """In the mutant, each IPv6 address has its own limits, so a client with many addresses gets past the limits."""
     with must_be_caught("the network of a client is its address"), replaced(client_module, "network_of", str):
         await one_network_is_one_client(valkey_url, *DOORS[name])

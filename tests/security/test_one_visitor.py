@@ -45,7 +45,7 @@ def url_of(client: httpx.AsyncClient) -> str:
 
 
 class Jar:
-    """The cookies of a browser: the oldest one first, as it sends them."""
+    """The cookies of a browser: the oldest cookie first, as the browser sends them."""
 
     def __init__(self, url: str) -> None:
         self.cookies: dict[str, str] = {}
@@ -112,7 +112,7 @@ async def test_likes_before_the_cookie_are_of_one_visitor(
 ) -> None:
     """A visitor double-clicks, or sends a form from two tabs.
 
-    All orders of two answers are tried, and some of more answers.
+    All orders of two answers are tried, and some orders of five answers.
     """
     drawn = [tuple(chance.sample([*range(5)] * 2, 10)) for _ in range(5 * effort)]
     async with likeable(valkey_url) as client:
@@ -125,7 +125,7 @@ async def test_likes_before_the_cookie_are_of_one_visitor(
 @pytest.mark.mutant
 @pytest.mark.parametrize("mistake", ["youngest", "one name"])
 async def test_a_visitor_of_each_request_is_caught(valkey_url: str, mistake: str) -> None:
-    """In the mutants, the youngest cookie counts, or a cookie replaces another one."""
+    """In the mutants, the youngest cookie counts, or a cookie replaces another cookie."""
     right = likes._visitor_of
 
     async def youngest(request: Request) -> tuple[str | None, Sequence[str]]:

@@ -1,4 +1,4 @@
-"""For someone who may not read a private board, it does not exist: every answer is that of an unknown board.
+"""For someone who may not read a private board, it does not exist: every answer is the same as for an unknown board.
 
 The requests come from the contract itself, so a new route is tested as soon as it is documented.
 """
@@ -69,7 +69,7 @@ _BODIES: Final = (b"", b"{}", b'{"title":"x"}', b'{"hidden":true}', b"key=a", b'
 class Site(NamedTuple):
     """A server with a private board.
 
-    `strangers` has, by name, header fields of clients that may not read the board, and `owners` those of its owner.
+    `strangers` has, by name, header fields of clients that may not read the board, and `owners` the owner's fields.
     """
 
     url: str
@@ -186,7 +186,7 @@ def random_request(chance: random.Random, known: Sequence[tuple[str, Sequence[st
 
 
 async def answer(url: str, sent: bytes, board: str) -> bytes:
-    """Return everything that a server answers, without the id of the board and the offset of the public one.
+    """Return everything that a server answers, without the id of the board and the offset of the public board.
 
     The offset of the public board is higher for the second of two requests that are not counted in one batch.
     """
@@ -236,7 +236,7 @@ async def check_random_requests(store: str, count: int, seed: int) -> None:
 
 
 async def test_every_route_answers_as_for_an_unknown_board(valkey_url: str) -> None:
-    """No byte differs, whether a request has no API key, a revoked one, or one for other boards."""
+    """No byte differs, whether a request has no API key, a revoked API key, or an API key for other boards."""
     await check_every_route(valkey_url)
 
 

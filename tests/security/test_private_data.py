@@ -1,4 +1,4 @@
-"""Another user of the machine can't read the data directory, nor keep its owner from starting."""
+"""Another user of the machine can't read the data directory, nor keep the owner's server from starting."""
 
 import os
 import pwd
@@ -84,7 +84,7 @@ def folder() -> Iterator[Path]:
 
 
 def all_paths(data: Path) -> list[Path]:
-    """All files and folders."""
+    """The directory, and all files and folders in it."""
     return [data, *data.rglob("*")]
 
 
@@ -151,7 +151,7 @@ def test_a_lock_held_by_another_user_does_not_block(folder: Path) -> None:
 
 
 def test_a_server_of_an_earlier_version_keeps_its_lock(folder: Path) -> None:
-    """Other users can open the old server's lock file. But it holds the lock, so no other server starts."""
+    """Other users can open the old server's lock file. But the old server holds the lock, so no other server starts."""
     data = folder / "d"
     store = EmbeddedStore(data)
     store.start()
@@ -181,7 +181,7 @@ def test_a_lock_file_of_another_user_is_replaced(folder: Path) -> None:
 def test_files_of_another_user_are_refused(folder: Path, name: str) -> None:
     """The server does not start, because the other user may have put anything into the files.
 
-    The message has advice.
+    The message says which command helps.
     """
     data = folder / "d"
     (data / "appendonlydir").mkdir(parents=True)
@@ -211,7 +211,7 @@ def test_unrelated_files_are_not_changed(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_server_with_an_external_store_closes_its_directory(folder: Path, valkey_url: str) -> None:
-    """Other users can't read the directory, which has a file with what the server knows about the store."""
+    """Other users can't read the directory, which has a file of facts about the store."""
     settings = fresh_settings(valkey_url, data_dir=folder / "d")
     (folder / "d").mkdir(mode=0o755)
     server = ServerProcess(settings, folder)

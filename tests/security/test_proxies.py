@@ -67,7 +67,7 @@ SLOW = {"rate": 1, "burst": 5}
 async def test_each_client_has_its_own_rate(
     valkey_url: str, tmp_path: Path, changes: tuple[tuple[str, str], ...]
 ) -> None:
-    """A client above its rate is refused, another is not. A forged address changes nothing."""
+    """A client above its rate is refused, another client is not. A forged address changes nothing."""
     async with (
         behind_nginx(valkey_url, tmp_path, *changes, **SLOW) as (url, _),
         client_from(ONE, url) as one,
@@ -186,7 +186,7 @@ async def test_a_server_without_api_keys_takes_no_events_through_its_proxy(
 
 @pytest.mark.parametrize("plain", [False, True])
 async def test_programs_on_this_machine_need_no_api_key(valkey_url: str, *, plain: bool) -> None:
-    """Programs on this machine must request one of its own host names, and use no proxy, trusted or not."""
+    """Programs on this machine must request one of the machine's own host names, and use no proxy, trusted or not."""
     settings = fresh_settings(valkey_url, allowed_hosts=("board.test",), trusted_proxies=("192.0.2.1",))
     async with (
         run_server(settings, [rolling_board()], plain=plain) as url,
@@ -232,7 +232,7 @@ async def test_the_host_is_checked_behind_a_proxy(
 
 @pytest.mark.slow
 async def test_conflicting_forwarded_fields_are_refused(valkey_url: str, tmp_path: Path) -> None:
-    """If a proxy passes on one of two fields, the server can't know which is the proxy's, and believes neither."""
+    """If a proxy passes on one of two fields, the server can't know which field the proxy set, and believes neither."""
     leaving = (('proxy_set_header Forwarded         "";', ""),)
     async with (
         behind_nginx(valkey_url, tmp_path, *leaving) as (url, _),

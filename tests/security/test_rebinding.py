@@ -95,14 +95,14 @@ async def attacked(store: str, **changes: Any) -> AsyncIterator[tuple[Page, str,
 
 
 async def is_unchanged(client: httpx.AsyncClient) -> bool:
-    """Whether the board is the only one and has only the honest client's record."""
+    """Whether the board is the only board, and has only the honest client's record."""
     boards = (await client.get("/v1/boards")).json()["boards"]
     records = (await client.get("/v1/boards/posts")).json()["records"]
     return [board["board"] for board in boards] == ["posts"] and [record["key"] for record in records] == ["a"]
 
 
 async def test_a_rebound_page_can_not_read_or_write(valkey_url: str) -> None:
-    """The browser takes the server for the page's own origin, but the server refuses its host."""
+    """The browser takes the server for the page's own origin, but the server refuses the host of the page."""
     async with attacked(valkey_url) as (page, address, client):
         results = await page.evaluate(ATTACK, address)
         beacon = results.pop("beacon")
@@ -131,6 +131,6 @@ async def test_the_attack_works_if_the_host_is_allowed(valkey_url: str) -> None:
         results = await page.evaluate(ATTACK, address)
         assert results["read"] == results["metrics"] == results["post"] == 200
         assert [results[name] for name in ("viewer", "stream")] == ["open"] * 2
-        assert results["put"] == 401  # the name is not one of this machine, so an API key is needed
+        assert results["put"] == 401  # the name is not a name of this machine, so an API key is needed
         records = (await client.get("/v1/boards/posts")).json()["records"]
         assert {record["key"] for record in records} == {"a", "fetch"}

@@ -27,7 +27,7 @@ BOARDS: Final = parse_boards("""
 id = "posts"
 like_button = true
 """)
-LONG: Final = 50_000  # characters; one of them is an emoji, so Python needs four bytes for each
+LONG: Final = 50_000  # characters; one character is an emoji, so Python needs four bytes for each
 MOST: Final = 1_300_000  # the most bytes that the process may remember of all requests
 REPEATED: Final = 40
 
@@ -86,7 +86,7 @@ ATTACKS: Final[dict[str, Attack]] = {
 
 
 async def growth(store: str, attack: Attack, repeated: int) -> int:
-    """Return how many bytes a process remembers after many requests, each with bytes of its own."""
+    """Return how many bytes a process remembers after many requests, which have different bytes."""
     settings = fresh_settings(store, anonymous_admin=True, rate=0)
     async with serving(settings, *BOARDS) as client:
         assert (await client.post("/v1/events", json={"key": "a"})).status_code == 200

@@ -212,7 +212,7 @@ def normal(request: Request) -> Request:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_our_parser_finds_the_requests_that_h11_finds(part: int, effort: int) -> None:
-    """Our parser finds the same requests with the same bodies, or refuses, wherever the stream is split."""
+    """Our parser finds the same requests and bodies as h11, or refuses the rest, wherever the stream is split."""
     found: dict[int, int] = {}
     for seed in range(part, STREAMS * effort, PARTS):
         chosen = random.Random(seed)
@@ -224,7 +224,7 @@ def test_our_parser_finds_the_requests_that_h11_finds(part: int, effort: int) ->
 
 
 def test_the_result_does_not_depend_on_how_a_stream_is_split(effort: int) -> None:
-    """The pieces may be the whole, single bytes, or random. The requests and the refusal are the same."""
+    """The stream comes as a whole, in single bytes, or in random pieces. The requests and the refusal are the same."""
     for seed in range(1000 * effort):
         chosen = random.Random(seed)
         stream = stream_of(chosen)

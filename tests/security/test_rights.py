@@ -1,4 +1,4 @@
-"""Boards of a limited admin can read only permitted event types, and do not change answers to others."""
+"""Boards of a limited admin can read only permitted event types, and do not change answers to other producers."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -56,7 +56,10 @@ async def server(store: str, sources: tuple[str, ...] | None = ("vote",)) -> Asy
 
 @pytest.mark.slow
 async def test_reading_an_event_type_needs_a_right(valkey_url: str) -> None:
-    """By default, an admin of some boards may read no type. `sources` allows some types, or all with `*`."""
+    """By default, an admin of some boards may read no event type.
+
+    `sources` allows some types, or all types with `*`.
+    """
     refused, made, changed = (403, "scope_forbidden"), (201, ""), (200, "")
     async with server(valkey_url, None) as at:
         assert await at.put("lim", "mine", source=["vote"]) == refused
@@ -76,7 +79,7 @@ async def test_reading_an_event_type_needs_a_right(valkey_url: str) -> None:
 
 
 async def test_a_union_needs_rights_to_its_parts(valkey_url: str) -> None:
-    """An admin without rights to the parts may not add them up."""
+    """An admin may define a union only with rights to all its parts."""
     async with server(valkey_url) as at:
         await at.put("boss", "theirs", source=["like"])
         assert await at.put("lim", "mine", source=["vote"]) == (201, "")
@@ -102,7 +105,7 @@ async def test_the_owner_of_a_part_can_always_delete_it(valkey_url: str) -> None
 
 
 async def test_a_board_adds_no_refusals_to_answers_for_others(valkey_url: str) -> None:
-    """Votes on a shared event type are refused only in answers to the board's owner."""
+    """An answer has refusals of a vote only if the event names the board, or the answer goes to the board's owner."""
     async with server(valkey_url, ("like", "vote")) as at:
         assert await at.put("lim", "mine", source=["like", "vote"], votes={"per_actor": 1}) == (201, "")
         like, named = {"key": "a"}, {"key": "a", "board": "mine"}

@@ -21,7 +21,7 @@ from tests.harness.server import server
 pytestmark = pytest.mark.security
 
 ROOT: Final = "/live"
-PATHS: Final = (  # the fast path answers some, and the application answers the others
+PATHS: Final = (  # the fast path answers some paths, and the application the other paths
     "/v1/boards/posts", "/boards/posts", "/v1/boards/posts/records/a", "/v1/boards", "/docs",
     "/openapi.json", "/metrics", "/healthz", "/readyz", "/", "/embed/posts", "/v1/boards/posts/slots",
     "/v1/boards/posts/stream", "/boards/posts/qr.svg",
@@ -46,7 +46,7 @@ async def below_a_path(store: str, *, plain: bool) -> AsyncIterator[httpx.AsyncC
 
 
 async def one_path_for_each_resource(client: httpx.AsyncClient) -> None:
-    """Ask for everything below the root path, without the root path, and with it twice or more."""
+    """Ask for everything below the root path, without the root path, and with the root path twice or more."""
     for path in PATHS:
         assert await status_of(client, "GET", f"{ROOT}{path}") == 200, path
         for other in (path, f"{ROOT}{ROOT}{path}", f"{ROOT}{ROOT}{ROOT}{path}", f"{ROOT}y{path}"):
@@ -119,7 +119,7 @@ async def test_a_proxy_that_removes_the_path_serves_nothing(valkey_url: str, tmp
 
 
 def removed_again(path: Any, root: Any) -> Any:
-    """Make the mistake of removing the root path as often as a path begins with it."""
+    """Make the mistake of removing the root path as often as a path begins with the root path."""
     return removed_again(below_root(path, root), root) if below_root(path, root) else path
 
 

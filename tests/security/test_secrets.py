@@ -121,7 +121,7 @@ async def test_a_wrong_password_of_the_store_is_not_shown(own_store: StoreProces
 
 @contextmanager
 def password_postgres() -> Iterator[tuple[Postgres, str]]:
-    """A PostgreSQL server that asks a user for a password; yields it, and the URL of the user."""
+    """A PostgreSQL server that asks a user for a password; yields the server, and the URL of the user."""
     with running_postgres() as postgres:
         with psycopg.connect(postgres.url) as admin:
             admin.execute(f"CREATE USER {USER} PASSWORD '{PASSWORD}'")

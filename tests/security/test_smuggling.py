@@ -1,4 +1,4 @@
-"""Requests that hide in the bodies of others, and clients that ask for HTTP/2; directly and through nginx."""
+"""Requests that hide in the bodies of other requests, and clients that ask for HTTP/2; directly and through nginx."""
 
 import asyncio
 import http.client
@@ -89,7 +89,7 @@ async def forwarding_upgrades(store: str, folder: Path) -> AsyncIterator[tuple[s
 
 @pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
 async def test_nobody_can_use_the_api_key_of_another_behind_nginx(valkey_url: str, tmp_path: Path, effort: int) -> None:
-    """The body of a stranger is not joined with the next request on the connection from nginx."""
+    """The body of a stranger's request is not joined with the next request on the connection from nginx."""
     beginning = b"DELETE /v1/boards/mine HTTP/1.1\r\nHost: localhost\r\nX-Ignored: "
     length = ("Content-Length", str(len(beginning)))
     async with (
@@ -169,7 +169,7 @@ TWICE: Final = (
     ("Host", "localhost"), ("Origin", "http://localhost"), ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
     ("Sec-WebSocket-Version", "13"), ("Upgrade", "websocket"), ("Connection", "Upgrade"),
 )  # fmt: skip
-# The lines that the log may have: about the server itself, and one about a page that may not watch.
+# The lines that the log may have: lines about the server itself, and a line about a page that may not watch.
 LOGGED: Final = ('"event": "the server', "too few file descriptors", "a page may not watch")
 
 
@@ -198,7 +198,7 @@ def test_a_bad_handshake_is_answered_and_not_logged(valkey_url: str, tmp_path: P
 
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/%65vents", "/v1/nothing", "/v1/boards/posts"])
 def test_the_final_answer_to_a_large_body_arrives(valkey_url: str, tmp_path: Path, path: str, effort: int) -> None:
-    """A client that sends six megabytes and then closes reads the refusal, not a reset."""
+    """A client that sends six megabytes with `Connection: close` reads the refusal, not a reset."""
     server = ServerProcess(fresh_settings(valkey_url), tmp_path)
     server.start()
     address, codes = urlsplit(server.url), []

@@ -35,7 +35,7 @@ def assert_obeys_nothing(printed: str) -> None:
     assert not {"\x9b", "\u202e", "\x07"} & set(printed), ascii(printed)
     assert CLEAR not in printed
     assert "\nforged" not in printed
-    assert "\\u001b[2J" in printed or "\\x1b[2J" in printed  # the escape of JSON, or that of Python
+    assert "\\u001b[2J" in printed or "\\x1b[2J" in printed  # the escape of JSON, or the escape of Python
 
 
 def on_a_terminal(*words: str, settings: Settings, folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""When a board becomes private, each process ends the connections of viewers who may not read it."""
+"""When a board becomes private, each process ends the connections of viewers who may not read the board."""
 
 import asyncio
 import time
@@ -84,7 +84,7 @@ async def viewer(url: str, *fields: tuple[str, str], board: str = "june", query:
 
 
 async def end_of(socket: RawSocket) -> tuple[int, float, list[bytes]]:
-    """Return the close code of a socket, when it came, and the messages before it."""
+    """Return the close code of a socket, when the close frame came, and the messages before this frame."""
     seen: list[bytes] = []
     while True:
         code, body = await socket.receive()
@@ -159,7 +159,7 @@ async def test_strangers_who_watch_the_past_are_disconnected(valkey_url: str) ->
 
 
 async def test_a_revoked_key_ends_its_viewers(valkey_url: str) -> None:
-    """The viewers of an API key are disconnected when it is revoked."""
+    """The viewers of an API key are disconnected when the key is revoked."""
     async with town(valkey_url) as at:
         await at.change(visibility="private")
         client = connect(valkey_url, at.settings)

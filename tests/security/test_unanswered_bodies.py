@@ -84,7 +84,7 @@ async def begin(stack: AsyncExitStack, url: str, address: str, count: int, body:
 async def test_one_address_holds_half_and_others_are_served(valkey_url: str) -> None:
     """Of eight unfinished bodies, the server reads two.
 
-    It serves another client, and then the eight when they go on.
+    It serves another client, and then the eight bodies when they go on.
     """
     with watching() as watch:
         async with serving(valkey_url) as url, AsyncExitStack() as stack:
@@ -172,7 +172,7 @@ async def test_slow_bodies_make_room_for_others(valkey_url: str) -> None:
 
 
 async def test_too_many_waiting_connections_are_refused(valkey_url: str) -> None:
-    """Of eleven connections with an unfinished body, the last one gets 503, because too many wait already."""
+    """Of eleven connections with an unfinished body, the last gets 503, because too many bodies wait already."""
     async with serving(valkey_url) as url, AsyncExitStack() as stack:
         wires = await begin(stack, url, STRANGER, 11)
         answer = await wires[-1].answer()
@@ -181,7 +181,7 @@ async def test_too_many_waiting_connections_are_refused(valkey_url: str) -> None
 
 @pytest.mark.parametrize("most", [65_536, 1_500_000, 3_000_000])
 async def test_a_small_budget_never_blocks(valkey_url: str, most: int) -> None:
-    """A budget with room for one body, or for less than one, always admits one body."""
+    """A budget with room for few bodies, or for less than one body, always admits a body."""
     with patch("live.protocols.body_budget._ONE_READ", 1):
         async with serving(valkey_url, max_unanswered=most) as url, AsyncExitStack() as stack:
             wires = [await stack.enter_async_context(connected(url)) for _ in range(5)]

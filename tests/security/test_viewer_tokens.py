@@ -68,7 +68,7 @@ async def asking(url: str, target: str, *fields: tuple[str, str]) -> AsyncIterat
 
 
 async def test_tokens_open_boards_by_header_address_and_cookie(valkey_url: str) -> None:
-    """A page with a token in its address redirects to the address without it.
+    """A page with a token in its address redirects to the address without the token.
 
     Without a valid token, the board is not found.
     """
