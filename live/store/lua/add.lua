@@ -21,7 +21,7 @@
 --             levels (sorted set: each score in the ranking);
 --             metadata (hash: member, JSON);
 --             votes (hash: voter digest, count);
---         for a correction, all slots of the board
+--         for a correction or a merge, all slots of the board
 -- Request: AddRequest
 -- Returns {'ok', offset, widest, {value, ...}} — widest is the largest absolute value in a slot; then, if the request
 --         asks for it, the value that each member of each group had to beat, '' for none

@@ -9,8 +9,8 @@
 -- KEYS[3] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[4...] old — the store keys to delete
 -- Request: DeleteKeysRequest
--- Returns {'ok', span, bucket, now, start...} — the length and the start of the newest bucket of identities ('' for
---         unknown), the store's time in seconds, and the starts of slots with store keys left
+-- Returns {'ok', span, bucket, now, start...} — the length of buckets of identities and the start of the newest
+--         bucket ('' for unknown), the store's time in seconds, and the starts of slots with store keys left
 --         {'epoch', epoch} — there is another board
 local request = cmsgpack.unpack(ARGV[1])
 local meta, gone, slots = unpack(KEYS, 1, 3)

@@ -65,7 +65,7 @@ for i = 1, #members do
 end
 if #kept > 0 then
   call('HSET', slot, unpack(kept))
-  call('ZADD', slots, request.start, request.start)  -- the slot is missing if events canceled each other out
+  call('ZADD', slots, request.start, request.start)  -- the list lacks the slot if events canceled each other out
 end
 if #emptied > 0 then call('HDEL', slot, unpack(emptied)) end
 for member, amount in pairs(below) do

@@ -34,7 +34,7 @@ for i, part in ipairs(parts) do starts[i] = part.start end
 if not same_slots(starts) then return {'slots'} end
 local member, votes = request.member, request.votes or {}
 
-local gone, first, step = {}, 0, 1000  -- this is read before anything is written; see `put`
+local gone, first, step = {}, 0, 1000  -- read the log before anything is written; see `put`
 local found = call('ZRANGE', log, first, first + step - 1)
 while #found > 0 do
   for _, event in ipairs(found) do

@@ -18,7 +18,7 @@ local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local pause = 1000000 / rate  -- microseconds between two events that come evenly
 local held, written = string.match(redis.call('GET', due) or '0 0', '^(%S+) (%S+)$')
 local ahead = math.max(0, tonumber(held or 0) - math.max(now, tonumber(written or 0))) + debt * pause
-local left = math.floor(burst - ahead / pause + 0.000001)  -- the store keeps rounded times
+local left = math.floor(burst - ahead / pause + 0.000001)  -- not exact, because the store keeps rounded times
 
 local lent, wait = math.max(0, math.min(need, left)), 0
 if left >= need then lent = lent + math.max(0, math.min(spare, math.floor((left - need) / 4))) end

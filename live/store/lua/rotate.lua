@@ -14,7 +14,7 @@
 -- Request: RotateRequest
 -- Returns {'idle', wait} — nothing is due; wait is the time until something can be due, in milliseconds, or -1 when
 --         that depends on the next event
---         {'slot', start} — this slot is the oldest: call again with it
+--         {'slot', start} — this slot is the oldest: call again with its store key
 --         {'moved', n, cursor} — the script subtracted n fields: call it again
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock

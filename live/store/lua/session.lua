@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Finds a session of the admin page and notes its use. This works when memory is full, because an operator may need to
--- free some.
+-- Finds a session of the admin page, and notes its use if asked to. This works when memory is full, because an operator
+-- may need to free memory.
 -- KEYS[1] sessions — hash: the SHA-256 of a cookie, its session as JSON
 -- Request: SessionRequest
 -- Returns {'ok', session}

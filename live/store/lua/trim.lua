@@ -2,7 +2,7 @@
 -- Records up to which offset everything is in SQL (`safe`), and drops the entries up to it unless a backup needs them.
 --
 -- If the offset of the board is lower than that of SQL, the store has lost data. Then its entries may differ from those
--- in SQL, and all of them stay.
+-- in SQL, so the script drops no entry.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] journal — stream: what SQL does not hold yet
 -- Request: TrimRequest
