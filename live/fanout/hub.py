@@ -29,7 +29,7 @@ from live.system.tracing import record_span
 
 log = structlog.get_logger()
 
-_CHECK_INTERVAL: Final = 0.5  # seconds
+_CHECK_INTERVAL: Final = 0.5  # seconds between two comparisons of positions
 _BOARDS_A_CALL: Final = 64
 _LINGER: Final = 30.0  # seconds for which a process receives the notices of a board after the last viewer left
 _KEEP_ALIVE_INTERVAL: Final = 1.0  # seconds between two checks for viewers that received nothing for a while
@@ -278,7 +278,7 @@ class Hub:
                         elif time.monotonic() >= empty_since + _LINGER:
                             self._unsubscribe(board)
             finally:
-                self.schedule.stop()  # before the tasks end, because a task group that ends takes no task for a tick
+                self.schedule.stop()  # first, because a task group that ends takes no task for a tick
                 with self._counting_stale():
                     self._away.clear()
 

@@ -247,7 +247,7 @@ class Subscribers:
     def merge_cohorts(self) -> None:
         """Unite cohorts that have reached the same state, and remove cohorts without members."""
         if len(self.cohorts) == 1 and self.cohorts[0]:
-            return  # each tick of most boards ends here, without making a state to compare
+            return  # most calls end here, without making states to compare
         kept: dict[tuple[object, ...], Cohort] = {}
         for cohort in self.cohorts:
             other = kept.setdefault(cohort.position.state(), cohort)

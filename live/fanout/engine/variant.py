@@ -112,7 +112,7 @@ class Variant(Subscribers):
             release = self.totals_sent_at + self.totals_interval
             is_same_board = (held.epoch, held.period) == (page.epoch, page.period)
             if is_same_board and now < release and held.records[: self.size] == page.records[: self.size]:
-                # All variants with this interval send totals at the same instant.
+                # Round up, so that all variants with this interval send totals at the same instant.
                 self.due, self.are_totals_held = -(-release // self.interval) * self.interval, True
                 return True
         self.totals_sent_at = now

@@ -219,7 +219,7 @@ class Auditor:
         prefix = self._keys.slot("")
         found = [name async for name in self._client.names(self._keys.slot_pattern)]
         suspects = sorted(set(found) - await self._listed())
-        known = await self._listed()  # includes a slot that has begun again meanwhile
+        known = await self._listed()  # list again: a slot may have begun again meanwhile
         self._report.stray_slots = [name for name in suspects if name not in known and await self._call("EXISTS", name)]
         if repair and self._report.stray_slots:
             starts = {key.removeprefix(prefix) for key in self._report.stray_slots}

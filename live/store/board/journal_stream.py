@@ -86,7 +86,7 @@ async def begin_journal(
                 table = keys.table(int(start) if tables else None)
                 parts.append(SlotRef(start.decode(), table.suffix, len(names) + 1))
                 names += [keys.slot(int(start)), table.reached, table.metadata, table.votes]
-            if not starts and not tables:  # the only ranking, on a board without values
+            if not starts and not tables:  # the only ranking, on a board without slots
                 names += [keys.table().reached, keys.table().metadata, keys.table().votes]
             names += [keys.seen(bucket) for bucket in buckets]
             bucket = None if newest is None else int(newest)

@@ -80,7 +80,7 @@ class Fence:
         self._keys = keys
         self._prefix = settings.key_prefix
         self._waits_for_sql = settings.journal_ack
-        self._refused_since = 0.0  # seconds of the monotonic clock
+        self._refused_since = 0.0  # since when scripts refuse the board, in seconds of the monotonic clock
         self._refused_at = float("-inf")
         self._asked_at = float("-inf")
 

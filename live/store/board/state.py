@@ -136,7 +136,7 @@ class BoardState:
         self.epoch: str | None = None
         self.fence = Fence(client, self.keys, settings)
         self.clock = Clock(None, 0)
-        # This is called when something may be due sooner than rotation expects.
+        # Called after a batch or a new definition, when something may be due sooner than rotation expects.
         self.on_sooner: Callable[[], None] = _nothing
         # `BoardWriter` calls this after a batch, and says whether the batch moved the board's clock.
         self.on_added: Callable[[bool], None] = _nothing

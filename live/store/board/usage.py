@@ -27,7 +27,7 @@ class Cost(NamedTuple):
 
 
 # The collections of a board, by the names of their store keys; `{base}:slot:1234` is a `slot`. The bytes were measured
-# with Valkey 9 and names of 15 bytes. Redis 7 takes up to twice as many.
+# with Valkey 9 and names of 15 bytes. Redis 7 takes up to twice as many bytes.
 COSTS: Final[Mapping[str, Cost]] = {
     "ranking": Cost("member", 93),
     "reached": Cost("member", 56),

@@ -33,7 +33,7 @@ Versioned = Literal["definitions", "producers"]
 _Change = Callable[["Facts"], dict[str, Any]]
 
 _VERSION: Final = ":"  # the first character of the names of versions; ids of boards have no colon
-_MOST_LOGGED: Final = 20  # boards whose losses get a line each
+_MOST_LOGGED: Final = 20  # boards whose losses get a line in the log each
 _IDENTITY: Final = 24  # characters of a store's identity, enough to distinguish stores
 _LOCK_TIMEOUT: Final = 0.5  # seconds; writing takes milliseconds, so a process that takes longer is frozen
 _LOCK_POLL: Final = 0.002  # seconds
@@ -78,7 +78,7 @@ class HighWater:
     def __init__(self, folder: Path, prefix: str) -> None:
         self.path = folder / f"witness-{prefix}.json"
         self.active = False
-        self.keeps_seen = True  # a server that no replica can replace has synced everything that it shows
+        self.keeps_seen = True  # false if a replica can be promoted, which may lack what was only shown
         self.facts = Facts()
         self.offsets = SharedOffsets(folder, prefix)
         self._lock_path = folder / f"witness-{prefix}.lock"

@@ -17,7 +17,7 @@ from live.store.connection.pipelined import ERRORS, Holds, PipelinedConnection, 
 from live.store.connection.replicated import PrimaryConnection
 from live.store.connection.topology import Servers
 
-_CHECK_INTERVAL: Final = 0.5  # seconds
+_CHECK_INTERVAL: Final = 0.5  # seconds between two checks
 _PING_PERIOD: Final = 10  # seconds between two pings of an idle primary, unless the server tells its own value
 _SLACK: Final = 2  # seconds more, because a ping may be late, and the server reports whole seconds
 

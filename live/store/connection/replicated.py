@@ -62,7 +62,7 @@ class PrimaryConnection(SharedConnection):
         self._sending: asyncio.Task[None] | None = None
         self._unsent: list[tuple[Sequence[Words], asyncio.Future[list[Any]]]] = []
         self._fence = 0  # the number in the store key of the fence
-        self._trusted_until = float("-inf")  # seconds of the loop's clock
+        self._trusted_until = float("-inf")  # until when the server counts as the primary, by the loop's clock
         self._asking: asyncio.Task[None] | None = None
 
     async def writes(self, commands: Sequence[Words]) -> list[Any]:

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Stores or deletes the definition of a board, if no definition has changed since the caller read them. Adds the entry
--- of the request to the audit log, if it has one, and announces the new version on the channel with the name of KEYS[1].
+-- of the request to the audit log, if there is one, and announces the new version on the channel named as KEYS[1].
 -- KEYS[1] definitions — hash: board, its definition as JSON; the field ':version' grows with every change
 -- KEYS[2] trail — stream: the audit log
 -- KEYS[3] store — string: the identity of the store

@@ -15,7 +15,7 @@ from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script, Text, text
 from live.store.registry.versioned import decode_entry
 
-FRESH: Final = 1.0  # seconds for which a process does not ask whether items have changed
+FRESH: Final = 1.0  # seconds between two checks whether an item has changed
 _MOST_MEMORY: Final = 20_000_000  # bytes of all items that a process remembers, approximately
 _ITEM: Final = 500  # bytes of an item besides its texts
 

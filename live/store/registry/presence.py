@@ -72,7 +72,7 @@ class Presence:
             return {}
         async with self._reporting:
             now = time.monotonic()
-            # Earlier reports have expired in the store.
+            # Leave out reports that have expired in the store.
             reported = {board: at for board, at in self._reported.items() if now < at + _TTL}
             due = {board: count for board, count in counts.items() if count or board in reported}
             # Remember the reports before the call, because its reply may be lost.

@@ -36,7 +36,7 @@ BEAT: Final = Script("beat", BeatRequest, waits=False)
 
 INTERVAL: Final = 2.0  # seconds from one beat to the next
 _TTL_MS: Final = 6_000
-_LONGEST_FAULT: Final = 500  # characters
+_LONGEST_FAULT: Final = 500  # characters of a fault that a process reports
 _JUMP: Final = 2.0  # seconds; if the difference between the two clocks changes by more, one clock was set
 
 

@@ -13,7 +13,7 @@ from live.store.board.requests import SlotsRequest
 from live.store.board.state import MOST_REPLANS, BoardState
 
 TOP_RECORDS: Final = 100
-TOP_POINTS: Final = 49  # the last of them is the open slot
+TOP_POINTS: Final = 49  # the last point is the open slot
 
 _MOST_VALUES: Final = 2500  # values in one request; the store reads them in about a millisecond
 
