@@ -62,7 +62,7 @@ _MOST_MEMBERS: Final = 1_000_000_000
 _MOST_CONFLATION: Final = 60_000  # maximum milliseconds of `conflation_interval`
 _MOST_UNIT: Final = 16  # maximum characters of `unit`
 _MOST_SCALE: Final = 9  # maximum of `scale`, the number of decimals
-_COMPARED: Final = frozenset({"window", "clock"})  # a union must have the same values as its parts
+_COMPARED: Final = frozenset({"window", "clock"})  # choices in which a union and its parts must agree
 # Choices that only earlier versions knew, each with advice on what to choose instead.
 _GONE: Final = {
     "journal = totals": 'there are no hourly totals any more; use `events` with a short `journal_events`, such as "1d"',

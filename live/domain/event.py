@@ -72,8 +72,8 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     The record is read at the position of the event on the board, or later. `period` is the period in which the
     event counted. `score` and `rank` are null if the member is not on the board: it is hidden, its sum is zero, or
-    others are better on a board with a `cap`. `best` says whether the event was a new best of its member, on boards
-    that keep the best. `fields` make up the score.
+    the board has a `cap` and other members are better. `best` says whether the event was a new best of its member, on
+    boards that keep the best. `fields` make up the score.
     """
 
     index: int

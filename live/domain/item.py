@@ -48,7 +48,7 @@ def host_of(url: str) -> str | None:
 def is_listed(url: str, hosts: Sequence[str]) -> bool:
     """Tell whether a picture comes from the standard port of one of the hosts.
 
-    A host is a name, `*.` with a name, or `*`.
+    Each of `hosts` is a name, `*.` and a name for all its subdomains, or `*` for every host.
     """
     match = _URL.fullmatch(url)
     host = host_of(url)

@@ -22,7 +22,7 @@ def check_url(url: str, schemes: Sequence[str]) -> None:
 
     Raises:
         ValueError: the URL has another scheme, or parsers may disagree. The message says what to write, and quotes
-            nothing.
+            nothing of the URL.
     """
     parts = _PARTS.fullmatch(url)
     if parts is None or parts[1] not in schemes:

@@ -61,8 +61,8 @@ class ScoreFacts(msgspec.Struct, frozen=True, kw_only=True):
 class BoardFacts(ScoreFacts, frozen=True, kw_only=True):
     """The facts that a page or a `sync` has of its board.
 
-    `period_start` and `period_end` bound the period of a calendar board, and `opens` and `closes` the voting. Scores
-    are whole numbers; `unit`, `scale` and `format` say how people read them.
+    `period_start` and `period_end` bound the period of a calendar board, and `opens` and `closes` bound the voting of a
+    contest. Scores are whole numbers; `unit`, `scale` and `format` say how people read them.
     """
 
     period_start: str | UnsetType = UNSET
@@ -96,8 +96,8 @@ class BoardPage(BoardFacts, frozen=True):
     `next_cursor` is null on the last page, and `prev_cursor` on the first. `period` is the name of the period of a
     calendar board. `total_score` is null if scores are not amounts, and `entrant_count` is null on boards without
     registration. `viewer_count` is the number of viewers in all processes; the `ETag` does not depend on it. `as_of` is
-    the time of a page of the past. `final` is true on pages of a period that the board does not keep any more, from the
-    archive; `revision` says how often the period became final.
+    the time of a page of the past. `final` is true on pages of a period that the board does not keep any more;
+    `revision` says how often the period became final.
     """
 
     board: str

@@ -46,7 +46,10 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(milliseconds: int) -> str:
-    """Write a duration for `parse_duration`, with the largest unit in which it is a whole number, if there is one."""
+    """Write a duration in the form that `parse_duration` reads.
+
+    Use the largest unit in which the duration is a whole number, or else a unit with up to three decimals.
+    """
     for least in (1000, 1):  # try whole numbers first, and then numbers with thousandths
         for unit, length in reversed(_UNITS.items()):
             thousandths, rest = divmod(milliseconds * 1000, length)

@@ -339,7 +339,7 @@ class Intake:
             yield
 
     async def _run_steps(self, steps: Steps) -> DecodedBody:
-        """Run the steps of a large body, one body at a time, and let other tasks run in between."""
+        """Run the steps of a body, one body at a time, and let other tasks run in between."""
         clock = asyncio.get_running_loop().time
         async with self._decoding:
             until = clock() + _TIME_SLICE

@@ -1,8 +1,8 @@
 """A sample of refused events, for the admin page.
 
 A process keeps some of its refused events for a moment, and then asks the store whether somebody has the page open. If
-so, it puts the events into a list in the store, which is bounded and expires. So accepted events cost nothing more, and
-refused events nearly nothing.
+so, it puts the events into a list in the store, which is bounded and expires. So this sample costs nothing for accepted
+events, and nearly nothing for refused events.
 """
 
 import asyncio

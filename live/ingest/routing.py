@@ -55,7 +55,7 @@ OnResult = Callable[[Answer | Exception], None]
 class _Share:
     """The part of a body for one board: the entries and their indexes in the body, then the outcome.
 
-    `details` explain refusals further than their codes, by the index of the event.
+    `details` has explanations of some refusals, by the index of the event.
     """
 
     __slots__ = (

@@ -1,9 +1,9 @@
 """Looks after the WebSockets of all viewers of a process, in one task.
 
-The reaper checks every viewer once in a round, disconnects those that are dead or too slow, and spreads reconnects over
-time. Every viewer receives messages several times in a round. So in two of three rounds, the reaper pings only viewers
-whose system has acknowledged no bytes since the last round. A ping costs more, but only a ping reaches a viewer behind
-a proxy.
+The reaper checks every viewer once in a round, disconnects dead and slow viewers, and spreads reconnects over time.
+Every viewer receives messages several times in a round. So in two of three rounds, the reaper pings only viewers whose
+system has acknowledged no bytes since the last round. A ping costs more, but only a ping reaches a viewer behind a
+proxy.
 """
 
 import asyncio

@@ -172,7 +172,7 @@ class ViewerSocket(asyncio.Protocol):
         return parser
 
     def eof_received(self) -> None:
-        """Close after the data that waits, or after a timeout, because the viewer sends nothing more."""
+        """Close the connection once the waiting data is sent, or after a timeout: the viewer sends nothing more."""
         self._start_closing(_CLOSE_TIMEOUT)
 
     # Calls from the hub
@@ -294,7 +294,7 @@ class _SharedDeflateFactory(ServerPerMessageDeflateFactory):
     def process_request_params(
         self, params: Sequence[ExtensionParameter], accepted_extensions: Sequence[Extension]
     ) -> tuple[list[ExtensionParameter], PerMessageDeflate]:
-        """Agree on parameters, with an extension that has no compressor.
+        """Agree with a client on the parameters of compression. Return them, and an extension without a compressor.
 
         The library makes a compressor for each client, which would stay in memory until the next garbage collection.
 

@@ -505,7 +505,8 @@ class Drainer:
     async def _skip(self, timeline: Timeline, entries: list[Entry], found: str) -> Segment | None:
         """Continue after a gap with an entry that holds the whole content of the board. If none waits, ask for one.
 
-        If the board has another epoch by now, end the timeline. If the store lost entries that SQL has, stop.
+        If the board has another epoch by now, end the timeline. If the store lost entries that SQL has, stop the
+        journal of the board.
         """
         keys, name = Keys(self._prefix, timeline.board), (timeline.board, timeline.epoch)
         (stream,) = required(await read_streams(self._client, self._prefix, [name]))

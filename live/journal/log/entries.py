@@ -221,7 +221,7 @@ Left = tuple[int, int, int]
 """The last event that had left a sliding window when the clock was set back: its time (ms), offset and number."""
 
 Tags = list[tuple[str, str, int]]
-"""Tags that came from no event. Each has the suffix of the ranking, the member, and the number; 0 means no tag."""
+"""Tags that members got or lost without an event: the suffix of the ranking, the member, and the number (0: no tag)."""
 
 
 _HEADS: Final = {0xD9: 2, 0xDA: 3, 0xDB: 5}  # the length of the header of a long text, by its first byte

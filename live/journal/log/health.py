@@ -50,7 +50,7 @@ class HealthReport:
         self._gaps = 0
 
     def mark_drained(self, since: float) -> None:
-        """Record that SQL has everything that was in the store at a time of the monotonic clock."""
+        """Record that SQL has everything that was in the store at the time `since` of the monotonic clock."""
         self._drained, self.fault, self.sql_away = time.monotonic(), "", False
         JOURNAL_LAG.set(self._drained - since)
 

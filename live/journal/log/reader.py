@@ -230,7 +230,7 @@ def entries_of(
     since: int = 0,
     offset: int = 0,
 ) -> Iterator[tuple[Head, bytes]]:
-    """Yield the entries of a timeline in SQL with their contents: those after one segment and up to another.
+    """Yield the entries, with their contents, in the segments of a timeline after `after`, up to the segment `until`.
 
     Leave out the segments that end before `since`, in microseconds since 1970, or before `offset`. Call `progress` with
     the number of entries read so far, and the number of all entries.

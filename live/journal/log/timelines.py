@@ -234,7 +234,7 @@ def begin_timeline(connection: Connection, prefix: str, board: str, epoch: str) 
 
 
 def begin_timelines(connection: Connection, prefix: str, names: Sequence[tuple[str, str]]) -> list[Timeline]:
-    """Return at most a thousand timelines, named by board and epoch, and begin those that SQL does not know."""
+    """Return the timelines of at most a thousand boards and epochs. Begin the timelines that SQL does not know."""
     known = _find_timelines(connection, prefix, names)
     new = [
         {

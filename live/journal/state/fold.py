@@ -79,7 +79,7 @@ def apply(data: Snapshot, head: Head, body: bytes) -> None:
 
 
 def _erase(data: Snapshot, entry: Erase) -> None:
-    """Delete the digests, and the member, that the store has deleted."""
+    """Delete from the contents the digests and the member that the store deleted with this entry."""
     if gone := set(entry.digests):
         take_out(data, {digest for digest in digests_in(data) if hidden(entry.key, digest) in gone})
     if entry.member:  # earlier entries may already have an empty name in place of the member
@@ -262,7 +262,7 @@ def correct(data: Snapshot, body: bytes) -> None:
 
 
 def _put(held: dict[str, _Value], texts: Mapping[str, bytes], parse: Callable[[bytes], _Value]) -> None:
-    """Set the values of names. An empty text means no value."""
+    """Set the values of names. An empty text removes the value of its name."""
     for name, text in texts.items():
         if text:
             held[name] = parse(text)

@@ -155,7 +155,7 @@ class RunningTop:
                 self._count(member, amount)
 
     def _expire(self, data: Snapshot, start: int) -> None:
-        """Subtract the events that have left a sliding window, and forget them now and then."""
+        """Subtract the events that have left a sliding window. If many are still in the log, remove them there."""
         while self._leaving and self._leaving[0][0] <= start:
             _, _, member, amount = heappop(self._leaving)
             self._count(member, -amount)

@@ -43,7 +43,7 @@ _EVENTS_A_TURN: Final = 256  # heads and pieces of bodies that one turn reads; t
 
 
 class HttpProtocol(asyncio.Protocol):
-    """One HTTP connection. The application passes the parts that all connections share in the lifespan state."""
+    """One HTTP connection. The lifespan state of the application has the parts that all connections share."""
 
     def __init__(
         self,

@@ -56,7 +56,7 @@ class Exchange(Protocol):
 
 
 class WithBody(Protocol):
-    """A request with a body: `size` bytes of it were admitted, or `wanted` bytes wait for that."""
+    """A request with a body: `size` bytes of it were admitted, or `wanted` bytes wait to be admitted."""
 
     size: int
     wanted: int
@@ -86,7 +86,7 @@ class Flow(FlowControl):
         super().resume_reading()
 
     def end(self) -> None:
-        """Drop the lost connection, and wake every task that waits to write to it."""
+        """Read no more, and wake every task that waits to write to the connection."""
         self._read_on = lambda: None
         self.resume_writing()
 
@@ -178,7 +178,7 @@ class Get:
             leave()
 
     def watch(self, leave: Callable[[], None]) -> None:
-        """Count as a viewer until the reply. `leave` removes the viewer if the client disconnects before."""
+        """Count as a viewer until the reply. `leave` removes the viewer if the client disconnects before that."""
         self._leave = leave
         self._connection.release_place()
 
@@ -280,7 +280,7 @@ class Pipeline:
         return answered
 
     def take_first(self) -> Exchange:
-        """Remove and return the first exchange; the application has written its answer."""
+        """Remove and return the first exchange, without sending a reply of it."""
         return self._exchanges.popleft()
 
     @property

@@ -18,7 +18,7 @@ class RequestTally:
     """The answered requests of a process, by route and status."""
 
     def __init__(self) -> None:
-        # By route and status: the requests in each bucket, and the sum of their seconds, since the last `fold`.
+        # For each route and status: the requests in each bucket, and the sum of their seconds, since the last `fold`.
         self._counts: dict[tuple[str, int], list[float]] = {}
 
     def count(self, route: str, status: int, arrived: float) -> None:
