@@ -52,11 +52,6 @@ def containers(variant: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
             yield pod, container
 
 
-def variables(value: object) -> set[str]:
-    """Return all names of environment variables in a document that begin with `LIVE_`."""
-    return set(re.findall(r"\bLIVE_[A-Z_]+\b", str(value)))
-
-
 @pytest.mark.parametrize("name", COMPOSITIONS)
 def test_a_composition_sets_only_what_exists(name: str) -> None:
     """The values are valid too, with the defaults of variables that an operator may set."""

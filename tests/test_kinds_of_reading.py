@@ -141,11 +141,6 @@ async def test_a_score_can_rank_by_several_fields(valkey_url: str) -> None:
         assert await boards.refused(over, {"key": key}) == ["fields_invalid", "fields_invalid"]
 
 
-def run_of(chance: random.Random) -> tuple[int, int, int]:
-    """A random run, as a tuple whose greater values are better: level, negative revives, negative milliseconds."""
-    return chance.randrange(90, 100), -chance.randrange(3), -chance.randrange(10**7)
-
-
 def fields_of(run: tuple[int, int, int]) -> dict[str, int]:
     """The posted fields of a run."""
     level, revives, milliseconds = run
