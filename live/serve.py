@@ -79,7 +79,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
     """
     # Until the server serves, SIGTERM does what Ctrl-C does: asyncio cancels its task. If the handler called
     # `sys.exit` during a callback of a weak reference, Python would drop the exception. SIGINT gets its handler back,
-    # because a server that a shell starts in the background ignores that signal.
+    # because a shell makes programs that it starts in the background ignore that signal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda _signal, _frame: signal.raise_signal(signal.SIGINT))
     reload = Reload(lambda: read_boards(settings))  # a reload reads `settings` with the URL of the store, set below

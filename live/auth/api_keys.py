@@ -65,7 +65,7 @@ async def add_key(client: Store, prefix: str, who: str, producer: str, scope: Sc
     """Create an API key, or add a second secret to it. Return its record and the secret.
 
     Raises:
-        SetupError: as `ProducerStore.add`.
+        SetupError: `ProducerStore.add` refuses the API key.
     """
     producers = ProducerStore(client, prefix)
     before = (await producers.load()).records.get(producer)

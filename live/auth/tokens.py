@@ -207,7 +207,7 @@ class Tokens:
         return reason
 
     def _set_alarm(self, ends: float) -> None:
-        """Wake up when the next token ends."""
+        """Let `_end_old` run when the next token ends. `ends` is infinite if there is no token."""
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm, self._wakes = None, ends

@@ -138,7 +138,7 @@ class _Replay:
         self._held: Page | None = None  # a page that was held back because only totals changed
 
     def whole(self) -> PlayedFrame | None:
-        """Return the whole top."""
+        """Return a message with the whole top."""
         frame = self._variant.next_frame(ViewerPosition())
         return None if frame is None else _played(self.player.now, frame)
 

@@ -18,7 +18,7 @@ from live.store.connection.pipelined import ERRORS, Word, as_unavailable
 from live.store.registry.journals import faults_of
 
 _BOARDS: Final = 16  # boards per check
-_MOST_LOST: Final = 10  # the most boards that the answer names
+_MOST_LOST: Final = 10  # maximum number of lost boards that the answer names
 _EXPIRY: Final = 60_000  # milliseconds
 _TRIES: Final = 1000  # store keys to try, to find one key on each server
 

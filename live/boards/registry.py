@@ -354,7 +354,7 @@ class BoardWork:
         self._idle_until.pop(ledger, None)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Do the background work until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._group = tasks
             for committer in self._committers.values():

@@ -124,9 +124,10 @@ def erase(  # noqa: PLR0913 - one parameter per flag
 ) -> None:
     """Erase a person, who voted or liked (--actor), or who is a member (--member). Servers may run.
 
-    Every digest of an actor is removed from the store, its files and what the journal shows. Raw entries of the journal
-    keep the digests until `journal_events` has passed, or until `live journal compact` drops them. Scores stay as they
-    are unless --take-back is given. A member is removed from all boards, titles, the audit log, and the past in SQL.
+    Every digest of an actor is removed from the store and its files, and hidden in the journal. Raw entries of the
+    journal keep the digests until `journal_events` has passed, or until `live journal compact` drops them. Scores stay
+    as they are unless --take-back is given. A member is removed from all boards, titles, the audit log, and the past
+    in SQL.
 
     If the command is interrupted, run it again. It exits with 1 if nothing was found of the person.
 

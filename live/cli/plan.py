@@ -97,7 +97,7 @@ UNIT_COSTS: Final = (
 
 SERVER_BUSY: Final = 0.7  # share of a core that a process may use; the rest is for bursts
 STORE_BUSY: Final = 0.4  # share of a primary's core; the rest is for rotation, reads, and other programs
-LEAST_PRIMARIES: Final = 3  # primaries of a Cluster
+LEAST_PRIMARIES: Final = 3  # primaries that a Cluster has at least
 _DAY: Final = 86400.0  # seconds
 _MUCH_EGRESS: Final = 1 * GB  # a second
 _MUCH_MEMORY: Final = 64 * GB  # for ids

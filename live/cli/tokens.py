@@ -46,8 +46,8 @@ def sign(
     """Sign a viewer token with LIVE_TOKEN_SECRET, and print it with a link and a QR code.
 
     Until the token expires, everybody who has the token or the link may read the boards. The link opens the first
-    board. With --likes, they may also vote on the boards that it names, on pages of the server and of allowed origins.
-    These votes count for the actor --sub.
+    board. With --likes, these people may also vote on the boards that --likes names, on pages of the server and of
+    allowed origins. These votes count for the actor --sub.
 
     Example: live tokens sign --board staff --for 8h
     """

@@ -67,7 +67,7 @@ _LOST: Final = (
 )
 _PAGES: Final = 1024  # pages of an SQLite database in one step
 _ROWS: Final = 500  # rows of a PostgreSQL database in one step
-_LARGE_ROWS: Final = 4  # rows of a table in which each row holds a whole board or a period
+_LARGE_ROWS: Final = 4  # rows in one step of a table in which each row holds a whole board or a period
 _BOARDS: Final = 256  # boards in one call
 FORMAT: Final = 1
 NAME: Final = "manifest.json"

@@ -214,7 +214,7 @@ class Erasing:
     def __init__(
         self, client: Store, settings: Settings, in_file: Boards, database: Database, drainer: Drainer | None = None
     ) -> None:
-        """Read the journal from a database. Without a `drainer`, a running server must move entries to it."""
+        """Take the database of the journal. Without a `drainer`, a running server must move entries to it."""
         self._client = client
         self._settings = settings
         self._prefix = settings.key_prefix
@@ -272,7 +272,7 @@ class Erasing:
         return waiting
 
     async def preview(self, actor: str, boards: Iterable[str], *, take_back: bool) -> list[Erased]:
-        """Return what `erase` would erase now. Change nothing. Raises as `erase`."""
+        """Return what `erase` would erase now. Change nothing. Raises the same errors as `erase`."""
         await require_no_loss(self._client, self._prefix)
         found = [Erased(board=board) for board in await self._names(boards)]
         waiting = await self._count_waiting()

@@ -30,7 +30,7 @@ from live.store.registry.definitions import DefinitionStore
 from live.store.registry.items import Items
 
 MOST_LINE: Final = 16 * 1024  # bytes
-MOST_NAMED: Final = 100  # refused lines that a result lists at most
+MOST_NAMED: Final = 100  # maximum number of refused lines that a result lists
 _PIECE: Final = 1000  # lines in one batch
 _MOST_READ: Final = 20_000  # maximum values, one per member and slot, that the script compares in one call
 _MOST_REASON: Final = 500  # characters

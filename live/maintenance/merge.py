@@ -359,7 +359,7 @@ class Merging:
 
 
 def _note(one: Merged, board: Board, move: Move) -> None:
-    """Record the changes of a move."""
+    """Record the changes of a move in the result."""
     one.slots = move.slots
     if not move.slots:
         return

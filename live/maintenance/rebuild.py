@@ -36,7 +36,7 @@ from live.store.registry.definitions import Definition, DefinitionStore
 
 Progress = Callable[[str, int, int], None]
 _ITEMS: Final = 1000  # titles in one command
-_NONE_LEFT: Final = "0 0 0 0"  # see `lib/journal.lua`
+_NONE_LEFT: Final = "0 0 0 0"  # the entries of the journal say which events have left the window; see `lib/journal.lua`
 _Texts = dict[str, dict[str, str]]
 _Line = list[Timeline]
 """A timeline, and the timelines that it continues, the newest first."""

@@ -83,7 +83,7 @@ class LiveLog:
 Progress = Callable[[int, int], None]
 
 _AHEAD: Final = 64  # pieces that are read before they are compared
-_SHOWN: Final = 20  # most differences that a report names
+_SHOWN: Final = 20  # maximum number of differences that a report names
 Kind = Literal["log", "taken", "slot", "hidden", "votes", "metadata", "entrants", "reached"]
 
 _TEXTS: Final = ("metadata", "entrants", "reached")
@@ -94,10 +94,10 @@ class Place(msgspec.Struct, frozen=True):
     """A store key that is compared.
 
     Attributes:
-        kind: what it holds.
-        key: its name.
+        kind: the kind of data that it holds.
+        key: the name of the store key.
         start: the start of its slot, or of its period; None if it belongs to no slot.
-        suffix: the suffix of its ranking.
+        suffix: the suffix that the store keys of its ranking have.
     """
 
     kind: Kind
@@ -138,7 +138,7 @@ class Expected:
         self._data = Snapshot()
         self._log = LiveLog()
         self._is_sliding = isinstance(board.window, Sliding)
-        self._waiting: dict[str, dict[str, int]] = {}  # the sums of events that wait to be subtracted
+        self._waiting: dict[str, dict[str, int]] = {}  # by kind and member: sums of events that wait to be subtracted
         self._oldest: int | None = None
         self._live: list[Mapping[str, int]] = []  # the contents of each slot in the window
 

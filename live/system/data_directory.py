@@ -19,7 +19,7 @@ log = structlog.get_logger()
 LOCK: Final = "lock"
 UMASK: Final = 0o077
 
-_OURS: Final = ("valkey.log", "valkey.sock", "appendonlydir", "witness-*", "positions-*")  # what the server creates
+_OURS: Final = ("valkey.log", "valkey.sock", "appendonlydir", "witness-*", "positions-*")  # files of the server
 _PAUSE: Final = 0.05
 
 

@@ -35,7 +35,7 @@ from live.web.writes import admin, events, keys, likes
 
 _LONGEST_COMPARED: Final = 100  # characters of a path
 _ONE_NAME: Final = 2  # parts of a path such as `/posts`
-_INDEX: Final = "/boards"  # where people look for the list of boards
+_INDEX: Final = "/boards"  # the path at which people look for the list of boards
 _WRITING: Final = {"POST", "PUT"}  # methods that people mistake for each other
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]

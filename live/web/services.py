@@ -128,7 +128,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
         return self.registry.ledgers.all(reader)
 
     async def use(self, board_id: str, reader: Reader) -> Ledger:
-        """Record that a board is in use, and return its ledger. Raises as `ledger`."""
+        """Record that a board is in use, and return its ledger. Raises the errors of `ledger`."""
         ledger = await self.ledger(board_id, reader)
         if ledger.state.board.idle_ttl is not None:
             await ledger.state.use()

@@ -84,7 +84,7 @@ class ReplaceableServer(uvicorn.Server):
         super().__init__(server_config(app, settings))
         self._settings = settings
         self._gauge = CONNECTIONS.labels(str(number))
-        self._counted = 0  # connections that this server added to the gauge; a successor in the process adds its own
+        self._counted = 0  # connections that this server added to the gauge; a successor adds its own connections
         self._idle_until = 0.0  # until when idle connections may stay after the server has retired
         self._ends_at: float | None = None  # when the server ends, even if connections are left
 
@@ -100,7 +100,7 @@ class ReplaceableServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop, as uvicorn does."""
+        """Stop as uvicorn does, and subtract the connections of this server from the gauge."""
         await super().shutdown(sockets)
         self._gauge.dec(self._counted)
 

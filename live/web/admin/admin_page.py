@@ -85,7 +85,10 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
         return None if ledger is None else ledger.state.board.score_format
 
     async def send(self, call: ApiCall) -> Response:
-        """Carry out a request to the API for the administrator. Raises as the route of the API."""
+        """Carry out a request to the API for the administrator.
+
+        Raises the errors of the route that answers the request.
+        """
         return await call.send(self.request, self.producer)
 
     def path(self, page: str) -> str:

@@ -21,7 +21,7 @@ _LONGEST: Final = 1024 * 1024  # bytes of a boards file that are searched for a 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # names that need no quotes
 _AT_RUN_TIME: Final = ("frozen", "idle_ttl")  # choices that a boards file does not have
 
-_MOST_SLOTS: Final = 100  # slots whose memory is measured: the newest
+_MOST_SLOTS: Final = 100  # newest slots whose memory is measured
 
 
 async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM) -> Response:

@@ -43,7 +43,7 @@ class ApiCall(msgspec.Struct, frozen=True):
         """Carry out the request for an administrator who is signed in.
 
         Raises:
-            ProblemError: as the route of the API.
+            ProblemError: the route of the API refuses the request.
         """
         body = b"" if self.body is UNSET else msgspec.json.encode(self.body)
         outer = request.scope

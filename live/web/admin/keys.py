@@ -19,7 +19,7 @@ from live.web.pages.rendering import site_of
 from live.web.writes.keys import KeyList, MadeKey, SignedToken
 
 _ON_PAGE: Final = 100
-_USUAL_LENGTH: Final = "8h"  # the lifetime of a viewer token that the form proposes
+_USUAL_LENGTH: Final = "8h"  # the lifetime that the form proposes for a viewer token
 _PATH: Final = "/v1/keys"
 
 
@@ -60,7 +60,7 @@ async def show(
 
 
 async def preview(desk: Desk, form: Form) -> Response:
-    """Show the requests that do the same as the forms."""
+    """Show the page with the requests to the API that the forms would send."""
     return await show(desk, form=form)
 
 

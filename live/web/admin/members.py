@@ -65,7 +65,7 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
 
 
 async def chosen_board(desk: Desk, boards: Sequence[str]) -> Ledger | None:
-    """Find the board that the query names, or the first of the boards. Raises as `Desk.ledger`."""
+    """Find the board that the query names, or the first of the boards. Raises the errors of `Desk.ledger`."""
     board = desk.visit.query.get("board", "").strip() or next(iter(boards), "")
     return await desk.ledger(board) if board else None
 

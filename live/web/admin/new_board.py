@@ -96,7 +96,7 @@ async def show(desk: Desk, error: Exception | None = None, form: Form = NO_FORM)
 
 
 async def preview(desk: Desk, form: Form) -> Response:
-    """Show what the answers mean."""
+    """Show the board that the answers define."""
     return await show(desk, form=form)
 
 

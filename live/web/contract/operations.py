@@ -62,8 +62,8 @@ def operation(  # noqa: PLR0913 - each is one part of an operation
 ) -> Json:
     """Describe an operation with its successful responses, its problems, and the problems that every request can have.
 
-    `is_keyed` says that the operation needs an API key, unless the server allows it without an API key. Reads take an
-    API key too, for private boards. `is_page` says that refusals are also available in HTML.
+    `is_keyed` says that the operation needs an API key, unless a setting of the server allows it to anybody. Reads
+    take an API key too, for private boards. `is_page` says that refusals are also available in HTML.
     """
     by_status: dict[int, dict[str, str]] = {}
     for code, problem in PROBLEMS.items():

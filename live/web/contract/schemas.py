@@ -12,7 +12,7 @@ from live.errors import PROBLEMS, REFUSALS
 Json = dict[str, Any]
 
 REFERENCE: Final = "#/components/schemas/{name}"
-_NAMES: Final = {"IncomingEvent": "Event"}  # the names of schemas that differ from the names of their structs
+_NAMES: Final = {"IncomingEvent": "Event"}  # for some structs, another name of the schema
 _MEANT_AS: Final = {"RunningChoice": "BoardChoice"}  # the fields of the two structs have the same meanings
 
 # The meaning of each field, by name, or by struct and name where the name is ambiguous.

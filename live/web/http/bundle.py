@@ -2,7 +2,7 @@
 
 The modules are joined in the order of their imports, as if they were one module. So a name at the top level of one
 module must not be declared in another module, and imports can't rename. The scripts in `static` use only the forms of
-`import` and `export` that are known here; a test runs the result.
+`import` and `export` that this module knows; a test runs the result.
 """
 
 import posixpath

@@ -21,7 +21,7 @@ _KEPT: Final = 1000  # records whose ranks a process remembers; it forgets the o
 _MOST_STEPS: Final = 4  # maximum number of steps between the lowest and the highest value of an axis
 _TOP: Final = 10
 _LEAST_MOVE: Final = 3  # ranks; a smaller move is not listed
-_MOST_EVENTS: Final = 6  # changes that are listed for a record; `KEPT` in `stories.js` is the same
+_MOST_EVENTS: Final = 6  # changes of a record that are listed; as many as `KEPT` in `stories.js`
 
 
 class Line(NamedTuple):

@@ -227,7 +227,7 @@ def trend_points(values: Sequence[int | None], scale: tuple[int, int] | None = N
 
 
 def scaled(part: int, whole: int, size: int) -> int:
-    """Scale a part of a whole to a size."""
+    """Return the same part of `size` as `part` is of `whole`, rounded."""
     return math.floor(size * float(part) / whole + 0.5)
 
 

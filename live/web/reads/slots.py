@@ -81,7 +81,7 @@ async def get_slots(request: Request) -> Response:
 
 
 def _list_of(board: Board, found: SlotValues) -> SlotList:
-    """Make the document. Hidden members are omitted."""
+    """Make the document of a reply, without hidden members."""
     empty = 0 if board.operator == "incr" else None
     return SlotList(
         board=board.id,

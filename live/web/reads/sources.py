@@ -290,7 +290,7 @@ class BoardPast(NamedTuple):
         """Wait until the journal has everything before a time, by default now. Return that time and what to read.
 
         Raises:
-            ProblemError: the time or the period is not valid. Also raises as `wait`.
+            ProblemError: the time or the period is not valid. Also raises the errors of `wait`.
         """
         at = self.now if when.as_of is None else when.as_of
         if at > self.now:
@@ -302,7 +302,7 @@ class BoardPast(NamedTuple):
         return AsOf(self.board, at, period, self.hidden)
 
     async def page(self, when: When, what: Selection) -> PageResult:
-        """Read a page as it was at a time. Raises as `moment` and `run`."""
+        """Read a page as it was at a time. Raises the errors of `moment` and `run`."""
         moment = await self.moment(when)
         work = find_record if what.mode == "around" else read_ranking
         return _result(moment, await self.run(work, moment, *_given(what)))

@@ -27,7 +27,7 @@ from live.web.http.responses import NOT_STORED
 from live.web.reads.boards import summary_of
 from live.web.services import Live, live_of
 
-_MOST_LEVELS: Final = 32  # no board or contestant needs more, and every JSON parser accepts as many
+_MOST_LEVELS: Final = 32  # levels of JSON; no board or contestant needs more, and every JSON parser accepts so many
 _TOO_DEEP: Final = f"the JSON is nested deeper than {_MOST_LEVELS} levels"
 DEFAULT_ENTRIES: Final = 100
 MAX_ENTRIES: Final = 1000
@@ -93,7 +93,7 @@ async def _read_body(request: Request) -> bytes:
 
 
 async def read_object(request: Request, code: str, expected: str) -> dict[str, Any]:
-    """Read the JSON object in the body of a request. Raises as `_read_object`, or `body_too_large`."""
+    """Read the JSON object in the body of a request. Raises the errors of `_read_body` and `_read_object`."""
     return _read_object(await _read_body(request), code, expected)
 
 

@@ -53,7 +53,7 @@ def handshake(headers: Headers, rate: int | None) -> Response:
     # Only a plain host name is sent back, so that nobody can choose the content of the response.
     if len(origins) == 1 and len(origins[0]) <= MOST_ORIGIN and _ORIGIN.fullmatch(origins[0]):
         granted["WebHook-Allowed-Origin"] = origins[0]
-        # An invalid request for a rate is ignored.
+        # Ignore a requested rate that is not a whole number.
         rates = [int(text) for text in headers.getlist(_RATE_HEADER) if _RATE.fullmatch(text)]
         if rate is not None:
             rates.append(rate)
