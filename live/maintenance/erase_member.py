@@ -115,7 +115,7 @@ class MemberErasing(Erasing):
         return person, "; ".join(filter(None, (await rewrite_log(self._client), behind, nowhere)))
 
     async def preview_member(self, member: str) -> ErasedPerson:
-        """Return what `erase_member` would erase now. Change nothing. Raises the same errors."""
+        """Return what `erase_member` would erase now, and raise its errors. Change nothing."""
         await require_no_loss(self._client, self._prefix)
         person = await self._find(member)
         waiting = await self._count_waiting()

@@ -192,7 +192,7 @@ def _page_scripts(tag: str, page: str) -> dict[str, str]:
 def _adopting(parts: Sequence[str]) -> str:
     """Return a script that gives a page the style sheets `parts`.
 
-    Surfaces other than the page get none of `_AROUND`.
+    Surfaces other than the page get nothing of `_AROUND`.
     """
     around = [part for part in parts if part in _AROUND]
     everywhere = [part for part in parts if part not in _AROUND]
