@@ -1,4 +1,4 @@
-"""The list of erased actors in a journal, and its merge with that of another journal."""
+"""The list of erased actors in a journal, and its merge with the list of another journal."""
 
 from collections.abc import Iterator
 from pathlib import Path

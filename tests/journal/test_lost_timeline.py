@@ -116,7 +116,10 @@ def now() -> str:
 
 
 async def go_back(live: Served) -> str:
-    """Count, copy the store, count more, and put the copy back. Returns a time when the board had everything."""
+    """Count events, copy the store, count more events, and put the copy back.
+
+    Returns a time when the board had everything.
+    """
     await asyncio.to_thread(live.like, "a", 5)
     await live.drained()
     copy = Copy(live.store, live.folder)
@@ -219,7 +222,7 @@ async def test_a_lost_board_can_be_rebuilt_from_its_journal(own_store: StoreProc
 
 
 async def test_an_emptied_store_leaves_the_past(own_store: StoreProcess, tmp_path: Path) -> None:
-    """An operator accepts the loss. It is recorded, and the past before it can still be read."""
+    """An operator accepts the loss. The loss is recorded, and the past before the loss can still be read."""
     with served(own_store, tmp_path) as live:
         await asyncio.to_thread(live.like, "a", 5)
         await live.drained()

@@ -250,7 +250,7 @@ async def score(client: httpx.AsyncClient, board: str) -> int:
 
 
 async def lose_and_start_again(machine: Machine, far: Far, lose: Lose) -> tuple[Load, Load, int]:
-    """Lose a board under load, and start the server again. It then serves only the other board."""
+    """Lose a board under load, and start the server again. The server then serves only the other board."""
     async with machine.client() as client:
         near, other = await begin(client, far)
         async with streaming(client, board="near") as stream, running(near):

@@ -277,7 +277,7 @@ async def test_postgres_tells_the_past(valkey_url: str, tmp_path: Path, postgres
 async def test_a_delayed_viewer_sees_what_happened_while_postgres_was_away(
     valkey_url: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The viewer learns that the journal is away. When it is back, the viewer sees the board as it was meanwhile."""
+    """The viewer learns that the journal is away. Later, the viewer sees the changes from this time."""
     monkeypatch.setattr(subscription, "_LEAST_DELAY", 1)
     async with journaling(valkey_url, journal=postgres.url) as server, watching(server) as live:
         first = await server.post({"key": "mark"})

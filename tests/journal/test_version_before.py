@@ -65,7 +65,7 @@ async def scores(client: httpx.AsyncClient, board: str, **query: str) -> dict[st
 
 
 def journal_opens(folder: Path) -> None:
-    """Check that a server that writes the journal drops old tables, and keeps every row of the others."""
+    """Check that a server that writes the journal drops old tables, and keeps every row of the other tables."""
     path = put_journal(folder)
     before = rows_of(path)
     assert all(before[name] for name in (*GONE, *KEPT))
@@ -92,7 +92,7 @@ def test_tables_that_stay_are_detected(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 async def server_continues(store: StoreProcess, folder: Path) -> None:
-    """A server opens every board, counts more, and shows the boards as of a time before the upgrade, and as of now."""
+    """A server opens every board, counts events, and shows the boards as of now and of a time before the upgrade."""
     put_journal(folder)
     client: Any = connect(store.url, fresh_settings(store.url, key_prefix="before"))
     for key, value in msgspec.msgpack.decode(gzip.decompress((HERE / "store.msgpack.gz").read_bytes())):

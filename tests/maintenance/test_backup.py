@@ -335,7 +335,7 @@ async def test_a_board_that_stopped_is_not_trimmed_after_a_backup(valkey_url: st
 
 @pytest.mark.mutant
 async def test_a_stopped_board_that_is_trimmed_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant trims all timelines that were kept for a backup, also those of stopped boards."""
+    """The mutant trims all timelines that were kept for a backup, also the timelines of stopped boards."""
 
     async def trim_all(drainer: live.journal.log.drainer.Drainer) -> None:
         await drainer._trim([drainer._timelines[name] for name in drainer._untrimmed])

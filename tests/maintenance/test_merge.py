@@ -101,7 +101,7 @@ def expected(sums: dict[str, int], best: dict[str, int], last: dict[str, int]) -
 
 
 async def merged(made: Machine) -> None:
-    """Merge two members, count more, and undo the merge."""
+    """Merge two members, count more events, and undo the merge."""
     client, before = made.client, datetime.now(UTC).isoformat()
     was = await made.scores()
     preview = await made.merge(OLD, NEW, "--dry-run")

@@ -23,7 +23,7 @@ class Mutant(NamedTuple):
     wrong: str
 
     def apply(self, source: bytes) -> bytes:
-        """Make the mistake. All that follows stays on its line."""
+        """Return the source with the mistake. The code after the mistake keeps its line numbers."""
         ends = "\n" * source[self.start : self.end].count(b"\n")
         wrong = f"{self.wrong[:-1]}{ends})" if self.wrong.endswith(")") else self.wrong + ends
         return source[: self.start] + wrong.encode() + source[self.end :]

@@ -68,7 +68,7 @@ LEFT_OUT = f"SURVIVED, {TEST} fails without the mistake too"
 EXPECTED = {
     "assert f() == 1": f"caught by {TEST}",
     "assert ONE == 1": f"caught by {TEST}",
-    # This test fails twice with the mistake. It can run only once in a process.
+    # With the mistake, this test and its finalizer both fail. A process can run the test only once.
     "request.addfinalizer(lambda: 1 / (2 - f())); vars(time).pop('sleep'); assert f() == 1": f"caught by {TEST}",
     "assert f()": "SURVIVED",
     "assert not f()": LEFT_OUT,

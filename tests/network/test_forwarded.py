@@ -28,7 +28,7 @@ def test_each_proxy_adds_its_client() -> None:
 
 
 def test_the_standard_field_is_read() -> None:
-    """The examples are those of RFC 7239, sections 4 and 7.4."""
+    """The examples are from RFC 7239, sections 4 and 7.4."""
     assert hops(("forwarded", 'For="[2001:db8:cafe::17]:4711"')) == [("[2001:db8:cafe::17]:4711", None, None)]
     assert hops(("forwarded", "for=192.0.2.60;proto=http;by=203.0.113.43")) == [("192.0.2.60", "http", None)]
     assert hops(("forwarded", "for=192.0.2.43, for=198.51.100.17")) == [
@@ -54,7 +54,7 @@ def test_two_kinds_of_fields_are_refused() -> None:
 
 
 def test_a_long_list_takes_little_work() -> None:
-    """Only the end of a list was surely not written by the client.
+    """The client may have written all but the end of a list.
 
     If this end can't be parsed without the rest, the field is refused.
     """

@@ -127,7 +127,7 @@ async def test_a_head_below_the_limit_is_accepted(url: str) -> None:
 
 
 async def test_small_chunks_of_a_large_body_are_accepted(url: str) -> None:
-    """All chunk lines together are many times longer than a head may be, but each is limited alone."""
+    """All chunk lines together are many times longer than a head may be, but each chunk line is limited alone."""
     body = ONE + b" " * 100_000
     async with connected(url) as wire:
         await wire.send(*pieces(post(chunks(*[bytes([byte]) for byte in body]), CHUNKED), 50_000))

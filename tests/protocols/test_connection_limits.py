@@ -158,7 +158,7 @@ async def test_the_default_timeout_is_below_ten_seconds(valkey_url: str) -> None
 
 
 async def test_a_steady_stream_of_requests_does_not_time_out(valkey_url: str) -> None:
-    """Each write ends within a request. So one request is always incomplete, but none of them is late."""
+    """Each write ends within a request. So one request is always incomplete, but no request is late."""
     settings = fresh_settings(valkey_url, **TIMES)
     clock = asyncio.get_running_loop().time
     async with run_server(settings, [rolling_board()]) as url, connected(url) as wire:
@@ -203,7 +203,10 @@ async def open_connections(url: str, stack: AsyncExitStack, count: int, first: b
 
 @pytest.mark.parametrize("first", [post(ONE), HEALTH], ids=["short", "ordinary"])
 async def test_an_idle_connection_makes_room(valkey_url: str, first: bytes) -> None:
-    """The server closes the connection that was idle longest. The others stay open, and the new one is served."""
+    """The server closes the connection that was idle longest.
+
+    The other connections stay open, and the new connection is served.
+    """
     settings = fresh_settings(valkey_url, max_connections=3)
     async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
         oldest, *others = await open_connections(url, stack, 3, first)

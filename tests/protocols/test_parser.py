@@ -122,7 +122,7 @@ def test_what_two_parsers_could_read_differently_is_refused() -> None:
         (lengths, lengths),
         (lengths, chunked),
         (chunked, chunked),
-    ):  # `_length_of` itself refuses these, although llhttp refuses some of them before
+    ):  # `_length_of` itself refuses these fields, although llhttp refuses some of them before
         with pytest.raises(ProblemError):
             _length_of(fields, "1.1")
 

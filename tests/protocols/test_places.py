@@ -136,7 +136,7 @@ def test_a_closed_connection_has_no_deadline(place: Place) -> None:
 
 
 def test_an_address_has_its_own_limit(place: Place) -> None:
-    """One connection more is refused, although there is a place for another address."""
+    """One more connection is refused, although there is a place for another address."""
     for _ in range(3):
         place.open("a")
     place.open("a", Admission.HEALTH)
@@ -270,7 +270,7 @@ def test_unread_answers_share_a_budget(place: Place) -> None:
         place.limits.unread(peer)
         place.now += 1
     first.unsent = 300
-    place.after(0.1)  # its client has read something, so its wait begins again
+    place.after(0.1)  # the client of this connection has read something, so its wait begins again
     third.unsent = 300
     place.limits.unread(third)
     assert first.fate == second.fate == third.fate == [], "a connection was dropped within the budget of unread bytes"

@@ -36,7 +36,7 @@ SHAKE: Final = request("GET", WATCH + "?limit=10", *HANDSHAKE)
 PING: Final = Frame(Opcode.PING, b"").serialize(mask=False)
 PONG: Final = Frame(Opcode.PONG, b"").serialize(mask=True)
 POSTS: Final = 100
-ROUNDS: Final = 8  # at most
+ROUNDS: Final = 8  # the most rounds that are measured
 
 
 async def request_to_watch(url: str, **options: int) -> socket:

@@ -107,7 +107,7 @@ async def site(store: str, *, plain: bool = False, **changes: Any) -> AsyncItera
     async with run_server(settings, [rolling_board(), secret], plain=plain) as url:
         async with httpx.AsyncClient(base_url=url, headers=dict([bearer(owner)])) as client:
             await post(client, {"key": "a", "type": "secret"}, {"key": "b", "board": PRIVATE}, {"key": "a"})
-        # The function `request` sends this name too.
+        # The function `request` sends this host name too.
         strangers["session"] = (await session_of(url, keys["admin"], Host="localhost"),)
         yield Site(url, strangers, (bearer(owner), await session_of(url, owner)))
 

@@ -14,7 +14,7 @@ from tests.harness.wire import chunks
 
 pytestmark = [pytest.mark.slow, pytest.mark.security]
 
-STREAMS: Final = 16_000  # the number of all parts together in `make test`
+STREAMS: Final = 16_000  # the number of streams of all parts together in `make test`
 PARTS: Final = 4
 Request = tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...], bytes]  # method, target, fields, body
 

@@ -43,7 +43,7 @@ async def test_every_event_can_be_sent_to_one_board(tmp_path: Path, url: str) ->
 
 
 async def test_rejected_events_are_summarized(tmp_path: Path, url: str) -> None:
-    """The summary has the number of rejected events by code, and the positions of the first ones in the file."""
+    """The summary has the number of rejected events by code, and the positions of the first rejected events."""
     events: list[Event] = many(1005)
     events[3] = {"key": ""}
     events[1001] = {"key": "a", "type": "nothing"}

@@ -63,7 +63,7 @@ async def test_clients_take_turns() -> None:
 
 @pytest.mark.mutant
 async def test_a_queue_by_arrival_is_caught() -> None:
-    """In the mutant, one client delays all others, because requests are served in the order of arrival."""
+    """In the mutant, one client delays all other clients, because requests are served in the order of arrival."""
     right, turns = FairQueue.enter, iter(range(1000))
 
     async def as_one_client_each(self: FairQueue, _client: str) -> None:

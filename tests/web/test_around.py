@@ -219,7 +219,7 @@ async def test_two_hundred_viewers_of_fifty_keys_share_reads(valkey_url: str, mo
         with counting(monkeypatch) as counts:
             await drive(stage_, 60)
             await stage_.agree()
-        assert 5 < counts["places"] <= counts["ticks"] + 1  # the first read may belong to the tick before
+        assert 5 < counts["places"] <= counts["ticks"] + 1  # the first read may belong to an earlier tick
         stage_.check_every_message()
         for follower in stage_.followers[:50]:
             response = await stage_.client.get(f"/v1/boards/posts/records/{follower.key}?around={follower.around}")

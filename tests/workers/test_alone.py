@@ -171,7 +171,7 @@ async def test_one_process_reads_the_boards_file_again(valkey_url: str, tmp_path
 
                 async def is_forgotten() -> bool:
                     text = (await other.get("/metrics")).text
-                    is_right = 'live_connections{worker="0"} 2.0' in text  # of `client` and `other`
+                    is_right = 'live_connections{worker="0"} 2.0' in text  # the connections of `client` and `other`
                     return is_right and 'board="talks"' not in text
 
                 await eventually(is_forgotten)

@@ -27,7 +27,7 @@ class Load:
 
     def __init__(self, workers: RunningWorkers, viewers: int) -> None:
         self.accepted = 0
-        self.closed = [0] * viewers  # by viewer, the number of disconnections
+        self.closed = [0] * viewers  # the number of disconnections of each viewer
         self.connected = [False] * viewers
         self._workers = workers
 
@@ -63,7 +63,7 @@ class Load:
 
 
 async def reload(workers: RunningWorkers) -> None:
-    """Replace all workers, and wait until the old ones have ended."""
+    """Replace all workers, and wait until the old workers have ended."""
     before = set(workers.pids())
     signal.raise_signal(signal.SIGHUP)
 
@@ -208,7 +208,7 @@ async def reloads_with_slow_workers(store: str) -> None:
 
 @pytest.mark.slow
 async def test_a_reload_waits_for_slow_workers(valkey_url: str) -> None:
-    """The old workers serve meanwhile."""
+    """The parent waits until the new workers are ready."""
     await reloads_with_slow_workers(valkey_url)
 
 

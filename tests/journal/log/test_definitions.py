@@ -135,7 +135,7 @@ async def blind(log: DefinitionLog, *commands: tuple[Any, ...], **_named: Any) -
 
 @pytest.mark.mutant
 async def test_a_copy_of_any_store_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """No version number shows the loss, because the store had only the secret, and a visitor has made a new one."""
+    """No version number shows the loss, because the store had only the secret, and a visitor has made a new secret."""
     async with journaled(valkey_url, tmp_path) as board:
         with must_be_caught("definitions of a store that lost data are copied"), replaced(DefinitionLog, "_ask", blind):
             await keeps_the_secret(board)

@@ -83,7 +83,7 @@ async def go_back_and_grow(board: Journaled, store: StoreProcess, folder: Path) 
 async def test_a_store_that_went_back_and_grew_stops_its_board(own_store: StoreProcess, tmp_path: Path) -> None:
     """The store gives old offsets to new events.
 
-    SQL has more entries, so none moves until an operator accepts the loss.
+    SQL has more entries, so no entry moves until an operator accepts the loss.
     """
     async with journaled(own_store.url, tmp_path) as board:
         await go_back_and_grow(board, own_store, tmp_path)

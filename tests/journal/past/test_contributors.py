@@ -47,7 +47,10 @@ def parts(place: int, producers: list[str], group: dict[str, Any], erased: Erasu
 def test_the_first_producer_added_what_no_other_one_did(
     producers: list[str], shares: list[Any], found: list[tuple[str, int]]
 ) -> None:
-    """The journal keeps the shares of the other producers. One producer alone is named even if nothing changed."""
+    """The journal keeps the shares of the other producers.
+
+    The only producer of a gain is named even if the gain is 0.
+    """
     expected = [Contributed(name, "", amount) for name, amount in found]
     assert parts(0, producers, {"amounts": [5, 4], "parts": shares}) == expected
     assert parts(0, ["a"], {"amounts": [0, 4]}) == [Contributed("a", "", 0)]

@@ -271,7 +271,7 @@ async def enters_a_shortened_timeline(line: RecordedBoard) -> None:
         assert forget_entries(connection, timeline, 2**60)
         connection.execute(
             update(LIFE).where(LIFE.c.id == timeline.id).values(began=line.now * 1000)
-        )  # the times are those of the test's clock
+        )  # these times come from the test's clock
 
     await line.read(forget_first)
     await line.go(HOUR)

@@ -19,7 +19,7 @@ OLD: Final[dict[str, dict[str, Any]]] = msgspec.json.decode(
 
 
 def must_read(name: str) -> None:
-    """Fold a board's entries, and compare the contents with those that the older version read."""
+    """Fold a board's entries, and compare the contents with the contents that the older version read."""
     data, kinds = Snapshot(), set[str]()
     for head, body in OLD[name]["entries"]:
         parsed = parse_head(head)

@@ -36,7 +36,7 @@ def test_slots_outside_the_window_are_left_out() -> None:
 def test_events_outside_a_sliding_window_are_left_out() -> None:
     """An event as old as the window has left it.
 
-    The present is the time of the last entry or, by an event clock, that of the newest event.
+    The present is the time of the last entry or, by an event clock, the time of the newest event.
     """
     log = [Logged(time, 1, number, "a", 1) for number, time in enumerate((40_000, 40_001, 90_000))]
     window = Sliding(60)

@@ -167,7 +167,7 @@ async def test_a_file_that_is_gone_keeps_nothing(
 ) -> None:
     """Even an idle server notices that one of its SQLite files was deleted or replaced.
 
-    Otherwise its next commits would be lost.
+    Otherwise, the next commits of the server would be lost.
     """
     await refuses_to_write(valkey_url, tmp_path, spoil, ending, DEADLINE)
 

@@ -1,4 +1,4 @@
-"""Deleting a board deletes all of its store keys and no others, for any id, and even after a crash in between."""
+"""Deleting a board deletes all store keys of the board and no other store keys, for any id, even after a crash."""
 
 import asyncio
 import re
@@ -226,7 +226,10 @@ async def test_concurrent_processes_rename_store_keys_once(own_store: StoreProce
 
 
 async def test_a_running_older_version_is_an_error(own_store: StoreProcess) -> None:
-    """Producers can't be read while the old and the new store key both exist. One may hold a revoked API key."""
+    """Producers can't be read while the old and the new store key both exist.
+
+    Either store key may have a revoked API key.
+    """
     made = Prefix(own_store.url)
     await ProducerStore(made.client, made.settings.key_prefix).add("shop", Scope())
     old, new = SystemKeys(made.settings.key_prefix).moved[-1]

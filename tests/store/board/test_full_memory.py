@@ -213,7 +213,7 @@ async def test_operators_can_still_change_boards(store: StoreProcess) -> None:
 
 
 async def test_a_board_in_use_does_not_expire(store: StoreProcess) -> None:
-    """Recording a use replaces the time of the last use. This needs no memory."""
+    """Recording a use replaces the time of the last use. So it needs no more memory."""
     async with client_of(store) as (client, settings):
         board_admin = BoardAdmin(client, settings, Boards([]))
         await board_admin.put("one", {"idle_ttl": "1s"}, "ann")

@@ -131,7 +131,7 @@ async def test_the_first_valid_event_of_a_batch_takes_an_identity(valkey_url: st
 
 
 async def test_a_late_event_that_has_counted_is_a_duplicate(valkey_url: str) -> None:
-    """A retry that arrives after its slot has expired is a duplicate, alone and among others, in any process."""
+    """A retry that arrives after its slot has expired is a duplicate, alone and among other events, in any process."""
     async with open_ledger(valkey_url, EVENT) as ledger:
         await ledger.writer.add([like(1, at=0), like(2, at=0), make_entry("a", 1, 0)])
         await ledger.writer.add([like(3, at=9 * HOUR)])
@@ -163,7 +163,7 @@ async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> Non
             number += 1
             first, until = number, clock() + 1
             assert await duplicates(ledger, like(first)) == []
-            # The store still knows the first identity, and puts new ones into new buckets.
+            # The store still knows the first identity, and puts new identities into new buckets.
             while clock() < until - 0.02:
                 number += 1
                 assert await duplicates(ledger, like(first), like(number)) == [0], (

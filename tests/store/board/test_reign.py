@@ -34,7 +34,10 @@ from tests.harness.waiting import DEADLINE
 
 
 async def test_a_board_that_is_refused_after_each_check_is_unavailable(sentinel_url: str, tmp_path: Path) -> None:
-    """The board is checked under one reign, but scripts run under another. After some attempts, the caller gives up."""
+    """The board is checked under one reign, but scripts run under another reign.
+
+    After some attempts, the caller gives up.
+    """
     settings = fresh_settings(sentinel_url, data_dir=tmp_path)
     client = connect(sentinel_url, settings)
     ledger = Ledger(client, BOARD, settings)

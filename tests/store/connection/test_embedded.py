@@ -207,7 +207,7 @@ def test_the_memory_of_the_container_is_respected(
 
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
 def test_another_program_can_be_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The chosen program has precedence over that of the package, and this over a program on the PATH.
+    """A chosen program has precedence over the package's program, which has precedence over a program on the PATH.
 
     Without any program, the error gives advice.
     """

@@ -44,7 +44,7 @@ async def listening(
 
 
 async def until(received: list[Notice], *wanted: Notice) -> None:
-    """Wait until the wanted notices, and no others, have been received."""
+    """Wait until the wanted notices, and no other notices, have been received."""
 
     async def there() -> bool:
         return received == list(wanted)

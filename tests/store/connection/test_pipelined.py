@@ -309,7 +309,7 @@ async def test_an_empty_pipeline_sends_nothing(any_store: str) -> None:
 
 
 async def test_concurrent_calls_share_one_connection(own_store: StoreProcess) -> None:
-    """A hundred concurrent calls open one connection, and after its loss one more."""
+    """A hundred concurrent calls open one connection, and after its loss one more connection."""
     async with connected(own_store.url) as client, connected(own_store.url) as other:
         await other.ping()
         for made in (1, 2):

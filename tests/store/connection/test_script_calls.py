@@ -79,7 +79,10 @@ def recorded_calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
 
 async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_calls: list[Call]) -> None:
-    """Every script really runs, with the request and as many store keys as its header says. They share a hash tag."""
+    """Every script really runs, with the request and as many store keys as its header says.
+
+    The store keys share a hash tag.
+    """
     settings = fresh_settings(valkey_url, rotation_step=1)
     async with connected(valkey_url, settings) as client:
         for board in BOARDS:

@@ -41,7 +41,7 @@ FOR_JOURNAL = {"producers", "parts", "reason"}  # scripts copy these fields to t
 
 
 def test_a_request_has_the_fields_that_its_script_reads() -> None:
-    """The request has exactly the fields that its script reads, and those that only the journal keeps.
+    """The request has exactly the fields that its script reads, and the fields that only the journal keeps.
 
     The header names the request.
     """

@@ -272,7 +272,7 @@ async def test_a_replica_is_read(sentinel_url: str) -> None:
 async def test_servers_with_an_untrusted_certificate_are_refused(
     kind: type[SentinelSet | ClusterSet], tmp_path: Path
 ) -> None:
-    """The message says why. With the certificate, all servers are reached over TLS, and none without TLS."""
+    """The message says why. With the certificate, every server is reached over TLS, and no server without TLS."""
     if not OPENSSL or REDIS_SERVER is None:
         pytest.skip("openssl or redis-server is not installed")
     servers = kind(REDIS_SERVER, tmp_path / "store", certificate=make_certificate(tmp_path))

@@ -145,7 +145,7 @@ async def test_only_changed_definitions_are_read(any_store: str) -> None:
 
 @pytest.mark.parametrize("lost", ["some", "all", "newest", "unknown"])
 async def test_after_a_gap_all_definitions_are_read(any_store: str, lost: str) -> None:
-    """Changes are not listed any more, a server without the list made them, or the version is unknown."""
+    """Changes are not listed any more, a server without the list made the changes, or the version is unknown."""
     async with definitions(any_store) as (store, client):
         changes = store.key.replace("definitions", "changes")
         version = await store.keep("", "a", ONE, None)

@@ -119,7 +119,7 @@ async def add_concurrently(producers: ProducerStore) -> tuple[list[Any], int]:
 
 
 async def test_concurrent_changes_are_not_lost(any_store: str) -> None:
-    """Twelve concurrent calls add a secret to one producer. Two succeed, and the others get an error."""
+    """Twelve concurrent calls add a secret to one producer. Two calls succeed, and the other calls get an error."""
     async with producer_store(any_store) as (producers, _):
         results, live = await add_concurrently(producers)
         assert live == 2
@@ -163,7 +163,7 @@ async def test_two_processes_add_producers_concurrently(any_store: str) -> None:
 
 
 async def test_uses_that_can_not_be_noted_are_kept(valkey_url: str) -> None:
-    """Uses that the store has noted are not sent again. The time of a use is that of the store."""
+    """Uses that the store has noted are not sent again. The store gives the time of a use."""
     async with producer_store(valkey_url) as (producers, client):
         await client.hset(producers._used, refused_name("bad"), "no number")
         digests, refused = {digest_of(b"one"), digest_of(b"two")}, Counter({"a": 2, "bad": 1})

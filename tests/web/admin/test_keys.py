@@ -1,4 +1,4 @@
-"""The page of API keys and tokens. What it makes works like those that the API makes, and is shown only once."""
+"""The page of API keys and tokens. They work like keys and tokens from the API, and are shown only once."""
 
 import asyncio
 import hashlib

@@ -130,7 +130,7 @@ async def test_drawing_without_a_rest_is_caught() -> None:
 
 
 async def test_kept_drawings_have_a_limit_of_memory(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest replies are dropped. The counted memory is that of all kept replies."""
+    """The oldest replies are dropped. All kept replies count as memory."""
     monkeypatch.setattr(drawings, "_MOST_MEMORY", 30_000)
     boards: list[Board] = [rolling_board(board=f"b{number}") for number in range(20)]
     kept: list[Drawings] = []

@@ -148,9 +148,9 @@ async def test_a_chinese_page_is_all_chinese(client: httpx.AsyncClient, path: st
 
 
 def seen(html: str) -> Iterator[str]:
-    """Return the texts and the spoken attributes of a page, without those that are marked as English."""
+    """Return the texts and the spoken attributes of a page, without the texts that are marked as English."""
     html = re.sub(r'<(\w+)[^>]* lang="en"[^>]*>.*?</\1>', "", html, flags=re.DOTALL)
-    html = re.sub(r"<(pre|textarea|code)[^>]*>.*?</\1>", "", html, flags=re.DOTALL)  # code
+    html = re.sub(r"<(pre|textarea|code)[^>]*>.*?</\1>", "", html, flags=re.DOTALL)  # no code
     for attribute in ("alt", "aria-label", "placeholder", "title"):
         yield from (unescape(value) for value in re.findall(rf' {attribute}="([^"]*)"', html))
     yield unescape(re.sub("<[^>]+>", " ", html))
@@ -210,7 +210,7 @@ def prose(script: str) -> Iterator[str]:
 
 
 def test_reasons_of_the_server_are_translated() -> None:
-    """The reasons are those of a stale board, and of a socket that closes for good."""
+    """The reasons say why a board is stale, or why a socket closes for good."""
     stale = [reason_of(StoreUnavailableError("x")), reason_of(EpochLostError("x"))]
     final = [close.reason for close in CLOSE_CODES.values() if not close.reconnect]
     missing = {*stale, *final} - {name.removeprefix("reason: ") for name in ENGLISH.table}

@@ -167,7 +167,7 @@ async def test_an_unknown_page_is_a_404_page(valkey_url: str) -> None:
     [(1, "1 second"), (90, "90 seconds"), (60, "1 minute"), (3600, "1 hour"), (86400, "24 hours"), (604800, "7 days")],
 )
 def test_durations_are_shown_in_words(seconds: int, words: str) -> None:
-    """The unit is the largest one that divides the duration; a day is shown as 24 hours."""
+    """The unit is the largest unit that divides the duration; a day is shown as 24 hours."""
     assert span(ENGLISH, seconds) == words
 
 

@@ -75,6 +75,6 @@ async def test_what_is_no_list_of_entrants_is_refused(valkey_url: str) -> None:
             ("/v1/boards/none/entrants", "board_not_found"),
             (f"{PATH}?limit=0", "parameter_invalid"),
             (f"{PATH}?cursor=x", "cursor_invalid"),
-            (f"{PATH}?cursor=WyJ4IiwiMCJd", "cursor_invalid"),  # ["x","0"]
+            (f"{PATH}?cursor=WyJ4IiwiMCJd", "cursor_invalid"),  # the cursor means ["x","0"]
         ):
             assert (await client.get(path)).json()["code"] == code

@@ -64,7 +64,7 @@ async def test_both_paths_show_the_same_pages(both: Both, query: str) -> None:
 
 @pytest.mark.parametrize("fields", FIELDS)
 async def test_both_paths_answer_all_header_fields_alike(both: Both, fields: tuple[tuple[str, str], ...]) -> None:
-    """The fields are those of conditional requests, origins and proxies. `Host` is right or wrong."""
+    """The fields belong to conditional requests, origins and proxies. `Host` is right or wrong."""
     for target in (
         "v1/boards/posts", "v1/boards/large", "v1/boards/large/records/book-1?around=50", "v1/boards/none",
         "v1/boards/weeks?period=previous", "boards/posts", "boards/x",

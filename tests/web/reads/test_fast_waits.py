@@ -42,7 +42,7 @@ async def test_both_paths_answer_with_a_change_alike(both: Both, fields: tuple[t
         tag = tag_in(await both.same(read("/v1/boards/large?limit=50")))
         sent = read("/v1/boards/large?limit=50&wait=20s", ("If-None-Match", known.format(tag)), *fields)
         waiting = [asyncio.create_task(answered(url, sent)) for url in both]
-        await both.same(read("/v1/boards/none"))  # when this is answered, both servers have received the waits
+        await both.same(read("/v1/boards/none"))  # when this request is answered, both servers have received the waits
         assert not any(task.done() for task in waiting)
         async with httpx.AsyncClient(base_url=both.ours) as client:
             await post(client, {"key": "book-1", "type": "shelf"})

@@ -163,7 +163,7 @@ async def test_a_hidden_member_is_hidden_in_the_past_too(valkey_url: str) -> Non
 async def test_a_page_of_the_past_finds_names(valkey_url: str) -> None:
     """The start of a name finds members that are on the board now. Other members are found by their whole name.
 
-    Ranks are those of that time.
+    The ranks are those at the requested time.
     """
     async with server(valkey_url, rolling_board(), journal="sqlite", anonymous_admin=True, open=True) as client:
         await like(client, "Ada", "Ada", "Alan", "Grace", "Grace", "Grace")
@@ -292,7 +292,10 @@ def test_axes_have_few_and_round_values() -> None:
 
 
 async def test_questions_beyond_a_limit_are_refused_immediately(valkey_url: str) -> None:
-    """Of 150 questions at once, some are answered and the others get 503. Afterwards, questions are answered again."""
+    """Of 150 questions at once, some are answered and the other questions get 503.
+
+    Afterwards, questions are answered again.
+    """
     async with journaling(valkey_url) as client:
         await like(client, "a")
         at = await now()

@@ -78,7 +78,7 @@ async def test_a_title_is_stored_read_and_deleted(client: httpx.AsyncClient) -> 
     ],
 )  # fmt: skip
 async def test_an_invalid_item_is_refused(client: httpx.AsyncClient, item: dict[str, Any]) -> None:
-    """If a request has valid items and an invalid item, none of them is stored."""
+    """If a request has valid items and an invalid item, no item is stored."""
     assert await put(client, "a", **item) == (422, "item_invalid")
     items = [{"key": "b", "title": "B"}, {"key": "a", **item}]
     assert (await client.put("/v1/items", json={"items": items})).json()["code"] == "item_invalid"

@@ -224,7 +224,7 @@ async def test_a_waiting_client_takes_no_producer_place(valkey_url: str) -> None
                 await producer.send(request("GET", "/healthz"))
                 assert statuses([await producer.answer()]) == [200]
             for producer in producers:
-                await producer.rest()  # the server closes these after the idle timeout
+                await producer.rest()  # the server closes these connections after the idle timeout
             assert b" 304 " in await viewers[0].reader.readuntil(b"\r\n\r\n")
             await viewers[0].send(request("GET", "/healthz"))
             assert statuses([await viewers[0].answer()]) == [200]

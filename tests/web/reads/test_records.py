@@ -97,7 +97,7 @@ async def test_a_record_of_a_period_can_be_read(valkey_url: str) -> None:
 
 
 async def test_a_record_has_its_fields_and_metadata(valkey_url: str) -> None:
-    """More levels are better, then fewer seconds. The metadata is that of the best run."""
+    """More levels are better, then fewer seconds. The metadata comes from the best run."""
     async with server(valkey_url, forever("runs", operator="best", score=RUNS)) as client:
         await post(
             client,

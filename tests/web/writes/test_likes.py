@@ -260,7 +260,7 @@ async def test_other_bodies_are_refused(url: str, content: bytes, media_type: st
 
 
 async def test_boards_without_a_like_button_take_no_likes(url: str) -> None:
-    """By default, a board has no like button. Its page shows none, and a like is refused without a cookie."""
+    """By default, a board has no like button. Its page shows no like button. A like is refused, and sets no cookie."""
     answer = await Visitor(url).like("Ada", "plain")
     assert code(answer) == (403, "likes_not_allowed")
     assert "set-cookie" not in answer.headers

@@ -200,7 +200,7 @@ async def test_a_keeper_knows_when_a_board_is_due(valkey_url: str) -> None:
 
 
 async def test_a_new_period_has_a_new_baseline(valkey_url: str) -> None:
-    """Ranks of the new period are not compared with those of the previous one."""
+    """Ranks of the new period are not compared with ranks of the previous period."""
     # In UTC, days of this zone begin at half past.
     board = read_board("b", {"window": {"calendar": "day", "timezone": "Asia/Kolkata"}})
     midnight = (T0 // (24 * HOUR) + 1) * 24 * HOUR - 5 * HOUR - HOUR // 2

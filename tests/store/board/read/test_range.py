@@ -1,4 +1,4 @@
-"""Scores and totals are exact whatever the amounts, and no member uses up the range of another."""
+"""Scores and totals are exact whatever the amounts, and no member uses up the range of another member."""
 
 import asyncio
 from collections import Counter
@@ -192,7 +192,7 @@ async def test_packed_scores_and_set_keep_the_whole_range(any_store: str) -> Non
 
 
 async def test_a_member_out_of_range_costs_one_more_call(valkey_url: str) -> None:
-    """The extra call finds all events of that member, however many others are in the batch."""
+    """The extra call finds all events of that member, however many other events are in the batch."""
     async with open_ledger(valkey_url, FOREVER) as ledger:
         await ledger.writer.add([make_entry("a", FOREVER.most, 0)])
         calls = 0

@@ -98,7 +98,7 @@ def test_a_call_that_answers_later_callers_is_caught() -> None:
 
 
 async def test_concurrent_readers_share_calls() -> None:
-    """After the call in progress, one more call serves everyone who came meanwhile."""
+    """After the call in progress, one more call serves everyone who came during the first call."""
     calls, count, begun, gate = SingleFlight(), 0, asyncio.Event(), asyncio.Event()
 
     async def call() -> int:
@@ -118,7 +118,7 @@ async def test_concurrent_readers_share_calls() -> None:
 
 
 async def test_a_crowd_shares_a_bounded_number_of_calls() -> None:
-    """After a call for many callers, the next call waits for a moment, and serves everyone who came meanwhile."""
+    """After a call for many callers, the next call begins a moment later, and serves everyone who came before."""
     calls, begun = SingleFlight(), list[float]()
     loop = asyncio.get_running_loop()
 

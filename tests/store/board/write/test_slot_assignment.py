@@ -23,7 +23,7 @@ NEW_YEAR = 1_767_225_600  # 1 January 2026 00:00 UTC
 
 
 def test_an_entry_without_a_time_goes_to_the_newest_slot() -> None:
-    """On the server's clock, the time is that of the store. The plan is valid until the newest slot ends."""
+    """On the server's clock, the store gives the time. The plan is valid until the newest slot ends."""
     made = plan([like("a"), like("b", 2)], 10 * HOUR)
     assert made == Plan(
         10 * HOUR, 10 * HOUR, 10 * HOUR * 1000, till=11 * HOUR * 1000,
@@ -87,7 +87,7 @@ def test_times_before_1970_have_slots() -> None:
 
 
 def test_only_requested_entries_are_planned() -> None:
-    """The indexes are those of the whole batch."""
+    """The indexes count all entries of the batch."""
     made = make_plan(EVENT, [like("a", 1, 0), like("b"), like("c", 1, 0)], [1, 2], clock_at(None), None)
     assert amounts(made) == {0: {"c": 1}}
     assert made.slots[0].orders == {"c": -3}
@@ -123,7 +123,7 @@ def test_a_plan_without_slots_stays_valid() -> None:
 
 
 def test_an_identity_is_planned_once() -> None:
-    """Among equal identities, the first one that is not refused counts. The plan has the index of its entry."""
+    """Among equal identities, the first identity that is not refused counts. The plan has the index of its entry."""
     entries = [
         like("a", 1, -DAY, b"1"), like("a", 1, 10 * HOUR, b"1"), like("b", 1, None, b"1"), like("b", 1, None, b"2")
     ]  # fmt: skip
@@ -160,7 +160,7 @@ def test_a_sum_is_reached_with_its_last_change(amounts_: list[int], total: int, 
 def test_a_value_is_reached_with_its_event(
     operator: str, order: str, values: list[int], value: int, number: int
 ) -> None:
-    """The number is that of the event that brings the final value.
+    """The number belongs to the event that brings the final value.
 
     It is negative if an earlier event of the batch replaces such a value in the store.
     """
