@@ -402,7 +402,7 @@ def _read_value(value: object, kind: Any, path: str) -> tuple[object, list[Mista
 
 
 def _struct_of(kind: Any, *, of_list: bool = False) -> type[msgspec.Struct] | None:  # noqa: ANN401 - an annotation
-    """Return the struct of a choice that can be a table, or with `of_list` a list of tables."""
+    """Return the struct of a choice that can be a table (with `of_list`, a list of tables), or None."""
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if (get_origin(kind) is tuple) is not of_list:
         return None
@@ -450,8 +450,8 @@ def part_mistakes(
 ) -> Iterator[str]:
     """Find mistakes between a union and some of its parts.
 
-    `unsure` has the ids of boards with other mistakes. For each of them it names the choices that are unknown because
-    of these mistakes.
+    `unsure` has the ids of boards with other mistakes. For each of these boards, it names the choices that are unknown
+    because of the mistakes.
     """
     for part in board.union:
         if part not in parts:

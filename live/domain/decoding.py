@@ -1,8 +1,8 @@
 """Decode bodies strictly into events, and report the index of each mistake.
 
-`msgspec` decodes a body in one pass. JSON allows repeated fields, and `msgspec` silently keeps the last one. So this
-module checks every body for repeated fields. The check costs one encoding (see `_doubled`). Arrays that are large or
-have a mistake are split into events first, without decoding them, in steps of bounded work.
+`msgspec` decodes a body in one pass. JSON allows repeated fields, and `msgspec` silently keeps the last of them. So
+this module checks every body for repeated fields. The check costs one encoding (see `_doubled`). Arrays that are large
+or have a mistake are split into events first, without decoding them, in steps of bounded work.
 """
 
 import json
@@ -192,7 +192,7 @@ def _doubled(source: bytes, decoded: IncomingEvent | Sequence[IncomingEvent]) ->
 
 
 def _doubled_name(part: bytes) -> str | None:
-    """Find the first repeated field of one event with the slow and exact parser."""
+    """Return the first repeated field of one event, or None. The parser that this uses is exact but slow."""
     doubled: list[str] = []
 
     def check(pairs: list[tuple[str, Any]]) -> None:
@@ -245,7 +245,7 @@ _grammar = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=no_co
 
 
 def split(body: bytes) -> Iterator[str | None]:
-    """Yield the elements of a JSON array as text, and None after each step. This checks only the grammar.
+    """Yield the elements of a JSON array as text, and None after each step. Only the grammar is checked.
 
     `list[msgspec.Raw]` would be faster, but takes one step of any length (50 ms for a body of 1 MB of numbers), and
     refuses the whole body for half a surrogate pair in one event.

@@ -199,7 +199,7 @@ def liking(network: str, rate: int, burst: int) -> Principal:
 
 
 def signing_in(network: str) -> Principal:
-    """Return the sender of a network's attempts to sign in to the admin page. It may try five API keys a minute."""
+    """Return the sender of a network's attempts to sign in to the admin page: at most five API keys a minute."""
     sender = anonymous(network, 5 / 60, 5)
     return msgspec.structs.replace(sender, rate_key=f"signing-in:{sender.rate_key}")
 

@@ -51,7 +51,7 @@ class Made:
         return self._things.get(kind, (None, 0))[0]
 
     def keep(self, kind: Hashable, thing: _T, size: int = 0) -> _T:
-        """Cache a thing of `size` bytes, which replaces the last one of its kind. Return the thing."""
+        """Cache a thing of `size` bytes, which replaces the last thing of its kind. Return the thing."""
         growth = size - self._things.get(kind, (None, 0))[1]
         self._things[kind] = thing, size
         self.size += growth
@@ -129,7 +129,7 @@ def ranks_of(scores: Sequence[int], first: int, start: int, ranks: Ranks) -> lis
 
 
 def neighbourhood(records: Sequence[Record], key: str, around: int) -> tuple[Record, int | None, Sequence[Record]]:
-    """Return the record of a member, its gap to the record above, and the record together with its neighbours.
+    """Return the record of a member, its gap to the record above (or None), and the record with its neighbours.
 
     `records` are consecutive and contain the member. If the member is not the first of the board, they contain the
     record above too.

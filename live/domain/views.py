@@ -121,10 +121,10 @@ class RecordView(ScoreFacts, frozen=True):
     """One record.
 
     `gap` is the number of points behind the next rank, and null for the first record. `percentile` is the percentage of
-    the other records that come after this one in the ranking. A contestant without votes has the score 0, and no rank
-    or percentile. `as_of` is the time of a record of the past. `final` is true if the board does not keep the period
-    any more; `revision` says how often the period became final. Scores and gaps are whole numbers; `unit`, `scale` and
-    `format` say how people read them, where the board has them.
+    the other records that come after this record in the ranking. A contestant without votes has the score 0, and no
+    rank or percentile. `as_of` is the time of a record of the past. `final` is true if the board does not keep the
+    period any more; `revision` says how often the period became final. Scores and gaps are whole numbers. If the board
+    has `unit`, `scale` and `format`, they say how people read these numbers.
     """
 
     board: str

@@ -49,6 +49,9 @@ def format_duration(milliseconds: int) -> str:
     """Write a duration in the form that `parse_duration` reads.
 
     Use the largest unit in which the duration is a whole number, or else a unit with up to three decimals.
+
+    Raises:
+        ValueError: the duration is negative or too long.
     """
     for least in (1000, 1):  # try whole numbers first, and then numbers with thousandths
         for unit, length in reversed(_UNITS.items()):
@@ -251,9 +254,9 @@ def fold_size(window: Window, most: int) -> int:
 def folded_slots(window: Window, newest: int, most: int) -> Sequence[Sequence[Slot]]:
     """Divide the slots of a window into consecutive groups, the oldest first. `most` is the maximum number of groups.
 
-    The last group is the open slot, which begins at `newest`. The others have `fold_size` slots each; the oldest may
-    have fewer. If slots have a ranking of their own, each of the newest slots is a group. For a window without slots,
-    the only group is all time.
+    The last group is the open slot, which begins at `newest`. The other groups have `fold_size` slots each; the oldest
+    group may have fewer. If slots have a ranking of their own, each of the newest slots is a group. For a window
+    without slots, the only group is all time.
     """
     size, oldest, slot = fold_size(window, most), window.oldest(newest), window.slot_at(newest)
     groups: list[tuple[Slot, ...]] = [(slot,)]

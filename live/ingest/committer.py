@@ -62,7 +62,7 @@ class Share(Protocol):
         """The id of the producer that sent the entries."""
 
     def resolve(self, committed: Committed) -> None:
-        """Report that the entries are counted and fsynced, except for refused ones."""
+        """Report that the entries are counted and fsynced, except for refused entries."""
 
     def reject(self, error: Exception) -> None:
         """Report that the entries are not counted. `error.unknown` is true if some of the entries may have counted."""
@@ -200,7 +200,7 @@ class Committer:
         _reject(batch, error)
 
     def _delay_next_batch(self, answered: int) -> None:
-        """Delay the next batch if the last one was large, so that the same senders can add their next requests to it.
+        """Delay the next batch if the last batch was large, so that the same senders can add their next requests to it.
 
         A batch costs the store and its disk almost the same, whatever its size. In PostgreSQL, such a delay is called
         commit_delay.

@@ -123,8 +123,8 @@ class _Refused:
 class Intake:
     """Receives the bodies that producers send.
 
-    With `is_retiring`, another application has taken the place of this one, perhaps with other boards. Each connection
-    then ends after the answer to its next request.
+    With `is_retiring`, another application has replaced the application of this intake, perhaps with other boards. Each
+    connection then ends after the answer to its next request.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a process

@@ -177,7 +177,7 @@ class Posting:
         return ProblemError(problem.code, detail, retry_after=problem.retry_after)
 
     def _submit(self, shares: Sequence[tuple[Committer, _Share]]) -> None:
-        """Submit some shares now, and the others in later turns of the event loop, between those of other requests."""
+        """Submit some shares now, and the rest in later turns of the event loop, so that other requests get a turn."""
         for committer, share in shares[:_BOARDS_PER_TURN]:
             try:
                 wants = self._wants

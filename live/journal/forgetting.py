@@ -152,7 +152,10 @@ def _without_in_state(held: _Fields, gone: Gone) -> bytes | None:
 
 
 def _without_in_mend(mend: _Fields, gone: Gone) -> bytes | None:
-    """Empty the names of the erased members, and their values, in an entry `mend`. An empty name is no member."""
+    """Empty the names of the erased members, and their values, in an entry `mend`. An empty name is no member.
+
+    Return None if the entry has none of these members.
+    """
     if _decode(mend["kind"], str) in ("votes", "log"):
         return None
     names = _decode(mend["names"], list[msgspec.Raw])

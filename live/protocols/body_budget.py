@@ -1,8 +1,9 @@
 """Limits the memory of bodies: how many unanswered bytes a process holds, and which connections must wait.
 
 A body is admitted by its declared length before it is read. It counts until it is answered, even if its client leaves
-before. The server reads hardly anything of a waiting body, so there is memory to complete and answer every admitted
-body. The client with the fewest unanswered bytes goes first. One client may have half of all bytes, and a proxy more.
+before that. The server reads hardly anything of a waiting body, so there is memory to complete and answer every
+admitted body. The client with the fewest unanswered bytes goes first. One client may have half of all bytes, and a
+proxy more.
 """
 
 import asyncio

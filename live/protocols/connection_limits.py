@@ -78,7 +78,7 @@ class ConnectionLimits:
         self._unread: dict[Limited, tuple[float, int]] = {}  # the time of the last progress, and the bytes that wait
         self._unread_bytes = 0
 
-    # Places
+    # Admission
 
     def opened(self, connection: Limited) -> Admission:
         """Admit a new connection. If necessary, close another connection."""
@@ -220,7 +220,7 @@ class ConnectionLimits:
             elif now - since > self._settings.slow_timeout:
                 self._drop(connection, "unread")
 
-    # Room for others
+    # Closing connections to make room
 
     def _make_room(self, client: str, grace: float) -> bool:
         """Close the longest idle connection of a client, or else its slowest one. Return False if there is neither."""

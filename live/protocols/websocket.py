@@ -199,7 +199,7 @@ class ViewerSocket(asyncio.Protocol):
             self.write(status_frame("the server is shutting down", self._reaper.retry_after()).wire)
         self.close(code)
 
-    # The end
+    # Ending the connection
 
     def close(self, code: int, patience: float = _CLOSE_TIMEOUT) -> None:
         """Send a close frame, and wait up to `patience` seconds for the close frame of the viewer."""

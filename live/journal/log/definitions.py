@@ -86,7 +86,7 @@ class DefinitionLog:
         return await self._follow_trail(names.trail)
 
     async def _follow_trail(self, key: str) -> bool:
-        """Append the new entries of the audit log."""
+        """Append the new entries of the audit log. Return False if the store lost data."""
         if not self._last_act:
             self._last_act = await self._database.run(lambda connection: last_id(connection, self._prefix))
         while True:

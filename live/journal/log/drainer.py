@@ -4,8 +4,8 @@ An entry is trimmed in the store after SQL has committed it, unless a backup has
 entry before its first entry. SQL refuses the commit if the timeline has moved on. So a drainer that is killed at any
 point, or that runs at the same time as another drainer, neither loses an entry nor stores one twice.
 
-If a journal can't be read from the store, the drainer tries it again separately, and the other journals go on. They
-also go on while the server with the list of journals is away.
+If a journal can't be read from the store, the drainer tries it again separately, and the other journals go on. All
+journals go on while only the server with the list of journals is away.
 
 SQL and the store can disagree in two ways. If the store has dropped entries that SQL lacks, the journal begins again
 with everything that the board holds. If SQL is ahead, the store has lost data. Then the drainer moves no more entries
@@ -200,7 +200,7 @@ class Drainer:
             )
 
     async def _work(self) -> None:
-        """Drain, compact and scrub at once. If one of these tasks ends with an error, end all."""
+        """Drain, compact and scrub at once. If one of these tasks ends with an error, end all tasks."""
         self._delayed.clear()
         self._health.waits.clear()
         works = (
@@ -492,7 +492,7 @@ class Drainer:
         return [self._timelines[name] for name in names]
 
     async def _segment(self, timeline: Timeline, entries: list[Entry]) -> Segment | None:
-        """Pack the entries that follow a timeline, if any. If entries are missing, begin the journal again."""
+        """Pack the entries that follow a timeline, if any. If the next entry is missing, continue after the gap."""
         followers, found = following(timeline, entries)
         if found is not None and not followers:
             return await self._skip(timeline, entries, found)

@@ -54,7 +54,7 @@ def contents_of(  # noqa: PLR0913 - from where, and up to where
     with the number of entries read so far, and the number of all entries.
 
     Raises:
-        SetupError: the journal is damaged, or SQL lacks the timeline that this one continues.
+        SetupError: the journal is damaged, or SQL lacks the timeline that `timeline` continues.
     """
     if link is not None:
         last = int(link.split(" ")[1])
@@ -141,7 +141,7 @@ class EntryReader:
         return self._data.link
 
     def apply(self, connection: Connection, head: Head, body: bytes) -> None:
-        """Apply the next entry. If SQL lacks the entries before it, skip entries until one has the whole contents."""
+        """Apply the next entry. If SQL lacks the entries before it, skip entries until an entry has all contents."""
         if head.kind == "renew":
             try:
                 epoch, link = body.decode(), head.before

@@ -44,7 +44,7 @@ class Timeline(msgspec.Struct, frozen=True):
     Attributes:
         id: the number of its row.
         board: the id of the board.
-        epoch: the epoch.
+        epoch: the epoch of the board in this timeline.
         drained: the id of the last entry.
         link: the link of the last entry.
         size: the bytes of all its entries.
@@ -201,7 +201,10 @@ def find_timeline(connection: Connection, prefix: str, board: str, epoch: str) -
 
 
 def find_parent(connection: Connection, timeline: Timeline, prefix: str, epoch: str) -> Timeline | None:
-    """Find the timeline that `timeline` continues. It can belong to another board, which was rebuilt under this id."""
+    """Return the timeline that `timeline` continues, or None if SQL does not know it.
+
+    That timeline can belong to another board, which was rebuilt under the id of this board.
+    """
     found = find_timeline(connection, prefix, timeline.board, epoch)
     if found is None:
         where = (LIFE.c.prefix == prefix, LIFE.c.epoch == epoch)
@@ -304,7 +307,7 @@ def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
 
 
 def cut(connection: Connection, timeline: Timeline, link: str) -> Timeline:
-    """Remove the entries of a timeline after one of them, which `link` names. Return the timeline that is left.
+    """Remove the entries of a timeline after the entry that `link` names. Return the timeline that is left.
 
     Raises:
         ConflictError: the timeline ends at another entry by now, or has no such entry.

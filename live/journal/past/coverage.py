@@ -22,7 +22,7 @@ class Coverage(NamedTuple):
     """The times at which the journal can show a timeline, in milliseconds since 1970 by the board's clock.
 
     Attributes:
-        timeline: the timeline.
+        timeline: the timeline that these times are about.
         began: when the timeline began.
         entries: the time since which the journal has all entries of the timeline, except in `gaps`.
         gaps: where entries are missing: the times of the last entry before a gap and of the first entry after it.

@@ -42,7 +42,7 @@ class Scores(msgspec.Struct, frozen=True):
         return Ranked(self.period, self.scores, sorted(shown, key=self._order(board)))
 
     def ranks(self, board: Board, hidden: Collection[str], members: Iterable[str]) -> dict[str, int]:
-        """Return the ranks of some members, without sorting all others."""
+        """Return the ranks of some members, without sorting all members."""
         # Count how many members have each score, without hidden members.
         spread = Counter(self.scores.values()) if self.spread is None else Counter(self.spread)
         spread.subtract(self.scores[member] for member in hidden if member in self.scores)

@@ -58,12 +58,12 @@ class Snapshot(msgspec.Struct, kw_only=True):
         link: the link of the last entry.
         newest: the start of the newest slot; None if there is no slot yet.
         latest: the newest event time, in milliseconds; None if there is none.
-        slots: for the start of each slot, the amount of each member. A sliding window has its events in `log` instead.
-        rankings: for the suffix of each ranking, its data.
+        slots: by the start of each slot, the amount of each member. A sliding window has its events in `log` instead.
+        rankings: by the suffix of each ranking, the data of the ranking.
         log: the events of a sliding window, in the order in which they were counted.
         entrants: the registered members, with their metadata (JSON).
         hidden: the hidden members, which have no record.
-        seen: for the start of each bucket, the identities in it.
+        seen: by the start of each bucket, the identities of the counted events in the bucket.
         span: the seconds that a bucket covers; 0 if it is not known.
     """
 

@@ -193,7 +193,7 @@ class RunningTop:
         return found[: self._size]
 
     def _find(self, scores: Mapping[str, int], key: Callable[[str], Any], hidden: Collection[str]) -> list[str]:
-        """Find the first members among all, and keep more of them than requested."""
+        """Find the first members among all members of the board, and keep more members than requested."""
         most = _SPARE * self._size
         shown = [member for member in scores if member not in hidden] if hidden else scores
         found = nsmallest(most, shown, key=key) if len(shown) > most else sorted(shown, key=key)

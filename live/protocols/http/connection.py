@@ -102,7 +102,8 @@ class HttpProtocol(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Answer the complete requests before closing: the client has closed its side.
 
-        Most such clients have left, so the connection does not wait for slow answers.
+        Most such clients have left, so the connection does not wait for slow answers. Return whether to keep the
+        transport open.
         """
         if self._is_viewer or self.transport.get_extra_info("sslcontext") is not None:
             return False  # a viewer has left, or the connection uses TLS, which can't close one direction alone
@@ -448,7 +449,7 @@ class HttpProtocol(asyncio.Protocol):
         self.transport.set_write_buffer_limits()
         return self._shared.limits.reclaim(self)
 
-    # The end
+    # Ending the connection
 
     def refuse(self, error: Exception) -> None:
         """Answer the current request with a problem, unless it has an answer, and accept no more requests."""

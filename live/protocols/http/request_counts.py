@@ -1,7 +1,7 @@
 """Counts answered requests in plain numbers, which become metrics once a second.
 
-A metric takes a lock, and with several workers it writes to two places of a file. That would take a tenth of the time
-of a request.
+A metric takes a lock, and with several workers it writes to two places of a file. To update the metric for each request
+would take a tenth of the time of the request.
 """
 
 from bisect import bisect_left

@@ -41,7 +41,7 @@ class HeadCache:
         self._generation = -1
 
     def known(self, head: RequestHead, peer: Peer) -> CheckedHead | None:
-        """Find the result for the same head from the same peer."""
+        """Return the result for the same head from the same peer, or None if it is not known."""
         if self._generation != self._authenticator.generation:
             self._known.clear()
             self._generation = self._authenticator.generation
