@@ -5,7 +5,7 @@ So as long as the journal has these batches, it shows which contributions were t
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Final
@@ -195,13 +195,6 @@ class Voided:
         return self._known.get(identity)
 
 
-Find = Callable[[str, Head, bytes], list[Contribution]]
-"""A function that finds what a producer or an actor contributed in an entry. It receives the epoch, head and body.
-
-It leaves out what was taken back, and what erased actors contributed.
-"""
-
-
 class ProducerTrace:
     """Finds the contributions of a producer. `unnamed` counts the entries that name no producer."""
 
@@ -213,7 +206,7 @@ class ProducerTrace:
         self.unnamed = 0
 
     def find(self, epoch: str, head: Head, body: bytes) -> list[Contribution]:
-        """Find what the producer contributed in an entry. See `Find`."""
+        """Find what the producer contributed in an entry, without what was taken back or came from erased actors."""
         sent = _SENT.decode(body)
         if not sent.producers:
             self.unnamed += 1
@@ -276,7 +269,7 @@ class ActorTrace:
         self._likes: dict[str, bytes] = {}  # the identity of the visitor's like, by member
 
     def find(self, epoch: str, head: Head, body: bytes) -> list[Contribution]:
-        """Find what the actor contributed in an entry. See `Find`."""
+        """Find what the actor contributed in an entry, without what was taken back or came from erased actors."""
         add = _ADD.decode(body)
         if add.producers == [VOIDER]:
             return []

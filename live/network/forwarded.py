@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import ip_network
 from typing import Final, NamedTuple
 
 from live.network.hosts import Address, parse_address
 
 Headers = Sequence[tuple[bytes, bytes]]
-Network = IPv4Network | IPv6Network
 
 # Prefixes of the header names that proxies set.
 PROXY_FIELDS: Final = (b"x-forwarded-", b"forwarded", b"via", b"x-real-ip")
