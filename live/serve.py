@@ -216,8 +216,8 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
 
     Raises:
         SetupError: the store is unavailable, is not what its URL says, may evict keys, or has lost data. Or it has a
-            format that this version cannot read, or another kind of board under the same id. Or no API key has the
-            verb `post` although other machines can reach the server.
+            format that this version can't read, or another kind of board under the same id. Or no API key has the verb
+            `post` although other machines can reach the server.
     """
     client = connect(settings.store, settings)
     _check_replica(client, settings)

@@ -62,8 +62,8 @@ class Newest(NamedTuple):
 
     Attributes:
         hidden: the members that are hidden at the end. An export of an earlier time hides them too.
-        time: the time of the last entry in milliseconds since 1970; 0 for none.
-        slot: the start of the newest slot; None for none.
+        time: the time of the last entry in milliseconds since 1970, or 0 if there is none.
+        slot: the start of the newest slot, or None if there is none.
     """
 
     hidden: frozenset[str]

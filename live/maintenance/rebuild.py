@@ -416,7 +416,7 @@ def board_of(name: str, made: Mapping[str, str], in_file: Boards) -> Board:
     """Return the definition of a board that the journal has. `made` has run-time boards as JSON, by id.
 
     Raises:
-        SetupError: its definition is missing, or this version cannot read it.
+        SetupError: its definition is missing, or this version can't read it.
     """
     if name in made:
         definition = msgspec.json.decode(made[name], type=Definition)

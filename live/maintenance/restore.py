@@ -165,7 +165,7 @@ async def restore(
     too, because an earlier call may have been interrupted. After an interruption, `live rebuild` continues.
 
     Raises:
-        SetupError: the store is not empty, the file system refuses, or a board cannot be rebuilt.
+        SetupError: the store is not empty, the file system refuses, or a board can't be rebuilt.
     """
     await require_empty(client, settings.key_prefix)
     await asyncio.to_thread(put_back, folder, database)

@@ -70,7 +70,7 @@ class ServerHealth(msgspec.Struct, frozen=True):
 
 
 async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM) -> Response:
-    """Show a page of the table."""
+    """Show a page of the table of boards."""
     query = desk.visit.query
     search = query.get("q", "")[:_LONGEST_SEARCH].strip()
     wanted = search.casefold()

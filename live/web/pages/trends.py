@@ -22,8 +22,8 @@ from live.web.services import Live
 class Trends(msgspec.Struct, frozen=True):
     """The trends that the rows of a board show beside their scores.
 
-    `before` has the ranks in the baseline, and `since` is its time in milliseconds; both are None where ranks cannot
-    be compared. `scores` are the scores in the baseline, and `age` is the time since the baseline in milliseconds.
+    `before` has the ranks in the baseline, and `since` is its time in milliseconds; both are None where ranks can't be
+    compared. `scores` are the scores in the baseline, and `age` is the time since the baseline in milliseconds.
     `rank_count` is the number of members in the baseline, and `per_minute` is what the board counted per minute in the
     hour before the baseline. `has_pace` says whether the board shows how fast scores change, and `lines` has the
     sparklines by member. `until` is when the sparklines get another point, in milliseconds; 0 if that is not known.
