@@ -221,8 +221,7 @@ class Rebuilding:
                 entry = await act.enter_async_context(acting or nullcontext({}))
                 done = await load_all(missing)
                 await self._restore_texts(texts, missing, wanted)
-            # SQL gets the new timelines before it ends the old timelines, because the store may be lost again at any
-            # time.
+            # SQL gets the new timelines before it ends the old ones, because the store may be lost again at any time.
             await drainer.drain([wanted.name or line[0].board for line in lines])
             await DefinitionLog(self._client, self._prefix, self._database).follow()
             if wanted.name is None:

@@ -163,8 +163,7 @@ class Drainer:
                     if await self._database.take():
                         await self.claim()
                         self.writes = health.writes = True
-                        # First publish that SQL answers. Otherwise, boards go on without SQL after a moment, and
-                        # checking all boards may take longer than that.
+                        # Publish this first: checking all boards may take longer than boards wait for SQL.
                         health.sql_away = False
                         await health.publish()
                         await self._work()
@@ -326,11 +325,7 @@ class Drainer:
         self._changes.follow((board for board, _ in self._timelines), only=True)
 
     async def drain(self, boards: Iterable[str]) -> None:
-        """Move all entries of boards, and of journals that are new, to SQL.
-
-        Raises:
-            ConflictError: another process drains.
-        """
+        """Move all entries of boards, and of new journals, to SQL. Raises `ConflictError` if another process drains."""
         wanted = set(boards)
         names = [name for name in self._timelines if name[0] in wanted]
         # A name without a timeline is a new board, or the empty name, which stands for the list of all journals.
@@ -377,8 +372,7 @@ class Drainer:
                     # many small commits cost more.
                     full |= {name} if len(entries) == MOST_ENTRIES else set()
         self._delay(failed)
-        # A board without new entries may have sent its notice because a process found it unchecked, or because of a
-        # rotation.
+        # A board also announces a change when a process finds it unchecked, and at a rotation. Neither adds an entry.
         await self._confirm([name for name, entries in zip(names, found, strict=True) if entries == []])
         if not segments:
             return []
@@ -505,8 +499,7 @@ class Drainer:
     async def _skip(self, timeline: Timeline, entries: list[Entry], found: str) -> Segment | None:
         """Continue after a gap with an entry that holds the whole content of the board. If none waits, ask for one.
 
-        If the board has another epoch by now, end the timeline. If the store lost entries that SQL has, stop the
-        journal of the board.
+        If the board has another epoch by now, end the timeline. If the store lost entries that SQL has, stop it.
         """
         keys, name = Keys(self._prefix, timeline.board), (timeline.board, timeline.epoch)
         (stream,) = required(await read_streams(self._client, self._prefix, [name]))
