@@ -499,7 +499,7 @@ class Drainer:
     async def _skip(self, timeline: Timeline, entries: list[Entry], found: str) -> Segment | None:
         """Continue after a gap with an entry that holds the whole content of the board. If none waits, ask for one.
 
-        If the board has another epoch now, end the timeline. If the store lost entries that SQL has, end the journal.
+        If the board has another epoch now, end the timeline. If the store lost entries that SQL has, stop the journal.
         """
         keys, name = Keys(self._prefix, timeline.board), (timeline.board, timeline.epoch)
         (stream,) = required(await read_streams(self._client, self._prefix, [name]))
