@@ -15,8 +15,8 @@ NumberFormat = Literal["number", "duration"]
 class ScoreFormat(msgspec.Struct, frozen=True):
     """How people read the whole numbers of a board: `1,234.50 €` or `1:23.456`.
 
-    The scripts of pages write numbers in the same way. `scale` is the number of decimals. A `duration` is in seconds,
-    or with a scale of 3 in milliseconds.
+    The scripts of pages write numbers in the same way. `scale` is the number of decimals. With the format `duration`,
+    a number is in seconds, or with a scale of 3 in milliseconds.
     """
 
     unit: str = ""

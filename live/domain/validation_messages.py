@@ -78,7 +78,7 @@ def in_words(error: msgspec.ValidationError, known: Sequence[str] = ()) -> str:
 
 
 def at(value: object, kind: Any, place: str) -> tuple[object, Any]:  # noqa: ANN401 - a type from an annotation
-    """Return the element at a place such as `[2]` in a list, and its kind. Without a place, return the arguments."""
+    """Return the element at a place such as `[2]` in a list, and its kind. Without a place, return both unchanged."""
     if place.startswith("[") and isinstance(value, Sequence):
         return value[int(place[1:-1])], get_args(_list_of(kind))[0]
     return value, kind

@@ -192,7 +192,7 @@ class HistoryList(msgspec.Struct, frozen=True):
 
 
 class Entrant(msgspec.Struct, frozen=True):
-    """A registered member of a contest. `score` is the votes that it has now, and `metadata` is a JSON object."""
+    """A registered member of a contest. `score` is the number of its votes, and `metadata` is a JSON object."""
 
     member: str = msgspec.field(name="key")
     score: int

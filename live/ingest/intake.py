@@ -320,7 +320,7 @@ class Intake:
         return b"".join(parts)
 
     def _decode(self, head: CheckedHead, body: bytes) -> Steps:
-        """Decode a body in steps. Charge the producer one for each event, and more for work that yields no events."""
+        """Decode a body in steps. Charge the producer for each event, and also for work that yields no events."""
         steps, taken = _read(head, body, self._settings), 0
         while True:
             try:

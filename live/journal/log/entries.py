@@ -63,7 +63,7 @@ def position_of(link: str) -> tuple[int, int]:
 
 
 class EntryRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules by which a batch counted (see `live.store.board.requests.Rules`)."""
+    """The rules of the board's rankings, as an entry has them (see `live.store.board.requests.Rules`)."""
 
     operation: str
     order: str

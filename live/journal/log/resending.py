@@ -1,9 +1,9 @@
 """Send again the entries that SQL has and the store lost in a failover.
 
 The store lacks the last entries in SQL. These entries are sent again in order, with their old writers and numbers. So
-if a producer also sends an event again, the later of both is a duplicate. No other process changes the board meanwhile,
-because the board is not checked yet. Then one transaction replaces the old entries in SQL with the entries that the
-store has now.
+if a producer also sends an event again, the event that comes later is a duplicate. No other process changes the board
+meanwhile, because the board is not checked yet. Then one transaction replaces the old entries in SQL with the entries
+that the store has now.
 
 After an interruption, the next attempt sends everything again under the same numbers, so each entry counts once. Until
 an attempt succeeds, the field `resending` in the board's state keeps all processes from using the board.

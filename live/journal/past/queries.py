@@ -80,7 +80,8 @@ class TopHistory(msgspec.Struct, frozen=True, eq=False, weakref=True):
 class Change(msgspec.Struct, frozen=True):
     """The change of a member by one batch: the time of the batch (microseconds since 1970), its offset, and the amount.
 
-    A correction by an administrator has a `reason`, and where amounts do not add up, its amount is the new score.
+    A correction by an administrator has a `reason`. On a board that does not add amounts up, its amount is the new
+    score.
     `producers` and `actors` are the senders that the journal knows. Each actor is the beginning of its digest.
     """
 

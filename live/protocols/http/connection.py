@@ -229,7 +229,7 @@ class HttpProtocol(asyncio.Protocol):
                 self._request_complete()
 
     def hold(self, request: WithBody, size: int | None) -> None:
-        """Admit the body of a request, or let it wait, so that the server reads nothing of it.
+        """Admit the body of a request, or let it wait. While it waits, the server reads no more of it.
 
         `size` is the declared length, None for a chunked body.
 

@@ -178,7 +178,7 @@ class Get:
             leave()
 
     def watch(self, leave: Callable[[], None]) -> None:
-        """Count as a viewer until the reply. `leave` removes the viewer if the client disconnects before that."""
+        """Count as a viewer until there is a reply. If the client disconnects before, `leave` removes the viewer."""
         self._leave = leave
         self._connection.release_place()
 
