@@ -60,7 +60,7 @@ class HealthReport:
         JOURNAL_GAPS.inc(count)
 
     async def run(self) -> None:
-        """Publish the state of the journals until cancelled, while this process moves entries to SQL or fails to."""
+        """Publish the state of the journals until cancelled, while this process moves entries to SQL or has a fault."""
         while True:
             if self.writes or self.fault:
                 try:
