@@ -145,7 +145,7 @@ class Contribution(msgspec.Struct, frozen=True):
         votes: its votes.
         events: its events in a sliding window: the time in milliseconds, the member and the amount of each.
         alone: whether the contribution must be taken back in a separate batch, so that `Voided.like` can tell its slot,
-        member and amount.
+            member and amount.
     """
 
     identity: bytes

@@ -277,7 +277,7 @@ class Reconciler:
 
         Raises:
             SetupError: entries of the journal are missing, the journal is damaged, or the journal has more than the
-            store.
+                store.
             EpochLostError: the board has another epoch by now.
         """
         state = self._state

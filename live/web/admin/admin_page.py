@@ -169,7 +169,7 @@ class AdminPage(msgspec.Struct, frozen=True, kw_only=True):
         show: the function that shows the page. After an act that failed, it gets the error and the form.
         acts: the functions of its forms, by name. Each returns a redirect, mostly `Desk.done`.
         needs_all_boards: whether only an API key for all boards may open it.
-        most: the most bytes of a form.
+        most: the maximum number of bytes of a form.
         fields: the most fields of a form.
     """
 
