@@ -285,7 +285,7 @@ class Boards:
         return self._index.by_id
 
     def limits_of(self, board: str) -> PrefixLimits | None:
-        """Return the limits of the prefix of a board, or None. Prefixes do not overlap, so a board has at most one."""
+        """Return the limits of the prefix of a board, or None. Prefixes do not overlap, so at most one fits."""
         return next((limits for limits in self.limits if board.startswith(limits.prefix)), None)
 
     @property

@@ -133,7 +133,7 @@ class DefinitionLog:
 
 
 def latest(connection: Connection, prefix: str, kind: str, names: Sequence[str] | None = None) -> dict[str, str]:
-    """Return, by name, the newest values of a kind that were not removed: all, or those of at most 10,000 `names`."""
+    """Return, by name, the newest values of a kind that were not removed. With `names` (at most 10,000), only those."""
     where = [DEFINITION.c.prefix == prefix, DEFINITION.c.kind == kind]
     if names is not None:
         where.append(DEFINITION.c.name.in_(names))
