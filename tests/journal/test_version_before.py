@@ -160,7 +160,7 @@ def keeps_the_list(folder: Path) -> None:
 
 
 def folded(path: Path, *, writes: bool, erased: bool) -> set[bytes]:
-    """The digests that the journal shows, with the list of who was erased or without it."""
+    """The digests that the journal shows, with or without the list of erased actors."""
     with Database("sqlite", path.parent, "before", writes=writes) as opened:
         if writes:
             assert opened.take_now()

@@ -196,7 +196,7 @@ async def test_latency_since_sending_hides_a_freeze(own_store: StoreProcess, mon
 
 
 async def test_a_load_that_the_server_refuses_ends_with_its_answer(valkey_url: str) -> None:
-    """The server refuses one viewer too many, or has no store."""
+    """The server refuses a viewer above its limit, or has no store."""
     settings = fresh_settings(valkey_url, max_viewers=5)
     async with run_server(settings, [rolling_board()]) as address:
         with pytest.raises(SetupError, match="a viewer could not connect to ws://"):

@@ -475,7 +475,7 @@ async def rebuilt_as(board: Journaled, name: str) -> Ledger:
 
 
 async def erase_from(board: Journaled, in_file: Boards, boards: list[str]) -> str:
-    """Erase `eve` from some boards, or from all. Return what is left to do."""
+    """Erase `eve` from some boards, or from all boards. Return what is left to do."""
     database = board.databases[0]
     drainer = Drainer(board.client, board.settings, database)
     _, left = await Erasing(board.client, board.settings, in_file, database, drainer).erase(
@@ -485,7 +485,7 @@ async def erase_from(board: Journaled, in_file: Boards, boards: list[str]) -> st
 
 
 async def test_a_board_that_was_rebuilt_from_another_one_keeps_who_is_erased_only_there(folder: Path) -> None:
-    """The rebuilt board's journal still shows `eve`, as the store does."""
+    """Both the store and the journal of the rebuilt board still have `eve`."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         ledger = await rebuilt_as(board, "other")

@@ -32,7 +32,7 @@ async def restore_lost(board: Compared, *flags: str) -> tuple[int, str, str]:
 
 @pytest.mark.slow
 async def test_what_an_older_copy_lacks_is_sent_again(valkey_url: str, tmp_path: Path) -> None:
-    """The ranking is as before, equal to the journal. A second run has nothing to do."""
+    """The ranking is the same as before the loss, and equals the journal. A second run has nothing to do."""
     async with compared(valkey_url, tmp_path, BOARDS["first"]) as board:
         client, keys = board.client, board.ledger.state.keys
         await board.drain()

@@ -662,7 +662,7 @@ async def test_a_refusal_comes_after_earlier_answers_and_is_the_last() -> None:
 
 
 async def test_a_place_for_health_serves_one_request_about_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any other request is refused. Without any place, the connection is refused before its first request."""
+    """Any other request is refused. If no place is free at all, the connection is refused before its first request."""
     for first, sent in ((HEALTH, b"0."), (GET, b"503.")):
         line = Line(max_connections=1)
         line.limits.opened(Line().protocol)

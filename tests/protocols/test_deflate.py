@@ -58,13 +58,16 @@ async def answer_to(server: Served, offer: str) -> str | None:
 
 @on_uvloop
 async def test_offers_of_a_whole_window_are_accepted(valkey_url: str) -> None:
-    """Every frame may refer to the last 32 KiB, so a client that keeps less gets plain frames."""
+    """Every frame may refer to the last 32 KiB, so a client that keeps fewer bytes gets plain frames."""
     async with served(valkey_url) as server:
         assert {offer: await answer_to(server, offer) for offer in OFFERS} == OFFERS
 
 
 def test_a_handshake_leaves_no_compressor_behind() -> None:
-    """A compressor takes 256 KiB. If each stayed until garbage collection, a thousand viewers would take 256 MB."""
+    """A compressor takes 256 KiB.
+
+    If each compressor stayed until garbage collection, a thousand viewers would take 256 MB.
+    """
     fields = Headers([*HANDSHAKE, ("Sec-WebSocket-Extensions", "permessage-deflate")])
     shake_hands(b"/", fields)
     gc.collect()
@@ -150,7 +153,7 @@ def reads_alone(data: bytes, expected: bytes) -> bool:
 
 @on_uvloop
 async def test_what_a_viewer_sends_is_decompressed_within_its_bound(valkey_url: str) -> None:
-    """A small frame that would become 10 MB closes the connection. So does any other message."""
+    """A small frame that would become 10 MB closes the connection. A short text closes it with another code."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     bomb = (packer.compress(b" " * 10_000_000) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4][:1000]
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
@@ -203,7 +206,7 @@ async def test_node_reads_what_a_plain_client_reads(valkey_url: str) -> None:
 @pytest.mark.browser
 @on_uvloop
 async def test_chromium_reads_compressed_frames(valkey_url: str) -> None:
-    """Chromium offers compression, and shows what a plain viewer has."""
+    """Chromium offers compression, and shows the same records as a viewer without compression."""
     assert CHROMIUM is not None, "install Chromium to run the browser tests"
     async with served(valkey_url) as server, launched() as chromium:
         await server.post(*({"key": f"https://example.org/posts/{n}", "amount": 100 - n} for n in range(50)))

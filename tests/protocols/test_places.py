@@ -155,7 +155,7 @@ def test_a_proxy_may_take_all_places(place: Place) -> None:
 
 
 def test_requests_about_health_have_a_few_places(place: Place) -> None:
-    """A connection on such a place that completes no request within a second is refused.
+    """A connection on a place for health is refused if it completes no request within a second.
 
     A connection that is closed frees its place.
     """

@@ -43,7 +43,7 @@ REFUSED = {
 
 
 async def refusal(server: Served, sent: bytes) -> tuple[int, dict[str, str], bytes]:
-    """The answer to a request, which must be the last on its connection."""
+    """The answer to a request, which must be the last answer on its connection."""
     async with connected(server.url) as wire:
         await wire.send(sent)
         answer = _Answer()

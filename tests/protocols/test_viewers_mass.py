@@ -40,7 +40,7 @@ ROUNDS: Final = 8  # the most rounds that are measured
 
 
 async def request_to_watch(url: str, **options: int) -> socket:
-    """A connection with a sent handshake. The options make its buffers as small as those of a distant phone."""
+    """A connection with a sent handshake. The options make its buffers as small as the buffers of a distant phone."""
     own, address = socket(), urlsplit(url)
     for name, value in options.items():
         own.setsockopt(*{"window": (SOL_SOCKET, SO_RCVBUF), "segment": (IPPROTO_TCP, TCP_MAXSEG)}[name], value)
@@ -78,7 +78,7 @@ class Trickle:
             await asyncio.sleep(begun + taken / RATE - loop.time())
 
     async def leave(self) -> None:
-        """Reset the connection, and raise the error of a message that did not follow from the previous one."""
+        """Reset the connection, and raise the error of a message that did not follow from the previous message."""
         if self.running.done():
             self.running.result()
         self.running.cancel()
@@ -194,7 +194,7 @@ async def test_a_viewer_that_reads_a_kilobyte_per_second_stays_connected(
     """For longer than `slow_timeout` and a round of pings, the viewer lags but stays connected.
 
     In the end it holds the top. Its buffers are small. With a large buffer, the kernel announces free space only when
-    half of it is read, and until then the viewer looks like one that never reads.
+    half of it is read, and until then the viewer looks like a viewer that never reads.
     """
     changes = {"conflation_interval": Duration(0.05), "totals_interval": Duration(1), "slow_timeout": Duration(8)}
     async with crowd(own_store, tmp_path, **changes) as server:

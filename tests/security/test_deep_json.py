@@ -72,7 +72,7 @@ async def test_a_deeply_nested_change_is_refused(valkey_url: str, method: str, p
 async def test_deeply_nested_events_are_refused(valkey_url: str, kind: str) -> None:
     """Each answer is 400 or 200, never a server error.
 
-    At the deepest level, the whole body is refused; in a body of lines, only the line.
+    At the greatest depth, a JSON body is refused as a whole. In a body of lines, only the line is refused.
     """
     media_type, body = EVENTS[kind]
     async with contest(valkey_url) as client:

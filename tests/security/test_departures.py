@@ -63,6 +63,6 @@ async def test_a_client_that_leaves_in_the_middle_of_a_body_is_not_logged(valkey
 
 @pytest.mark.mutant
 async def test_a_server_that_takes_a_departure_for_a_failure_is_caught(valkey_url: str) -> None:
-    """The mutant takes the error of a departed client for an unexpected one."""
+    """The mutant takes the error of a departed client for an unexpected error."""
     with must_be_caught("a departed client is a failed request"), patch.object(app, "ClientDisconnect", KeyError):
         await test_a_client_that_leaves_in_the_middle_of_a_body_is_not_logged(valkey_url, plain=False)

@@ -1,4 +1,4 @@
-"""Files of every format arrive complete, and rejected events are reported by their number."""
+"""Files of every format arrive complete, and rejected events are reported with their positions."""
 
 import gzip
 import os

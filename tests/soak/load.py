@@ -1,4 +1,4 @@
-"""Producers that send events with ids until each has a final answer, and record what was acknowledged."""
+"""Producers that send events with ids until each event has a final answer, and record what was acknowledged."""
 
 import asyncio
 import itertools

@@ -124,7 +124,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["enter", "leave", "cancel"]), st.int
 @settings(deadline=None)
 @given(at_once=st.integers(1, 3), most=st.integers(1, 6), steps=STEPS)
 def test_no_turn_is_lost(at_once: int, most: int, steps: list[tuple[str, int]]) -> None:
-    """After any steps, a turn is free only if no client without a turn waits for one."""
+    """After any steps, a turn is free only if no client without a turn waits for a turn."""
 
     async def run() -> None:
         queue = FairQueue(at_once, most)

@@ -139,7 +139,7 @@ class Stage:
         await eventually(same, deadline)
 
     def check_every_message(self) -> None:
-        """Check that each message is correct for its offset, and differs from the previous one."""
+        """Check that each message is correct for its offset, and differs from the previous message."""
         for follower in self.followers:
             before = None
             for received in follower.received:
@@ -210,7 +210,7 @@ async def drive(stage: Stage, changes: int) -> None:
 
 @pytest.mark.slow
 async def test_two_hundred_viewers_of_fifty_keys_share_reads(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every message is correct for its offset, the last is the current state, and all viewers share a read per tick."""
+    """Every message is correct for its offset, the last message has the current state, and viewers share reads."""
     async with stage(valkey_url) as stage_:
         await stage_.post(*({"key": f"k{number}", "amount": number // 4 + 1} for number in range(40)))
         for number in range(200):

@@ -45,7 +45,7 @@ class Watcher:
             self.model.receive(message)
 
     async def close(self) -> None:
-        """Disconnect. Raises the error of a message that did not follow from the previous one."""
+        """Disconnect. Raises the error of a message that did not follow from the previous message."""
         await self.socket.close()
         await self.watching
 
@@ -107,7 +107,7 @@ def random_likes(chance: random.Random) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 async def test_viewers_follow_a_rotating_board(valkey_url: str) -> None:
-    """The window is two seconds. Every message follows from the previous one, and finally the board is empty."""
+    """The window is two seconds. Every message follows from the previous message, and finally the board is empty."""
     chance = random.Random(1)
     board = rolling_board("2s", "1s")
     async with server(valkey_url, board, conflation_interval=Duration(0.005), rotation_step=2) as client:

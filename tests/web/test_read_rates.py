@@ -58,7 +58,7 @@ async def status(client: httpx.AsyncClient, target: str, fields: dict[str, str],
 
 
 async def exhaust(client: httpx.AsyncClient, target: str, fields: dict[str, str], method: str = "GET") -> bool:
-    """Read until a request is refused; returns whether one was refused."""
+    """Read until a request is refused; returns whether a request was refused."""
     for _ in range(MOST):
         if await status(client, target, fields, method) == 429:
             return True

@@ -16,7 +16,7 @@ REACHES = [Coverage(SECOND, 100, 120, [(150, 160)]), Coverage(FIRST, 10, 10)]
      (160, 160), (161, SECOND)],
 )  # fmt: skip
 def test_a_time_is_shown_or_refused_with_the_next_one_that_is(at: int, found: Timeline | int | None) -> None:
-    """Before the board began, there is nothing. Entries are missing in a gap, and where they were deleted."""
+    """Before the board began, no timeline is found. A time in a gap, or whose entries were deleted, is refused."""
     if isinstance(found, int):
         with pytest.raises(NoPastError) as refused:
             timeline_at(REACHES, at)

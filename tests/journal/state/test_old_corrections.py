@@ -1,4 +1,4 @@
-"""Journals in which an older version corrected values: `old_corrections.json` is what it wrote, and what it read."""
+"""Journals in which an older version corrected values: the file has what it wrote and read."""
 
 import base64
 from pathlib import Path

@@ -49,7 +49,7 @@ async def count(board: Journaled, table: Any) -> int:
 
 
 async def checkpoint(board: Journaled) -> bool:
-    """Make a checkpoint if one is due, long after the last entry."""
+    """Make a checkpoint if a checkpoint is due, long after the last entry."""
 
     def work(connection: Any) -> bool:
         (timeline,) = open_timelines(connection, board.settings.key_prefix)

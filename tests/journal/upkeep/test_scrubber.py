@@ -40,7 +40,7 @@ with_postgres = pytest.mark.skipif(not has_postgres(), reason="needs a PostgreSQ
 
 @pytest.fixture(autouse=True)
 def _without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read the journal again almost without a pause."""
+    """Let the scrubber pause only for a moment between its steps and rounds."""
     monkeypatch.setattr(scrubber, "_PAUSE", 0.01)
     monkeypatch.setattr(scrubber, "_REST", 0.05)
 

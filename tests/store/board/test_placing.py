@@ -150,7 +150,7 @@ async def test_a_lost_board_has_no_ranks(valkey_url: str) -> None:
 
 
 async def test_equal_lookups_do_not_depend_on_the_offset(valkey_url: str) -> None:
-    """A change far away does not change a lookup. A nearby change does, and so does another number of records."""
+    """A change far away does not change a lookup. A nearby change and another number of records change it."""
     async with open_ledger(valkey_url, board_of("key", "desc", "ordinal")) as ledger:
         await ledger.writer.add(
             [make_entry(key, amount, 1000) for key, amount in zip("abcd", (9, 7, 5, 3), strict=True)]

@@ -233,7 +233,7 @@ async def test_an_old_event_expires_on_time(any_store: str) -> None:
 
 
 async def test_an_event_clock_that_moves_wakes_rotation(any_store: str) -> None:
-    """Members expire as soon as an event moves the clock, although the check before found nothing due."""
+    """Members expire as soon as an event moves the clock, although the previous check found nothing due."""
     async with ledgers(any_store, EVENT, rotation_step=5) as (ledger,), rotating(ledger, interval=600):
         await ledger.writer.add([make_entry(f"k{number}", 1, 0) for number in range(50)])
 
@@ -373,7 +373,10 @@ async def test_boards_are_rechecked_where_another_process_can_make_something_due
 
 
 async def test_processes_share_the_work(valkey_url: str) -> None:
-    """Four processes first check only their own boards. Then each of them checks the boards of the others once."""
+    """Four processes first check only their own boards.
+
+    Then each process checks the boards of the other processes once.
+    """
     boards = [rolling_board(board=f"b{number}") for number in range(100)]
 
     def steps() -> float:

@@ -124,7 +124,7 @@ async def test_a_small_board_is_estimated_by_the_costs_of_large_ones(valkey_url:
 
 @pytest.mark.mutant
 async def test_an_estimate_from_packed_elements_is_detected(valkey_url: str) -> None:
-    """In a small, packed collection, an element takes fewer bytes than in a large one."""
+    """In a small, packed collection, an element takes fewer bytes than in a large collection."""
     with must_be_caught("the estimate uses the bytes of packed elements"), patch.object(usage, "_PACKED", 0):
         await test_a_small_board_is_estimated_by_the_costs_of_large_ones(valkey_url, "rolling")
 

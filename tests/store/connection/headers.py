@@ -10,7 +10,7 @@ _REQUEST: Final = re.compile(r"^-- Request: (\w+)$", re.MULTILINE)
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The header of a script: the names of its store keys, whether the last of them repeats, and its request."""
+    """The header of a script: the names of its store keys, whether the last name repeats, and its request."""
 
     keys: tuple[str, ...]
     more_keys: bool

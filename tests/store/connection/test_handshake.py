@@ -101,7 +101,7 @@ async def refuses(kind: str, url: str) -> None:
 @pytest.mark.parametrize("server", ["valkey", "redis"])
 @pytest.mark.parametrize("kind", ["replica", "cluster", "sentinel"])
 async def test_a_server_that_can_hold_no_store_is_refused(tmp_path: Path, kind: str, server: str) -> None:
-    """Valkey and Redis say in the same way what they are."""
+    """Valkey and Redis report in the same way what kind of server they are."""
     with running(kind, server, tmp_path) as store:
         await refuses(kind, store.url)
 

@@ -284,7 +284,7 @@ async def test_a_frozen_store_fails_calls_in_time(own_store: StoreProcess) -> No
 
 @pytest.mark.slow
 async def test_a_silent_store_is_disconnected(own_store: StoreProcess) -> None:
-    """The connection is dropped, and the next call opens another one."""
+    """The connection is dropped, and the next call opens another connection."""
     async with connected(own_store.url, PATIENCE) as client, connected(own_store.url) as other:
         await client.servers.shared.call("PING")
         before = await connections(other)

@@ -15,7 +15,7 @@ from tests.store.connection.headers import Header, parse_header
 def test_a_header_names_every_store_key_that_the_source_uses() -> None:
     """The header has the store keys in order, with their names in the code.
 
-    If there may be more store keys, the header has the number of the first of them.
+    If the last name stands for several store keys, the script names only the store keys before them.
     """
     for name in SOURCES:
         header, code = parse_header(SOURCES[name]), code_of(SOURCES[name])

@@ -1,4 +1,4 @@
-"""The processes that share the work: each board has one owner, and others take over from an ended process."""
+"""The processes that share the work: each board has one owner, and other processes take over from an ended process."""
 
 import asyncio
 from collections import Counter
@@ -27,13 +27,16 @@ def owners(processes: list[Processes]) -> list[int]:
 
 
 async def ended(processes: list[Processes]) -> bool:
-    """Whether the next beat of each process says that another process has ended. All must agree."""
+    """Whether the next beat of each process says that another process has ended. All processes must agree."""
     (answer,) = {beat.has_ended for beat in [await process.beat() for process in processes]}
     return answer
 
 
 async def test_each_board_has_one_owner(any_store: str) -> None:
-    """The processes share the boards. When a process ends, only its boards move, and the others learn of it once."""
+    """The processes share the boards.
+
+    When a process ends, only its boards move, and the others learn of the end once.
+    """
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     processes = [Processes(client, settings.key_prefix) for _ in range(4)]

@@ -127,7 +127,7 @@ async def test_concurrent_changes_are_not_lost(any_store: str) -> None:
 
 
 async def test_a_script_that_does_not_compare_is_caught(valkey_url: str) -> None:
-    """`test_concurrent_changes_are_not_lost` fails with such a script."""
+    """`test_concurrent_changes_are_not_lost` fails if the script does not compare the stored producer."""
     right = "if (redis.call('HGET', producers, producer) or '') ~= request.known then"
     mutant = compiled(valkey_url, REGISTER.changed(mutated(REGISTER.source, {right: "if false then"})))
     async with producer_store(valkey_url, mutant) as (producers, _):

@@ -98,7 +98,7 @@ async def test_nothing_else_is_served(client: httpx.AsyncClient, name: str) -> N
 def test_a_bundle_does_what_its_modules_do(tmp_path: Path) -> None:
     """Each module runs once, before the modules that import it.
 
-    Comments are removed, but not texts that look like them.
+    Comments are removed, but not texts that look like comments.
     """
     made = bundle("entry.js", MODULES.__getitem__)
     assert "comment. " not in made

@@ -78,7 +78,7 @@ def ranked(counts: Counter[str]) -> list[tuple[str, int, int]]:
 
 
 async def test_a_board_is_read_as_of_any_batch(valkey_url: str) -> None:
-    """Every page is read, and has the total of that time. The first page has the offset too."""
+    """Every page is read, and has the total at the requested time. The first page has the offset too."""
     async with journaling(valkey_url) as client:
         counts: Counter[str] = Counter()
         moments: list[tuple[str, Counter[str], int]] = []

@@ -172,7 +172,7 @@ async def test_hostile_titles_are_shown_as_they_are(client: httpx.AsyncClient, t
 
 
 async def test_pictures_come_from_listed_hosts(valkey_url: str) -> None:
-    """The policy of each page allows only pictures of these hosts.
+    """The policy of each page allows only pictures of the listed hosts.
 
     Once a host is not listed any more, pages show a letter instead of its pictures.
     """
@@ -203,7 +203,7 @@ async def test_pictures_come_from_listed_hosts(valkey_url: str) -> None:
 async def test_without_items_pages_ask_the_store_once_a_second(valkey_url: str) -> None:
     """At most once a second, pages ask the store whether there are items.
 
-    If there are, the process asks only for members whose items it does not know.
+    If there are items, the process asks only for members whose items it does not know.
     """
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)

@@ -85,7 +85,7 @@ async def test_requests_that_ask_for_too_much_are_refused(valkey_url: str, query
 
 
 async def test_boards_that_do_not_add_amounts_have_no_value_for_slots_without_events(valkey_url: str) -> None:
-    """Such a slot has null, because zero would be a score."""
+    """A slot without events has null, because zero would be a score."""
     window = Periods(unit="hour", keep=2)
     board = Board(id="posts", title="p", window=window, operator="best", clock="event", source=frozenset({"like"}))
     async with server(valkey_url, board) as client:

@@ -144,7 +144,7 @@ async def test_a_quiet_stream_sends_alive_messages(valkey_url: str, monkeypatch:
     ],
 )
 async def test_an_invalid_request_is_refused(valkey_url: str, path: str, status: int, code: str) -> None:
-    """The refusals are the same as on the live route. EventSource does not reconnect after any of them."""
+    """The refusals are the same as on the live route. EventSource does not reconnect after a refusal."""
     async with server(valkey_url) as client:
         response = await client.get(f"/v1/boards/{path}")
         assert (response.status_code, response.json()["code"]) == (status, code)

@@ -86,7 +86,7 @@ def code(response: httpx.Response) -> tuple[int, str]:
 async def test_a_board_is_created_changed_and_deleted(any_store: str) -> None:
     """The process that was asked knows a change at once, and another process soon.
 
-    A process that starts later knows it too.
+    A process that starts later knows the change too.
     """
     async with servers(any_store) as (settings, (one, two)):
         made = await one.put(PATH, json=KISS)
@@ -287,7 +287,7 @@ async def test_concurrent_puts_have_one_winner(any_store: str) -> None:
 async def test_only_admins_can_change_boards(valkey_url: str) -> None:
     """API keys need the verb `admin` and the board.
 
-    The audit log names them, and shows each the entries of its boards.
+    The audit log names them, and shows each API key the entries of its boards.
     """
     async with servers(valkey_url, 1) as (settings, (one,)):
         client = connect_store(valkey_url, settings)

@@ -122,7 +122,7 @@ async def test_the_content_type_takes_precedence_over_headers(client: httpx.Asyn
 
 @pytest.mark.parametrize("media_type", ["application/json", "application/x-ndjson", "text/plain", "image/png", None])
 async def test_a_body_in_binary_mode_may_have_any_type(client: httpx.AsyncClient, media_type: str | None) -> None:
-    """The server takes the body as data of the event, even if its media type is one that the server could decode."""
+    """The server takes the body as data of the event, even if the server could decode its media type."""
     message = to_binary_event(event("binary", data=b'{"key":"data"}'))
     headers = {**message.headers, **({} if media_type is None else {"content-type": media_type})}
     assert (await send(client, HTTPMessage(headers, message.body)))["accepted"] == 1

@@ -65,7 +65,7 @@ class Visitor:
 
 @pytest.fixture
 async def url(valkey_url: str) -> AsyncIterator[str]:
-    """A server with boards that take likes, and one that does not. Ada is on all boards, and Bo on two."""
+    """A server with boards that take likes, and a board that takes no likes. Ada is on all boards, and Bo on two."""
     limits = {"like_burst": 10_000, "like_rate": 10_000}
     settings = fresh_settings(valkey_url, **limits, open=True, trusted_proxies=("127.0.0.1",))
     async with run_server(settings, BOARDS) as url, httpx.AsyncClient(base_url=url) as producer:

@@ -74,7 +74,7 @@ async def everyone_sees_what_they_know(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_a_call_answers_those_that_came_before_it_began(seed: int) -> None:
-    """The schedules are random."""
+    """The callers, their changes and the calls take turns at random."""
     await everyone_sees_what_they_know(seed)
 
 
@@ -118,7 +118,7 @@ async def test_concurrent_readers_share_calls() -> None:
 
 
 async def test_a_crowd_shares_a_bounded_number_of_calls() -> None:
-    """After a call for many callers, the next call begins a moment later, and serves everyone who came before."""
+    """After a call for many callers, the next call begins a moment later, and serves all callers that wait by then."""
     calls, begun = SingleFlight(), list[float]()
     loop = asyncio.get_running_loop()
 
@@ -158,7 +158,7 @@ async def test_a_callback_that_raises_disturbs_nobody() -> None:
 
 
 async def test_a_failed_call_fails_its_callers_only() -> None:
-    """Callers that came in the meantime have their own call. A caller that left disturbs nobody."""
+    """Callers that came during the failed call have their own call. A caller that left disturbs nobody."""
     calls, outcomes = SingleFlight(), iter([ValueError("first"), None])
     begun, gate = asyncio.Event(), asyncio.Event()
 

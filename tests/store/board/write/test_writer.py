@@ -26,6 +26,6 @@ def test_a_refusal_withholds_the_others_of_its_range(
 
 
 def test_a_withheld_entry_keeps_everything_else() -> None:
-    """So the store can still find that the entry was counted before."""
+    """The store can still find that a withheld entry was counted before."""
     assert refusing(make_entry("a", 2, 3, b"4")) == ("a", 2, 3, b"4", Extra(refused="not_counted"))
     assert refusing(make_entry("a", 2, 3, b"4", Extra("me")))[4] == Extra("me", refused="not_counted")
