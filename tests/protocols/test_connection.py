@@ -107,8 +107,8 @@ class Heads:
 class Line:
     """A connection without a network. The test itself answers each plain read.
 
-    The application answers all other requests, once `may_answer` is set. A connection `beside` another one shares the
-    limits of that connection.
+    The application answers all other requests, once `may_answer` is set. A connection `beside` another connection
+    shares the limits of that connection.
     """
 
     def __init__(self, *, tls: bool = False, beside: "Line | None" = None, **changes: Any) -> None:

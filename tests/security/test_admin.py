@@ -62,7 +62,7 @@ def two_boards(store: str, *, plain: bool = False, **changes: Any) -> AbstractAs
 @pytest.mark.parametrize("open_to_all", [False, True])
 @pytest.mark.parametrize("plain", [False, True])
 async def test_boards_can_not_be_changed_without_an_api_key(valkey_url: str, *, open_to_all: bool, plain: bool) -> None:
-    """Clients on the same machine need an API key too. The answer says how to create one with a command."""
+    """Clients on the same machine need an API key too. The answer has the command that creates an API key."""
     async with two_boards(valkey_url, plain=plain, open=open_to_all) as client:
         assert (await client.post("/v1/events", json={"key": "a"})).status_code == 200
         assert await statuses(client) == [401] * len(CHANGES)

@@ -467,7 +467,7 @@ async def test_a_post_names_only_boards_that_its_key_may_read(valkey_url: str) -
 
 
 async def test_only_keys_read_the_metrics_of_a_server_with_private_boards(valkey_url: str) -> None:
-    """By default, metrics with private boards need an API key, which sees the boards that it may read."""
+    """By default, the metrics then need an API key with the right to read. It sees only the boards that it may read."""
     private = Board(id=PRIVATE, title="Salaries", visibility="private")
     for metrics, boards, statuses in (
         ("auto", [rolling_board()], (200, 200, 200)),

@@ -1,4 +1,4 @@
-"""Journals in which an older version corrected values: the file has what it wrote and read."""
+"""Journals in which an older version corrected values, with the contents that it read from them."""
 
 import base64
 from pathlib import Path

@@ -35,7 +35,7 @@ async def ended(processes: list[Processes]) -> bool:
 async def test_each_board_has_one_owner(any_store: str) -> None:
     """The processes share the boards.
 
-    When a process ends, only its boards move, and the others learn of the end once.
+    When a process ends, only its boards move. The other processes learn once that it has ended.
     """
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
