@@ -122,6 +122,20 @@ async def test_a_viewer_that_does_not_read_has_a_bounded_cost(valkey_url: str) -
             assert model.records[:2] == quick.records[:2]
 
 
+@on_uvloop
+async def test_what_a_viewer_read_before_its_data_began_to_wait_is_no_progress(valkey_url: str) -> None:
+    """Otherwise, a viewer that stops reading would stay connected for another `slow_timeout`."""
+    async with served(valkey_url) as server, watch(server.url) as socket:
+        await socket.receive()
+        viewer = of(server, socket)
+        await until(lambda: held(viewer) == (0, 0))  # the viewer has acknowledged everything
+        assert viewer._transport is not None
+        viewer.pause_writing()
+        has_progressed = viewer._has_acknowledged(viewer._transport.get_extra_info("socket"))
+        viewer.resume_writing()
+        assert not has_progressed
+
+
 @pytest.mark.slow
 @on_uvloop
 async def test_a_viewer_without_progress_is_disconnected(valkey_url: str) -> None:

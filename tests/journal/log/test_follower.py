@@ -7,6 +7,8 @@ import pytest
 from live.errors import SetupError
 from live.journal.log.entries import FIRST
 from live.journal.log.reader import Follower, StoreBehindError
+from live.store.board.ledger import Ledger
+from live.store.board.manage.lifecycle import renew
 from tests.harness.journaled import Journaled, journaled
 
 
@@ -53,6 +55,24 @@ async def test_a_follower_reads_what_is_in_sql_and_in_the_store(valkey_url: str,
         await idle.advance(links[-1])  # this follower reads all entries from SQL
         assert early.contents == late.contents == idle.contents == await board.contents()
         assert told
+
+
+async def test_a_follower_begins_with_what_the_previous_timeline_holds(valkey_url: str, tmp_path: Path) -> None:
+    """The first entry of the new timeline names the previous timeline, and still waits in the store."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        await board.like("a")
+        await drainer.sweep()
+        await renew(board.client, board.ledger.state.keys, "accepted")
+        board.ledger = Ledger(board.client, board.board, board.settings)
+        await board.like("b")
+        follower = Follower(board.client, board.databases[0], board.settings.key_prefix, "posts", "accepted")
+        await follower.begin(lambda *_: None)
+        assert follower.contents.link == FIRST
+        await follower.advance(await link_of(board))
+        await drainer.sweep()
+        assert follower.contents == await board.contents()
+        assert {member for slot in follower.contents.slots.values() for member in slot} == {"a", "b"}
 
 
 async def test_what_the_store_lost_or_the_journal_lacks_is_named(valkey_url: str, tmp_path: Path) -> None:
