@@ -5,11 +5,14 @@ from pathlib import Path
 import pytest
 
 from live.errors import SetupError
+from live.journal.log.drainer import Drainer
 from live.journal.log.entries import FIRST
 from live.journal.log.reader import Follower, StoreBehindError
+from live.maintenance.rebuild import Wanted
 from live.store.board.ledger import Ledger
-from live.store.board.manage.lifecycle import renew
 from tests.harness.journaled import Journaled, journaled
+from tests.harness.mutation import replaced
+from tests.maintenance.test_rebuild_again import lose, rebuilding
 
 
 async def link_of(board: Journaled) -> str:
@@ -58,21 +61,26 @@ async def test_a_follower_reads_what_is_in_sql_and_in_the_store(valkey_url: str,
 
 
 async def test_a_follower_begins_with_what_the_previous_timeline_holds(valkey_url: str, tmp_path: Path) -> None:
-    """The first entry of the new timeline names the previous timeline, and still waits in the store."""
+    """A rebuild ended before SQL had the first entry of the new timeline. This entry names the previous timeline."""
+
+    async def nothing(*_: object) -> None:
+        pass
+
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         await board.like("a")
         await drainer.sweep()
-        await renew(board.client, board.ledger.state.keys, "accepted")
+        await lose(board)
+        with replaced(Drainer, "drain", nothing):
+            await rebuilding(board).rebuild(Wanted())
         board.ledger = Ledger(board.client, board.board, board.settings)
         await board.like("b")
-        follower = Follower(board.client, board.databases[0], board.settings.key_prefix, "posts", "accepted")
+        epoch = board.ledger.state.epoch or ""
+        follower = Follower(board.client, board.databases[0], board.settings.key_prefix, "posts", epoch)
         await follower.begin(lambda *_: None)
         assert follower.contents.link == FIRST
-        await follower.advance(await link_of(board))
-        await drainer.sweep()
-        assert follower.contents == await board.contents()
-        assert {member for slot in follower.contents.slots.values() for member in slot} == {"a", "b"}
+        contents = await follower.advance(await link_of(board))
+        assert {member for slot in contents.slots.values() for member in slot} == {"a", "b"}
 
 
 async def test_what_the_store_lost_or_the_journal_lacks_is_named(valkey_url: str, tmp_path: Path) -> None:
