@@ -184,8 +184,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     admin_roles: Annotated[tuple[Literal["all", "ingest", "viewers"], ...], _described(
         "roles, comma-separated, whose processes serve the administration routes")] = ("all", "ingest")
     admin_page: Annotated[Literal["off", "local", "on"], _described(
-        "who may open the admin page: nobody, browsers on this machine that use no proxy, or everybody with an "
-        "admin API key; browsers on other machines need TLS")] = "local"
+        "which browsers may open the admin page: none, those on this machine that use no proxy, or all; each person "
+        "signs in with an admin API key, and browsers on other machines need TLS")] = "local"
     rate: Annotated[int, _described(
         "events per second for a producer that has no rate of its own; 0 means no limit", ge=0)] = 100_000
     burst: Annotated[int, _described("events in one burst of a producer that has no rate of its own", ge=1)] = 200_000

@@ -167,7 +167,7 @@ class PageViewer(Viewer):
     def wake(self) -> None:
         """Notify the receiver if the page differs."""
         top = self.group
-        assert isinstance(top, Variant), "pages come from a channel"  # noqa: S101
+        assert isinstance(top, Variant), "this viewer watches a variant, not a replay"  # noqa: S101
         if top.is_at(self.position):
             self.position.returns = False  # the board is at this position, so no read has to confirm it
         elif (page := top.page_elsewhere(self.position)) is not None:

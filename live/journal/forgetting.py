@@ -45,7 +45,7 @@ _FIELDS: Final = msgspec.msgpack.Decoder(_Fields)
 
 
 class FoundRows(msgspec.Struct):
-    """How many entries, checkpoints and periods have a member."""
+    """How many entries, checkpoints and periods contain members that were erased later."""
 
     entries: int = 0
     checkpoints: int = 0

@@ -149,7 +149,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         board: the only board to rebuild; None means all boards.
-        at: the time, in milliseconds since 1970; None means the end of the journal.
+        at: rebuild the boards as they were at this time, in milliseconds since 1970; None means the end of the journal.
         name: another id for the board.
         dry: only report what would be rebuilt.
     """

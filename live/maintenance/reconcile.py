@@ -82,7 +82,7 @@ class LiveLog:
 
 Progress = Callable[[int, int], None]
 
-_AHEAD: Final = 64  # pieces that are read before they are compared
+_AHEAD: Final = 64  # pieces to read before they are compared together
 _SHOWN: Final = 20  # maximum number of differences that a report names
 Kind = Literal["log", "taken", "slot", "hidden", "votes", "metadata", "entrants", "reached"]
 

@@ -116,7 +116,7 @@ class ReplaceableServer(uvicorn.Server):
                 connection.retire()
 
     def end(self) -> None:
-        """Disconnect the viewers, and end when no connection is left."""
+        """Disconnect the viewers. The server ends when no connection is left, or at the latest at `_ends_at`."""
         self._parts.reaper.hub.drain()
         self._ends_at = max(self._idle_until, asyncio.get_running_loop().time() + _CLOSING)
 

@@ -39,8 +39,8 @@ class Reference:
         self.entrants: set[str] = set()
         self.seen: dict[bytes, int] = {}  # by identity, the day on which its event was counted
         self.batch = 0
-        # For set and best: by slot and member, when the member got its last amount in the slot. These pairs compare as
-        # the places of the amounts in the journal.
+        # For set and best: by slot and member, when the member got its last amount in the slot: the batch, and the
+        # number of the event in it. These pairs have the same order as the amounts in the journal.
         self.touched: dict[tuple[int, str], tuple[int, int]] = {}
         self.placed: dict[
             tuple[int, str], int

@@ -18,7 +18,7 @@ from live.load.latencies import Objective, is_met, parse_objective, quantiles
     ],
 )
 def test_an_objective_is_a_quantile_and_a_time(text: str, objective: Objective) -> None:
-    """The time is in milliseconds, as in the report."""
+    """The parsed time is in milliseconds, whatever the unit in the text."""
     assert parse_objective(text) == objective
 
 

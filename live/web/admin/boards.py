@@ -41,7 +41,7 @@ class BoardRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """The kind of the board, as a name in the words of the pages."""
+        """The kind of the board: the end of its key `admin_kind_…` in the translations."""
         if self.board.votes is not None:
             return "votes"
         return "union" if self.board.union else self.board.operator
@@ -125,7 +125,10 @@ async def row_of(desk: Desk, ledger: Ledger, samples: Sequence[Sample]) -> Board
 
 
 def _why(board: Board, state: str, counted: int) -> str:
-    """Return why nothing happens on a board, as a name in the words of the pages; empty if it counts events."""
+    """Return why nothing happens on a board: the end of a key `admin_why_…` of the translations.
+
+    The text is empty if nothing stops the board, and it has counted an event since the server started.
+    """
     votes, now = board.votes, time.time() * 1000
     if state in {"lost", "stale", "frozen"}:
         return state

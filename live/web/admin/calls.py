@@ -1,4 +1,4 @@
-"""The actions of the admin page: requests to the API of this server, which a person can also send with `curl`.
+"""Actions of the admin page that are requests to the API of this server. A person can also send them with `curl`.
 
 A page carries out the request that it shows. So the routes of the API check each action and add its entry to the audit
 log.

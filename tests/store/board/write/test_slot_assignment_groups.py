@@ -91,7 +91,7 @@ def test_a_batch_is_planned_like_its_single_entries(
 
 
 def test_a_batch_of_one_producer_costs_only_its_name() -> None:
-    """The journal does not say for each entry who sent it."""
+    """The plan has the name of the producer once, and no sender for each event."""
     made = make_plan(
         SERVER, [like(key) for key in "abac"], range(4), clock_at(0), None, senders=[("ann", 1), ("ann", 3)]
     )
