@@ -352,7 +352,7 @@ async def _check_for_losses(client: Store, settings: Settings, boards: Boards, *
         return  # a replica can still lack the newest data
     high_water, prefix = client.high_water, settings.key_prefix
     watch = LossWatch(client, prefix)
-    lost: list[Loss] = []  # the losses that only the journal knows
+    lost: list[Loss] = []  # the losses that a comparison with the journal shows
     is_known = settings.journal == "off"  # whether the store was compared with both the data directory and the journal
     is_other = False  # whether the store never had this journal
     try:

@@ -223,7 +223,7 @@ export class LiveBoard {
     this.#publish();
   }
 
-  /** The position to resume from. Undefined if the kind of ranks is unknown, because updates need it. */
+  /** The position to resume from. Undefined before the first `sync` of an epoch, which tells the kind of ranks. */
   #position() {
     const base = this.#base;
     return base?.ranks && { epoch: base.epoch, offset: base.offset };

@@ -40,7 +40,7 @@ class FirstAnswerLost(Proxy):
 
 
 async def test_the_client_reads_boards_and_sets_titles(valkey_url: str) -> None:
-    """Each method returns what its route of the API has, also for members with characters that URLs reserve."""
+    """Each method returns what the API answers, also for members with characters that are reserved in URLs."""
     settings = fresh_settings(valkey_url, journal="sqlite", image_hosts=())
     key = await make_key(settings, "shop", verbs=("post", "admin"))
     async with run_server(settings, [rolling_board(), CONTEST]) as url, LiveBoard(url, key) as live:

@@ -118,7 +118,7 @@ def test_a_viewer_without_progress_is_disconnected(monkeypatch: pytest.MonkeyPat
 
 
 def test_reconnects_are_spread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most about five hundred viewers come back in each second, and no viewer waits for more than half a minute."""
+    """About five hundred viewers come back in each second, or more if the last would wait for over half a minute."""
     hub = Viewers()
     reaper, _ = reaper_of(hub)
     uniform = Mock(side_effect=lambda _, longest: longest)

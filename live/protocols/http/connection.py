@@ -469,8 +469,8 @@ class HttpProtocol(asyncio.Protocol):
     def _finish(self) -> None:
         """End the connection after the last answer, so that the client can read that answer.
 
-        The server stops sending, then reads and drops what the client still sends. Closing immediately could reset the
-        connection and destroy the answer (RFC 9112, section 9.6).
+        Over TCP, the server stops sending, then reads and drops what the client still sends. Closing immediately could
+        reset the connection and destroy the answer (RFC 9112, section 9.6).
         """
         is_cut_short = self._pipeline.arriving is not None or self._reader.inside
         self._pipeline.cut_off()  # nobody answers this body, so it must not hold memory

@@ -291,7 +291,7 @@ async def test_a_union_of_too_many_boards_is_not_linked(valkey_url: str) -> None
 
 @pytest.mark.slow
 async def test_pages_are_served_while_the_store_is_unavailable(own_store: StoreProcess) -> None:
-    """The pages are marked as stale, and have Retry-After."""
+    """The pages say that they are stale. The pages of boards have Retry-After."""
     async with server(own_store.url, WEEK + CONTEST, {"board": "week", **WEEKS[0]}) as client:
         own_store.kill()
         for path in ("/boards/week", "/boards/week?period=previous", "/boards/week,cakes"):

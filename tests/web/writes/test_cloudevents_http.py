@@ -1,4 +1,4 @@
-"""CloudEvents over HTTP as the official SDK sends them: counted in all three modes, once per source and id."""
+"""Events of the official CloudEvents SDK over HTTP: counted in all three modes, once per source and id."""
 
 import json
 from collections.abc import AsyncIterator, Callable
