@@ -74,7 +74,10 @@ async def accept(board: Journaled, epoch: str = "accepted") -> None:
 
 
 async def lose_and_accept(board: Journaled, store: StoreProcess, folder: Path) -> None:
-    """Let a store go back to an older copy. Its board stays as it is until the loss is accepted. Then the past can be read."""
+    """Let a store go back to an older copy.
+
+    Its board stays as it is until the loss is accepted. Then the past can be read.
+    """
     drainer = await go_back(board, store, folder)
     before = await held(board)
     for _ in range(2):
