@@ -148,8 +148,12 @@ async def test_a_page_that_a_server_renders_becomes_live(valkey_url: str, tmp_pa
 
             page.on("websocket", lambda socket: socket.on("framereceived", note))
             await page.goto(f"http://127.0.0.1:{port}/")
+
+            async def is_watching() -> bool:
+                return bool(frames)
+
+            await eventually(is_watching)
             await post(producer, {"key": "c", "amount": 9000})
             await until_first(page, "c")
             assert await page.locator("#records tr").count() == 3
-            assert frames
             assert not any('"sync"' in frame for frame in frames)

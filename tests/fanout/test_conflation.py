@@ -160,7 +160,9 @@ async def test_a_quiet_board_is_not_read(valkey_url: str) -> None:
             await reached(viewers, 1)
             before, frames = await reads(valkey_url), [len(viewer.times) for viewer in viewers]
             await asyncio.sleep(1)
-            assert await reads(valkey_url) - before <= 2  # the process also runs a script to count the viewers
+            # A read at each tick would run a hundred scripts. The process also runs one now and then, such as to count
+            # the viewers.
+            assert await reads(valkey_url) - before < 20
             assert [len(viewer.times) for viewer in viewers] == frames
 
 

@@ -90,6 +90,21 @@ async def test_a_cut_connection_is_a_gap(any_store: str) -> None:
         await eventually(changed)
 
 
+async def test_a_listener_that_ends_closes_its_connections(any_store: str) -> None:
+    """Otherwise, the store would go on sending notices that nobody reads."""
+    other = connect(any_store, fresh_settings(any_store))
+    async with listening(any_store) as (received, ledger, _, _):
+        channel = ledger.state.keys.channel
+        await until(received, Missed(["posts"]))
+        assert await other.call(channel, "PUBSUB", "SHARDNUMSUB", channel) == [channel.encode(), 1]
+
+    async def is_closed() -> bool:
+        return await other.call(channel, "PUBSUB", "SHARDNUMSUB", channel) == [channel.encode(), 0]
+
+    await eventually(is_closed)
+    await other.aclose()
+
+
 async def test_each_board_has_one_gap_per_connection(any_store: str) -> None:
     """Each of a thousand boards has a gap at first, and another gap after the connection was cut.
 
