@@ -99,7 +99,7 @@ async def test_a_listener_that_ends_closes_its_connections(any_store: str) -> No
         assert await other.call(channel, "PUBSUB", "SHARDNUMSUB", channel) == [channel.encode(), 1]
 
     async def is_closed() -> bool:
-        return await other.call(channel, "PUBSUB", "SHARDNUMSUB", channel) == [channel.encode(), 0]
+        return bool(await other.call(channel, "PUBSUB", "SHARDNUMSUB", channel) == [channel.encode(), 0])
 
     await eventually(is_closed)
     await other.aclose()
