@@ -152,8 +152,10 @@ class LossWatch:
         known, positions = high_water.facts, high_water.board_positions if boards else {}
         versions = high_water.version_of("definitions"), high_water.version_of("producers")
         names = self._names
-        metas = {board: Keys(self._prefix, board).meta for board in sorted(positions.keys() | known.epochs.keys())}
-        compared = {board: meta for board, meta in metas.items() if boards and holds(meta)}
+        # The comparisons that come twice a second leave the boards out, because naming 10,000 boards takes 15 ms.
+        known_boards = sorted(positions.keys() | known.epochs.keys()) if boards else []
+        metas = {board: Keys(self._prefix, board).meta for board in known_boards}
+        compared = {board: meta for board, meta in metas.items() if holds(meta)}
         whole: list[_Command] = [
             (names.store, ("GET", names.store)),
             (names.definitions, ("HGET", names.definitions, ":version")),
