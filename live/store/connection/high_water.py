@@ -113,7 +113,7 @@ class HighWater:
         The text is empty if the process is ready.
         """
         lost = self.lost_boards
-        if self.lost or not boards or not lost.keys() >= set(boards):
+        if self.lost or not boards or not all(board in lost for board in boards):
             return self.lost
         return "; ".join(lost[board] for board in boards)
 
