@@ -158,7 +158,7 @@ async def check_import(store: str, folder: Path) -> None:
         dated = await place.table("days", f"member,score,time\nAnn,4,{yesterday}\n")
         assert dated["changed"] == 1
         await place.holds("days", {"=b": 5, "Ann": 4, "c,d": -3})
-        await client.put("/v1/boards/contest/records/Ann", json={})
+        (await client.put("/v1/boards/contest/records/Ann", json={})).raise_for_status()
         entered = await place.table("contest", TABLE, status=1)
         assert (entered["changed"], [one["line"] for one in entered["refusals"]]) == (1, [4, 5])
         await place.holds("contest", {"Ann": 70})
