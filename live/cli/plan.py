@@ -48,7 +48,7 @@ class UnitCost(msgspec.Struct, frozen=True):
     value: float
     part: str
     sum: str = ""
-    measured: str = "2026-11-23"
+    measured: str = "2026-11-26"
 
     @property
     def command(self) -> str:
@@ -56,35 +56,35 @@ class UnitCost(msgspec.Struct, frozen=True):
         return f"python -m bench --only {self.part}"
 
 
-FRAME: Final = UnitCost("a frame to a viewer", "8.8 µs of a server", 8.8 * MICRO, "fan-out")
+FRAME: Final = UnitCost("a frame to a viewer", "6.1 µs of a server", 6.1 * MICRO, "fan-out")
 TICK: Final = UnitCost(
-    "a read of a board for its viewers in one process, once per frame", "80 µs of server and store", 80 * MICRO,
-    "many-boards", "5 viewers of 24 - 7.9 µs",
+    "a read of a board for its viewers in one process, once per frame", "83 µs of server and store", 83 * MICRO,
+    "many-boards", "5 viewers of 23 - 6.4 µs",
 )  # fmt: skip
-IDLE: Final = UnitCost("a viewer, per second, besides frames", "3.2 µs of a server", 3.2 * MICRO, "idle-viewers")
-VIEWER_MEMORY: Final = UnitCost("a viewer", "2.0 KB in a server", 2.0 * KB, "idle-viewers")
+IDLE: Final = UnitCost("a viewer, per second, besides frames", "2.5 µs of a server", 2.5 * MICRO, "idle-viewers")
+VIEWER_MEMORY: Final = UnitCost("a viewer", "1.9 KB in a server", 1.9 * KB, "idle-viewers")
 PROCESS_MEMORY: Final = UnitCost(
-    "a process without viewers", "97 MB", 97 * MB, "crowd", "128 MB - 15,500 viewers of 2.0 KB"
+    "a process without viewers", "102 MB", 102 * MB, "crowd", "131 MB - 15,500 viewers of 1.9 KB"
 )
-FRAME_BYTES: Final = UnitCost("a compressed frame of the top 50", "218 bytes", 218, "egress")
-EVENT_SERVER: Final = UnitCost("an event in a body of 1,000", "1.4 µs of a server", 1.4 * MICRO, "ingest-batch")
-EVENT_STORE: Final = UnitCost("… in the store", "6.0 µs of a primary", 6.0 * MICRO, "ingest-batch")
+FRAME_BYTES: Final = UnitCost("a compressed frame of the top 50", "222 bytes", 222, "egress")
+EVENT_SERVER: Final = UnitCost("an event in a body of 1,000", "0.7 µs of a server", 0.7 * MICRO, "ingest-batch")
+EVENT_STORE: Final = UnitCost("… in the store", "3.9 µs of a primary", 3.9 * MICRO, "ingest-batch")
 ID_SERVER: Final = UnitCost(
-    "an event with an id, in a body of 1,000", "3.5 µs of a server", 3.5 * MICRO, "ingest-batch"
+    "an event with an id, in a body of 1,000", "2.1 µs of a server", 2.1 * MICRO, "ingest-batch"
 )
-ID_STORE: Final = UnitCost("… in the store", "9.4 µs of a primary", 9.4 * MICRO, "ingest-batch")
+ID_STORE: Final = UnitCost("… in the store", "6.1 µs of a primary", 6.1 * MICRO, "ingest-batch")
 ID_MEMORY: Final = UnitCost("an id that is remembered", "41 bytes in the store", 41, "id-memory")
 MEMBER_MEMORY: Final = UnitCost("a member in the ranking and a slot", "215 bytes in the store", 215, "rotation")
 MEMBER_LEAVES: Final = UnitCost(
-    "a member that leaves with its slot", "28 µs of a primary", 28 * MICRO, "rotation", "28 s / 1,000,000"
+    "a member that leaves with its slot", "16 µs of a primary", 16 * MICRO, "rotation", "16 s / 1,000,000"
 )
 JOURNAL: Final = UnitCost(
-    "an event on its way to SQL", "0.12 µs of a server", 0.12 * MICRO, "journal", "1 s / 8.2 million"
+    "an event on its way to SQL", "0.074 µs of a server", 0.074 * MICRO, "journal", "1 s / 13.6 million"
 )
-JOURNAL_BYTES: Final = UnitCost("an event in SQL", "3.0 bytes", 3.0, "journal", "3.0 MB / 1,000,000")
+JOURNAL_BYTES: Final = UnitCost("an event in SQL", "2.9 bytes", 2.9, "journal", "2.9 MB / 1,000,000")
 IDLE_BOARD: Final = UnitCost(
-    "a board without viewers or events, per second and process", "0.1 µs of a server", 0.1 * MICRO,
-    "unwatched-boards", "(7.6 - 6.6) ms / 10,000",
+    "a board without viewers or events, per second and process", "0.45 µs of a server", 0.45 * MICRO,
+    "unwatched-boards", "(12.7 - 8.2) ms / 10,000",
 )  # fmt: skip
 BOARD_START: Final = UnitCost(
     "a board when a process starts", "0.34 ms", 340 * MICRO, "unwatched-boards", "3.4 s / 10,000"

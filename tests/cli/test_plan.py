@@ -88,7 +88,7 @@ def advice(**given: float) -> str:
 @pytest.mark.parametrize(
     ("engine", "small", "large"),
     [
-        ("Flink", {"events": 160_000}, {"events": 170_000}),
+        ("Flink", {"events": 250_000}, {"events": 260_000}),
         ("Kafka or", {"events": 1000, "has_ids": True}, {"events": 100_000, "has_ids": True}),
         ("ClickHouse: rank", {"members": 10**8}, {"members": 2 * 10**8}),
         ("large primary", {"members": 10**7}, {"members": 2 * 10**7}),
@@ -97,7 +97,7 @@ def advice(**given: float) -> str:
         ("MemoryDB", {"events": 100_000, "boards": 10}, {"events": 900_000, "boards": 100}),
         ("hash of the path", {"viewers": MILLION}, {"viewers": MILLION, "boards": 2}),
         ("LIVE_MAX_BOARDS=", {"boards": 1000, "events": 1}, {"boards": 1001, "events": 1}),
-        ("can't use", {"events": 200_000, "boards": 3}, {"events": 200_000, "boards": 2}),
+        ("can't use", {"events": 300_000, "boards": 3}, {"events": 300_000, "boards": 2}),
     ],
 )  # fmt: skip
 def test_another_engine_is_named_only_where_it_is_better(
