@@ -76,6 +76,7 @@ class ViewerPool:
         session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
         await self._open.enter_async_context(session)
         gate = asyncio.Semaphore(_AT_ONCE)
+        first = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(websocket):
@@ -83,7 +84,9 @@ class ViewerPool:
                 for _ in range(sse):
                     tasks.create_task(self._start(gate, self.sse, lambda note: self._watch_events(session, note)))
         except* (OSError, WebSocketException, aiohttp.ClientError, TimeoutError) as group:
-            raise SetupError(f"a viewer could not connect to {self._live}: {group.exceptions[0]!r}") from None
+            first = group.exceptions[0]  # Python before 3.11.4 wraps what is raised here in another group
+        if first is not None:
+            raise SetupError(f"a viewer could not connect to {self._live}: {first!r}")
 
     async def await_offset(self, offset: int, patience: float) -> None:
         """Wait until every viewer has seen an offset, for at most `patience` seconds."""
@@ -198,12 +201,15 @@ class Producers:
 
         async with open_session(self._key, connections=connections) as session:
             sender = Sender(session, self._url, self._key, timeout=_TIMEOUT)
+            refusal = None
             try:
                 async with asyncio.TaskGroup() as tasks:
                     for _ in range(connections):
                         tasks.create_task(send(sender))
             except* AccessRefusedError as group:
-                raise SetupError(str(group.exceptions[0])) from None
+                refusal = group.exceptions[0]  # as in `connect`, not raised in the group
+            if refusal is not None:
+                raise SetupError(str(refusal))
         for offset in due:
             self._skip(schedule.batch, end - started - offset)
 
