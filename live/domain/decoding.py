@@ -70,7 +70,8 @@ def decode_json(body: bytes, max_events: int) -> Steps:
     Raises:
         ProblemError: `malformed_body` or `too_many_events`. Nothing of the body counts.
     """
-    if not body.lstrip(SPACE.encode()).startswith(b"["):  # one object
+    start = yield from past_blank(body, 0)
+    if not body.startswith(b"[", start):  # one object
         if len(body) > MOST_EVENT:
             return (yield from check_parts([_OVERSIZED]))
         event = decode_plain(body)
