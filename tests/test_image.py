@@ -27,6 +27,7 @@ COMPOSITIONS: Final[dict[str, dict[str, Any]]] = {
 DEADLINE: Final = 30
 UID: Final = 10001
 EXTRAS: Final = ("load", "parquet", "postgres")
+NEWEST: Final = {"python_full_version": "3.11.99"}  # the base image has the newest 3.11; older ones need more packages
 
 
 def pinned(name: str) -> dict[str, list[str]]:
@@ -37,13 +38,13 @@ def pinned(name: str) -> dict[str, list[str]]:
 
 
 def needed(name: str, extras: tuple[str, ...] = ()) -> Iterator[str]:
-    """Return an installed package and everything that it needs on this machine, as `name==version`."""
+    """Return an installed package and everything that it needs in the image, as `name==version`."""
     found = distribution(name)
     if name != "live-board":
         yield f"{canonicalize_name(name)}=={found.version}"
     for text in found.requires or ():
         required = Requirement(text)
-        if any(required.marker is None or required.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+        if any(required.marker is None or required.marker.evaluate({"extra": extra, **NEWEST}) for extra in ("", *extras)):
             yield from needed(required.name, tuple(required.extras))
 
 
