@@ -57,7 +57,7 @@ async def test_a_record_has_figures_a_chart_and_neighbours(valkey_url: str) -> N
 @pytest.mark.slow
 async def test_everything_on_the_page_is_escaped(valkey_url: str) -> None:
     """A member is always text."""
-    key = "</title><script>alert('1')</script>{{7*7}}&amp;"
+    key = "</title><script>alert('1')</script>{{7890*7}}&amp;"
     async with server(valkey_url) as client:
         await post(client, {"key": key})
         record = (await client.get("/v1/boards/posts")).json()["records"][0]["key"]
@@ -66,7 +66,7 @@ async def test_everything_on_the_page_is_escaped(valkey_url: str) -> None:
         address = unescape(re.findall(r'<bdi><a href="([^"]*)"', html)[0])
         page = (await client.get(address)).text
         assert "<script>alert" not in page
-        assert "49" not in re.sub(r"/static/\w+", "", page)
+        assert "55230" not in page
         assert unescape(re.findall(r"<h1 id=\"title\"><bdi>(.*?)</bdi>", page)[0]) == key
 
 
