@@ -44,7 +44,9 @@ def needed(name: str, extras: tuple[str, ...] = ()) -> Iterator[str]:
         yield f"{canonicalize_name(name)}=={found.version}"
     for text in found.requires or ():
         required = Requirement(text)
-        if any(required.marker is None or required.marker.evaluate({"extra": extra, **NEWEST}) for extra in ("", *extras)):
+        if any(
+            required.marker is None or required.marker.evaluate({"extra": extra, **NEWEST}) for extra in ("", *extras)
+        ):
             yield from needed(required.name, tuple(required.extras))
 
 
