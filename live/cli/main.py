@@ -1,5 +1,6 @@
 """The command `live`. It imports only what the given command needs, because importing all commands takes a second."""
 
+import gc
 import os
 from collections.abc import Mapping
 from importlib import import_module
@@ -55,11 +56,20 @@ class Commands(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: "Context", cmd_name: str) -> "Command | None":
-        """Import the command with a name. Return None if there is no such command."""
+        """Import the command with a name. Return None if there is no such command.
+
+        What it imports is never collected as garbage. Most commands are short, and would spend half of their time on
+        collections: a few during the imports, and some of everything at the end.
+        """
         for name in (cmd_name,) if cmd_name in COMMANDS else COMMANDS:
             if name not in self.commands:
                 module, attribute = COMMANDS[name]
-                found = getattr(import_module(module), attribute)
+                gc.disable()
+                try:
+                    found = getattr(import_module(module), attribute)
+                finally:
+                    gc.enable()
+                    gc.freeze()
                 single = typer.Typer()
                 if isinstance(found, typer.Typer):
                     single.add_typer(found, name=name)

@@ -28,7 +28,7 @@ RESERVED: Final = 128
 # imported everything, so it starts in milliseconds. A new interpreter would import for half a second. This process
 # can't be forked itself, because it has threads.
 CHILDREN: Final = get_context("forkserver")
-CHILDREN.set_forkserver_preload(["live.workers.worker"])
+CHILDREN.set_forkserver_preload(["live.workers.preloaded"])
 _LONGEST_FOLDER: Final = 60  # bytes; the path of a socket in it has up to 40 bytes more, and the kernel allows 107
 _LEAST: Final = 64  # descriptors for connections and viewers; with fewer, the server does not start
 _FORK_SERVER_PAUSE: Final = 1.0  # seconds

@@ -440,6 +440,22 @@ def test_a_command_imports_only_what_it_needs(words: list[str], unused: set[str]
     assert not imported & unused
 
 
+@pytest.mark.parametrize("code", ["from live.cli.main import main; main()", "import live.workers.preloaded"])
+def test_what_a_process_imports_is_never_collected(code: str) -> None:
+    """A command and the fork server exclude what they import from garbage collection, and collect what comes later."""
+    at_exit = (
+        "import atexit, gc; "
+        "atexit.register(lambda: print(len(gc.get_objects()), gc.get_freeze_count(), gc.isenabled())); "
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", at_exit + code, "serve", "--port", "-1"],
+        env=BARE, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    collected, frozen, is_enabled = ended.stdout.split()
+    assert is_enabled == "True"
+    assert int(collected) < 10_000 < 50_000 < int(frozen)
+
+
 def test_a_similar_command_is_suggested() -> None:
     """An unknown command is refused."""
     ended = run_live("key", environment=BARE)

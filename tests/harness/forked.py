@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
 
-from live.cli.main import COMMANDS, main
+from live.cli.main import main
 from live.system.processes import CHILDREN
 
-CHILDREN.set_forkserver_preload([__name__, *{module for module, _ in COMMANDS.values()}])
+CHILDREN.set_forkserver_preload([__name__, "tests.harness.preloaded_commands"])
 
 
 class ForkedProcess:

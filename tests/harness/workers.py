@@ -122,7 +122,7 @@ def fork_server(environment: dict[str, str]) -> Iterator[int]:
     Yield its process id.
     """
     own = forkserver.ForkServer()
-    own.set_forkserver_preload(["live.workers.worker"])
+    own.set_forkserver_preload(["live.workers.preloaded"])
     with patch.dict(os.environ, environment):
         own.ensure_running()
     try:
