@@ -453,7 +453,8 @@ def test_what_a_process_imports_is_never_collected(code: str) -> None:
     )  # fmt: skip
     collected, frozen, is_enabled = ended.stdout.split()
     assert is_enabled == "True"
-    assert int(collected) < 10_000 < 50_000 < int(frozen)
+    assert int(collected) < 10_000
+    assert int(frozen) > 50_000
 
 
 def test_a_similar_command_is_suggested() -> None:
