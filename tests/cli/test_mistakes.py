@@ -1,15 +1,18 @@
 """A command that can't do what was asked says why, and exits with 1. For a misspelt name, it suggests a known name."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
+from redis import asyncio as redis
 
 from live.cli import personal
 from tests.cli.test_personal import TO_ALL, Machine
 from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -44,8 +47,15 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     assert machine.run("keys", "add", "shop").returncode == 0
     machine.post("ann", {"type": "like", "key": "a"}, {"type": "vote", "key": "b", "actor": "v1"})
     machine.post("ann", {"type": "quiet", "key": "c"})
+    asyncio.run(eventually(lambda: is_all_in_sql(machine)))
     yield machine
     machine.server.kill()
+
+
+async def is_all_in_sql(machine: Machine) -> bool:
+    """Whether no entry of a journal waits in the store. `erase --dry-run` does not search entries that wait."""
+    async with redis.Redis(unix_socket_path=str(machine.data / "valkey.sock")) as client:
+        return not [name async for name in client.scan_iter("live:{*}:journal:*") if await client.xlen(name)]
 
 
 def must_be_refused(machine: Machine, name: str) -> None:

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 from live.domain.board import Board, Boards
 from live.serve import bound_socket
 from live.settings import Settings, as_environment
+from live.store.connection.embedded import answers
 from live.web.app import make_app
 from live.workers.worker import server_config
 from tests.harness.boards import rolling_board
@@ -185,10 +186,15 @@ class ServerProcess:
         return self.process.wait(DEADLINE)
 
     def kill(self) -> None:
-        """End the server as `kill -9` does."""
+        """End the server as `kill -9` does. Wait for the end of its embedded store, which a command would still use."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
+        store = self._folder / self.environment.get("LIVE_DATA_DIR", "live-data") / "valkey.sock"
+        end = time.monotonic() + DEADLINE
+        while answers(store):
+            assert time.monotonic() < end, "the embedded store has not ended"
+            time.sleep(0.02)
 
     def log(self) -> str:
         """Everything that the server has printed since it was started."""
