@@ -18,7 +18,7 @@ from live.cli.terminal import (
 )
 from live.domain.event import rfc3339
 from live.journal.database import existing_journal
-from live.journal.log.audit_trail import last_id, read_trail
+from live.journal.log.audit_trail import read_trail
 from live.settings import load_settings
 from live.store.connection.embedded import opened_store
 from live.store.registry.audit_trail import AuditEntry, AuditTrail
@@ -41,18 +41,16 @@ def trail(
     with clear_errors():
         settings = load_settings(store=store, data_dir=data_dir)
         first = 0 if since is None else milliseconds_of(since, "--since")
-        kept: list[AuditEntry] = []
-        after = "0"
+        kept: dict[str, AuditEntry] = {}
         if settings.journal != "off":
             with existing_journal(settings, writes=False) as database:
                 kept = database.work(partial(read_trail, prefix=settings.key_prefix))
-                after = database.work(partial(last_id, prefix=settings.key_prefix))
 
         async def work() -> list[AuditEntry]:
             async with opened_store(settings) as client:
-                return await AuditTrail(client, settings.key_prefix).after(after)
+                return await AuditTrail(client, settings.key_prefix).after(next(reversed(kept), "0"))
 
-        entries = [*kept, *asyncio.run(work())]
+        entries = [*kept.values(), *asyncio.run(work())]
     shown = [entry for entry in entries if entry.at >= first and board in (None, entry.board)]
     if reported({"trail": shown}, as_json=as_json):
         return

@@ -51,9 +51,10 @@ def append(connection: Connection, prefix: str, entries: Sequence[_Stored]) -> N
     connection.execute(insert(DEFINITION), rows)
 
 
-def read_trail(connection: Connection, prefix: str) -> list[AuditEntry]:
-    """Return all entries, oldest first."""
-    return [msgspec.json.decode(row.value, type=ChainedEntry).entry for row in _rows(connection, prefix)]
+def read_trail(connection: Connection, prefix: str) -> dict[str, AuditEntry]:
+    """Return all entries by their ids in the store, oldest first."""
+    rows = _rows(connection, prefix)
+    return {row.name.partition(" ")[0]: msgspec.json.decode(row.value, type=ChainedEntry).entry for row in rows}
 
 
 def trail_faults(connection: Connection, prefix: str) -> Iterator[str]:

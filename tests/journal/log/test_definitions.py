@@ -1,24 +1,30 @@
 """What SQL knows of definitions, API keys, titles and the cookie secret outlives a store that loses them."""
 
+import asyncio
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection
 
 from live.auth.visitors import Visitors
+from live.cli import trail
 from live.domain.item import Item
 from live.domain.producer import Scope
 from live.errors import EpochLostError, SetupError
 from live.journal.log.audit_trail import read_trail
 from live.journal.log.definitions import KINDS, DefinitionLog, latest
+from live.settings import as_environment
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
 from live.store.connection.high_water import HighWater
 from live.store.connection.loss import LossWatch
-from live.store.registry.audit_trail import AuditTrail, entry_of
+from live.store.registry.audit_trail import AuditEntry, AuditTrail, entry_of
 from live.store.registry.items import Items
 from live.store.registry.producers import ProducerStore
+from tests.harness.commands import run_command
 from tests.harness.journaled import Journaled, backed_up, journaled
 from tests.harness.mutation import must_be_caught, replaced
 
@@ -181,7 +187,25 @@ async def test_after_a_failover_everything_is_compared_again(valkey_url: str, tm
         assert await held.definitions.follow()
         assert await held.in_sql() == {**before, "producers": {}}
         acts = await board.databases[0].run(lambda sql: read_trail(sql, held.prefix))
-        assert [act.who for act in acts] == ["ann"]
+        assert [act.who for act in acts.values()] == ["ann"]
+
+
+async def test_the_audit_log_has_an_entry_that_is_copied_meanwhile(valkey_url: str, tmp_path: Path) -> None:
+    """`live trail` reads SQL and then the store. In between, the entry is copied to SQL."""
+    async with journaled(valkey_url, tmp_path) as board:
+        held, loop = Copied(board), asyncio.get_running_loop()
+        await held.begin()
+        await AuditTrail(board.client, held.prefix).add(entry_of("ann", "titled"))
+
+        def read_then_copy(connection: Connection, prefix: str) -> dict[str, AuditEntry]:
+            entries = read_trail(connection, prefix)
+            assert asyncio.run_coroutine_threadsafe(held.definitions.follow(), loop).result(30)
+            return entries
+
+        with replaced(trail, "read_trail", read_then_copy):
+            ended = await asyncio.to_thread(run_command, "trail", "--json", **as_environment(board.settings))
+        assert [act["who"] for act in json.loads(ended.stdout)["trail"]] == ["ann"], ended.stderr
+        assert len(await board.databases[0].run(lambda sql: read_trail(sql, held.prefix))) == 1
 
 
 async def makes_no_secret(board: Journaled) -> None:
