@@ -1,5 +1,6 @@
 """The channel of a board, tick by tick, with pages that a test gives it."""
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from live.fanout.engine.intervals import TickSchedule
 from live.fanout.frames import Frame
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import PullViewer, PushViewer
-from live.metrics import REGISTRY
+from live.metrics import REGISTRY, VIEWERS
 from live.settings import Duration
 from live.store.board.ledger import Ledger
 from tests.fanout.test_rank_lookups import Sink
@@ -23,6 +24,13 @@ from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
 
 INTERVAL = 100  # milliseconds
+
+
+@pytest.fixture(autouse=True)
+def _viewers_leave() -> Iterator[None]:
+    """Take the viewers of a test out of the metric. Tests of servers in the same process wait until it is zero."""
+    yield
+    VIEWERS.labels("posts").set(0)
 
 
 class Steps:
