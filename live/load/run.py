@@ -115,12 +115,9 @@ async def _all(waiting: Iterable[Coroutine[object, object, _Expected]]) -> list[
     Raises:
         SetupError: a process can't go on.
     """
-    first = None
     try:
         async with asyncio.TaskGroup() as tasks:
             found = [tasks.create_task(each) for each in waiting]
-    except* SetupError as group:
-        first = group.exceptions[0]  # Python before 3.11.4 wraps what is raised here in another group
-    if first is not None:
-        raise first
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None
     return [task.result() for task in found]

@@ -84,7 +84,7 @@ class ViewerPool:
                 for _ in range(sse):
                     tasks.create_task(self._start(gate, self.sse, lambda note: self._watch_events(session, note)))
         except* (OSError, WebSocketException, aiohttp.ClientError, TimeoutError) as group:
-            first = group.exceptions[0]  # Python before 3.11.4 wraps what is raised here in another group
+            first = group.exceptions[0]  # Python 3.11.2 wraps an error that is raised here in another group
         if first is not None:
             raise SetupError(f"a viewer could not connect to {self._live}: {first!r}")
 
@@ -207,7 +207,7 @@ class Producers:
                     for _ in range(connections):
                         tasks.create_task(send(sender))
             except* AccessRefusedError as group:
-                refusal = group.exceptions[0]  # as in `connect`, not raised in the group
+                refusal = group.exceptions[0]  # it is raised below, as in `connect`
             if refusal is not None:
                 raise SetupError(str(refusal))
         for offset in due:

@@ -342,7 +342,7 @@ def may_have_run(error: Exception) -> bool:
     It has not run if the store refused it, because no script fails after its first write. Nor has it run if there was
     no connection.
     """
-    # A timeout of asyncio has the same error as context and cause; before Python 3.11.4, as context only.
+    # A timeout of asyncio has the cancellation as its context. Python 3.11.2 does not set it as the cause too.
     cause = error.__context__ if isinstance(error, TimeoutError) else error.__cause__
     before = None if cause is None else cause.__context__
     if isinstance(cause, ResponseError) or isinstance(before, ConnectionRefusedError | FileNotFoundError):
