@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import random
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from functools import cache
@@ -47,20 +48,24 @@ LONGEST: Final = (
 )  # fmt: skip
 
 
-def _keep_files_in_memory() -> None:
-    """Put temporary files, and with them the stores, on a file system in memory if there is room.
+def _folder_in_memory() -> Path | None:
+    """Return a new folder in memory for the temporary files of this run, or None if there is no room for it.
 
-    Every acknowledged event waits for fsync. On a shared disk, a stall of seconds could fail any test.
+    The stores of the tests are in it too, and every acknowledged event waits for fsync. On a shared disk, a stall of
+    seconds could fail any test.
     """
     if "TMPDIR" in os.environ or not _MEMORY.is_dir():
-        return
+        return None
     room = os.statvfs(_MEMORY)
-    if not room.f_flag & os.ST_NOEXEC and room.f_bavail * room.f_frsize > _ENOUGH:
-        os.environ["TMPDIR"] = str(_MEMORY)  # processes that the tests start inherit this
-        tempfile.tempdir = None
+    if room.f_flag & os.ST_NOEXEC or room.f_bavail * room.f_frsize <= _ENOUGH:
+        return None
+    folder = tempfile.mkdtemp(prefix="live-tests-", dir=_MEMORY)
+    os.environ["TMPDIR"] = folder  # processes that the tests start inherit this
+    tempfile.tempdir = None
+    return Path(folder)
 
 
-_keep_files_in_memory()  # before pytest chooses its own folder
+_FOLDER: Final = _folder_in_memory()  # before pytest chooses its own folder
 # Tests make thousands of clients. Reading the certificates of all authorities takes longer than starting a server.
 default.create_ssl_context = cache(httpx.create_ssl_context)  # type: ignore[attr-defined]
 
@@ -89,6 +94,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(1, 10**9) if config.option.effort > 1 else 0
     settings.load_profile("explore" if config.option.seed else "repeat")
+    if _FOLDER is not None and config.option.basetemp is None:
+        config.option.basetemp = str(_FOLDER / "pytest")
     gc.disable()  # garbage collection would take a quarter of the time in which the tests are collected
     if config.option.seed and config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = config.option.seed
@@ -134,12 +141,18 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         figures.attach(item)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the figures of faults."""
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
+) -> None:
+    """Print the figures of faults. Delete the temporary files at the end, or say where they are if a test failed."""
     if lines := figures.table(report for reports in terminalreporter.stats.values() for report in reports):
         terminalreporter.section("faults")
         for line in lines:
             terminalreporter.write_line(line)
+    if _FOLDER is not None and exitstatus == pytest.ExitCode.TESTS_FAILED:
+        terminalreporter.write_line(f"temporary files of the tests: {_FOLDER}")
+    elif _FOLDER is not None:
+        config.add_cleanup(lambda: shutil.rmtree(_FOLDER, ignore_errors=True))
 
 
 class _Files(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
