@@ -60,10 +60,11 @@ def _folder_in_memory() -> Path | None:
     room = os.statvfs(_MEMORY)
     if room.f_flag & os.ST_NOEXEC or room.f_bavail * room.f_frsize <= _ENOUGH:
         return None
-    folder = tempfile.mkdtemp(prefix="live-tests-", dir=_MEMORY)
-    os.environ["TMPDIR"] = folder  # processes that the tests start inherit this
+    folder = Path(tempfile.mkdtemp(prefix="live-tests-", dir=_MEMORY))
+    folder.chmod(0o711)  # servers that run as other users have their folders in this one
+    os.environ["TMPDIR"] = str(folder)  # processes that the tests start inherit this
     tempfile.tempdir = None
-    return Path(folder)
+    return folder
 
 
 _FOLDER: Final = _folder_in_memory()  # before pytest chooses its own folder
