@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from functools import cache
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Final
 
@@ -143,9 +144,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         figures.attach(item)
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
-) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode) -> None:
     """Print the figures of faults. Delete the temporary files at the end, or say where they are if a test failed."""
     if lines := figures.table(report for reports in terminalreporter.stats.values() for report in reports):
         terminalreporter.section("faults")
@@ -154,7 +153,8 @@ def pytest_terminal_summary(
     if _FOLDER is not None and exitstatus == pytest.ExitCode.TESTS_FAILED:
         terminalreporter.write_line(f"temporary files of the tests: {_FOLDER}")
     elif _FOLDER is not None:
-        config.add_cleanup(lambda: shutil.rmtree(_FOLDER, ignore_errors=True))
+        # `multiprocessing` deletes its own files in the folder at exit, with the priority -100.
+        Finalize(None, shutil.rmtree, [_FOLDER], {"ignore_errors": True}, exitpriority=-200)
 
 
 class _Files(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
