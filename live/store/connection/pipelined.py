@@ -8,7 +8,7 @@ import asyncio
 import math
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final, cast
 
@@ -70,10 +70,21 @@ def as_unavailable(error: Exception) -> StoreUnavailableError:
 
 
 class OurConnection:
-    """Takes the transport from a connection of redis-py, which has no public way to give it away."""
+    """Changes a connection of redis-py: it can give its transport away, and it works on uvloop too."""
 
     _reader: asyncio.StreamReader | None
     _writer: asyncio.StreamWriter | None
+
+    async def send_packed_command(self, command: Iterable[bytes], check_health: bool = True) -> None:  # noqa: FBT001, FBT002 - as in redis-py
+        """Send a command. If the server has closed the connection, uvloop raises an error that redis-py does not know.
+
+        Raises:
+            LostConnectionError, TimeoutError: the command was not sent.
+        """
+        try:
+            await super().send_packed_command(command, check_health)  # type: ignore[misc] # the next class has it
+        except RuntimeError as error:
+            raise LostConnectionError("Connection closed by server.") from error
 
     def hand_over(self) -> asyncio.StreamWriter:
         """Give away the writer, and with it the transport.
