@@ -188,7 +188,8 @@ def random_request(chance: random.Random, known: Sequence[tuple[str, Sequence[st
 async def answer(url: str, sent: bytes, board: str) -> bytes:
     """Return everything that a server answers, without the id of the board and the offset of the public board.
 
-    The offset of the public board is higher for the second of two requests that are not counted in one batch.
+    The offset of the public board is higher for the second of two requests that are not counted in one batch, and can
+    have one digit more.
     """
     async with connected(url) as connection:
         await connection.send(sent)
@@ -196,7 +197,11 @@ async def answer(url: str, sent: bytes, board: str) -> bytes:
             text = await connection.rest()
         except TimeoutError:
             text = b"no end: somebody watches"
-    return re.sub(rb'(?<="posts":)[0-9]+', b"0", text.replace(board.encode(), b"{board}"))
+    text = text.replace(board.encode(), b"{board}")
+    if offset := re.search(rb'(?<="posts":)[0-9]+', text):
+        text = text.replace(b'"posts":' + offset[0], b'"posts":0')
+        text = re.sub(rb"(?<=content-length: )[0-9]+", lambda length: b"%d" % (int(length[0]) - len(offset[0])), text)
+    return text
 
 
 async def differing(at: Site, asked: Sequence[tuple[Asked, str]]) -> list[tuple[str, Asked, bytes, bytes]]:
