@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cache
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -102,6 +102,15 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # garbage collection would take a quarter of the time in which the tests are collected
     if config.option.seed and config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = config.option.seed
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run asynchronous tests on the event loop of production, apart from those in a browser.
+
+    When uvloop is closed, it waits for processes that Playwright has started.
+    """
+    in_browser = item.get_closest_marker("browser") is not None
+    return {"asyncio": asyncio.new_event_loop} if in_browser else {"uvloop": uvloop.new_event_loop}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -200,13 +209,6 @@ def effort(pytestconfig: pytest.Config) -> int:
 def chance(request: pytest.FixtureRequest) -> random.Random:
     """Draws random faults; `--seed` repeats them."""
     return random.Random(f"{request.config.getoption('seed')} {request.node.name}")
-
-
-@pytest.fixture
-def runner() -> Iterator[asyncio.Runner]:
-    """The event loop of production, for the tests marked `on_uvloop`."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        yield runner
 
 
 @pytest.fixture(scope="session")

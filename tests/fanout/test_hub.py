@@ -28,7 +28,6 @@ from tests.harness.store import StoreProcess
 from tests.harness.tasks import stop
 from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import DEADLINE, eventually
-from tests.harness.watching import on_uvloop
 
 
 @asynccontextmanager
@@ -251,7 +250,6 @@ async def test_a_notice_that_nobody_received_is_recovered(valkey_url: str) -> No
         assert [(record.member, record.score) for record in model.records] == [("a", 2)]
 
 
-@on_uvloop
 async def test_viewers_learn_how_many_they_are(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number includes the viewers of all processes. All idle boards tell their viewers at the same time."""
     monkeypatch.setattr("live.fanout.hub.BEAT", 0.05)

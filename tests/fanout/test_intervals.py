@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from live.fanout.engine.intervals import TickSchedule, interval_of, viewer_interval
 from tests.harness.boards import rolling_board
 from tests.harness.waiting import eventually
-from tests.harness.watching import on_uvloop
 
 
 class Called:
@@ -84,8 +83,7 @@ async def test_entries_that_are_due_together_are_called_together() -> None:
     called.schedule.stop()
 
 
-@on_uvloop
-async def test_entries_that_are_due_now_are_called_on_the_loop_of_production() -> None:
+async def test_entries_that_are_due_now_are_called() -> None:
     """The event loop `uvloop` returns another kind of timer for a time that has come."""
     called = Called()
     called.schedule.start()

@@ -1,10 +1,8 @@
 """A server whose parts a test can reach, and viewers' sockets that it reads frame by frame."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import wraps
-from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
@@ -27,19 +25,6 @@ from tests.harness.wire import connected, request
 
 WATCH: Final = "/v1/boards/posts/live"
 LONG: Final = 1000  # characters of a member, so that a hundred records do not fit into the buffers of a socket
-
-
-def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test on the event loop of production, whose transports differ from those of the standard library."""
-
-    @wraps(test)
-    def run(*, runner: asyncio.Runner, **named: Any) -> None:
-        runner.run(test(**named))
-
-    own = signature(test)
-    parameters = [*own.parameters.values(), Parameter("runner", Parameter.KEYWORD_ONLY)]
-    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined] # pytest asks for it
-    return run
 
 
 class Served(NamedTuple):

@@ -20,7 +20,7 @@ from live.protocols.websocket import shake_hands
 from tests.harness.browser import CHROMIUM, launched
 from tests.harness.raw_socket import HANDSHAKE, RawSocket, frame
 from tests.harness.viewer import ModelViewer
-from tests.harness.watching import WATCH, Served, on_uvloop, served
+from tests.harness.watching import WATCH, Served, served
 from tests.harness.wire import connected, request
 
 ACCEPTED = "permessage-deflate; client_no_context_takeover"
@@ -56,7 +56,6 @@ async def answer_to(server: Served, offer: str) -> str | None:
         return found[0] if found else None
 
 
-@on_uvloop
 async def test_offers_of_a_whole_window_are_accepted(valkey_url: str) -> None:
     """Every frame may refer to the last 32 KiB, so a client that keeps fewer bytes gets plain frames."""
     async with served(valkey_url) as server:
@@ -104,7 +103,6 @@ async def compare(server: Served, path: str) -> None:
 
 
 @pytest.mark.slow
-@on_uvloop
 async def test_the_websockets_library_reads_the_same_with_and_without(valkey_url: str) -> None:
     """Each of 30 updates refers to the update before it."""
     async with served(valkey_url) as server:
@@ -113,7 +111,6 @@ async def test_the_websockets_library_reads_the_same_with_and_without(valkey_url
 
 
 @pytest.mark.slow
-@on_uvloop
 async def test_frames_are_compressed_with_the_message_before(valkey_url: str) -> None:
     """A client with one window for all messages reads them. Without the earlier messages, it could not read some."""
     async with served(valkey_url) as server, connected(server.url) as wire:
@@ -151,7 +148,6 @@ def reads_alone(data: bytes, expected: bytes) -> bool:
         return False
 
 
-@on_uvloop
 async def test_what_a_viewer_sends_is_decompressed_within_its_bound(valkey_url: str) -> None:
     """A small frame that would become 10 MB closes the connection. A short text closes it with another code."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
@@ -172,7 +168,6 @@ async def test_what_a_viewer_sends_is_decompressed_within_its_bound(valkey_url: 
 
 @pytest.mark.slow
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
-@on_uvloop
 async def test_node_reads_what_a_plain_client_reads(valkey_url: str) -> None:
     """Node's `WebSocket` offers compression. At each offset that both clients see, both have the same records."""
     async with served(valkey_url) as server, AsyncExitStack() as stack:
@@ -204,7 +199,6 @@ async def test_node_reads_what_a_plain_client_reads(valkey_url: str) -> None:
 
 
 @pytest.mark.browser
-@on_uvloop
 async def test_chromium_reads_compressed_frames(valkey_url: str) -> None:
     """Chromium offers compression, and shows the same records as a viewer without compression."""
     assert CHROMIUM is not None, "install Chromium to run the browser tests"

@@ -1,8 +1,6 @@
 """A viewer's WebSocket by RFC 6455."""
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
 from socket import create_connection, create_server
 from unittest.mock import Mock
 
@@ -15,18 +13,17 @@ from live.protocols.websocket import ViewerSocket
 from tests.harness.raw_socket import HANDSHAKE, RawSocket, close, frame, text
 from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import eventually
-from tests.harness.watching import WATCH, Served, apply_next, follow, on_uvloop, served, watch
+from tests.harness.watching import WATCH, Served, apply_next, follow, served, watch
 from tests.harness.wire import connected, request
 
 MOST = 1024  # bytes
 
 
 @pytest.fixture
-def server(valkey_url: str, runner: asyncio.Runner) -> Iterator[Served]:
+async def server(valkey_url: str) -> AsyncIterator[Served]:
     """A server with one board."""
-    stack = AsyncExitStack()
-    yield runner.run(stack.enter_async_context(served(valkey_url)))
-    runner.run(stack.aclose())
+    async with served(valkey_url) as server:
+        yield server
 
 
 async def expect_no_viewers(server: Served) -> None:
@@ -41,7 +38,6 @@ async def expect_no_viewers(server: Served) -> None:
     assert not any(server.live.reaper._slots)
 
 
-@on_uvloop
 async def test_a_ping_is_answered(server: Served) -> None:
     """The pong has the same payload. An unsolicited pong is ignored, and updates continue."""
     async with watch(server.url) as socket:
@@ -100,7 +96,6 @@ ENDS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ENDS)
-@on_uvloop
 async def test_each_end_of_a_socket_has_its_code(server: Served, name: str) -> None:
     """A message, a close frame and each violation of the protocol ends a socket with its close code."""
     sent, code = ENDS[name]
@@ -113,7 +108,6 @@ async def test_each_end_of_a_socket_has_its_code(server: Served, name: str) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ENDS)
-@on_uvloop
 async def test_the_close_code_does_not_depend_on_how_bytes_are_split(server: Served, name: str) -> None:
     """The bytes arrive one by one or with more bytes behind them, which must not destroy the close frame."""
     sent, code = ENDS[name]
@@ -126,7 +120,6 @@ async def test_the_close_code_does_not_depend_on_how_bytes_are_split(server: Ser
     await expect_no_viewers(server)
 
 
-@on_uvloop
 async def test_a_half_closed_connection_is_closed(server: Served) -> None:
     """A viewer that can't send any more can't answer a ping."""
     async with watch(server.url) as socket:
@@ -136,7 +129,6 @@ async def test_a_half_closed_connection_is_closed(server: Served) -> None:
     await expect_no_viewers(server)
 
 
-@on_uvloop
 async def test_a_library_client_can_close(server: Served) -> None:
     """The server answers the client's closing handshake with the client's code."""
     socket = await connect(server.url.replace("http", "ws") + WATCH)
@@ -147,7 +139,6 @@ async def test_a_library_client_can_close(server: Served) -> None:
 
 
 @pytest.mark.slow
-@on_uvloop
 async def test_a_viewer_that_does_not_answer_a_close_is_disconnected(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,7 +152,6 @@ async def test_a_viewer_that_does_not_answer_a_close_is_disconnected(
         await expect_no_viewers(server)
 
 
-@on_uvloop
 async def test_frames_sent_with_the_handshake_are_read(server: Served) -> None:
     """A client may send frames right behind its request, in the same piece."""
     shake = request("GET", WATCH, *HANDSHAKE)
@@ -183,7 +173,6 @@ async def test_frames_sent_with_the_handshake_are_read(server: Served) -> None:
     await expect_no_viewers(server)
 
 
-@on_uvloop
 async def test_viewers_that_answer_no_pings_are_disconnected(server: Served) -> None:
     """A viewer that answers the ping, in one piece or in several pieces, stays.
 
@@ -206,7 +195,6 @@ async def test_viewers_that_answer_no_pings_are_disconnected(server: Served) -> 
 
 
 @pytest.mark.slow
-@on_uvloop
 async def test_a_library_client_answers_pings(server: Served) -> None:
     """The client answers the ping of every round."""
     async with connect(server.url.replace("http", "ws") + WATCH, ping_interval=None) as socket:
@@ -228,7 +216,6 @@ def viewers(reaper: ViewerReaper) -> list[ViewerSocket]:
     return [viewer for slot in reaper._slots for viewer in slot if isinstance(viewer, ViewerSocket)]
 
 
-@on_uvloop
 async def test_a_viewer_that_acknowledges_messages_is_rarely_pinged(server: Served) -> None:
     """The reaper pings the viewer only in a round without a message to acknowledge."""
     async with watch(server.url) as quiet:

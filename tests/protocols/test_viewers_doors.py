@@ -14,7 +14,7 @@ import pytest
 from live.protocols.http.connection import HttpProtocol
 from tests.harness.raw_socket import HANDSHAKE, RawSocket, close, frame
 from tests.harness.viewer import ModelViewer
-from tests.harness.watching import WATCH, Served, apply_next, follow, long, on_uvloop, served, until, watch
+from tests.harness.watching import WATCH, Served, apply_next, follow, long, served, until, watch
 from tests.harness.wire import Wire, connected, request
 
 pytestmark = pytest.mark.slow
@@ -72,7 +72,6 @@ class _Answer:
         self.is_whole = True
 
 
-@on_uvloop
 async def test_a_refused_handshake_is_an_http_answer(valkey_url: str) -> None:
     """The answer has the status and the code of the problem."""
     async with served(valkey_url) as server:
@@ -86,7 +85,6 @@ async def test_a_refused_handshake_is_an_http_answer(valkey_url: str) -> None:
 
 
 @pytest.mark.parametrize("setting", ["max_viewers", "max_board_viewers", "max_address_viewers"])
-@on_uvloop
 async def test_a_viewer_beyond_a_limit_is_refused(valkey_url: str, setting: str) -> None:
     """The problem names the limit, and says when to try again."""
     limits: dict[str, Any] = {setting: 0}
@@ -107,7 +105,6 @@ async def expect_empty(server: Served) -> None:
 
 
 @pytest.mark.parametrize("setting", ["max_viewers", "max_board_viewers", "max_address_viewers"])
-@on_uvloop
 async def test_a_viewer_that_leaves_makes_room(valkey_url: str, setting: str) -> None:
     """The viewer closes the WebSocket, closes the connection, or resets it."""
     limits: dict[str, Any] = {setting: 2}
@@ -137,7 +134,6 @@ def reset(socket: RawSocket) -> None:
     socket.wire.writer.transport.abort()
 
 
-@on_uvloop
 async def test_500_viewers_come_and_go(valkey_url: str) -> None:
     """Some viewers leave during the handshake, some right after it, and some are refused. No viewer keeps a place."""
     chance = random.Random(1)
@@ -163,7 +159,6 @@ async def test_500_viewers_come_and_go(valkey_url: str) -> None:
 
 
 @pytest.mark.slow
-@on_uvloop
 async def test_reused_file_descriptors_receive_no_foreign_frames(valkey_url: str) -> None:
     """Viewers disconnect without a close while other viewers connect.
 
@@ -200,7 +195,6 @@ async def test_reused_file_descriptors_receive_no_foreign_frames(valkey_url: str
         await expect_empty(server)
 
 
-@on_uvloop
 async def test_an_unread_answer_is_sent_before_the_handshake(valkey_url: str) -> None:
     """A client requests a large page, does not read it, and upgrades to WebSocket: the page arrives intact."""
     async with served(valkey_url) as server, connected(server.url, window=4096) as wire:

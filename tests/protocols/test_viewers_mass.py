@@ -25,7 +25,7 @@ from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.viewer import ModelViewer
-from tests.harness.watching import WATCH, on_uvloop
+from tests.harness.watching import WATCH
 from tests.harness.wire import request
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
@@ -158,7 +158,6 @@ async def crowd(store: StoreProcess, folder: Path, **changes: Any) -> AsyncItera
 
 
 @pytest.mark.timeout(240)
-@on_uvloop
 async def test_slow_viewers_do_not_slow_down_healthy_ones(own_store: StoreProcess, tmp_path: Path) -> None:
     """Compare the p99 of a thousand viewers with and without slow viewers: fifty read nothing, and fifty 1 KB/s."""
     changes = {"conflation_interval": Duration(0.01), "totals_interval": Duration(1), "slow_timeout": Duration(600)}
@@ -187,7 +186,6 @@ async def test_slow_viewers_do_not_slow_down_healthy_ones(own_store: StoreProces
 
 
 @pytest.mark.timeout(240)
-@on_uvloop
 async def test_a_viewer_that_reads_a_kilobyte_per_second_stays_connected(
     own_store: StoreProcess, tmp_path: Path
 ) -> None:

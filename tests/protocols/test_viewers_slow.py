@@ -21,7 +21,7 @@ from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.viewer import ModelViewer
-from tests.harness.watching import Served, apply_next, follow, long, on_uvloop, served, until, watch
+from tests.harness.watching import Served, apply_next, follow, long, served, until, watch
 
 WINDOW = 4096
 LARGEST = 110_000  # the bytes of a sync with 100 long members
@@ -72,7 +72,6 @@ def held(viewer: ViewerSocket) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-@on_uvloop
 async def test_frames_larger_than_the_buffers_arrive_complete(valkey_url: str) -> None:
     """A viewer that reads slowly, in small pieces, still ends with the server's latest top.
 
@@ -98,7 +97,6 @@ async def expect_converged_small(server: Served, socket: RawSocket, model: Model
 
 
 @pytest.mark.slow
-@on_uvloop
 async def test_a_viewer_that_does_not_read_has_a_bounded_cost(valkey_url: str) -> None:
     """The board may change any number of times.
 
@@ -122,7 +120,6 @@ async def test_a_viewer_that_does_not_read_has_a_bounded_cost(valkey_url: str) -
             assert model.records[:2] == quick.records[:2]
 
 
-@on_uvloop
 async def test_what_a_viewer_read_before_its_data_began_to_wait_is_no_progress(valkey_url: str) -> None:
     """Otherwise, a viewer that stops reading would stay connected for another `slow_timeout`."""
     async with served(valkey_url) as server, watch(server.url) as socket:
@@ -137,7 +134,6 @@ async def test_what_a_viewer_read_before_its_data_began_to_wait_is_no_progress(v
 
 
 @pytest.mark.slow
-@on_uvloop
 async def test_a_viewer_without_progress_is_disconnected(valkey_url: str) -> None:
     """The close code is 3008. Other viewers are not affected."""
     before = SLOW_VIEWERS._value.get()
@@ -153,7 +149,6 @@ async def test_a_viewer_without_progress_is_disconnected(valkey_url: str) -> Non
 
 
 @pytest.mark.slow
-@on_uvloop
 async def test_a_slow_viewer_receives_the_close_code(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The viewer receives the rest of the current frame, and then only the close frame."""
     monkeypatch.setattr("live.protocols.viewer_reaper._CLOSE_TIMEOUT", 20.0)
@@ -169,7 +164,6 @@ async def test_a_slow_viewer_receives_the_close_code(valkey_url: str, monkeypatc
 
 
 @pytest.mark.slow
-@on_uvloop
 async def test_a_viewer_with_some_progress_stays_connected(valkey_url: str) -> None:
     """Data may wait for longer than `slow_timeout`."""
     async with served(valkey_url, slow_timeout=Duration(1)) as server:
@@ -188,7 +182,6 @@ async def test_a_viewer_with_some_progress_stays_connected(valkey_url: str) -> N
             await expect_converged(server, socket, ModelViewer())
 
 
-@on_uvloop
 async def test_the_answer_to_a_ping_waits_for_an_incomplete_frame(valkey_url: str) -> None:
     """No pong, ping or close comes in the middle of a frame.
 
@@ -210,7 +203,6 @@ async def test_the_answer_to_a_ping_waits_for_an_incomplete_frame(valkey_url: st
             assert await socket.closed() == 3502
 
 
-@on_uvloop
 async def test_a_slow_viewer_that_makes_progress_is_alive(valkey_url: str) -> None:
     """The viewer has not reached the ping yet, so it can't answer. But it must make progress in every round."""
     async with served(valkey_url) as server:
@@ -268,7 +260,6 @@ async def process(store: StoreProcess, folder: Path, **changes: Any) -> AsyncIte
 
 
 @pytest.mark.fault
-@on_uvloop
 async def test_the_descriptors_of_slow_viewers_are_closed(own_store: StoreProcess, tmp_path: Path) -> None:
     """Thirty viewers that never read are gone after `slow_timeout`, with everything that they held."""
     async with process(own_store, tmp_path, slow_timeout=Duration(2)) as (server, client), AsyncExitStack() as stack:
@@ -285,7 +276,6 @@ async def test_the_descriptors_of_slow_viewers_are_closed(own_store: StoreProces
 
 
 @pytest.mark.fault
-@on_uvloop
 async def test_a_stop_does_not_wait_for_slow_viewers(own_store: StoreProcess, tmp_path: Path) -> None:
     """Healthy viewers get different `retry_after` values and close code 3001. New viewers are refused."""
     async with process(own_store, tmp_path) as (server, _), AsyncExitStack() as stack:
@@ -314,7 +304,6 @@ async def retry_after_of(socket: RawSocket) -> float:
     return retry_after
 
 
-@on_uvloop
 async def test_a_stopping_server_refuses_viewers(valkey_url: str) -> None:
     """New viewers get 503, and connected viewers are closed with 3001."""
     async with served(valkey_url) as server:
@@ -329,7 +318,6 @@ async def test_a_stopping_server_refuses_viewers(valkey_url: str) -> None:
 
 
 @pytest.mark.slow
-@on_uvloop
 async def test_viewers_of_a_deleted_board_are_disconnected(valkey_url: str) -> None:
     """The close code 3502 tells the viewers not to reconnect."""
     async with served(valkey_url) as server, watch(server.url) as socket:

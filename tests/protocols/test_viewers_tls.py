@@ -13,7 +13,7 @@ from live.protocols.websocket import ViewerSocket
 from live.settings import Duration
 from tests.harness.certificate import OPENSSL, make_certificate
 from tests.harness.viewer import ModelViewer
-from tests.harness.watching import WATCH, Served, on_uvloop, served, until
+from tests.harness.watching import WATCH, Served, served, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not OPENSSL, reason="openssl is not installed")]
 
@@ -51,7 +51,6 @@ async def top(server: Served, size: int) -> object:
     return (await server.client.get(f"/v1/boards/posts?limit={size}")).json()["records"]
 
 
-@on_uvloop
 async def test_viewers_over_tls_reach_the_top(valkey_url: str, certificate: Path) -> None:
     """Frames are small and large. Small frames are sent immediately, so the viewer stays in its cohort."""
     async with (
@@ -72,7 +71,6 @@ async def test_viewers_over_tls_reach_the_top(valkey_url: str, certificate: Path
             assert msgspec.to_builtins(model.records) == await top(server, size)
 
 
-@on_uvloop
 async def test_a_slow_viewer_over_tls_skips_changes(valkey_url: str, certificate: Path) -> None:
     """A bounded number of bytes waits for the viewer. When it reads again, it soon reaches the board's offset."""
     async with served(valkey_url, certificate=certificate) as server:
@@ -92,7 +90,6 @@ async def test_a_slow_viewer_over_tls_skips_changes(valkey_url: str, certificate
             assert msgspec.to_builtins(model.records) == await top(server, 100)
 
 
-@on_uvloop
 async def test_a_viewer_over_tls_without_progress_is_disconnected(valkey_url: str, certificate: Path) -> None:
     """The server disconnects the viewer as it does over TCP."""
     async with served(valkey_url, certificate=certificate, slow_timeout=Duration(0.5)) as server:
@@ -108,7 +105,6 @@ async def test_a_viewer_over_tls_without_progress_is_disconnected(valkey_url: st
                 await drain(socket)
 
 
-@on_uvloop
 async def test_either_side_can_close_over_tls(valkey_url: str, certificate: Path) -> None:
     """Either side may close, with the right codes. Pings are answered."""
     async with served(valkey_url, certificate=certificate) as server:
@@ -126,7 +122,6 @@ async def test_either_side_can_close_over_tls(valkey_url: str, certificate: Path
         await until(lambda: server.watching == 0)
 
 
-@on_uvloop
 async def test_the_refusal_of_a_large_body_arrives_over_tls(valkey_url: str, certificate: Path) -> None:
     """A client that sends six megabytes before it reads gets the answer, not a reset."""
     trust = ssl.create_default_context(cafile=certificate)
