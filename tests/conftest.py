@@ -104,13 +104,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = config.option.seed
 
 
-def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run asynchronous tests on the event loop of production, apart from those in a browser.
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run asynchronous tests on uvloop, as `live serve` does, apart from those in a browser.
 
-    When uvloop is closed, it waits for processes that Playwright has started.
+    When uvloop is closed, it waits for processes that Playwright has started. With an `--engine` of several servers,
+    tests run on asyncio, as commands do, so that both loops are tested with the code of the store.
     """
-    in_browser = item.get_closest_marker("browser") is not None
-    return {"asyncio": asyncio.new_event_loop} if in_browser else {"uvloop": uvloop.new_event_loop}
+    if item.get_closest_marker("browser") is not None or config.option.engine != "one":
+        return {"asyncio": asyncio.new_event_loop}
+    return {"uvloop": uvloop.new_event_loop}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
