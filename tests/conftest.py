@@ -109,8 +109,8 @@ def pytest_asyncio_loop_factories(
 ) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Run asynchronous tests on uvloop, as `live serve` does, apart from those in a browser.
 
-    When uvloop is closed, it waits for processes that Playwright has started. With an `--engine` of several servers,
-    tests run on asyncio, as commands do, so that both loops are tested with the code of the store.
+    Closing a uvloop that Playwright has used does not return. With an `--engine` of several servers, tests run on
+    asyncio, as commands do, so that the code of the store is tested on both loops.
     """
     if item.get_closest_marker("browser") is not None or config.option.engine != "one":
         return {"asyncio": asyncio.new_event_loop}

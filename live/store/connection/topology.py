@@ -303,7 +303,7 @@ class PrimaryPool(SentinelConnectionPool):
             asking[limit] = min(asking[limit], _DISCOVERY)
         secure = {"ssl": True} if self._kind is SSLConnection else {}
         self._names = Sentinel(places, sentinel_kwargs=asking | secure)  # type: ignore[no-untyped-call]
-        for sentinel in self._names.sentinels:
+        for sentinel in self._names.sentinels:  # redis-py asks the next one only after errors that it knows
             sentinel.connection_pool.connection_class = ours(self._kind)
         self._url = url
         # redis-py reorders its list of Sentinels after an answer, and two calls at a time would lose a Sentinel.
