@@ -240,7 +240,7 @@ class Rebuilding:
             definition = msgspec.json.decode(texts["boards"][name], type=Definition)
             meta = Keys(self._prefix, name).meta
             held = (await self._client.call(meta, "HGET", meta, "epoch") or b"").decode()
-            if definition.state == "live" and held != definition.epoch:
+            if definition.state != "leaving" and held != definition.epoch:
                 found.append(name)
         return found
 
@@ -272,7 +272,7 @@ class Rebuilding:
         newest = {line[0].board: line for line in lines}
         for name, defined in texts["boards"].items():
             definition = msgspec.json.decode(defined, type=Definition)
-            if definition.state == "live":
+            if definition.state != "leaving":
                 newest = await self._with(Timeline(0, name, definition.epoch), newest, lines, wanted)
         deleted = created - texts["boards"].keys() - self._in_file.by_id.keys()
         newest = {name: line for name, line in newest.items() if name not in deleted}
@@ -368,7 +368,10 @@ class Rebuilding:
         )
 
     async def _restore_texts(self, texts: _Texts, lines: Sequence[_Line], wanted: Wanted) -> None:
-        """Write the data that belongs to no single board. The definitions of run-time boards get the new epochs."""
+        """Write the data that belongs to no single board. The definitions of run-time boards get the new epochs.
+
+        If SQL has only the beginning of a board's creation, this finishes it: the board may have counted events.
+        """
         epochs = {timeline.epoch: self._epoch(line[0], wanted) for line in lines for timeline in line}
         names = SystemKeys(self._prefix)
         definitions: dict[str, str] = {}
@@ -377,6 +380,8 @@ class Rebuilding:
             # A board with another epoch was not rebuilt.
             if wanted.board in (None, name) and definition.epoch in epochs:
                 renewed = msgspec.structs.replace(_with_parts(definition, epochs), epoch=epochs[definition.epoch])
+                if renewed.state == "making":  # SQL lacks what came next: the board was live a moment later
+                    renewed = msgspec.structs.replace(renewed, state="live")
                 definitions[wanted.name or name] = msgspec.json.encode(renewed).decode()
         if wanted.board is not None and wanted.name is None:
             definitions |= await self._unions(epochs)

@@ -16,6 +16,7 @@ from live.maintenance.rebuild import Rebuilding, Wanted
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import create
+from live.store.registry.definitions import DefinitionStore
 from tests.harness.journaled import Journaled, Rows, journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.journal.test_empty_boards import MADE, defined
@@ -86,10 +87,11 @@ async def test_a_loss_that_the_journal_cannot_mend_stays(valkey_url: str, tmp_pa
         assert board.client.high_water.facts == facts
 
 
-def row(board: Journaled, epoch: str, *, deleted: bool = False, **choices: Any) -> dict[str, Any]:
+def row(board: Journaled, epoch: str, *, deleted: bool = False, state: str = "live") -> dict[str, Any]:
     """A row of SQL that defines the board `made`, or says that the definition was deleted."""
-    found = defined(board.settings.key_prefix, "made", epoch, **choices)
-    return {**found, "value": None} if deleted else found
+    found = defined(board.settings.key_prefix, "made", epoch)
+    value = found["value"].replace('"live"', f'"{state}"')
+    return {**found, "value": None if deleted else value}
 
 
 async def make(board: Journaled, drainer: Drainer, epoch: str) -> None:
@@ -161,3 +163,28 @@ async def test_both_timelines_of_a_board_made_again_end(valkey_url: str, tmp_pat
         await lose(board)
         (done,) = await rebuilding(board, in_file=False).rebuild(Wanted())
         assert await epochs(board) == [done.epoch]
+
+
+@pytest.mark.parametrize("has_timeline", [True, False])
+async def test_a_creation_that_sql_has_half_is_finished(valkey_url: str, tmp_path: Path, *, has_timeline: bool) -> None:
+    """The store is lost within a second of the creation: SQL has the definition, but not that the board is live."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        if has_timeline:
+            await make(board, drainer, "first")
+        await define(board, row(board, "first", state="making"))
+        await lose(board)
+        (done,) = await rebuilding(board, in_file=False).rebuild(Wanted(board="made"))
+        found = (await DefinitionStore(board.client, board.settings.key_prefix).load()).boards["made"]
+        assert (found.state, found.epoch) == ("live", done.epoch)
+
+
+async def test_a_deletion_that_sql_has_half_is_not_undone(valkey_url: str, tmp_path: Path) -> None:
+    """The store is lost while the board is being deleted."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.drainer()
+        await board.like("a")
+        await define(board, row(board, "first", state="leaving"))
+        await lose(board)
+        done = await rebuilding(board).rebuild(Wanted())
+        assert "made" not in [one.board for one in done]
