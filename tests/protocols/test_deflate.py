@@ -177,6 +177,7 @@ async def test_node_reads_what_a_plain_client_reads(valkey_url: str) -> None:
             str(NODE), "--experimental-websocket", "--no-warnings", "--eval", NODE_READER, address,
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
+        stack.push_async_callback(node.communicate)  # an event loop must not be closed before its processes end
         stack.callback(node.kill)
         assert node.stdout is not None
         assert b"permessage-deflate" in await node.stdout.readline()
