@@ -157,7 +157,7 @@ class Authenticator:
             self._checked = started
             if self._lapse is not None:
                 self._lapse.cancel()
-            self._lapse = asyncio.get_running_loop().call_later(started + _FRESH - time.monotonic(), self._change)
+            self._lapse = asyncio.get_running_loop().call_later(started + _FRESH - time.monotonic(), self._expire)
 
     async def run(self) -> None:
         """Check the store repeatedly, until cancelled."""
@@ -325,6 +325,11 @@ class Authenticator:
         if verb == "admin":
             return self._settings.anonymous_admin and client.at_the_console
         return self._settings.open or client.at_the_console
+
+    def _expire(self) -> None:
+        """Admit nobody until the next check. The timer may fire a moment early, when the last check still counts."""
+        self._checked = float("-inf")
+        self._change()
 
     def _change(self) -> None:
         """Invalidate earlier results."""

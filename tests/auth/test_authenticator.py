@@ -207,6 +207,19 @@ async def test_old_data_admits_nobody_while_the_store_is_frozen(own_store: Store
         assert header.decode().partition(".")[2] not in str(logs)
 
 
+async def test_no_result_outlives_a_timer_that_fires_early(valkey_url: str) -> None:
+    """The timers of uvloop fire up to a millisecond early. A result from this millisecond would stay in caches."""
+    async with running(valkey_url) as made:
+        (authenticator,) = made.authenticators
+        header = await made.key()
+        await authenticator.open()
+        generation = authenticator.generation
+        authenticator._expire()
+        assert (authenticator.generation > generation, result(authenticator, header)) == (True, "away")
+        await authenticator.open()
+        assert isinstance(result(authenticator, header), Principal)
+
+
 async def test_a_process_can_start_before_its_store(own_store: StoreProcess) -> None:
     """The process reads the producers as soon as the store answers."""
     settings = fresh_settings(own_store.url)
