@@ -128,7 +128,11 @@ async def erased(valkey_url: str, tmp_path: Path) -> Settings:
         await asyncio.sleep(0.005)
         before = datetime.now(UTC).isoformat()
         await drained(settings, store)
-        assert await places_of(store, settings, NAME) >= {"segment", "definition"}
+
+        async def is_in_sql() -> bool:
+            return await places_of(store, settings, NAME) >= {"segment", "definition"}
+
+        await eventually(is_in_sql)
         places = await places_of(store, settings, NAME)
         assert len(places) > 20
         assert all(any(part in place for place in places) for part in ("{once:", "{:refusals}"))
