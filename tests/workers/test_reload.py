@@ -49,7 +49,7 @@ class Load:
             pause = 0.0
             try:
                 viewer = await connect(address, open_timeout=60)
-            except (OSError, InvalidHandshake) as error:
+            except (OSError, InvalidHandshake, ConnectionClosed) as error:
                 raise AssertionError(f"a viewer can't connect: {error!r}") from error
             async with viewer:
                 self.connected[number] = True
