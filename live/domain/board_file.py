@@ -352,7 +352,7 @@ def read_table(
 ) -> tuple[dict[str, Any], list[Mistake]]:
     """Check a table and its inner tables. Return the choices that can be converted to the struct, and the mistakes.
 
-    The returned choices lack inner tables without a required choice, and lists with a mistake.
+    The choices do not include an inner table in which a required choice is missing, or a list with a mistake.
     """
     fields = _fields(struct)
     valid: dict[str, Any] = {}

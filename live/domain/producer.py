@@ -134,9 +134,9 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 class StoredProducer(msgspec.Struct, frozen=True, kw_only=True):
     """A producer as it is stored, with times in seconds since 1970. A revoked producer stays stored, without secrets.
 
-    If `rate` is None, the default in the settings applies. If `burst` is None and `rate` is not, the burst is the
-    events of two seconds. If `sources` is None, boards of a producer with rights to all boards may take all event
-    types. Boards of any other producer may take none. All secrets end at `expires`.
+    If `rate` is None, the default in the settings applies. If only `burst` is None, a burst may have as many events as
+    the rate allows in two seconds. If `sources` is None, boards of a producer with rights to all boards may take all
+    event types. Boards of any other producer may take none. All secrets end at `expires`.
     """
 
     id: str

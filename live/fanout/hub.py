@@ -141,7 +141,7 @@ class Hub:
         return viewer
 
     def add_page_viewer(self, channel: Channel, subscription: Subscription, address: str) -> PageViewer:
-        """Add a viewer that waits until the top differs from the state at the position in `subscription`.
+        """Add a viewer that waits for one change of the top. `subscription` has the position that the viewer knows.
 
         The channel comes from `admit`. Call the method `notify` of the viewer next. Call `leave` when the viewer is
         gone.

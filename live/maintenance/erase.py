@@ -66,8 +66,8 @@ _MEND: Final = msgspec.msgpack.Decoder(Mend)
 class Search:
     """Find the digests of an actor on a board, except those that were erased before.
 
-    The actor alone has a digest, and so has each pair of the actor and a member. The digests of pairs are searched only
-    where the digest of the actor is found. `found` collects the digests.
+    An actor has a digest, and each vote for a member has another, made of actor and member. The digests of votes are
+    searched only where the digest of the actor is found. `found` collects the digests.
     """
 
     def __init__(self, actor: str, erased: Erasures) -> None:

@@ -265,7 +265,7 @@ DueFrame: TypeAlias = Callable[[Subscribers, ViewerPosition], Frame | None]
 class Outbox:
     """Frames that wait to be written.
 
-    No other task may run before `flush`. Otherwise a viewer that joins a cohort meanwhile would receive them twice.
+    Call `flush` before any other task runs. A viewer that joined a cohort in between would receive these frames twice.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,9 @@
 """The drainer: moves the entries of all journals from the store to SQL, in one process at a time.
 
-An entry is trimmed in the store after SQL has committed it, unless a backup has paused trimming. A commit names the
-entry before its first entry. SQL refuses the commit if the timeline has moved on. So a drainer that is killed at any
-point, or that runs at the same time as another drainer, neither loses an entry nor stores one twice.
+An entry is trimmed in the store after SQL has committed it, unless a backup has paused trimming. Each commit says which
+entry comes before its own entries. SQL refuses the commit if this is not the last entry of the timeline. So a drainer
+that is killed at any point, or that runs at the same time as another drainer, neither loses an entry nor stores one
+twice.
 
 If a journal can't be read from the store, the drainer tries it again separately, and the other journals go on. All
 journals go on while only the server with the list of journals is away.

@@ -203,8 +203,9 @@ class Adopt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Erase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An actor or a member that was erased. `digests` are made with `key` from the digests that the store deleted.
+    """An actor or a member that was erased.
 
+    `digests` stand for the digests that the store deleted: each is the keyed hash of one of them, with the key `key`.
     `elsewhere` has the digests for boards without a journal of their own, such as deleted boards. `member` is the
     digest of the member in an entry `forget`. In the last of these entries, `system` says that titles and the audit log
     must forget the member too.

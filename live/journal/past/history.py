@@ -116,7 +116,7 @@ class RunningScores:
     def follow(self, head: Head, body: bytes) -> None:
         """Update the sums after an entry was applied to the contents.
 
-        Forget the sums after an entry that may change slots without adding. `scores` then adds the slots up again.
+        An entry may change slots in other ways than by adding. Then forget the sums: `scores` adds the slots up again.
         """
         if self._sums is None or head.kind in _KEEP_SLOTS:
             return

@@ -128,8 +128,8 @@ async def read_entries(
 
     Replicas hold these entries, so that SQL never has entries that the store lacks after a failover.
 
-    `wanted` has for each journal the store keys of its board, the epoch and the id. If one of several servers takes
-    longer than `patience` seconds, an error is in place of the entries of its boards.
+    Each item of `wanted` stands for a journal: the store keys of its board, its epoch, and the id. If one of several
+    servers takes longer than `patience` seconds, an error is in place of the entries of its boards.
     """
     groups: dict[object, list[int]] = {}
     for index, (keys, _, _) in enumerate(wanted):

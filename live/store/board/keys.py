@@ -124,7 +124,7 @@ class SystemKeys:
         self.moved = tuple((f"{prefix}:{old}", f"{prefix}:{new}") for old, new in _MOVED)
 
     def ready(self, number: int = 0) -> str:
-        """Return a store key for test writes. Each number gives another hash slot, so there is one for each server."""
+        """Return a store key for test writes. The hash slot depends on the number, so each server has such a key."""
         return f"{self.prefix}:{{:ready{number or ''}}}"
 
     @property

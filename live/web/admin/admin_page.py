@@ -183,7 +183,7 @@ class AdminPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def require_token(desk: Desk, form: Form) -> None:
-    """Check that a form comes from a page that this session has shown for this act.
+    """Check that a form was sent from a page of this session, and for the act that the page offered.
 
     Raises:
         ProblemError: `origin_forbidden`.

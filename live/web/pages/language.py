@@ -34,7 +34,7 @@ class Language(msgspec.Struct, frozen=True):
         return message.format(**{hole: _shown(value) for hole, value in values.items()})
 
     def group(self, prefix: str) -> dict[str, Message]:
-        """Return the sentences whose names begin with a prefix, by the rest of their names, for the page's script."""
+        """Return the sentences whose names begin with a prefix, for the page's script. Their names lose the prefix."""
         return {name.removeprefix(prefix): text for name, text in self.table.items() if name.startswith(prefix)}
 
     def _message(self, name: str, values: dict[str, str | int]) -> str:

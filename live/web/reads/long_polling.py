@@ -28,7 +28,7 @@ _ELSEWHERE: Final = ("cursor", "period", "score", "start")
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """How many seconds a client waits until the top of a board differs from `tag`.
+    """A client that waits for a change of a board's top: for how many seconds, and the `tag` of the top that it knows.
 
     `known` is the whole `If-None-Match` of the client. `tag` is empty if `known` has no tag of this board: then there
     is nothing to wait for.
