@@ -2,8 +2,7 @@
 
 An entry is trimmed in the store after SQL has committed it, unless a backup has paused trimming. Each commit says which
 entry comes before its own entries. SQL refuses the commit if this is not the last entry of the timeline. So a drainer
-that is killed at any point, or that runs at the same time as another drainer, neither loses an entry nor stores one
-twice.
+that is killed at any point, or that runs at the same time as another drainer, loses no entry and stores none twice.
 
 If a journal can't be read from the store, the drainer tries it again separately, and the other journals go on. All
 journals go on while only the server with the list of journals is away.
