@@ -5,7 +5,8 @@ acknowledged. No process waits for another one, so a process that is frozen or k
 
 - A row belongs to one epoch of one board for good. A reader skips a row whose checksum does not match: that row
   is not complete yet.
-- The offset of a row only grows, and is written as eight aligned bytes. Whatever a reader finds there is a lower bound.
+- The offset of a row only grows, and is written in one step, as eight aligned bytes. So a reader always finds an offset
+  that was noted.
 - A process never deletes rows of its file. It replaces the file by a new one, which has only the rows to keep.
 
 The files are not fsynced. After a crash of the machine they may hold old offsets. These are lower bounds too,
@@ -25,8 +26,8 @@ from typing import Final
 Positions = dict[str, tuple[str, int]]
 """The epoch of each board, and the highest offset in it."""
 
-_ROW: Final = struct.Struct("<qI4x32s64s16x")  # offset, checksum, epoch, board: 128 bytes, so that offsets are aligned
-_OFFSET: Final = struct.Struct("<q")
+_ROW: Final = struct.Struct("=qI4x32s64s16x")  # offset, checksum, epoch, board: 128 bytes, so that offsets are aligned
+_OFFSET: Final = "q"  # the format of an offset; a view with this format writes each offset in one step
 _ROWS: Final = 32  # rows in a new file
 _NEW: Final = ".new-"  # begins the name of a file until it is locked; other processes ignore such a file
 _MOST_TRIES: Final = 100
@@ -42,7 +43,7 @@ class _OwnFile:
         self._file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX)  # nobody else can open the file before it has its final name
-            self._map = self._mapped(_ROWS * _ROW.size)
+            self._allocate(_ROWS * _ROW.size)
             new.rename(self.path)
         except OSError:
             os.close(self._file)
@@ -59,22 +60,25 @@ class _OwnFile:
         if at is None:
             at = len(self.rows) * _ROW.size
             if at >= len(self._map):
-                self._map = self._mapped(2 * len(self._map))
+                self._allocate(2 * len(self._map))
             row = (epoch.encode(), board.encode())
             _ROW.pack_into(self._map, at, offset, _checksum(*row), *row)
             self.rows[board, epoch] = at
         else:
-            _OFFSET.pack_into(self._map, at, offset)
+            # `Struct.pack_into` would write zeros first, which stay if the process is killed there.
+            self._offsets[at // self._offsets.itemsize] = offset
 
     def close(self) -> None:
         """Unlock the file."""
+        self._offsets.release()
         self._map.close()
         os.close(self._file)
 
-    def _mapped(self, size: int) -> mmap.mmap:
+    def _allocate(self, size: int) -> None:
         """Allocate and map the file. A write to space that is mapped but not allocated could end the process."""
         os.posix_fallocate(self._file, 0, size)
-        return mmap.mmap(self._file, size)
+        self._map = mmap.mmap(self._file, size)
+        self._offsets = memoryview(self._map).cast(_OFFSET)
 
 
 class SharedOffsets:

@@ -1,5 +1,6 @@
 """Processes share offsets immediately, even those of a killed process. No shared offset is too high."""
 
+import mmap
 import os
 import random
 import signal
@@ -9,10 +10,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from live.store.connection.shared_offsets import SharedOffsets
+from tests.harness.mutation import must_be_caught
 
 WRITER = """
 import sys
@@ -35,6 +38,33 @@ positions = SharedOffsets(Path(sys.argv[1]), "live")
 for offset in range(1, 1_000_000):
     positions.note(f"b{offset % 3}", f"e{offset // 9}", offset)
     print(f"b{offset % 3} {offset}", flush=True)
+"""
+
+LONG: Final = 200_000
+LONG_WRITER: Final = f"""
+import sys
+from pathlib import Path
+from live.store.connection.shared_offsets import SharedOffsets
+
+positions = SharedOffsets(Path(sys.argv[1]), "live")
+positions.note("posts", "e1", 1)
+print("begun", flush=True)
+for offset in range(2, {LONG} + 1):
+    positions.note("posts", "e1", offset)
+"""
+ZERO_FIRST: Final = """
+import time
+from live.store.connection import shared_offsets
+
+right = shared_offsets._OwnFile.write
+
+def write(file, board, epoch, offset):
+    if offset % 100 == 0:
+        file._map[:8] = bytes(8)
+        time.sleep(0.001)
+    right(file, board, epoch, offset)
+
+shared_offsets._OwnFile.write = write
 """
 
 
@@ -195,10 +225,44 @@ def test_a_frozen_process_blocks_nobody(tmp_path: Path) -> None:
             other.note("own", "e1", 1)
             other.forget()
             other.refresh()
-            assert time.monotonic() - began < 5
+            duration = time.monotonic() - began
+            writer.kill()
+            assert duration < 5
             board, offset = acknowledged.split()
             assert other.known[board.decode()][1] >= int(offset)
+
+
+def read_while_written(folder: Path, write: str = "") -> None:
+    """Read an offset all the time while another process notes higher and higher offsets. It must never go back."""
+    with subprocess.Popen([sys.executable, "-c", f"{write}\n{LONG_WRITER}", folder], stdout=subprocess.PIPE) as writer:
+        try:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == b"begun\n"
+            (path,) = files(folder)
+            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as content:
+                highest = 0
+                while highest < LONG:
+                    has_ended = writer.poll() is not None
+                    for _ in range(1000):
+                        offset = int.from_bytes(content[:8], sys.byteorder)
+                        assert offset >= highest, "an offset went back"
+                        highest = offset
+                    assert highest == LONG or not has_ended, "the writer ended too early"
+        finally:
             writer.kill()
+
+
+@pytest.mark.fault
+def test_an_offset_is_written_in_one_step(tmp_path: Path) -> None:
+    """So a process that is killed while it writes an offset leaves the old offset or the new one."""
+    read_while_written(tmp_path)
+
+
+@pytest.mark.mutant
+def test_an_offset_that_is_zero_for_a_moment_is_detected(tmp_path: Path) -> None:
+    """`Struct.pack_into` writes zeros first. The mutant does this slowly."""
+    with must_be_caught("the offset is zero for a moment"):
+        read_while_written(tmp_path, ZERO_FIRST)
 
 
 def test_files_that_keep_changing_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
