@@ -225,7 +225,9 @@ async def double_click(visitor: BrowserContext, distance: Distance, board: Board
     await page.goto(f"{distance.url}/boards/{board.id}")
     await until_loaded(page)
     button = page.locator("button[value=Ada]")
+    distance.passing.clear()  # on a busy machine, the second click can take longer than the distance
     await button.dblclick()
+    distance.passing.set()
     await page.wait_for_function("() => document.querySelector('button[value=Ada]').ariaDisabled", timeout=PATIENCE)
     # This click is sent last, so the requests of the double click are over.
     await page.locator("button[value=Bo]").click()
