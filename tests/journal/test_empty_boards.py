@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -24,6 +24,7 @@ from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.tasks import stop
 from tests.harness.waiting import eventually
 
+State = Literal["making", "live", "leaving"]
 MADE = msgspec.structs.replace(rolling_board(), id="made", title="made")
 
 
@@ -74,9 +75,9 @@ async def test_a_journal_that_is_not_announced_is_detected(valkey_url: str, tmp_
             await make_and_make_again(board)
 
 
-def defined(prefix: str, name: str, epoch: str, **choices: Any) -> dict[str, Any]:
+def defined(prefix: str, name: str, epoch: str, state: State = "live", **choices: Any) -> dict[str, Any]:
     """A row of SQL that defines a board."""
-    definition = Definition(choices={"source": ["like"], "window": "forever", **choices}, epoch=epoch)
+    definition = Definition(choices={"source": ["like"], "window": "forever", **choices}, epoch=epoch, state=state)
     value = msgspec.json.encode(definition).decode()
     return {"prefix": prefix, "kind": "boards", "name": name, "version": 3, "time": 1, "value": value}
 

@@ -19,7 +19,7 @@ from live.store.board.manage.lifecycle import create
 from live.store.registry.definitions import DefinitionStore
 from tests.harness.journaled import Journaled, Rows, journaled
 from tests.harness.mutation import must_be_caught, replaced
-from tests.journal.test_empty_boards import MADE, defined
+from tests.journal.test_empty_boards import MADE, State, defined
 
 
 async def lose(board: Journaled) -> None:
@@ -87,11 +87,10 @@ async def test_a_loss_that_the_journal_cannot_mend_stays(valkey_url: str, tmp_pa
         assert board.client.high_water.facts == facts
 
 
-def row(board: Journaled, epoch: str, *, deleted: bool = False, state: str = "live") -> dict[str, Any]:
+def row(board: Journaled, epoch: str, *, deleted: bool = False, state: State = "live") -> dict[str, Any]:
     """A row of SQL that defines the board `made`, or says that the definition was deleted."""
-    found = defined(board.settings.key_prefix, "made", epoch)
-    value = found["value"].replace('"live"', f'"{state}"')
-    return {**found, "value": None if deleted else value}
+    found = defined(board.settings.key_prefix, "made", epoch, state)
+    return {**found, "value": None} if deleted else found
 
 
 async def make(board: Journaled, drainer: Drainer, epoch: str) -> None:
