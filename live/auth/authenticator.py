@@ -327,7 +327,7 @@ class Authenticator:
         return self._settings.open or client.at_the_console
 
     def _expire(self) -> None:
-        """Admit nobody until the next check. The timer may fire a moment early, when the last check still counts."""
+        """Admit nobody until the next check. The timer may fire a moment before the last check is too old."""
         self._checked = float("-inf")
         self._change()
 

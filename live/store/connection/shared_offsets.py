@@ -5,8 +5,8 @@ acknowledged. No process waits for another one, so a process that is frozen or k
 
 - A row belongs to one epoch of one board for good. A reader skips a row whose checksum does not match: that row
   is not complete yet.
-- The offset of a row only grows, and is written in one step, as eight aligned bytes. So a reader always finds an offset
-  that was noted.
+- The offset of a row only grows, and is written in one step, as eight aligned bytes. So whatever a reader finds there
+  was noted, and is a lower bound.
 - A process never deletes rows of its file. It replaces the file by a new one, which has only the rows to keep.
 
 The files are not fsynced. After a crash of the machine they may hold old offsets. These are lower bounds too,
