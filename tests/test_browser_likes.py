@@ -232,7 +232,7 @@ async def double_click(visitor: BrowserContext, distance: Distance, board: Board
     # This click is sent last, so the requests of the double click are over.
     await page.locator("button[value=Bo]").click()
     await page.wait_for_function(
-        "() => document.querySelector('button[value=Bo]').ariaDisabled || document.querySelector('.why')",
+        "() => document.querySelector('button[value=Bo][aria-disabled], button[value=Bo] + .why')",
         timeout=PATIENCE,
     )
     assert distance.likes == 2, "each click sent a request"  # the second click on Ada sends nothing
