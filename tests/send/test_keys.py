@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from live.client import target
@@ -18,6 +19,7 @@ from tests.harness.boards import rolling_board
 from tests.harness.forked import run_live
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
 from tests.send.support import many, noted, scores, send, sums, write
 
 pytestmark = pytest.mark.slow
@@ -51,6 +53,16 @@ async def url(settings: Settings, key: str) -> AsyncIterator[str]:
     assert key
     async with run_server(settings, [rolling_board()]) as address:
         yield address
+
+
+async def until_known(url: str, key: str) -> None:
+    """Wait until the running server has read a new API key from the store."""
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {key}"}) as client:
+
+        async def is_known() -> bool:
+            return (await client.post(f"{url}/v1/events", json=[])).status_code != 401
+
+        await eventually(is_known)
 
 
 async def run_send(*arguments: str, **environment: str) -> tuple[int | None, str]:
@@ -90,7 +102,8 @@ async def test_an_api_key_for_something_else_is_reported(tmp_path: Path, url: st
     path = write(tmp_path / "e.ndjson", many(10))
     other = await add_key(settings, "boss", Scope(verbs=("admin",)))
     elsewhere = await add_key(settings, "else", Scope(boards=("other",)))
-    await asyncio.sleep(2)  # the running server reads new API keys within two seconds
+    for added in (other, elsewhere):
+        await until_known(url, added)
     with pytest.raises(SetupError, match=r"does not allow this for producer 'boss' \(403: .*--verbs post"):
         await send(path, url, key=other)
     assert (await send(path, url, key=elsewhere)).rejected == {"board_forbidden": 10}
@@ -108,7 +121,7 @@ async def test_another_api_key_of_the_same_producer_continues(
     assert note is not None
     assert (note.sent, note.reach, note.producer) == (1000, 0, "shop")
     for other in (await add_key(settings, "shop", Scope()), await add_key(settings, "tram", Scope())):
-        await asyncio.sleep(2)  # the running server reads new API keys within two seconds
+        await until_known(url, other)
         with pytest.raises(SetupError, match="the server refused the request with 400"):
             await send(path, url, key=other)
     assert await scores(url) == {"a": 1000}

@@ -121,10 +121,10 @@ async def test_one_process_holds_the_lease(any_store: str) -> None:
     """
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
-    leases = [ProcessLease(client, f"{settings.key_prefix}:{{:lease}}", 0.5) for _ in range(3)]
-    for _ in range(10):
+    leases = [ProcessLease(client, f"{settings.key_prefix}:{{:lease}}", 1.5) for _ in range(3)]
+    for _ in range(7):
         assert [await lease.take() for lease in leases] == [True, False, False]
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.3)
 
     async def second() -> bool:
         return await leases[1].take()

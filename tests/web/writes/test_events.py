@@ -219,18 +219,23 @@ async def test_an_unavailable_store_rejects_all_waiting_requests(own_store: Stor
 async def test_an_unknown_outcome_takes_precedence_over_a_refusal(own_store: StoreProcess) -> None:
     """One board's queue is full, and another board's answer is lost. The answer is `outcome_unknown`."""
     boards = [board("full", "like", "only"), board("sent", "like")]
-    times = {"store_timeout": Duration(0.3), "write_deadline": Duration(0.6)}
+    times = {"store_timeout": Duration(1), "write_deadline": Duration(2)}
     # With a rate, the server would ask the frozen store for credit.
     changes: dict[str, Any] = {"max_waiting": 1, "rate": 0, **times}
     async with server(own_store.url, *boards, **changes) as client:
         await post(client, {"key": "warm"})
         with own_store.frozen():
-            filling = [
-                asyncio.create_task(client.post("/v1/events", json={"key": "a", "type": "only"})) for _ in range(2)
-            ]
-            await asyncio.sleep(0.1)  # the server has sent one event to the store, and the other event fills the queue
+            waiting = []
+            refused = 0
+            while refused < 2:  # then one event is on its way to the store, and another one fills the queue
+                event = asyncio.create_task(client.post("/v1/events", json={"key": "a", "type": "only"}))
+                if (await asyncio.wait([event], timeout=0.1))[0]:
+                    assert event.result().json()["code"] == "overloaded"
+                    refused += 1
+                else:
+                    waiting.append(event)
             response = await client.post("/v1/events", json={"key": "a"})
-            await asyncio.gather(*filling)
+            await asyncio.gather(*waiting)
 
         assert (response.status_code, response.json()["code"]) == (503, "outcome_unknown")
 
