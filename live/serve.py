@@ -95,10 +95,10 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
         settings = msgspec.structs.replace(settings, store=url, port=listener.getsockname()[1])
         settings = asyncio.run(check_store(settings, boards, accept=accept_loss))
         board_count = asyncio.run(_count_boards(settings, boards))
+        settings = fit(share(settings), raise_limit())
         print(f"Live Board is at {_address(settings)}/  (Ctrl-C stops it)", flush=True)  # noqa: T201 - for people
         if warning := unsafe_hosts(settings):
             log.warning(warning)
-        settings = fit(share(settings), raise_limit())
         if admin_key and settings.role in settings.admin_roles:
             try:
                 _announce_key(settings, asyncio.run(provide_admin_key(settings)))
