@@ -216,7 +216,7 @@ async def test_a_server_can_be_killed_during_a_rotation(tmp_path: Path) -> None:
 async def test_no_acknowledged_event_is_lost_when_the_store_is_killed(own_store: StoreProcess, effort: int) -> None:
     """After five or more kills of the store, it has every acknowledged like, and the board is consistent."""
     settings = fresh_settings(own_store.url, write_deadline=Duration(0.5), store_timeout=Duration(0.3))
-    client: Any = connect(own_store.url, settings)
+    client: Any = connect(own_store.url, fresh_settings(own_store.url))
     acknowledged: Counter[str] = Counter()
     stop = asyncio.Event()
     async with run_server(settings, [rolling_board()]) as url:
@@ -347,12 +347,12 @@ async def test_a_frozen_store_that_resumes_counts_no_batch_twice(own_store: Stor
     Each acknowledged batch counts once.
     """
     async with open_ledger(
-        own_store.url, rolling_board(), store_timeout=Duration(0.1), write_deadline=Duration(5)
+        own_store.url, rolling_board(), store_timeout=Duration(0.5), write_deadline=Duration(10)
     ) as led:
         await led.writer.add([make_entry("a", 1, None)])
         with own_store.frozen():
             adding = asyncio.create_task(led.writer.add([make_entry("a", 1, None)]))
-            await asyncio.sleep(0.5)  # the store's sockets now hold several attempts
+            await asyncio.sleep(1.6)  # the store's sockets now hold several attempts
             assert not adding.done()
         await adding
         # The store executes this event after the abandoned attempts.

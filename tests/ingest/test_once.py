@@ -239,7 +239,7 @@ async def test_an_unavailable_board_is_fed_on_a_retry(settings: Settings, store:
 @pytest.mark.slow
 async def test_an_unavailable_store_does_not_use_up_the_idempotency_key(own_store: StoreProcess) -> None:
     """The answer is 503, and the same request counts once when the store is back."""
-    settings = fresh_settings(own_store.url, store_timeout=Duration(0.3), write_deadline=Duration(0.5))
+    settings = fresh_settings(own_store.url, store_timeout=Duration(0.8), write_deadline=Duration(1))
     async with serving(settings) as client:
         await send(client, "first", b'{"key":"z"}')
         with own_store.frozen():

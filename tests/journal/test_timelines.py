@@ -246,7 +246,7 @@ async def acknowledge_nothing(board: Journaled, store: StoreProcess, folder: Pat
     _, offset, _, safe, drained = await held(board)
     assert int(safe or 0) <= int(offset or 0), "an event beyond the offset counts as safe"
     assert int(drained or 0) < timeline.size
-    board.settings = msgspec.structs.replace(board.settings, journal_ack=True, write_deadline=Duration(0.5))
+    board.settings = msgspec.structs.replace(board.settings, journal_ack=True, write_deadline=Duration(1))
     await accept(board)
     assert (await held(board))[3:] == [None, None], "the new epoch began with a position of SQL"
     with pytest.raises(StoreUnavailableError) as refused:

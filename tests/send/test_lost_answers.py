@@ -149,12 +149,12 @@ async def test_an_answer_that_never_arrives_is_lost(tmp_path: Path, url: str, mo
 async def test_a_store_that_freezes_counts_the_current_batch_once(own_store: StoreProcess, tmp_path: Path) -> None:
     """The server does not know whether the batch counted. The batch is sent again until the server knows."""
     path = write(tmp_path / "e.ndjson", many(2500))
-    settings = fresh_settings(own_store.url, write_deadline=Duration(0.3), store_timeout=Duration(0.2), rate=0)
+    settings = fresh_settings(own_store.url, write_deadline=Duration(0.7), store_timeout=Duration(0.6), rate=0)
     async with run_server(settings, [rolling_board()]) as url:
         assert await scores(url) == {}
         with own_store.frozen():
             sending_it = asyncio.create_task(send(path, url))
-            await asyncio.sleep(1)
+            await asyncio.sleep(2)
             assert not sending_it.done()
         outcome = await sending_it
         assert outcome.lost >= 1
@@ -166,7 +166,7 @@ async def test_a_store_that_freezes_counts_the_current_batch_once(own_store: Sto
 async def test_without_ids_an_unknown_outcome_stops_the_run(own_store: StoreProcess, tmp_path: Path) -> None:
     """A frozen store may count the batch when it wakes, so the batch is not sent again."""
     path = write(tmp_path / "e.ndjson", many(2500))
-    settings = fresh_settings(own_store.url, write_deadline=Duration(0.3), store_timeout=Duration(0.2), rate=0)
+    settings = fresh_settings(own_store.url, write_deadline=Duration(0.7), store_timeout=Duration(0.6), rate=0)
     async with run_server(settings, [rolling_board()]) as url:
         assert await scores(url) == {}
         with own_store.frozen(), pytest.raises(SetupError, match="so they may have been counted"):

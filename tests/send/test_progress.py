@@ -150,7 +150,7 @@ async def test_a_run_waits_for_a_server_that_is_away(valkey_url: str, tmp_path: 
 async def test_a_run_waits_for_a_store_that_is_away(own_store: StoreProcess, tmp_path: Path) -> None:
     """The server says that nothing was counted."""
     path = write(tmp_path / "e.ndjson", many(10))
-    settings = fresh_settings(own_store.url, write_deadline=Duration(0.1))
+    settings = fresh_settings(own_store.url, write_deadline=Duration(1))
     before = refused_for_the_store()
     async with run_server(settings, [rolling_board()]) as url:
         own_store.kill()

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 async def test_health_is_about_the_process_and_readiness_about_the_store(own_store: StoreProcess) -> None:
     """Without a store the process is healthy but not ready; when the store is back, it is ready."""
-    settings = fresh_settings(own_store.url, store_timeout=Duration(0.3))
+    settings = fresh_settings(own_store.url)
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
         assert (await client.get("/readyz")).json() == {"status": "ready"}
         own_store.kill()
@@ -165,7 +165,7 @@ async def test_a_full_disk_is_not_ready(tmp_path: Path, monkeypatch: pytest.Monk
 
     try:
         async with (
-            run_server(fresh_settings(disk.url, write_deadline=Duration(0.3)), [rolling_board()]) as url,
+            run_server(fresh_settings(disk.url, write_deadline=Duration(1)), [rolling_board()]) as url,
             httpx.AsyncClient(base_url=url) as client,
         ):
             assert await is_ready(client, 200)

@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 import pytest
 
-from live.settings import Duration
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
 from live.store.registry.presence import Presence
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.slow
 @asynccontextmanager
 async def server(store: str, *boards: str) -> AsyncIterator[tuple[httpx.AsyncClient, Presence, Presence]]:
     """Run a server with some boards, and two other processes with viewers."""
-    settings = fresh_settings(store, store_timeout=Duration(0.3))
+    settings = fresh_settings(store)
     others = connect(store, settings)
     async with (
         run_server(settings, [rolling_board(board=board) for board in boards]) as url,

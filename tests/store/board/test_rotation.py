@@ -12,7 +12,7 @@ from live.domain.board import Board
 from live.domain.event import make_entry
 from live.domain.window import Sliding
 from live.metrics import REGISTRY
-from live.settings import Duration, Settings
+from live.settings import Settings
 from live.store.board.ledger import Ledger
 from live.store.board.rotation import FALLBACK, BoardRotator, Rotation, catch_up, step
 from live.store.board.state import SCRIPTS
@@ -82,7 +82,7 @@ async def test_rotation_continues_after_an_outage_of_the_store(own_store: StoreP
     """Failed steps are counted and repeated. The lag is measured, and everything that was due expires."""
     board = rolling_board("1s", "1s", board="late")
     before = sample("live_rotation_failures_total")
-    async with ledgers(own_store.url, board, store_timeout=Duration(0.2)) as (ledger,), rotating(ledger):
+    async with ledgers(own_store.url, board) as (ledger,), rotating(ledger):
         await ledger.writer.add([make_entry("a", 1, None)])
         own_store.kill()
 

@@ -8,7 +8,6 @@ import pytest
 
 from live.domain.board import Board
 from live.domain.window import Periods
-from live.settings import Duration
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
 from tests.harness.producer import post
@@ -59,6 +58,6 @@ async def test_the_period_is_named(valkey_url: str) -> None:
 
 async def test_bad_requests_are_refused(valkey_url: str) -> None:
     """The board or the parameter does not exist."""
-    async with server(valkey_url, store_timeout=Duration(0.3)) as client:
+    async with server(valkey_url) as client:
         assert (await client.get("/v1/boards/none/baseline")).json()["code"] == "board_not_found"
         assert (await client.get("/v1/boards/posts/baseline?limit=3")).json()["code"] == "parameter_invalid"

@@ -310,7 +310,7 @@ async def test_a_stopping_server_ends_waits(valkey_url: str) -> None:
 @WAYS
 async def test_an_unavailable_store_ends_waits(own_store: StoreProcess, *, plain: bool) -> None:
     """The answer is the problem of a page without `wait`, not 304."""
-    async with server(own_store.url, {"key": "a"}, plain=plain, store_timeout=Duration(0.3), **QUICK) as client:
+    async with server(own_store.url, {"key": "a"}, plain=plain, **QUICK) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         own_store.kill()
         for known in (tag, ""):
@@ -323,7 +323,7 @@ async def test_an_unavailable_store_ends_waits(own_store: StoreProcess, *, plain
 async def test_a_page_that_is_known_to_be_stale_is_not_an_answer(own_store: StoreProcess, *, plain: bool) -> None:
     """The process still has the page, because another viewer watches the board."""
     async with (
-        server(own_store.url, {"key": "a"}, plain=plain, store_timeout=Duration(0.3), **QUICK) as client,
+        server(own_store.url, {"key": "a"}, plain=plain, **QUICK) as client,
         streaming(client) as other,
     ):
         await other.until("sync")

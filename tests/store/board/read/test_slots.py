@@ -175,7 +175,7 @@ async def test_a_failed_read_of_the_top_is_not_kept(tmp_path: Path) -> None:
     store = valkey(tmp_path)
     store.start()
     try:
-        async with open_ledger(store.url, rolling_board(), store_timeout=Duration(0.3)) as ledger:
+        async with open_ledger(store.url, rolling_board(), store_timeout=Duration(1)) as ledger:
             await ledger.writer.add([make_entry("a", 3)])
             top = TopSlots()
             with store.frozen(), pytest.raises(StoreUnavailableError):
