@@ -103,12 +103,12 @@ def export(  # noqa: PLR0913 - one parameter per flag
             raise SetupError("--json prints on standard output: name a file with --output")
         settings = load_settings(boards=boards, data_dir=data_dir)
         with existing_journal(settings, writes=False) as database:
-            made = database.work(lambda connection: latest(connection, settings.key_prefix, "boards"))
-            known = {
-                timeline.board for timeline, _ in database.work(partial(all_timelines, prefix=settings.key_prefix))
-            }
+            timelines = database.work(partial(all_timelines, prefix=settings.key_prefix))
+            known = {timeline.board for timeline, _ in timelines}
             if name not in known:
                 raise NotFoundError(f"in the journal, {unknown('board', name, known)}")
+            # A server that runs adds the definition of a board before its timeline, so they are read in reverse.
+            made = database.work(lambda connection: latest(connection, settings.key_prefix, "boards"))
             board = board_of(name, made, load_boards(settings.boards))
             found: PastRanking | None = None
             if events:

@@ -4,6 +4,7 @@ These are the definitions of run-time boards, the API keys, the titles of member
 visitors, and the audit log.
 """
 
+import asyncio
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -38,6 +39,7 @@ class DefinitionLog:
         self._database = database
         self._versions: dict[str, bytes] = {}
         self._last_act = ""  # the id of the last entry of the audit log in SQL; empty if it is not known
+        self._turn = asyncio.Lock()  # two calls at once would write what each of them found, in any order
 
     def forget(self) -> None:
         """Compare everything at the next call: after a failover, another change may have the same version."""
@@ -49,41 +51,46 @@ class DefinitionLog:
 
         If the store lost data, SQL knows more than the store. Then copy nothing, and return False.
         """
-        names, high_water = SystemKeys(self._prefix), self._client.high_water
-        places: dict[str, tuple[str, _Words]] = {
-            "boards": (names.definitions, ("HGET", names.definitions, _VERSION)),
-            "producers": (names.producers, ("HGET", names.producers, _VERSION)),
-            "items": (names.items, ("GET", names.items_version)),
-        }
-        known = {kind: int(self._versions.get(kind, 0)) for kind in places}
-        highest: dict[Versioned, int] = {kind: high_water.version_of(kind) for kind in _VERSIONED.values()}
-        replies = await self._ask(*(asks for _, asks in places.values()), ("GET", names.visitors))
-        if replies is None:
-            return False
-        versions = dict(zip(places, replies, strict=False))
-        for kind, what in _VERSIONED.items():
-            high_water.check_version(what, (versions[kind] or b"").decode(), highest[what])
-            known[kind] = max(known[kind], highest[what])
-        if any(int(version or 0) < known[kind] for kind, version in versions.items()):
-            return False
-        for kind, version in versions.items():
-            if version is not None and version != self._versions.get(kind):
-                key, asks = places[kind]
-                replies_of_kind = await self._ask(asks, ("HGETALL", key), replicated=True)
-                if replies_of_kind is None or int(replies_of_kind[0] or 0) < int(version):
-                    return False
-                now, fields = replies_of_kind
-                found = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
-                found.pop(_VERSION, None)
-                await self._copy(kind, found, int(now))
-                self._versions[kind] = now
-        secret = replies[-1]
-        if secret is not None and secret != self._versions.get("visitors"):  # if the store has no secret, keep the copy
-            if await self._ask(("GET", names.visitors), replicated=True) != [secret]:
+        async with self._turn:
+            names, high_water = SystemKeys(self._prefix), self._client.high_water
+            places: dict[str, tuple[str, _Words]] = {
+                "boards": (names.definitions, ("HGET", names.definitions, _VERSION)),
+                "producers": (names.producers, ("HGET", names.producers, _VERSION)),
+                "items": (names.items, ("GET", names.items_version)),
+            }
+            known = {kind: int(self._versions.get(kind, 0)) for kind in places}
+            highest: dict[Versioned, int] = {kind: high_water.version_of(kind) for kind in _VERSIONED.values()}
+            replies = await self._ask(*(asks for _, asks in places.values()), ("GET", names.visitors))
+            if replies is None:
                 return False
-            await self._copy("visitors", {COOKIES: secret.hex()}, 0)
-            self._versions["visitors"] = secret
-        return await self._follow_trail(names.trail)
+            versions = dict(zip(places, replies, strict=False))
+            for kind, what in _VERSIONED.items():
+                high_water.check_version(what, (versions[kind] or b"").decode(), highest[what])
+                known[kind] = max(known[kind], highest[what])
+            if any(int(version or 0) < known[kind] for kind, version in versions.items()):
+                return False
+            for kind, version in versions.items():
+                if version is not None and version != self._versions.get(kind):
+                    key, asks = places[kind]
+                    replies_of_kind = await self._ask(asks, ("HGETALL", key), replicated=True)
+                    if replies_of_kind is None or int(replies_of_kind[0] or 0) < int(version):
+                        return False
+                    now, fields = replies_of_kind
+                    found = {
+                        name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)
+                    }
+                    found.pop(_VERSION, None)
+                    await self._copy(kind, found, int(now))
+                    self._versions[kind] = now
+            secret = replies[-1]
+            if secret is not None and secret != self._versions.get(
+                "visitors"
+            ):  # if the store has no secret, keep the copy
+                if await self._ask(("GET", names.visitors), replicated=True) != [secret]:
+                    return False
+                await self._copy("visitors", {COOKIES: secret.hex()}, 0)
+                self._versions["visitors"] = secret
+            return await self._follow_trail(names.trail)
 
     async def _follow_trail(self, key: str) -> bool:
         """Append the new entries of the audit log. Return False if the store lost data."""

@@ -301,8 +301,7 @@ class Drainer:
                 self._stop(self._timelines[name], "")
         for name in self._health.lost.keys() - self._behind:
             del self._health.lost[name]
-        # A drainer that was killed may have left entries in the store that SQL has. Producers may wait until the store
-        # records that SQL has them.
+        # A killed drainer may have left entries that SQL has. Producers wait until the store knows that SQL has them.
         left = [self._timelines[name] for name, stream in streams.items() if stream.entries]
         await self._trim([found for found in left if found.size and (found.board, found.epoch) not in self._behind])
         if not await self._must_keep():
@@ -368,8 +367,7 @@ class Drainer:
                 segment = await self._segment(timeline, entries)
                 if segment is not None:
                     segments.append(segment)
-                    # If one call has read all entries of a board, its newer entries wait for the next round, because
-                    # many small commits cost more.
+                    # If one call reads all entries, newer ones wait for the next round: many small commits cost more.
                     full |= {name} if len(entries) == MOST_ENTRIES else set()
         self._delay(failed)
         # A board also announces a change when a process finds it unchecked, and at a rotation. Neither adds an entry.
@@ -480,6 +478,8 @@ class Drainer:
         """Return the timelines of journals, and begin new timelines."""
         new = [name for name in names if name not in self._timelines]
         if new:
+            with self._going_on("definitions"):  # without its definition, nobody can rebuild or export a board
+                await self._definitions.follow()
             begun = await self._database.run(lambda connection: begin_timelines(connection, self._prefix, new))
             self._timelines |= {(timeline.board, timeline.epoch): timeline for timeline in begun}
             self._changes.follow(board for board, _ in new)

@@ -22,6 +22,7 @@ from live.store.connection.client import connect
 from live.store.connection.high_water import HighWater
 from live.store.connection.loss import LossWatch
 from live.store.registry.audit_trail import AuditEntry, AuditTrail, entry_of
+from live.store.registry.definitions import Definition, DefinitionStore
 from live.store.registry.items import Items
 from live.store.registry.producers import ProducerStore
 from tests.harness.commands import run_command
@@ -70,6 +71,18 @@ class Copied:
             await self.board.client.delete(name)
         for name, content in copy.items():
             await self.board.client.restore(name, 0, content)
+
+
+async def test_a_board_is_defined_in_sql_before_its_events_are_there(valkey_url: str, tmp_path: Path) -> None:
+    """Without the definition, a board could not be exported or rebuilt in its first second."""
+    async with journaled(valkey_url, tmp_path) as board:
+        held = Copied(board)
+        await board.like("a")
+        store = DefinitionStore(board.client, held.prefix)
+        definition = Definition(choices={}, epoch=board.ledger.state.epoch or "")
+        assert await store.keep((await store.load()).version, board.ledger.state.board.id, definition, None)
+        await (await board.drainer()).sweep()
+        assert (await held.in_sql())["boards"].keys() == {board.ledger.state.board.id}
 
 
 async def outlives_an_emptied_store(board: Journaled) -> None:
