@@ -334,12 +334,12 @@ async def test_the_page_is_live_below_a_path(valkey_url: str, tmp_path: Path) ->
         await until_loaded(page)
         # Leaving the page would cancel requests without an answer.
         answers = [await request.response() for request in asked]
-        assert None not in answers
         await page.click("header a")
         await page.wait_for_selector("text=Boards")
         assert page.url == f"{url}{ROOT}/"
         assert faults == []
-        answers += [await request.response() for request in asked[len(answers) :]]
+        while len(answers) < len(asked):  # the page may send more requests meanwhile
+            answers.append(await asked[len(answers)].response())
         for request, response in zip(asked, answers, strict=True):
             assert urlsplit(request.url).path.startswith(f"{ROOT}/")
             if response is None:  # the page made this request just before the browser left it
