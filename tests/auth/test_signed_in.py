@@ -97,5 +97,6 @@ async def test_a_process_finds_a_session_for_a_socket_and_for_no_more_than_a_rea
             await stranger.get(path, headers=made_up)
         assert looks == 1
         answers = [await stranger.post("/boards/posts/likes", headers=made_up) for _ in range(30)]
-        assert answers[-1].status_code == 429
-        assert looks < 20
+        refused = sum(answer.status_code == 429 for answer in answers)
+        assert refused
+        assert looks <= 1 + len(answers) - refused
