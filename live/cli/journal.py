@@ -196,8 +196,7 @@ def compact_now(
         settings = load_settings(store=store, data_dir=data_dir)
         confirm("Drop the past? It can't be read or rebuilt any more.", yes=yes)
         with progress_bar("Compacting", quiet=as_json) as show, existing_journal(settings) as database:
-            if not database.take_now():
-                raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
+            database.take_for_command()
 
             async def work() -> list[Compacted]:
                 async with opened_store(settings) as client:
@@ -230,12 +229,9 @@ def adopt(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json:
     with clear_errors():
         settings = load_settings(store=store, data_dir=data_dir)
         with existing_journal(settings) as database:
+            database.take_for_command()
 
             async def work() -> None:
-                if not await database.take():
-                    raise SetupError(
-                        "another process writes to this journal: stop the servers that use it, and try again"
-                    )
                 async with opened_store(settings) as client:
                     await release_sink(client, settings.key_prefix)
                     await claim_sink(client, settings.key_prefix, database.id)

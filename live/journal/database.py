@@ -10,6 +10,7 @@ import fcntl
 import os
 import secrets
 import sqlite3
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -43,6 +44,7 @@ log = structlog.get_logger()
 
 _R = TypeVar("_R")
 
+_ENDING: Final = 1.0  # seconds to wait for the lock of a writer that has just ended
 _BUSY: Final = 5.0  # seconds to wait for the lock of another SQLite connection, and for a connection to PostgreSQL
 _LOCK: Final = 0x6C697665  # the advisory lock of the writer in PostgreSQL
 
@@ -247,6 +249,20 @@ class Database:
             return False
         self.work(self._prepare)
         return True
+
+    def take_for_command(self) -> None:
+        """Become the process that writes, in the thread of the caller.
+
+        Wait a moment for a server that has just ended: PostgreSQL frees its lock only after its connection has ended.
+
+        Raises:
+            SetupError: another process writes.
+        """
+        end = time.monotonic() + _ENDING
+        while not self.take_now():
+            if time.monotonic() >= end:
+                raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
+            time.sleep(0.05)
 
     def lock_now(self) -> bool:
         """Take the lock of the writer without reading the content. Return False while another process has the lock."""

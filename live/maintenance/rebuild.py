@@ -184,7 +184,7 @@ class Rebuilding:
             SetupError: another process uses the journal, the journal does not know the board, its definition is
                 missing, or the store holds other data.
         """
-        await self._take()
+        await self._database.in_thread(self._database.take_for_command)
         texts = await self._database.run(
             lambda connection: {kind: latest(connection, self._prefix, kind) for kind in KINDS}
         )
@@ -249,7 +249,7 @@ class Rebuilding:
 
         If the call is interrupted, the store lacks the board. Then `rebuild` restores it.
         """
-        await self._take()
+        await self._database.in_thread(self._database.take_for_command)
         drainer = Drainer(self._client, self._settings, self._database)
         await drainer.claim()
         await drainer.drain([board])
@@ -257,10 +257,6 @@ class Rebuilding:
         await delete_keys(self._client, Keys(self._prefix, board), epoch)
         (done,) = await self.rebuild(Wanted(board=board))
         return done
-
-    async def _take(self) -> None:
-        if not await self._database.take():
-            raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
 
     async def _lines(self, wanted: Wanted, texts: _Texts) -> tuple[list[_Line], list[Timeline]]:
         """Return each wanted board's last timeline with the timelines that it continues, and the timelines that end.

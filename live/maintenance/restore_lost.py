@@ -29,8 +29,7 @@ async def restore_lost(client: Store, settings: Settings, database: Database, bo
     Raises:
         SetupError: a server runs, the store has no such board or lacks nothing, or an entry can't be sent again.
     """
-    if not await database.take():
-        raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
+    await database.in_thread(database.take_for_command)
     name, keys = board.id, Keys(settings.key_prefix, board.id)
     fields = ("epoch", "offset", "journal", "resending")
     held, offset, journal, resending = await client.call(keys.meta, "HMGET", keys.meta, *fields)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -182,6 +183,27 @@ async def test_the_command_gives_the_warnings(own_store: StoreProcess, tmp_path:
     own_store.kill()
     (line,) = await asyncio.to_thread(journal_status, settings)
     assert line.startswith("can't read the settings of the store: ")
+
+
+@pytest.mark.skipif(not has_postgres(), reason="needs a PostgreSQL server: apt-get install postgresql")
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_command_waits_for_a_writer_that_has_just_ended(
+    tmp_path: Path, postgres: Postgres, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a server writes, the command is refused after a moment."""
+    url = "sqlite" if kind == "sqlite" else postgres.url
+    first, second = (Database(url, tmp_path, "ending", writes=True) for _ in range(2))
+    with first, second:
+        assert first.take_now()
+        with monkeypatch.context() as patch:
+            patch.setattr(live.journal.database, "_ENDING", 0.1)
+            with pytest.raises(SetupError, match="another process writes to the journal: stop the servers"):
+                second.take_for_command()
+        monkeypatch.setattr(live.journal.database, "_ENDING", 60)
+        ending = threading.Timer(0.2, first.close)
+        ending.start()
+        second.take_for_command()
+        ending.join()
 
 
 def test_compacting_gives_the_disk_its_space_back(tmp_path: Path) -> None:
