@@ -107,7 +107,7 @@ def export(  # noqa: PLR0913 - one parameter per flag
             known = {timeline.board for timeline, _ in timelines}
             if name not in known:
                 raise NotFoundError(f"in the journal, {unknown('board', name, known)}")
-            # A server that runs adds the definition of a board before its timeline, so they are read in reverse.
+            # A running server adds the definition of a board before its timeline. So each timeline has its definition.
             made = database.work(lambda connection: latest(connection, settings.key_prefix, "boards"))
             board = board_of(name, made, load_boards(settings.boards))
             found: PastRanking | None = None

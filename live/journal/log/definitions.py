@@ -39,7 +39,7 @@ class DefinitionLog:
         self._database = database
         self._versions: dict[str, bytes] = {}
         self._last_act = ""  # the id of the last entry of the audit log in SQL; empty if it is not known
-        self._turn = asyncio.Lock()  # two calls at once would write what each of them found, in any order
+        self._turn = asyncio.Lock()  # of two calls at once, the one that read first could write last
 
     def forget(self) -> None:
         """Compare everything at the next call: after a failover, another change may have the same version."""
@@ -83,9 +83,8 @@ class DefinitionLog:
                     await self._copy(kind, found, int(now))
                     self._versions[kind] = now
             secret = replies[-1]
-            if secret is not None and secret != self._versions.get(
-                "visitors"
-            ):  # if the store has no secret, keep the copy
+            # If the store has no secret, keep the copy.
+            if secret is not None and secret != self._versions.get("visitors"):
                 if await self._ask(("GET", names.visitors), replicated=True) != [secret]:
                     return False
                 await self._copy("visitors", {COOKIES: secret.hex()}, 0)
