@@ -15,7 +15,8 @@ OF_VIEWERS := tests/ingest tests/fanout --ignore tests/ingest/test_bodies.py \
 # The installation compiles no modules, because that would double its time. Python compiles the modules that it imports.
 # One process imports them before the tests, because the processes of the tests begin at the same time.
 INSTALL := sh tests/install-packages.sh $(VENV) --constraint constraints.txt
-PARALLEL := --numprocesses auto --dist loadfile --no-loadscope-reorder
+PARALLEL := --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 2
+LONG := --timeout 3600 --override-ini faulthandler_timeout=3720
 
 # Tests start hundreds of processes, which need compiled modules to start fast.
 unexport PYTHONDONTWRITEBYTECODE
@@ -47,11 +48,11 @@ coverage: $(VENV)/test  ## run all tests but the mutants, and print the branch c
 	$(RUN)/coverage report
 
 attack: $(VENV)/test  ## run the tests in tests/security twenty times as long, and random examples with a new seed
-	$(RUN)/pytest tests/security tests/web/test_fuzz.py tests/test_properties.py --effort 20 --timeout 3600
+	$(RUN)/pytest tests/security tests/web/test_fuzz.py tests/test_properties.py --effort 20 $(LONG)
 	$(RUN)/pytest -m hypothesis --effort 20
 
 faults: $(VENV)/test  ## run the tests that kill, cut and fill servers, with 50 kills in each gap (ENGINE=cluster: the faults of a Cluster)
-	$(RUN)/pytest -m 'fault$(if $(ENGINE), and $(ENGINE) and not mutant)' --effort $(if $(ENGINE),20,17) --timeout 3600
+	$(RUN)/pytest -m 'fault$(if $(ENGINE), and $(ENGINE) and not mutant)' --effort $(if $(ENGINE),20,17) $(LONG)
 
 soak: $(VENV)/test  ## cause random faults under load for ten minutes (SECONDS=600), and compare what is left
 	$(RUN)/python -m tests.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
