@@ -1,8 +1,11 @@
-"""The time of a test ends it."""
+"""A test that waits for ever ends, and so does a run whose tests have left processes."""
 
 import asyncio
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 from threading import Timer
 
 import pytest
@@ -28,3 +31,13 @@ def test_the_end_of_its_time_ends_an_asynchronous_test(capsys: pytest.CaptureFix
             timer.cancel()
             signal.signal(signal.SIGUSR1, before)
     assert "await asyncio.Event().wait()" in capsys.readouterr().err
+
+
+def test_a_process_that_a_test_has_left_does_not_outlive_the_run(tmp_path: Path) -> None:
+    """Its servers are killed when the process of the tests ends."""
+    code = (
+        "import os, pathlib, sys; from tests.harness.forked import ForkedProcess; folder = pathlib.Path(sys.argv[1]);"
+        "ForkedProcess(['serve', '--port', '0'], dict(os.environ), folder, folder / 'log', folder / 'log')"
+    )
+    root = Path(__file__).parent.parent
+    subprocess.run([sys.executable, "-c", code, tmp_path], cwd=root, check=True, timeout=30)

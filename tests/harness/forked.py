@@ -8,6 +8,8 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from multiprocessing import active_children
+from multiprocessing.util import Finalize
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
 
@@ -15,6 +17,15 @@ from live.cli.main import main
 from live.system.processes import CHILDREN
 
 CHILDREN.set_forkserver_preload([__name__, "tests.harness.preloaded_commands"])
+
+
+def _kill_all() -> None:
+    for process in active_children():
+        process.kill()
+
+
+# A failed test may leave a server. `multiprocessing` would wait for its end when the run ends.
+Finalize(None, _kill_all, exitpriority=1)
 
 
 class ForkedProcess:
