@@ -23,6 +23,7 @@ from tests.harness.store import StoreProcess
 pytestmark = pytest.mark.fault
 
 RATE, BURST, SECONDS, POSTS = 200, 400, 2.0, 300
+ROUNDS: Final = 4
 NOISE: Final = 0.015  # seconds by which p99 varies on a shared machine with two cores
 
 
@@ -68,32 +69,38 @@ async def p99(client: httpx.AsyncClient) -> float:
     return quantiles(durations, n=100)[-1]
 
 
-@pytest.mark.timeout(120)
 async def test_a_flood_is_refused_and_does_not_affect_others(own_store: StoreProcess, tmp_path: Path) -> None:
     """The flood gets 429 with Retry-After.
 
-    The POSTs of the other producer count, and their p99 is at most twice that without a flood (or twice `NOISE`). Other
-    tests disturb some rounds, so the test compares the quietest round with a flood and the quietest without.
+    The POSTs of the other producer count. Their p99 is at most twice that while the same flood reaches another server
+    of this machine (or twice `NOISE`). Other tests can disturb a round, so it is repeated then. If the flood itself
+    slowed the other producer, no round would pass.
     """
-    settings = fresh_settings(own_store.url)
+    settings, elsewhere = fresh_settings(own_store.url), fresh_settings(own_store.url)
     loud, quiet = make_key(settings, "loud", "--rate", str(RATE)), make_key(settings, "quiet")
-    server = ServerProcess(settings, tmp_path)
+    loud_elsewhere = make_key(elsewhere, "loud", "--rate", str(RATE))
+    server, other = ServerProcess(settings, tmp_path), ServerProcess(elsewhere, tmp_path)
     server.start()
+    other.start()
     headers = {"Authorization": f"Bearer {quiet}"}
-    idle, flooded, answers = [], [], list[dict[str, Any]]()
+    answers = list[dict[str, Any]]()
+    is_slowed = True
     async with httpx.AsyncClient(base_url=server.url, headers=headers) as client:
-        for _ in range(3):
-            idle.append(await p99(client))
+        while is_slowed and len(answers) < ROUNDS:
+            async with flooding(other.url, loud_elsewhere):
+                usual = await p99(client)
             async with flooding(server.url, loud) as flood:
-                flooded.append(await p99(client))
+                flooded = await p99(client)
+            is_slowed = flooded > 2 * max(usual, NOISE)
             answers.append(flood)
         score = (await client.get("/v1/boards/posts/records/flood")).json()["score"]
     assert server.stop() == 0
+    assert other.stop() == 0
 
     assert all(answer["statuses"].keys() == {"200", "429"} for answer in answers)
     assert score == sum(answer["statuses"]["200"] for answer in answers)
-    assert score <= 3 * (BURST + RATE * (2 * SECONDS + 1))
-    assert min(flooded) <= 2 * max(min(idle), NOISE)
+    assert score <= len(answers) * (BURST + RATE * (2 * SECONDS + 1))
+    assert not is_slowed
     (head,) = answers[0]["heads"]
     assert f'\r\nratelimit-policy: "events";q={RATE * 2};qu="events";w=2\r\n' in head
     assert '\r\nratelimit: "events";r=0;t=1\r\n' in head
