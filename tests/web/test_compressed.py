@@ -38,7 +38,9 @@ async def test_large_responses_are_compressed(valkey_url: str) -> None:
             assert encodings == [None, "gzip"], path
             assert "Accept-Encoding" in plain.headers["vary"].split(", "), path
             assert plain.headers["vary"] == packed.headers["vary"], path
-            assert stable(plain) == stable(packed), path
+            # The process may have read a new baseline meanwhile.
+            after = await client.get(path, headers={"Accept-Encoding": "gzip;q=0"})
+            assert stable(packed) in {stable(plain), stable(after)}, path
             assert int(packed.headers["content-length"]) < int(plain.headers["content-length"]) / 2, path
 
 
