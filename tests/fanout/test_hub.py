@@ -36,7 +36,7 @@ async def running_hub(
 ) -> AsyncIterator[tuple[Hub, Ledger]]:
     """A hub with one board."""
     settings = fresh_settings(store, **changes)
-    async with aclosing(connect(store, settings)) as client:  # uvloop does not close while connections are open
+    async with aclosing(connect(store, settings)) as client:
         ledger = Ledger(client, rolling_board(), settings)
         hub = Hub(client, [ledger.reader], settings, Presence(client, settings.key_prefix), players)
         running = asyncio.create_task(hub.run())
