@@ -104,15 +104,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = config.option.seed
 
 
-def pytest_asyncio_loop_factories(
-    config: pytest.Config, item: pytest.Item
-) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run asynchronous tests on uvloop, as `live serve` does, apart from those in a browser.
+def pytest_asyncio_loop_factories(config: pytest.Config) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run asynchronous tests on uvloop, as `live serve` does.
 
-    Closing a uvloop that Playwright has used does not return. With an `--engine` of several servers, tests run on
-    asyncio, as commands do, so that the code of the store is tested on both loops.
+    With an `--engine` of several servers, tests run on asyncio, as commands do, so that the code of the store is tested
+    on both loops.
     """
-    if item.get_closest_marker("browser") is not None or config.option.engine != "one":
+    if config.option.engine != "one":
         return {"asyncio": asyncio.new_event_loop}
     return {"uvloop": new_uvloop}
 
