@@ -10,8 +10,8 @@ import uvloop
 def new_uvloop() -> asyncio.AbstractEventLoop:
     """Create a uvloop that stops when the time of a test ends.
 
-    At that time, pytest-timeout raises its exception in the handler of a signal. On asyncio, the exception ends the
-    test. uvloop only reports it, and the test would go on.
+    At that time, pytest-timeout raises an exception in the handler of a signal. On asyncio, the exception ends the
+    test. uvloop only reports the exception, so the test would go on.
     """
     loop = uvloop.new_event_loop()
     loop.set_exception_handler(_stop_at_timeout)
@@ -23,4 +23,4 @@ def _stop_at_timeout(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -
     if isinstance(context.get("exception"), pytest.fail.Exception):
         for task in asyncio.all_tasks(loop):
             task.print_stack()
-        loop.stop()  # whoever runs the loop gets a RuntimeError, so the test fails
+        loop.stop()  # then running the loop raises RuntimeError, so the test fails
