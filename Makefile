@@ -16,6 +16,7 @@ OF_VIEWERS := tests/ingest tests/fanout --ignore tests/ingest/test_bodies.py \
 # One process imports them before the tests, because the processes of the tests begin at the same time.
 INSTALL := sh tests/install-packages.sh $(VENV) --constraint constraints.txt
 PARALLEL := --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 2
+# For tests with a larger --effort: the time of a test, and the time after which a test that hangs ends its process.
 LONG := --timeout 3600 --override-ini faulthandler_timeout=3720
 
 # Tests start hundreds of processes, which need compiled modules to start fast.

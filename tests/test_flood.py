@@ -23,7 +23,7 @@ from tests.harness.store import StoreProcess
 pytestmark = pytest.mark.fault
 
 RATE, BURST, SECONDS, POSTS = 200, 400, 2.0, 300
-ROUNDS: Final = 4
+ROUNDS: Final = 4  # at most
 NOISE: Final = 0.015  # seconds by which p99 varies on a shared machine with two cores
 
 
@@ -74,7 +74,7 @@ async def test_a_flood_is_refused_and_does_not_affect_others(own_store: StorePro
 
     The POSTs of the other producer count. Their p99 is at most twice that while the same flood reaches another server
     of this machine (or twice `NOISE`). Other tests can disturb a round, so it is repeated then. If the flood itself
-    slowed the other producer, no round would pass.
+    slowed the other producer, no round passes.
     """
     settings, elsewhere = fresh_settings(own_store.url), fresh_settings(own_store.url)
     loud, quiet = make_key(settings, "loud", "--rate", str(RATE)), make_key(settings, "quiet")

@@ -19,13 +19,13 @@ from live.system.processes import CHILDREN
 CHILDREN.set_forkserver_preload([__name__, "tests.harness.preloaded_commands"])
 
 
-def _kill_all() -> None:
+def _kill_children() -> None:
     for process in active_children():
         process.kill()
 
 
-# A failed test may leave a server. `multiprocessing` would wait for its end when the run ends.
-Finalize(None, _kill_all, exitpriority=1)
+# A failed test may leave a server. When the process of the tests ends, `multiprocessing` would wait for the server.
+Finalize(None, _kill_children, exitpriority=1)
 
 
 class ForkedProcess:
