@@ -2,13 +2,16 @@
 
 import asyncio
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from tests.harness.loop import new_uvloop
+from tests.harness.topologies import Server
 from tests.harness.waiting import DEADLINE
 
 
@@ -36,3 +39,22 @@ def test_a_process_that_a_test_has_left_does_not_outlive_the_run(tmp_path: Path)
     )
     root = Path(__file__).parent.parent
     subprocess.run([sys.executable, "-c", code, tmp_path], cwd=root, check=True, timeout=30)
+
+
+def test_a_question_to_a_server_that_closes_the_connection_ends(tmp_path: Path) -> None:
+    """A Sentinel closes all connections of the server that it promotes, also before they have their replies."""
+    server = Server("valkey-server", tmp_path / "server")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(server.path))
+        listener.listen()
+
+        def close_without_a_reply() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65_536)
+
+        closing = Thread(target=close_without_a_reply)
+        closing.start()
+        with pytest.raises(ConnectionError, match="without a reply"):
+            server.ask("ROLE")
+        closing.join()

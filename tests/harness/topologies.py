@@ -35,14 +35,21 @@ class Server(StoreProcess):
         super().__init__(binary, folder, *listening(self.port, certificate), "--bind", "127.0.0.1", *sync, *options)
 
     def ask(self, *words: str | int) -> Any:
-        """Send one command and return its reply."""
+        """Send one command and return its reply.
+
+        Raises:
+            ConnectionError: the server closed the connection without a reply.
+        """
         reader = hiredis.Reader()
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(DEADLINE)
             connection.connect(str(self.path))
             connection.sendall(hiredis.pack_command(words))  # type: ignore[arg-type] # the stub is wrong
             while (reply := reader.gets()) is False:
-                reader.feed(connection.recv(65_536))
+                piece = connection.recv(65_536)
+                if not piece:
+                    raise ConnectionError("the server closed the connection without a reply")
+                reader.feed(piece)
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -171,7 +178,7 @@ def _is_primary(server: Server, online: int = 0) -> bool:
     try:
         copies: int = server.ask("INFO", "replication").count(b"state=online")
         return copies >= online and bool(server.ask("ROLE")[0] == b"master")
-    except ConnectionResetError:  # a Sentinel has promoted the server, and has ended all its connections
+    except ConnectionError:  # a Sentinel has promoted the server, and has ended all its connections
         return False
 
 
