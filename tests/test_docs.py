@@ -10,6 +10,7 @@ import pytest
 import typer
 from prometheus_client import Counter, Gauge, Histogram
 
+from bench.__main__ import PARTS
 from live import metrics
 from live.cli.main import app
 from live.domain.board_file import BoardChoice, parse_boards
@@ -130,6 +131,13 @@ def test_the_example_file_has_every_kind_of_board() -> None:
     assert any(board.union for board in boards)
     assert any(board.votes for board in boards)
     assert any(board.score for board in boards)
+
+
+def test_every_unit_cost_can_be_measured_again() -> None:
+    """The command in each row of the table runs an existing part of the benchmarks."""
+    named = re.findall(r"`python -m bench --only ([\w-]+)`", DOCS["scaling"])
+    assert named
+    assert set(named) <= set(PARTS)
 
 
 def anchors(path: Path) -> set[str]:

@@ -24,7 +24,6 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("live.cli.serve", "serve"),
     "send": ("live.cli.send", "send"),
     "load": ("live.cli.load", "load"),
-    "plan": ("live.cli.plan", "show_plan"),
     "doctor": ("live.cli.doctor", "doctor"),
     "audit": ("live.cli.audit", "audit"),
     "boards": ("live.cli.boards", "show_boards"),
