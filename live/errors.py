@@ -16,7 +16,6 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
     "malformed_body": ProblemType(400, "The body can't be parsed"),
     "idempotency_key_invalid": ProblemType(400, "The Idempotency-Key is malformed"),
     "host_invalid": ProblemType(400, "The Host header is missing, repeated or malformed"),
-    "forwarded_invalid": ProblemType(400, "The forwarded headers of the proxy are invalid"),
     "parameter_invalid": ProblemType(400, "A query parameter is unknown or out of range"),
     "cursor_invalid": ProblemType(400, "The cursor was not made by this server"),
     "credentials_required": ProblemType(401, "An API key is required"),

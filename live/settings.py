@@ -157,7 +157,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "host names of this server, comma-separated, such as `board.example.org` or `*.example.org`; "
         "`*` allows any")] = ()
     trusted_proxies: Annotated[tuple[ProxyNetwork, ...], _described(
-        "addresses and networks of proxies, comma-separated, whose `Forwarded` and `X-Forwarded-…` are trusted")] = ()
+        "addresses and networks of proxies, comma-separated, whose `X-Forwarded-…` are trusted")] = ()
     root_path: Annotated[RootPath, _described(
         "path prefix under which a proxy serves this server, such as `/live`")] = RootPath()
     anonymous_admin: Annotated[bool, _described(

@@ -137,7 +137,7 @@ class ClientResolver:
             tls: whether the connection is encrypted.
 
         Raises:
-            ProblemError: `host_invalid`, `host_forbidden` or `forwarded_invalid`.
+            ProblemError: `host_invalid` or `host_forbidden`.
         """
         host = origin = None
         proxied = False
@@ -168,13 +168,9 @@ class ClientResolver:
         client, scheme = peer if address is None else str(address), "https" if tls else "http"
         is_proxy = address is not None and self._is_trusted(address)
         if headers is not None and is_proxy:
-            try:
-                hops = read_hops(headers)
-            except ValueError as error:
-                raise ProblemError("forwarded_invalid", str(error)) from None
             # The first hop whose node is not a trusted proxy reports the client.
             hop = Hop(None, None, None)
-            for hop in hops:
+            for hop in read_hops(headers):
                 node = node_address(hop.node)
                 if node is None:
                     break

@@ -1,4 +1,4 @@
-"""Headers of proxies: `Forwarded` (RFC 7239) and `X-Forwarded-For`, `-Proto` and `-Host`. No I/O."""
+"""Headers of proxies: `X-Forwarded-For`, `-Proto` and `-Host`. No I/O."""
 
 import re
 from collections.abc import Sequence
@@ -9,15 +9,11 @@ from live.network.hosts import Address, parse_address
 
 Headers = Sequence[tuple[bytes, bytes]]
 
-# Prefixes of the header names that proxies set.
+# Prefixes of the header names that proxies set. A request with one of them has come through a proxy.
 PROXY_FIELDS: Final = (b"x-forwarded-", b"forwarded", b"via", b"x-real-ip")
 
 _MOST_HOPS: Final = 32
-_LONGEST: Final = 4096  # bytes of a `Forwarded` header, most of which a client can write
-_TOKEN: Final = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105 - the word of RFC 9110
-_PAIR: Final = rf'({_TOKEN})=({_TOKEN}|"(?:[^"\\]|\\.)*")'
-_NEXT: Final = re.compile(rf"[ \t]*(?:{_PAIR})?[ \t]*(;|,|\Z)")
-_NODE: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+))(?::[0-9]{1,5}|:_[\w.-]+)?|([0-9A-Fa-f:]+(?:[0-9.]+)?)")
+_NODE: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+))(?::[0-9]{1,5})?|([0-9A-Fa-f:]+(?:[0-9.]+)?)")
 
 
 class Hop(NamedTuple):
@@ -47,25 +43,13 @@ def node_address(node: str | None) -> Address | None:
 
 
 def read_hops(headers: Headers) -> Sequence[Hop]:
-    """Read the hops of a request, the nearest hop first.
-
-    Raises:
-        ValueError: `Forwarded` is malformed or too long, or the request has both `Forwarded` and `X-Forwarded-…`. A
-            proxy that sets one of these headers forwards the other header as the client sent it.
-    """
+    """Read the hops of a request, the nearest hop first."""
     lists: list[list[str]] = []
     for name in (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"):
         values = [value for field, value in headers if field == name]
         # The last hop is the nearest. Split off at most as many hops as there can be proxies.
         parts = b",".join(values).rsplit(b",", _MOST_HOPS)[-_MOST_HOPS:] if values else []
         lists.append([part.strip().decode("latin-1") for part in reversed(parts)])
-    forwarded = b",".join(value for name, value in headers if name == b"forwarded").decode("latin-1")
-    if len(forwarded) > _LONGEST:
-        raise ValueError(f"`Forwarded` is longer than {_LONGEST} bytes")
-    if forwarded and any(lists):
-        raise ValueError("the request has both `Forwarded` and `X-Forwarded-…`; let the proxy remove one of them")
-    if forwarded:
-        return _parse_forwarded(forwarded)[::-1]
     nodes, protos, hosts = lists
     return [
         Hop(nodes[place] if place < len(nodes) else None, _nearest(protos, place), _nearest(hosts, place))
@@ -79,23 +63,3 @@ def _nearest(values: Sequence[str], place: int) -> str | None:
     A proxy may replace the value instead of adding a value. Then the value applies to all hops.
     """
     return values[min(place, len(values) - 1)] if values else None
-
-
-def _parse_forwarded(text: str) -> list[Hop]:
-    hops: list[Hop] = []
-    pairs: dict[str, str] = {}
-    position = 0
-    while True:
-        match = _NEXT.match(text, position)
-        if match is None or (match[1] and match[1].lower() in pairs):
-            raise ValueError("`Forwarded` is malformed (RFC 7239)")
-        if match[1]:
-            value = match[2]
-            pairs[match[1].lower()] = re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value
-        if match[3] != ";":
-            if pairs:
-                hops.append(Hop(pairs.get("for"), pairs.get("proto"), pairs.get("host")))
-            pairs = {}
-        if not match[3]:
-            return hops
-        position = match.end()

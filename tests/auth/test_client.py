@@ -92,8 +92,8 @@ FORWARDED = [
     (("x-forwarded-for", "10.2.2.2, 10.1.1.1"), "10.2.2.2"),
     (("x-forwarded-for", "192.0.2.1, unknown, 10.1.1.1"), "10.1.1.1"),
     (("x-forwarded-for", "192.0.2.1, "), PEER),
-    (("forwarded", 'for=198.51.100.9, for="[2001:db8::1]:99", for=10.1.1.1'), "2001:db8::1"),
-    (("forwarded", "for=_hidden"), PEER),
+    (("x-forwarded-for", "198.51.100.9, [2001:db8::1]:99, 10.1.1.1"), "2001:db8::1"),
+    (("forwarded", "for=192.0.2.1"), PEER),
     (("via", "1.1 a"), PEER),
     (("x-real-ip", "192.0.2.1"), PEER),
 ]
@@ -124,9 +124,6 @@ def test_scheme_and_host_come_from_the_outermost_trusted_proxy() -> None:
              ("x-forwarded-host", "evil.test, a.test:8443, inner"))  # fmt: skip
     client = resolve(made, ("host", "upstream"), *lists)
     assert (client.address, client.scheme, client.host) == ("192.0.2.1", "https", "a.test:8443")
-    standard = ("forwarded", "for=9.9.9.9;host=evil.test, for=192.0.2.1;proto=https;host=a.test")
-    client = resolve(made, ("host", "upstream"), standard)
-    assert (client.address, client.scheme, client.host) == ("192.0.2.1", "https", "a.test")
     assert resolve(made, ("host", "a.test"), ("x-forwarded-proto", "gopher"), tls=True).scheme == "https"
 
 
@@ -135,21 +132,18 @@ def test_scheme_and_host_come_from_the_outermost_trusted_proxy() -> None:
     [
         ((("x-forwarded-host", "evil.test"),), "host_forbidden"),
         ((("x-forwarded-host", "a b"),), "host_invalid"),
-        ((("forwarded", "host=evil.test"),), "host_forbidden"),
-        ((("x-forwarded-for", "192.0.2.1"), ("forwarded", "for=127.0.0.1;host=localhost")), "forwarded_invalid"),
-        ((("forwarded", "for="),), "forwarded_invalid"),
         ((("host", "localhost"),), "host_invalid"),
     ],
 )
 def test_invalid_forwarded_fields_are_refused(fields: tuple[tuple[str, str], ...], expected: str) -> None:
-    """Fields with a forbidden or malformed value are refused, and so are fields that contradict each other."""
+    """Fields with a forbidden or malformed value are refused."""
     assert code(settings(trusted_proxies=PROXIES), ("host", "localhost"), *fields) == expected
 
 
 def test_a_forwarded_host_does_not_replace_the_host() -> None:
     """A proxy may pass on the `X-Forwarded-Host` of a page, so `Host` must be allowed too."""
     made = settings(trusted_proxies=PROXIES, allowed_hosts="a.test")
-    for field in (("x-forwarded-host", "a.test"), ("forwarded", "host=a.test"), ("x-forwarded-host", "localhost")):
+    for field in (("x-forwarded-host", "a.test"), ("x-forwarded-host", "localhost")):
         assert code(made, ("host", "rebind.test"), field) == "host_forbidden"
         assert code(made, ("host", "a.test"), field) == "ok"
         assert code(made, ("host", "127.0.0.1:8000"), field) == "ok"

@@ -25,7 +25,7 @@ OPERATION_TAGS: Final[Mapping[str, str]] = {
 # The problems that every request can have.
 _EVERYWHERE: Final = frozenset(
     {
-        "malformed_request", "host_invalid", "forwarded_invalid", "not_found", "host_forbidden", "method_not_allowed",
+        "malformed_request", "host_invalid", "not_found", "host_forbidden", "method_not_allowed",
         "request_timeout", "headers_too_large", "internal_error", "store_unavailable", "epoch_lost",
         "too_many_connections",
     }
