@@ -147,7 +147,7 @@ FORMS: list[tuple[str, str, dict[str, str]]] = [
     ("void", "void", {"producer": "chief", "since": "2020-01-01T00:00:00Z"}),
     ("health", "audit", {}), ("health", "reconcile", {}), ("events", "send", {"key": "Zoe"}),
     ("keys", "add", {"id": "mine"}), ("keys", "preview", {"id": "mine"}), ("keys", "revoke", {"id": "chief"}),
-    ("keys", "sign", {"opens": "theirs"}), ("log", "undo", {"entry": "1:hidden:theirs:Zoe"}),
+    ("keys", "sign", {"opens": "theirs"}),
 ]  # fmt: skip
 ROUTES: list[tuple[str, str, Any]] = [
     *((method, "/v1/boards/theirs", {"title": "x"}) for method in ("PUT", "PATCH", "DELETE")),

@@ -37,7 +37,7 @@ _REQUEST_ID: Final = re.compile(r"[!-~]{1,64}")
 _SHOWN_FAULTS: Final = 20
 _SHOWN_ITEMS: Final = 20  # titles in one entry of the audit log when many are set at once
 MOST_WRITTEN: Final = 1000  # items
-MOST_REASON: Final = 500  # characters
+_MOST_REASON: Final = 500  # characters
 
 
 ACTING: Final = "live.acting"
@@ -221,7 +221,7 @@ class RecordChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hidden: bool | UnsetType = UNSET
     add: Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | UnsetType = UNSET
     score: Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | UnsetType = UNSET
-    reason: Annotated[str, Meta(min_length=1, max_length=MOST_REASON)] | UnsetType = UNSET
+    reason: Annotated[str, Meta(min_length=1, max_length=_MOST_REASON)] | UnsetType = UNSET
     time: Annotated[datetime, Meta(tz=True)] | UnsetType = UNSET
 
     @property
