@@ -1,18 +1,15 @@
 """CloudEvents 1.0 as events: `subject` is the member, `source` and `id` the identity, `amount` the amount.
 
-`sampledrate` is another name of the amount. An attribute can't be an object, so `fields` and `metadata` are JSON text.
+An attribute can't be an object, so `fields` and `metadata` are JSON text.
 
-Structured and batched mode are JSON. Binary mode uses headers named `ce-…`. `CloudEvent` lists the required and
-optional attributes. `data` is allowed and ignored, and so are other extensions. Attribute names must follow the
-specification exactly, because an event whose `sampledRate` of 30 is ignored would count 1.
+`CloudEvent` lists the required and optional attributes. `data` is allowed and ignored, and so are other extensions.
+Attribute names must follow the specification exactly, because an event whose `Amount` of 30 is ignored would count 1.
 """
 
 import json
 import re
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -22,15 +19,10 @@ from live.domain.event import MAX_DETAIL, MAX_SCORE, IncomingEvent, Key, Label, 
 from live.domain.validation_messages import in_words
 from live.errors import ProblemError
 
-MAX_SAMPLED_RATE: Final = 2**31 - 1  # CloudEvents' Integer has 32 bits
-
-_PREFIX: Final = b"ce-"
 _NAME: Final = re.compile("[a-z0-9]+")
 _INTEGER: Final = re.compile("-?(?:0|[1-9][0-9]{0,15})")
 _MOST_DIGITS: Final = 20
 _MOST_ATTRIBUTES: Final = 32_768  # bytes of an event without its data
-_QUOTED: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"')
-_QUOTED_PAIR: Final = re.compile(rb"\\(.)")
 # What a String of CloudEvents must not contain: control characters, surrogates, and noncharacters.
 _NO_TEXT: Final = re.compile(
     "[\0-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef"
@@ -48,7 +40,6 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     type: Label
     subject: Key
     time: Annotated[datetime, Meta(tz=True)] | None = None
-    sampledrate: Annotated[int, Meta(ge=1, le=MAX_SAMPLED_RATE)] | None = None
     board: str | None = None
     actor: Label | None = None
     amount: Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | None = None
@@ -91,35 +82,6 @@ def decode_batch(body: bytes, max_events: int) -> Steps:
             "malformed_body", "a batch must be a JSON array; send one event as application/cloudevents+json"
         )
     return (yield from decode_each(body, max_events, _event_of_part))
-
-
-def is_binary(headers: Sequence[tuple[bytes, bytes]]) -> bool:
-    """Tell whether the headers belong to an event in binary mode.
-
-    The caller must check first that the content type does not mean another mode.
-
-    `headers` are the headers of an ASGI scope, with names in lower case.
-    """
-    return any(name == b"ce-specversion" for name, _ in headers)
-
-
-def decode_binary(headers: Sequence[tuple[bytes, bytes]]) -> Steps:
-    """Decode an event in binary mode. Ignore the body of the request, which is the event's data."""
-    pairs = [(name[len(_PREFIX) :].decode("latin-1"), value) for name, value in headers if name.startswith(_PREFIX)]
-    raw = dict(pairs)
-    if len(raw) < len(pairs):
-        return (yield from check_parts([_twice([name for name, _ in pairs])]))
-    attributes: dict[str, Any] = {}
-    for name, value in raw.items():
-        # The HTTP binding defines this: remove the quotes, then decode percent-encoding once.
-        quoted = _QUOTED.fullmatch(value)
-        plain = value if quoted is None else _QUOTED_PAIR.sub(rb"\1", quoted[1])
-        try:
-            attributes[name] = unquote_to_bytes(plain).decode()
-        except UnicodeDecodeError:
-            fault = _invalid(f"the header {f'ce-{name}'!r} is not percent-encoded UTF-8")
-            return (yield from check_parts([fault]))
-    return (yield from check_parts([_event_of(attributes)]))
 
 
 # Objects become tuples of pairs, so that repeated names are visible; arrays become lists. An integer that is too long
@@ -175,16 +137,15 @@ def _event_of_part(part: bytes) -> IncomingEvent | Rejection:
 
 
 def _event_of(attributes: dict[str, Any]) -> IncomingEvent | Rejection:
-    """Make an event from attributes. Their values come from text or from JSON."""
+    """Make an event from its attributes."""
     for name in attributes:
         if name not in _KNOWN and (name == "data" or not _NAME.fullmatch(name)):
             return _invalid(f"{name!r} is not an attribute name; use lower-case letters and digits, but not `data`")
-    for name in ("sampledrate", "amount"):
-        number = attributes.get(name)
-        if isinstance(number, str) and _INTEGER.fullmatch(number):
-            # A header contains a number as text. A gateway that makes JSON of headers may keep the text. Integers of
-            # CloudEvents have 32 bits, so a larger amount is text too.
-            attributes[name] = int(number)
+    amount = attributes.get("amount")
+    if isinstance(amount, str) and _INTEGER.fullmatch(amount):
+        # Integers of CloudEvents have 32 bits, so a larger amount is text. A gateway that makes JSON of headers may
+        # keep any amount as text.
+        attributes["amount"] = int(amount)
     event = _converted(attributes)
     if isinstance(event, Rejection):
         return event
@@ -207,13 +168,8 @@ def _converted(value: Any) -> IncomingEvent | Rejection:  # noqa: ANN401 - any J
         return _invalid(
             f"the text contains U+{ord(error.object[error.start]):04X}, which CloudEvents attributes do not allow"
         )
-    amount = event.amount
     fields: dict[str, int] | UnsetType = UNSET
     metadata: msgspec.Raw | UnsetType = UNSET
-    if event.sampledrate is not None:
-        if amount is not None:
-            return _invalid("an event has either `amount` or `sampledrate`")
-        amount = event.sampledrate
     try:
         if event.fields is not None:
             fields = msgspec.json.decode(event.fields, type=dict[str, int])
@@ -226,7 +182,7 @@ def _converted(value: Any) -> IncomingEvent | Rejection:  # noqa: ANN401 - any J
         return _invalid("`fields` must be a JSON object with whole numbers, and `metadata` a JSON object, as text")
     return IncomingEvent(
         key=event.subject,
-        amount=UNSET if amount is None else amount,
+        amount=UNSET if event.amount is None else event.amount,
         type=event.type,
         board=UNSET if event.board is None else event.board,
         time=UNSET if event.time is None else event.time,

@@ -23,7 +23,7 @@ from live.auth.authenticator import Authenticator
 from live.auth.client import Client
 from live.auth.rate_limiter import RateLimiter
 from live.domain.board import Boards
-from live.domain.cloudevent import decode_batch, decode_binary, decode_structured
+from live.domain.cloudevent import decode_batch, decode_structured
 from live.domain.decoding import MOST_EVENT, STEP, DecodedBody, Steps, decode_json, decode_ndjson, decode_plain, finish
 from live.domain.event import Answer, Entry, Identities, IncomingEvent, entry_of
 from live.domain.producer import Principal
@@ -51,7 +51,6 @@ _REFUSED_FOR: Final = 1.0  # seconds for which a refused kind of events is refus
 _MOST_REFUSED: Final = 1024
 _LONGEST_REFUSED: Final = 128  # characters of each part of a remembered kind
 _STRICT: Final = re.compile(rb"(?:^|[,;])\s*handling\s*=\s*\"?strict\"?\s*(?:[,;]|$)", re.IGNORECASE)  # RFC 7240
-_CLOUDEVENTS: Final = b"application/cloudevents"  # the beginning of the content types whose body is the event
 
 _DECODERS: Final[dict[str, Decoder]] = {
     "application/json": decode_json,
@@ -170,11 +169,7 @@ class Intake:
             ProblemError: `unsupported_media_type`, `body_too_large` or `idempotency_key_invalid`.
         """
         media_type, declared = named.get(b"content-type", b""), named.get(b"content-length", b"")
-        # In binary mode of CloudEvents, the headers are the event. The body is the event's data, which boards ignore.
-        is_binary = b"ce-specversion" in named and not media_type.lower().startswith(_CLOUDEVENTS)
-        decode: Decoder = (
-            (lambda _body, _most: decode_binary(headers)) if is_binary else decoder_of(media_type.decode("latin-1"))
-        )
+        decode = decoder_of(media_type.decode("latin-1"))
         gzip = b"content-encoding" in named and is_gzip(named[b"content-encoding"].decode("latin-1"))
         if declared.isdigit() and int(declared[:20]) > self._settings.max_body:
             raise too_large(self._settings.max_body)

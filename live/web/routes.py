@@ -40,7 +40,7 @@ _WRITING: Final = {"POST", "PUT"}  # methods that people mistake for each other
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
-_EVENTS: Final[Mapping[str, Endpoint]] = {"POST": events.take_events, "OPTIONS": events.options_events}
+_EVENTS: Final[Mapping[str, Endpoint]] = {"POST": events.take_events}
 # The documented routes of boards, in the order in which they are tried. Processes that serve viewers take GET;
 # processes that serve administrators take the other methods.
 _ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {

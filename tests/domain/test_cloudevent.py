@@ -7,22 +7,20 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from cloudevents.core.bindings.http import to_binary_event, to_structured_event
+from cloudevents.core.bindings.http import to_structured_event
 from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from live.domain.cloudevent import MAX_SAMPLED_RATE, is_binary
 from live.domain.decoding import DecodedBody
 from live.domain.event import IncomingEvent, key_fault
 from live.errors import ProblemError
 from tests.harness.costs import is_linear
-from tests.harness.decoders import decode_batch, decode_binary, decode_structured
+from tests.harness.decoders import decode_batch, decode_structured
 
 Attributes = dict[str, Any]
-Headers = list[tuple[bytes, bytes]]
 
 EVENT: Attributes = {"specversion": "1.0", "id": "1", "source": "/s", "type": "like", "subject": "a"}
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -43,7 +41,7 @@ attributes = st.fixed_dictionaries(
         "time": times,  # the SDK adds the current time to an event without a time
     },
     optional={
-        "sampledrate": st.integers(1, MAX_SAMPLED_RATE),
+        "amount": st.integers(-(2**31), 2**31 - 1),
         "datacontenttype": st.sampled_from(["application/json", "text/plain", "application/vnd.x+json"]),
         "partitionkey": texts,
         "sequence": st.integers(-(2**31), 2**31 - 1),
@@ -54,24 +52,13 @@ attributes = st.fixed_dictionaries(
 
 def expected(given_: Attributes) -> IncomingEvent:
     """Return the event that these attributes describe."""
-    same = {name: given_.get(name, UNSET) for name in ("type", "board", "time", "id", "source", "actor")}
-    return IncomingEvent(key=given_["subject"], amount=given_.get("sampledrate", UNSET), **same)
-
-
-def scope_headers(headers: dict[str, str]) -> Headers:
-    """Headers as in an ASGI scope."""
-    return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+    same = {name: given_.get(name, UNSET) for name in ("amount", "type", "board", "time", "id", "source", "actor")}
+    return IncomingEvent(key=given_["subject"], **same)
 
 
 def as_json(changes: Attributes) -> bytes:
     """An event with some attributes changed; `...` removes an attribute."""
     return json.dumps({name: value for name, value in {**EVENT, **changes}.items() if value is not ...}).encode()
-
-
-def as_headers(changes: Attributes) -> Headers:
-    """Return the headers of an event in binary mode with some attributes changed; `...` removes an attribute."""
-    fields = {name: value for name, value in {**EVENT, **changes}.items() if value is not ...}
-    return scope_headers({f"ce-{name}": str(value) for name, value in fields.items()})
 
 
 def fates(body: DecodedBody) -> list[tuple[str, str]]:
@@ -82,13 +69,9 @@ def fates(body: DecodedBody) -> list[tuple[str, str]]:
 @settings(deadline=None)  # the SDK takes most of the test's time
 @given(attributes, data)
 def test_events_of_the_sdk_are_decoded_exactly(given_: Attributes, payload: Any) -> None:
-    """Events are in structured or binary mode, with any data and any other attributes."""
-    event = CloudEvent(dict(given_), payload)
-    structured, binary = to_structured_event(event), to_binary_event(event)
+    """Events may have any data and any other attributes."""
+    structured = to_structured_event(CloudEvent(dict(given_), payload))
     assert decode_structured(structured.body) == DecodedBody([expected(given_)], [0], [])
-    assert decode_binary(scope_headers(binary.headers)) == DecodedBody([expected(given_)], [0], [])
-    assert is_binary(scope_headers(binary.headers))
-    assert not is_binary(scope_headers(structured.headers))
 
 
 @settings(deadline=None)
@@ -103,26 +86,19 @@ def test_a_batch_is_an_array_of_events(many: list[Attributes]) -> None:
 @pytest.mark.parametrize("name", ["id", "source", "type", "subject", "specversion"])
 def test_required_attributes_must_be_present(name: str) -> None:
     """The specification requires four attributes, and this server also `subject`. Null is not allowed."""
-    missing = [(INVALID, f"the field `{name}` is missing")]
-    assert fates(decode_structured(as_json({name: ...}))) == missing
-    assert fates(decode_binary(as_headers({name: ...}))) == missing
+    assert fates(decode_structured(as_json({name: ...}))) == [(INVALID, f"the field `{name}` is missing")]
     assert fates(decode_structured(as_json({name: None}))) == [(INVALID, f"`{name}`: expected a text, got null")]
 
 
 def test_an_event_carries_all_that_a_plain_one_does() -> None:
-    """In JSON and in headers, a CloudEvent can have a category, any amount, and fields and metadata as text."""
+    """A CloudEvent can have a category, any amount also as text, and fields and metadata as text."""
     more = {"category": "art", "fields": '{"levels": 5, "time": -2}', "metadata": ' {"path": "/a"} '}
     for amount in (-3, 2**53, -(2**53), "-9007199254740992", "7"):
-        for body in (
-            decode_structured(as_json({"amount": amount, **more})),
-            decode_binary(as_headers({"amount": amount, **more})),
-        ):
-            (event,) = body.events
-            assert (event.amount, event.category) == (int(amount), "art")
-            assert event.fields == {"levels": 5, "time": -2}
-            assert bytes(event.metadata) == b'{"path": "/a"}'  # type: ignore[arg-type]
+        (event,) = decode_structured(as_json({"amount": amount, **more})).events
+        assert (event.amount, event.category) == (int(amount), "art")
+        assert event.fields == {"levels": 5, "time": -2}
+        assert bytes(event.metadata) == b'{"path": "/a"}'  # type: ignore[arg-type]
     for wrong, code in (
-        ({"amount": 1, "sampledrate": 1}, INVALID),
         ({"amount": 2**53 + 1}, INVALID),
         ({"amount": "1.5"}, INVALID),
         ({"fields": "[1]"}, INVALID),
@@ -138,7 +114,7 @@ def test_an_event_carries_all_that_a_plain_one_does() -> None:
         assert refused.code == code, wrong
 
 
-@pytest.mark.parametrize("name", ["time", "sampledrate", "board", "actor", "dataschema", "data", "other"])
+@pytest.mark.parametrize("name", ["time", "amount", "board", "actor", "dataschema", "data", "other"])
 def test_null_is_the_same_as_unset(name: str) -> None:
     """Every optional attribute may be null."""
     assert decode_structured(as_json({name: None})) == decode_structured(as_json({}))
@@ -153,12 +129,10 @@ REFUSED: dict[str, tuple[Attributes, str, str]] = {
     "no time": ({"time": "now"}, INVALID, "`time`: expected a time with a time zone, such as 2026-11-22T12:00:00Z"),
     "no zone": ({"time": "2026-11-21T12:00:00"}, INVALID,
                 "`time`: expected a time with a time zone, such as 2026-11-22T12:00:00Z"),
-    "rate 0": ({"sampledrate": 0}, INVALID, "`sampledrate`: expected a whole number >= 1"),
-    "rate -1": ({"sampledrate": "-1"}, INVALID, "`sampledrate`: expected a whole number >= 1"),
-    "rate 2^31": ({"sampledrate": 2**31}, INVALID, "`sampledrate`: expected a whole number <= 2147483647"),
-    "rate 01": ({"sampledrate": "01"}, INVALID, "`sampledrate`: expected a whole number, got a text"),
-    "rate +1": ({"sampledrate": "+1"}, INVALID, "`sampledrate`: expected a whole number, got a text"),
-    "rate \u0661": ({"sampledrate": "\u0661"}, INVALID, "`sampledrate`: expected a whole number, got a text"),
+    "amount 2^53 + 1": ({"amount": str(2**53 + 1)}, INVALID, "`amount`: expected a whole number <= 9007199254740992"),
+    "amount 01": ({"amount": "01"}, INVALID, "`amount`: expected a whole number, got a text"),
+    "amount +1": ({"amount": "+1"}, INVALID, "`amount`: expected a whole number, got a text"),
+    "amount \u0661": ({"amount": "\u0661"}, INVALID, "`amount`: expected a whole number, got a text"),
     "empty key": ({"subject": ""}, KEY, "key is empty"),
     "bidi": ({"subject": "\u202e"}, KEY, "key contains the control or format character U+202E"),
     "control": ({"subject": "a\nb"}, KEY, "`subject` contains U+000A, which CloudEvents attributes do not allow"),
@@ -171,12 +145,10 @@ REFUSED: dict[str, tuple[Attributes, str, str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_an_invalid_attribute_refuses_its_event(name: str) -> None:
-    """The detail is the same in all three modes. Other events of a batch are not affected."""
+    """The detail is the same in both modes. Other events of a batch are not affected."""
     changes, code, detail = REFUSED[name]
     event = as_json(changes)
-    encoded = {key: "".join(f"%{byte:02x}" for byte in str(value).encode()) for key, value in changes.items()}
     assert fates(decode_structured(event)) == [(code, detail)]
-    assert fates(decode_binary(as_headers(encoded))) == [(code, detail)]
     body = decode_batch(b"[" + b",".join([as_json({}), event, as_json({})]) + b"]", 3)
     assert fates(body) == [(code, detail)]
     assert ([rejection.index for rejection in body.rejections], body.indexes) == ([1], [0, 2])
@@ -191,12 +163,8 @@ def test_invalid_json_in_one_event_refuses_that_event() -> None:
         (as_json({"subject": {"a": 1}}), INVALID, "`subject`: expected a text, got an object"),
         (as_json({"id": 1}), INVALID, "`id`: expected a text, got a whole number"),
         (as_json({"id": 10**4000}), INVALID, "`id`: expected a text, got a decimal number"),
-        (
-            as_json({"sampledrate": 1.0}),
-            INVALID,
-            "`sampledrate`: expected a whole number, got a decimal number",
-        ),
-        (as_json({"sampledrate": True}), INVALID, "`sampledrate`: expected a whole number, got true or false"),
+        (as_json({"amount": 1.5}), INVALID, "`amount`: expected a whole number, got a decimal number"),
+        (as_json({"amount": True}), INVALID, "`amount`: expected a whole number, got true or false"),
         (as_json({"time": 1}), INVALID, "`time`: expected a time, got a whole number"),
         (as_json({"id": "\ud800"}), INVALID, "`id` contains U+D800, which CloudEvents attributes do not allow"),
         (as_json({"subject": "\ud800"}), KEY, "`subject` contains U+D800, which CloudEvents attributes do not allow"),
@@ -209,9 +177,9 @@ def test_invalid_json_in_one_event_refuses_that_event() -> None:
             r"'\ud800' is not an attribute name; use lower-case letters and digits, but not `data`",
         ),
         (
-            as_json({"sampledRate": 30}),
+            as_json({"Amount": 30}),
             INVALID,
-            "'sampledRate' is not an attribute name; use lower-case letters and digits, but not `data`",
+            "'Amount' is not an attribute name; use lower-case letters and digits, but not `data`",
         ),
         (as_json({"": 30}), INVALID, "'' is not an attribute name; use lower-case letters and digits, but not `data`"),
         (b'{"id":"1","id":"1"}', TWICE, "the attribute 'id' is repeated"),
@@ -226,15 +194,13 @@ def test_invalid_json_in_one_event_refuses_that_event() -> None:
 
 @given(attributes, st.data())
 def test_a_repeated_attribute_is_refused(given_: Attributes, draw: st.DataObject) -> None:
-    """Any attribute may be repeated, at any position, with equal or different values, also in headers."""
+    """Any attribute may be repeated, at any position, with equal or different values."""
     fields = {**given_, "specversion": "1.0", "time": given_["time"].isoformat()}
     name = draw.draw(st.sampled_from(sorted(fields)))
     twin = draw.draw(st.just(fields[name]) | values)
     pairs = draw.draw(st.permutations([*fields.items(), (name, twin)]))
     text = "{" + ",".join(f"{json.dumps(key)}:{json.dumps(value)}" for key, value in pairs) + "}"
-    twice = [(TWICE, f"the attribute {name!r} is repeated")]
-    assert fates(decode_structured(text.encode())) == twice
-    assert fates(decode_binary([(f"ce-{key}".encode(), b"x") for key, _ in pairs])) == twice
+    assert fates(decode_structured(text.encode())) == [(TWICE, f"the attribute {name!r} is repeated")]
 
 
 def test_data_is_ignored() -> None:
@@ -243,59 +209,6 @@ def test_data_is_ignored() -> None:
     event = as_json({"data_base64": "no base64", "datacontenttype": "x", "dataschema": "y", "list": [1, {"a": 2}]})
     body = event[:-1] + b',"data":' + inner + b"}"
     assert decode_structured(body) == decode_structured(as_json({}))
-    assert fates(decode_binary(as_headers({"data": "x"})))[0][1].startswith("'data' is not an attribute name")
-
-
-@pytest.mark.parametrize("rate", [1, "1", 30, "30", MAX_SAMPLED_RATE, str(MAX_SAMPLED_RATE)])
-def test_a_sample_rate_may_be_text(rate: int | str) -> None:
-    """An event that passed through headers may have its sample rate as text in JSON."""
-    for body in (decode_structured(as_json({"sampledrate": rate})), decode_binary(as_headers({"sampledrate": rate}))):
-        assert [event.amount for event in body.events] == [int(rate)]
-
-
-@pytest.mark.parametrize(
-    ("header", "key"),
-    [
-        (b"Euro%20%E2%82%AC%20%F0%9F%98%80", "Euro \u20ac \U0001f600"),
-        (b"%e2%82%ac", "\u20ac"),
-        (b"%61%62", "ab"),
-        (b"%2561", "%61"),
-        (b"a b", "a b"),
-        (b"100%", "100%"),
-        (b"%zz", "%zz"),
-        (b"a+b", "a+b"),
-        (b"caf\xc3\xa9", "caf\u00e9"),
-        (b'"a b"', "a b"),
-        (rb'"a\"\\b"', 'a"\\b'),
-        (b'"%20"', " "),
-        (b'a"b', 'a"b'),
-        (b'"a', '"a'),
-    ],
-)
-def test_headers_are_unescaped_as_specified(header: bytes, key: str) -> None:
-    """A value is unquoted, and percent-decoded once. Values that older senders did not encode are accepted."""
-    headers = [(name, header if name == b"ce-subject" else value) for name, value in as_headers({})]
-    assert [event.key for event in decode_binary(headers).events] == [key]
-
-
-@pytest.mark.parametrize("header", [b"%C0%A0", b"%ff", b"\xff", b"%ED%A0%80", b"%F4%90%80%80", b"%E2%82"])
-def test_headers_that_are_not_utf_8_are_refused(header: bytes) -> None:
-    """Unused attributes are checked too."""
-    detail = "the header 'ce-other' is not percent-encoded UTF-8"
-    assert fates(decode_binary([*as_headers({}), (b"ce-other", header)])) == [(INVALID, detail)]
-
-
-def test_other_headers_are_ignored() -> None:
-    """Headers that do not begin with `ce-` may have any names, and may be repeated."""
-    others = [
-        (b"content-type", b"text/plain"),
-        (b"cf-ray", b"x"),
-        (b"accept", b"a"),
-        (b"accept", b"b"),
-        (b"ce", b"\xff"),
-    ]
-    assert decode_binary(others[:2] + as_headers({}) + others[2:]) == decode_binary(as_headers({}))
-    assert not is_binary([*others, (b"ce-id", b"1")])
 
 
 @pytest.mark.parametrize(
@@ -358,7 +271,7 @@ def test_the_cost_of_repeated_names_is_linear() -> None:
 )
 def test_any_bytes_give_a_body_or_a_problem(body: bytes) -> None:
     """Decoders raise no error but `ProblemError`, and every event is either valid or refused."""
-    for decode in (decode_structured, lambda body: decode_batch(body, 5), lambda b: decode_binary([(b"ce-" + b, b)])):
+    for decode in (decode_structured, lambda body: decode_batch(body, 5)):
         with suppress(ProblemError):
             decoded = decode(body)
             indexes = [*decoded.indexes, *(rejection.index for rejection in decoded.rejections)]

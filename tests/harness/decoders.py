@@ -1,7 +1,5 @@
 """The decoders, with all their steps run in one call."""
 
-from collections.abc import Sequence
-
 from live.domain import cloudevent, decoding
 from live.domain.decoding import DecodedBody, finish
 
@@ -24,8 +22,3 @@ def decode_structured(body: bytes) -> DecodedBody:
 def decode_batch(body: bytes, max_events: int) -> DecodedBody:
     """Decode an array of CloudEvents."""
     return finish(cloudevent.decode_batch(body, max_events))
-
-
-def decode_binary(headers: Sequence[tuple[bytes, bytes]]) -> DecodedBody:
-    """Decode a CloudEvent in headers."""
-    return finish(cloudevent.decode_binary(headers))

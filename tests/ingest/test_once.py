@@ -129,17 +129,6 @@ async def test_another_body_is_refused(settings: Settings, store: Store) -> None
         assert await scores(client) == {"a": 1}
 
 
-async def test_an_event_in_headers_is_part_of_the_body(settings: Settings) -> None:
-    """CloudEvents in binary mode: the same data with different headers is a different body."""
-    event = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "s", "ce-type": "like", "ce-subject": "a"}
-    async with serving(settings) as client:
-        first = await send(client, "k", b"{}", **event)
-        assert first.json()["accepted"] == 1
-        assert (await send(client, "k", b"{}", **event)).content == first.content
-        for change in ({"ce-id": "2"}, {"ce-subject": "b"}, {"ce-sampledrate": "2"}, {"ce-time": "x"}):
-            assert await problem_of(client, "k", b"{}", **event | change) == (422, "idempotency_key_reused")
-
-
 @pytest.mark.parametrize(
     "key", ["", '""', '"a', 'a"', "a b", '"a b"', "a" * 256, f'"{"a" * 256}"', '"a"b', '"a"; b=c', "é", "a\\b", "a\tb"]
 )

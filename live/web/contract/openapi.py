@@ -37,7 +37,7 @@ from live.web.contract.operations import (
     text,
     whole,
 )
-from live.web.contract.schemas import Json, components_of, contract_components, listed, reference
+from live.web.contract.schemas import Json, contract_components, listed, reference
 from live.web.http.responses import kept_json, negotiated
 from live.web.pages.board import LONGEST_SEARCH, MOST_PAGES
 from live.web.pages.language import TAGS
@@ -168,7 +168,6 @@ _BODIES: Final = """The `Content-Type` selects the form of the body:
 - `application/cloudevents+json`: one CloudEvent.
 - `application/cloudevents-batch+json`: an array of CloudEvents.
 
-With `ce-…` headers, the request is a CloudEvent in binary mode, and the body may have any type.
 Each form may use `Content-Encoding: gzip`."""
 _EVENT: Final = reference(IncomingEvent)
 _CLOUD_EVENT: Final = reference(CloudEvent)
@@ -181,17 +180,6 @@ _EVENTS: Final = {
         # If several media types have arrays, code generators can't tell them apart. So the media types of CloudEvents
         # share one range.
         "application/*": {"schema": {"anyOf": [_CLOUD_EVENT, {"type": "array", "items": _CLOUD_EVENT}]}},
-    },
-}
-_GRANTED: Final = {
-    "Allow": TEXT,
-    "WebHook-Allowed-Origin": {
-        "description": "The requested origin. Without this header, the request is not granted.",
-        **TEXT,
-    },
-    "WebHook-Allowed-Rate": {
-        "description": "Requests per minute; `*` means no limit.",
-        "schema": {"type": "string", "pattern": r"^([1-9][0-9]*|\*)$"},
     },
 }
 _BOARD_SHOWN: Final = document(views.BoardSummary)
@@ -229,7 +217,6 @@ _READY: Final[Json] = {
 }
 _CONTRACT: Final = {"200": {"description": "The document.", "content": json_of({"type": "object"})}}
 _HTML: Final = text("text/html", "A page.")
-_ATTRIBUTES: Final = components_of([CloudEvent])["CloudEvent"]
 
 # Every operation, by path and method.
 _PATHS: Final[Mapping[str, Json]] = {
@@ -248,24 +235,7 @@ _PATHS: Final[Mapping[str, Json]] = {
             parameter("Idempotency-Key", "header", {"type": "string", "minLength": 1, "maxLength": 255},
                       "Requests with the same value and body return the same response and count once. Another body "
                       "with the same value is refused."),
-            *(
-                parameter(
-                    f"ce-{name}", "header", STRING,
-                    "An attribute of a CloudEvent in binary mode, percent-encoded. "
-                    f"{'Required' if name in _ATTRIBUTES['required'] else 'Optional'} in this mode. "
-                    f"{spec['description']}",
-                )
-                for name, spec in _ATTRIBUTES["properties"].items()
-            ),
             body=_EVENTS, is_keyed=True,
-        ),
-        "options": operation(
-            "greetWebHook", "events", "Answer a webhook handshake.",
-            "The CloudEvents webhook handshake. It grants no access: events still need an API key.",
-            done(200, "The headers name the origin and the rate that are allowed.", _GRANTED), _ASKING,
-            parameter("WebHook-Request-Origin", "header", STRING, "A DNS name, or an origin."),
-            parameter("WebHook-Request-Rate", "header", whole(1), "Requests per minute."),
-            parameter("WebHook-Request-Callback", "header", STRING, "Never called."),
         ),
     },
     "/v1/boards": {"get": operation(

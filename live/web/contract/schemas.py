@@ -111,7 +111,6 @@ MEANINGS: Final[Mapping[str, str]] = {
     "CloudEvent.amount": "The amount to add, or the new score. Written as text if it has more than 32 bits.",
     "CloudEvent.fields": "JSON text of an object: whole numbers by name, for boards whose score is made of fields.",
     "CloudEvent.metadata": "JSON text of an object that is stored with the record.",
-    "CloudEvent.sampledrate": "Number of events that this event stands for. It replaces `amount`.",
     "CloudEvent.specversion": "Version of CloudEvents.",
     "CloudEvent.subject": "The member.",
     "image": "URL of a small picture. It begins with `https://`, and its host is in `LIVE_IMAGE_HOSTS`.",

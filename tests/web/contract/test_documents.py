@@ -9,7 +9,6 @@ from starlette.routing import Route
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from live.domain.cloudevent import CloudEvent
 from live.errors import PROBLEMS, REFUSALS, ProblemError
 from live.fanout.subscription import ReplayRequest, Subscription
 from live.ingest.intake import _DECODERS
@@ -120,22 +119,13 @@ def test_openapi_has_the_limits_of_an_event() -> None:
 
 
 def test_openapi_describes_how_to_send_events() -> None:
-    """The document has all content types, a binary CloudEvent's attributes, the API key, and the web hook handshake."""
+    """The document has all content types, the parameters and the API key."""
     path = openapi_document()["paths"]["/v1/events"]
     parameters = {parameter["name"] for parameter in path["post"]["parameters"]}
 
     assert all(f"`{media_type}`" in path["post"]["requestBody"]["description"] for media_type in _DECODERS)
-    assert parameters == {
-        "rank",
-        "strict",
-        "Prefer",
-        "Idempotency-Key",
-        *(f"ce-{name}" for name in CloudEvent.__struct_fields__),
-    }
+    assert parameters == {"rank", "strict", "Prefer", "Idempotency-Key"}
     assert path["post"]["security"] == [{}, {"key": []}]
-    assert set(path["options"]["responses"]["200"]["headers"]) == {
-        "Allow", "WebHook-Allowed-Origin", "WebHook-Allowed-Rate"
-    }  # fmt: skip
 
 
 def test_openapi_lists_the_problems_of_each_operation() -> None:

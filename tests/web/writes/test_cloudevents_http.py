@@ -1,4 +1,4 @@
-"""Events of the official CloudEvents SDK over HTTP: counted in all three modes, once per source and id."""
+"""Events of the official CloudEvents SDK over HTTP: counted in both JSON modes, once per source and id."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from cloudevents.core.bindings.http import HTTPMessage, to_binary_event, to_structured_event
+from cloudevents.core.bindings.http import HTTPMessage, to_structured_event
 from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 
@@ -40,7 +40,6 @@ def batch(*events: CloudEvent) -> HTTPMessage:
 
 MODES: dict[str, Callable[[CloudEvent], HTTPMessage]] = {
     "structured": to_structured_event,
-    "binary": to_binary_event,
     "batched": batch,
 }
 
@@ -61,10 +60,10 @@ async def score(client: httpx.AsyncClient, key: str, board: str = "posts") -> in
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_event_of_the_sdk_counts(client: httpx.AsyncClient, mode: str) -> None:
-    """The event may have any data, and its sample rate is the amount. If the event is sent again, it is a duplicate."""
+    """The event may have any data and an amount. If the event is sent again, it is a duplicate."""
     key = f"caf\u00e9 \u20ac \U0001f600 100% {mode}"
     for number, data in enumerate([None, {"a": 1}, "text", b"\x00\xff"]):
-        message = MODES[mode](event(key, id=f"{mode}-{number}", sampledrate=10, data=data))
+        message = MODES[mode](event(key, id=f"{mode}-{number}", amount=10, data=data))
         first, second = await send(client, message), await send(client, message)
         assert (first["accepted"], first["duplicate"], first["rejected"]) == (1, 0, [])
         assert (second["accepted"], second["duplicate"], second["rejected"]) == (0, 1, [])
@@ -111,22 +110,11 @@ async def test_an_invalid_event_of_a_batch_is_refused_alone(client: httpx.AsyncC
     assert [(refusal["index"], refusal["code"]) for refusal in answer["rejected"]] == [(1, "event_invalid")]
 
 
-@pytest.mark.parametrize("media_type", ["application/cloudevents+json", "Application/CloudEvents+JSON; charset=UTF-8"])
-async def test_the_content_type_takes_precedence_over_headers(client: httpx.AsyncClient, media_type: str) -> None:
-    """Structured mode may repeat attributes as headers, which are ignored. The content type is case-insensitive."""
-    message = to_structured_event(event(f"structured {media_type:.5}", sampledrate=3))
-    headers = {**to_binary_event(event("ignored")).headers, "content-type": media_type}
+async def test_the_content_type_is_case_insensitive(client: httpx.AsyncClient) -> None:
+    """It may name UTF-8."""
+    message = to_structured_event(event("structured"))
+    headers = {"content-type": "Application/CloudEvents+JSON; charset=UTF-8"}
     assert (await send(client, HTTPMessage(headers, message.body)))["accepted"] == 1
-    assert (await score(client, f"structured {media_type:.5}"), await score(client, "ignored")) == (3, 0)
-
-
-@pytest.mark.parametrize("media_type", ["application/json", "application/x-ndjson", "text/plain", "image/png", None])
-async def test_a_body_in_binary_mode_may_have_any_type(client: httpx.AsyncClient, media_type: str | None) -> None:
-    """The server takes the body as data of the event, even if the server could decode its media type."""
-    message = to_binary_event(event("binary", data=b'{"key":"data"}'))
-    headers = {**message.headers, **({} if media_type is None else {"content-type": media_type})}
-    assert (await send(client, HTTPMessage(headers, message.body)))["accepted"] == 1
-    assert await score(client, "data") == 0
 
 
 async def test_an_unknown_event_format_is_refused(client: httpx.AsyncClient) -> None:
@@ -144,15 +132,3 @@ async def test_an_invalid_body_is_refused(client: httpx.AsyncClient) -> None:
     many = json.dumps([{}] * 1001)
     response = await client.post("/v1/events", content=many, headers=BATCH)
     assert (response.status_code, response.json()["code"]) == (413, "too_many_events")
-
-
-@pytest.mark.slow
-async def test_an_idempotency_key_covers_the_event_in_binary_mode(client: httpx.AsyncClient) -> None:
-    """Two events with the same data are different requests, so the second event is refused."""
-    first, second = (to_binary_event(event("covered", id=number)) for number in ("c1", "c2"))
-    answers = []
-    for message in (first, first, second):
-        headers = {**message.headers, "Idempotency-Key": "binary"}
-        answers.append(await client.post("/v1/events", content=message.body, headers=headers))
-    assert [answer.status_code for answer in answers] == [200, 200, 422]
-    assert answers[0].content == answers[1].content
