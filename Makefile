@@ -4,6 +4,9 @@ PYTHON ?= python3
 SECONDS ?= 600
 PACKAGES ?= journal store ingest fanout protocols
 COUNT ?= 20
+N ?= 30
+MINUTES ?= 120
+MARK ?= alone
 RUN := $(VENV)/bin
 # The results of these tests can differ between engines. With Redis, `make test-engines` runs only OF_STORES, without
 # random examples, and without the tests that use both servers anyway.
@@ -16,13 +19,18 @@ OF_VIEWERS := tests/ingest tests/fanout --ignore tests/ingest/test_bodies.py \
 # One process imports them before the tests, because the processes of the tests begin at the same time.
 INSTALL := sh tests/install-packages.sh $(VENV) --constraint constraints.txt
 PARALLEL := --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 2
+# Tests with the mark `alone` need real time, so they run after the others, two at a time.
+ALONE := --numprocesses 2 --dist load --maxschedchunk 1 --max-worker-restart 2
+# `$(call both,COMMAND,MARKS)` runs the tests that have these marks, and at the end the `alone` ones among them. Both runs
+# take place, and a failure of either is a failure.
+both = failed=; $(1) $(PARALLEL) -m 'not alone$(2)' || failed=1; $(1) $(ALONE) -m 'alone$(2)' || failed=1; test -z "$$failed"
 # For tests with a larger --effort: the time of a test, and the time after which a test that hangs ends its process.
 LONG := --timeout 3600 --override-ini faulthandler_timeout=3720
 
 # Tests start hundreds of processes, which need compiled modules to start fast.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-fast test-engines coverage attack faults soak mutate check bench pictures docs format image pin clean
+.PHONY: help run test test-fast test-engines coverage attack faults stress soak mutate check bench pictures docs format image pin clean
 
 run: $(VENV)/run  ## start a server with sample boards
 	@$(RUN)/live serve --demo --admin-key
@@ -31,20 +39,21 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 test: $(VENV)/test  ## run all tests
-	$(RUN)/pytest $(PARALLEL)
+	@$(call both,$(RUN)/pytest)
 
 test-fast: $(VENV)/test  ## run the tests that take little time: no browser, no faults, no mutants
-	$(RUN)/pytest $(PARALLEL) -m 'not (browser or fault or mutant or slow)'
+	@$(call both,$(RUN)/pytest, and not (browser or fault or mutant or slow))
 
 test-engines: $(VENV)/test  ## run the tests of stores, boards, journals and viewers with Sentinels and on a Cluster
 	for engine in $(or $(ENGINE),sentinel cluster); do for server in $(or $(SERVER),valkey redis); do \
-	more=; test $$server = redis || more="$(OF_VIEWERS)"; \
-	$(RUN)/pytest $(PARALLEL) --numprocesses 4 --engine $$engine --server $$server $(OF_STORES) $$more || exit 1; \
+	which="--engine $$engine --server $$server $(OF_STORES)"; test $$server = redis || which="$$which $(OF_VIEWERS)"; \
+	$(RUN)/pytest $(PARALLEL) --numprocesses 4 $$which -m 'not alone' || exit 1; \
+	$(RUN)/pytest $(ALONE) $$which -m alone || exit 1; \
 	done; done
 
 coverage: $(VENV)/test  ## run all tests but the mutants, and print the branch coverage of live/
 	rm -rf .cache/coverage && mkdir -p .cache/coverage
-	$(RUN)/coverage run -m pytest $(PARALLEL) -m 'not mutant'
+	@$(call both,$(RUN)/coverage run -m pytest, and not mutant)
 	$(RUN)/coverage combine --quiet
 	$(RUN)/coverage report
 
@@ -54,6 +63,9 @@ attack: $(VENV)/test  ## run the tests in tests/security twenty times as long, a
 
 faults: $(VENV)/test  ## run the tests that kill, cut and fill servers, with 50 kills in each gap (ENGINE=cluster: the faults of a Cluster)
 	$(RUN)/pytest -m 'fault$(if $(ENGINE), and $(ENGINE) and not mutant)' --effort $(if $(ENGINE),20,17) $(LONG)
+
+stress: $(VENV)/test  ## repeat N=30 times, beside two busy processes, the tests marked `alone` and TESTS="tests/x.py::test_y"
+	$(RUN)/python -m tests.stress $(TESTS) --times $(N) --minutes $(MINUTES) --mark '$(MARK)'
 
 soak: $(VENV)/test  ## cause random faults under load for ten minutes (SECONDS=600), and compare what is left
 	$(RUN)/python -m tests.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))

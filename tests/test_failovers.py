@@ -45,7 +45,7 @@ from tests.harness.topologies import (
 from tests.harness.viewer import ModelViewer, keep_watching
 from tests.harness.waiting import eventually
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow]
+pytestmark = [pytest.mark.alone, pytest.mark.fault, pytest.mark.slow]
 
 BOARDS = [f"board{number}" for number in range(6)]  # so many that each server of a Cluster holds some
 VALKEY = str(get_binary_path())

@@ -20,7 +20,7 @@ from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.alone, pytest.mark.fault]
 
 RATE, BURST, SECONDS, POSTS = 200, 400, 2.0, 300
 ROUNDS: Final = 4  # at most

@@ -293,6 +293,7 @@ async def test_a_sliding_window_is_exact(valkey_url: str) -> None:
         await sees(viewer, right)
 
 
+@pytest.mark.alone
 async def test_a_sliding_window_moves_without_readers(valkey_url: str) -> None:
     """On the server's clock, events expire on time, and viewers receive the change."""
     async with stage(valkey_url, SLIDING) as boards, boards.watching("seconds") as viewer:

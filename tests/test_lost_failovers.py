@@ -43,7 +43,7 @@ from tests.harness.topologies import ClusterSet, SentinelSet
 from tests.harness.viewer import ModelViewer, keep_watching
 from tests.harness.waiting import eventually
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow]
+pytestmark = [pytest.mark.alone, pytest.mark.fault, pytest.mark.slow]
 
 VALKEY = str(get_binary_path())
 Make = Callable[[Path], SentinelSet | ClusterSet]

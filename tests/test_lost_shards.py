@@ -26,7 +26,7 @@ from tests.harness.topologies import SLOTS, ClusterSet, running
 from tests.harness.traffic import traffic
 from tests.harness.waiting import eventually
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.cluster]
+pytestmark = [pytest.mark.alone, pytest.mark.fault, pytest.mark.slow, pytest.mark.cluster]
 
 VALKEY = str(get_binary_path())
 PARTS = ("part3", "part1", "part0")  # on the first, the second and the third server

@@ -33,7 +33,7 @@ from tests.harness.topologies import ClusterSet, Server, move_at_once, move_by_k
 from tests.harness.viewer import ModelViewer, keep_watching
 from tests.harness.waiting import eventually
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.cluster]
+pytestmark = [pytest.mark.alone, pytest.mark.fault, pytest.mark.slow, pytest.mark.cluster]
 
 Move = Callable[[Server, Server, int], Awaitable[None]]
 

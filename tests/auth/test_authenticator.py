@@ -110,6 +110,7 @@ async def test_an_open_server_checks_a_given_api_key(any_store: str) -> None:
         assert result(made.authenticators[0], header + b"x") == "credentials_invalid"
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 async def test_a_revoked_api_key_is_refused_everywhere_within_five_seconds(any_store: str) -> None:
     """Both authenticators then have a higher `generation`, which invalidates cached results."""
@@ -177,6 +178,7 @@ async def test_nobody_is_admitted_before_the_first_read(valkey_url: str) -> None
     await client.aclose()
 
 
+@pytest.mark.alone
 @pytest.mark.fault
 async def test_old_data_admits_nobody_while_the_store_is_frozen(own_store: StoreProcess) -> None:
     """4.5 s after the last read, nobody is admitted any more, cached results become invalid, and one line is logged."""
@@ -358,6 +360,7 @@ def test_the_comparison_takes_constant_time() -> None:
         matches(["no bytes"], b"old")  # type: ignore[list-item]
 
 
+@pytest.mark.alone
 def test_the_time_does_not_reveal_whether_a_producer_exists() -> None:
     """Comparing takes as long for an unknown producer as for a known producer, as far as a busy machine allows."""
 

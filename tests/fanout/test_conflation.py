@@ -73,6 +73,7 @@ async def reached(viewers: list[Clocked], offset: int) -> None:
     await eventually(have_reached)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 async def test_a_viewer_receives_at_most_one_frame_per_interval(valkey_url: str) -> None:
     """The interval is the board's, or a longer one that the viewer asked for. The last frame has the latest top."""
@@ -94,6 +95,7 @@ async def test_a_viewer_receives_at_most_one_frame_per_interval(valkey_url: str)
         assert slow.model.records == quick.model.records
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 async def test_a_board_can_have_its_own_interval(valkey_url: str) -> None:
     """The board's interval replaces the server's, which is shorter here."""
@@ -109,6 +111,7 @@ async def test_a_board_can_have_its_own_interval(valkey_url: str) -> None:
         assert len(viewer.times) <= (viewer.times[-1] - viewer.times[0]) / 0.25 + 2
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 async def test_a_change_arrives_within_an_interval(valkey_url: str) -> None:
     """The median delay of single and frequent changes is below two intervals: one to wait, and one as time to send."""

@@ -366,6 +366,7 @@ async def test_a_retired_committer_refuses_its_requests(valkey_url: str) -> None
     await bench.client.aclose()
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 async def test_a_group_commit_delay_ends_with_its_batch(valkey_url: str) -> None:
     """The timer of one delay must not end the next delay early."""

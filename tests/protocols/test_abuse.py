@@ -214,6 +214,7 @@ async def worst_of(wire: Wire, count: int) -> float:
     return statistics.quantiles(took, n=100)[98]
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 async def test_idle_connections_do_not_slow_down_a_producer(server: ServerProcess) -> None:
     """Of five hundred connections, some sent nothing, some a complete request, and some half a request."""

@@ -141,6 +141,7 @@ async def test_a_connection_without_a_request_times_out(valkey_url: str) -> None
         await wire.rest()
 
 
+@pytest.mark.alone
 async def test_the_default_timeout_is_below_ten_seconds(valkey_url: str) -> None:
     """The timeout applies to incomplete heads and bodies."""
     clock = asyncio.get_running_loop().time
@@ -157,6 +158,7 @@ async def test_the_default_timeout_is_below_ten_seconds(valkey_url: str) -> None
             assert 7 < took < 10
 
 
+@pytest.mark.alone
 async def test_a_steady_stream_of_requests_does_not_time_out(valkey_url: str) -> None:
     """Each write ends within a request. So one request is always incomplete, but no request is late."""
     settings = fresh_settings(valkey_url, **TIMES)
@@ -171,6 +173,7 @@ async def test_a_steady_stream_of_requests_does_not_time_out(valkey_url: str) ->
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.alone
 async def test_an_idle_connection_is_closed(valkey_url: str) -> None:
     """After a request on any path, a connection is closed after `idle_timeout`.
 

@@ -28,7 +28,7 @@ from tests.harness.viewer import ModelViewer
 from tests.harness.watching import WATCH
 from tests.harness.wire import request
 
-pytestmark = [pytest.mark.slow, pytest.mark.fault]
+pytestmark = [pytest.mark.alone, pytest.mark.slow, pytest.mark.fault]
 
 HEALTHY, STALLED, TRICKLING = 1000, 50, 50
 RATE: Final = 1024  # bytes per second

@@ -133,6 +133,7 @@ async def test_what_a_viewer_read_before_its_data_began_to_wait_is_no_progress(v
         assert not has_progressed
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 async def test_a_viewer_without_progress_is_disconnected(valkey_url: str) -> None:
     """The close code is 3008. Other viewers are not affected."""
@@ -163,6 +164,7 @@ async def test_a_slow_viewer_receives_the_close_code(valkey_url: str, monkeypatc
             assert await socket.closed() == 3008
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 async def test_a_viewer_with_some_progress_stays_connected(valkey_url: str) -> None:
     """Data may wait for longer than `slow_timeout`."""
@@ -275,6 +277,7 @@ async def test_the_descriptors_of_slow_viewers_are_closed(own_store: StoreProces
         assert server.stop() == 0
 
 
+@pytest.mark.alone
 @pytest.mark.fault
 async def test_a_stop_does_not_wait_for_slow_viewers(own_store: StoreProcess, tmp_path: Path) -> None:
     """Healthy viewers get different `retry_after` values and close code 3001. New viewers are refused."""

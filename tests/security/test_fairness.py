@@ -63,11 +63,13 @@ async def a_modest_client_comes_second(store: str, effort: int = 1) -> None:
     )
 
 
+@pytest.mark.alone
 async def test_clients_take_turns_at_drawing(valkey_url: str, effort: int) -> None:
     """A client with one connection waits for few pages of a client with many connections, not for a page of each."""
     await a_modest_client_comes_second(valkey_url, effort)
 
 
+@pytest.mark.alone
 @pytest.mark.mutant
 async def test_one_queue_for_all_clients_is_caught(valkey_url: str) -> None:
     """In the mutant, a page waits for one page of every connection of the greedy client."""
@@ -91,6 +93,7 @@ async def test_one_queue_for_all_clients_is_caught(valkey_url: str) -> None:
         await a_modest_client_comes_second(valkey_url)
 
 
+@pytest.mark.alone
 async def test_histories_of_one_client_leave_the_past_to_others(valkey_url: str, effort: int) -> None:
     """Forty connections ask for the longest histories. Every reading of another client succeeds."""
     settings = fresh_settings(valkey_url, journal="sqlite", trusted_proxies=TRUSTED, open=True)

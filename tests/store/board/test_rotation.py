@@ -372,6 +372,7 @@ async def test_boards_are_rechecked_where_another_process_can_make_something_due
         await stop(task)
 
 
+@pytest.mark.alone
 async def test_processes_share_the_work(valkey_url: str) -> None:
     """Four processes first check only their own boards.
 

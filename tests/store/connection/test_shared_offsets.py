@@ -207,6 +207,7 @@ def test_ended_epochs_take_no_space(tmp_path: Path) -> None:
         assert two.known == {"posts": ("e1999", 1999)}
 
 
+@pytest.mark.alone
 @pytest.mark.fault
 def test_a_frozen_process_blocks_nobody(tmp_path: Path) -> None:
     """Wherever the process is frozen, other processes know what it has acknowledged."""
