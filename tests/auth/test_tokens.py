@@ -7,7 +7,7 @@ import json
 import ssl
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from live.auth import token_keys
-from live.auth.token_keys import KeySet, parse_keys
+from live.auth.token_keys import KeySet
 from live.auth.tokens import Tokens, make_tokens
 from live.domain.reader import NO_BOARDS
 from live.errors import TOKEN_EXPIRED, SetupError
@@ -251,33 +251,53 @@ async def test_a_token_ends_with_its_second() -> None:
     assert "expired" in fault(tokens, token)
 
 
-async def test_a_key_that_leaves_the_set_ends_its_tokens(tmp_path: Path) -> None:
+async def test_a_key_that_leaves_the_set_ends_its_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token ends when the file no longer has its key. Data that is no key set leaves the last keys valid."""
+    monkeypatch.setattr(token_keys, "_FILE_PAUSE", 0.01)
     place = key_set(tmp_path)
     tokens = tokens_of(token_secret=TokenSecret(), token_jwks=place)
     kept = tokens.reader(jwt.encode(GOOD, EC, "ES256", {"kid": "e"}).encode())
     gone = tokens.reader(jwt.encode(GOOD, RSA, "RS256", {"kid": "r"}).encode())
     keys = tokens._keys
     assert isinstance(keys, KeySet)
-    for data in (b"", b"{", b"[]", b'{"keys":[]}', b'{"keys":{}}', b'{"keys":[1]}', b'{"keys":[{"kty":"RSA"}]}'):
-        with pytest.raises(ValueError, match=r"[Kk]ey|Expecting"):
-            keys._take(data)
-    assert "staff" in gone.opens
-    keys._take(json.dumps({"keys": [public("e"), {**public("d"), "kid": "r"}]}).encode())
+    key_set(tmp_path, {"kty": "RSA"})
+    work = asyncio.create_task(tokens.run())
+    try:
+
+        async def failed() -> bool:
+            return keys._failed
+
+        async def ended() -> bool:
+            return "staff" not in gone.opens
+
+        await eventually(failed)
+        assert "staff" in gone.opens
+        key_set(tmp_path, public("e"), {**public("d"), "kid": "r"})
+        await eventually(ended)
+    finally:
+        await stop(work)
     assert "staff" in kept.opens
-    assert "staff" not in gone.opens
     assert "no longer valid" in gone.fault
+
+
+async def serve_keys(
+    answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> tuple[asyncio.Server, TokenKeys]:
+    """Start a server whose certificate this process trusts. Return the address of its key set too."""
+    certificate = make_certificate(folder)
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(certificate.path, certificate.key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate.path))
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=own)
+    return server, TokenKeys(f"https://localhost:{server.sockets[0].getsockname()[1]}/keys")
 
 
 async def test_a_key_set_is_fetched_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the request fails, is redirected or returns too much, the last keys stay valid."""
     for name in ("_PAUSE", "_LEAST_PAUSE"):
         monkeypatch.setattr(token_keys, name, 0.05)
-    certificate = make_certificate(tmp_path)
-    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    own.load_cert_chain(certificate.path, certificate.key)
-    trusted = ssl.create_default_context(cafile=certificate.path)
-    monkeypatch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", trusted)
     first, second = (json.dumps({"keys": [public(kid)]}).encode() for kid in ("e", "d"))
     answers = [(200, first), (500, second), (302, second), (200, second + b" " * (1 << 20)), (200, b"{")]
     asked = 0
@@ -292,9 +312,8 @@ async def test_a_key_set_is_fetched_over_tls(tmp_path: Path, monkeypatch: pytest
             await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=own)
-    place = f"https://localhost:{server.sockets[0].getsockname()[1]}/keys"
-    tokens = tokens_of(token_secret=TokenSecret(), token_jwks=TokenKeys(place))
+    server, place = await serve_keys(serve, tmp_path, monkeypatch)
+    tokens = tokens_of(token_secret=TokenSecret(), token_jwks=place)
     work = asyncio.create_task(tokens.run())
     one, two = (jwt.encode(GOOD, KEYS[kid][1], KEYS[kid][0], {"kid": kid}).encode() for kid in ("e", "d"))
 
@@ -319,17 +338,50 @@ async def test_a_key_set_is_fetched_over_tls(tmp_path: Path, monkeypatch: pytest
         server.close()
 
 
-def test_key_sets_hold_public_keys_for_signatures() -> None:
+async def test_a_slow_key_set_has_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that sends a byte now and then doesn't hold the thread."""
+    monkeypatch.setattr(token_keys, "_DEADLINE", 0.3)
+    left = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 x\r\nContent-Length: 1000\r\n\r\n")
+        with suppress(OSError):
+            while True:
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.01)
+        left.set()
+
+    server, place = await serve_keys(serve, tmp_path, monkeypatch)
+    try:
+        with pytest.raises(jwt.PyJWTError, match="timed out"):
+            await asyncio.to_thread(KeySet(place)._read)
+        async with asyncio.timeout(20):
+            await left.wait()
+    finally:
+        server.close()
+
+
+def test_key_sets_hold_public_keys_for_signatures(tmp_path: Path) -> None:
     """Keys for other purposes are ignored. Private, small and ambiguous keys are refused."""
     algorithm = jwt.get_algorithm_by_name("RS256")
     small = algorithm.to_jwk(SMALL.public_key(), as_dict=True)
     private = algorithm.to_jwk(RSA, as_dict=True)
     other = {"kty": "oct", "k": part(b"x" * 32), "kid": "o"}
     for extra in (other, public("r", use="enc"), public("r", alg="RS512"), {**public("e"), "crv": "P-521"}):
-        assert set(parse_keys(json.dumps({"keys": [extra, public("d")]}).encode())) == {"d"}
+        keys = KeySet(key_set(tmp_path, extra, public("d")))
+        assert keys.find({"kid": "d"}) is not None
+        assert keys.find({"kid": extra["kid"]}) is None
     for wrong in ([small], [private], [public("r"), public("d") | {"kid": "r"}], [other]):
-        with pytest.raises(ValueError, match=r"bits|private|same|no public key"):
-            parse_keys(json.dumps({"keys": wrong}).encode())
+        with pytest.raises(SetupError, match=r"bits|private|same|no public key"):
+            KeySet(key_set(tmp_path, *wrong))
+    large = json.dumps({"keys": [public("d")]}) + " " * (1 << 20)
+    for data in ("", "{", "[]", '{"keys":[]}', '{"keys":{}}', '{"keys":[1]}', '{"keys":[{"kty":"RSA"}]}', large):
+        path = tmp_path / "keys.json"
+        path.write_text(data)
+        with pytest.raises(SetupError, match="can't be used"):
+            KeySet(str(path))
 
 
 async def test_a_key_set_that_was_never_read_is_not_sure() -> None:
