@@ -23,7 +23,7 @@ from tests.test_browser_axe import AXE, faults
 pytestmark = IN_BROWSER
 
 PAGES: Final = (
-    "", "boards/june", "boards/posts", "new", "members", "member?key=Ada", "unusual", "void", "keys", "health",
+    "", "boards/june", "boards/posts", "new", "members", "member?key=Ada", "void", "keys", "health",
     "events",
     "log",
     "boards/none",

@@ -7,24 +7,16 @@ from typing import Final, NamedTuple
 import msgspec
 from sqlalchemy import Connection, select
 
-from live.domain.board import Board
 from live.journal.erasures import Erasures, erasures_of
 from live.journal.log.entries import Add, EntryDelta, EntryVotes, Head, content, read_entries_of
-from live.journal.log.reader import entries_of
 from live.journal.log.timelines import Timeline, open_timelines
-from live.journal.past.coverage import reaches_of, since_of, timeline_at
-from live.journal.past.history import scores_at_all
-from live.journal.past.queries import NoPastError
 from live.journal.past.worker import database_of
 from live.journal.schema import SEGMENT
 from live.settings import Settings
 
-_LEAST: Final = 10  # a smaller gain of a member is never unusual
-_TWICE: Final = 2
-_MOST: Final = 50  # maximum members in `UnusualList`, and maximum `LatestEvents` of one board
+_MOST: Final = 50  # maximum `LatestEvents` of one board
 _SEGMENTS: Final = 4  # segments of a board that are searched for the latest events
 _MOST_LATEST: Final = 200  # maximum `LatestEvents` of all boards together
-_MOST_BATCHES: Final = 20_000  # maximum entries that `find_unusual` reads
 _SHOWN: Final = 4  # bytes of an actor's digest that are shown
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
@@ -41,23 +33,6 @@ class Contributed(NamedTuple):
     amount: int
 
 
-class Unusual(msgspec.Struct, frozen=True, kw_only=True):
-    """A member with an unusual gain between two times, and its score at both times.
-
-    `reasons` are `doubled`, `actor` and `producer`. `actor` and `producer` are the largest contributors, and empty if
-    the journal does not say who they are. `actor_share` and `producer_share` are their parts of the gain, from 0 to 1.
-    """
-
-    key: str
-    before: int
-    after: int
-    reasons: Sequence[str]
-    actor: str
-    actor_share: float
-    producer: str
-    producer_share: float
-
-
 class LatestEvents(msgspec.Struct, frozen=True):
     """What one batch added to a member of a board, and who sent it."""
 
@@ -67,13 +42,6 @@ class LatestEvents(msgspec.Struct, frozen=True):
     amount: int
     producers: Sequence[str]
     actors: Sequence[str]
-
-
-class UnusualList(msgspec.Struct, frozen=True):
-    """The unusual members of a board, and whether all batches between the two times were searched."""
-
-    members: Sequence[Unusual]
-    is_whole: bool
 
 
 def parts_of(head: Head, batch: Add, group: EntryDelta, place: int, erased: Erasures) -> list[Contributed]:
@@ -98,53 +66,6 @@ def _votes(head: Head, batch: Add, votes: EntryVotes, place: int, erased: Erasur
             voter = content(actor)
             name = "" if erased.among([voter], head.time) else voter[:_SHOWN].hex()
             yield Contributed(batch.producers[sender] if batch.producers else "", name, change)
-
-
-def find_unusual(settings: Settings, board: Board, hidden: frozenset[str], since: int, until: int) -> UnusualList:
-    """Find members that have gained unusually between two times (milliseconds since 1970).
-
-    A gain of at least 10 is unusual if the score has doubled, or if more than half of the gain came from one actor, or
-    from one of several producers.
-
-    Raises:
-        NoPastError: the journal does not cover one of the times.
-        TooLongError: there is too much to read.
-    """
-
-    def work(connection: Connection) -> UnusualList:
-        found = [
-            dict(scores.scores) for _, scores in scores_at_all(connection, settings.key_prefix, board, [since, until])
-        ]
-        before, after = found
-        gained = {
-            member: score - before.get(member, 0)
-            for member, score in after.items()
-            if score - before.get(member, 0) >= _LEAST and member not in hidden
-        }
-        adds_up = board.operator == "incr" and bool(gained)
-        tallies, is_whole = _tallies(connection, settings.key_prefix, board, (since, until)) if adds_up else ({}, True)
-        names = {part for tally in tallies.values() for part in tally if part[0] == "producer"}
-        rows = list[Unusual]()
-        for member, gain in sorted(gained.items(), key=lambda item: -item[1]):
-            actor, actor_share = _largest(tallies.get(member, {}), "actor", gain)
-            producer, producer_share = _largest(tallies.get(member, {}), "producer", gain)
-            old = before.get(member, 0)
-            is_odd = {
-                "doubled": old > 0 and after[member] >= _TWICE * old,
-                "actor": actor_share * _TWICE > 1,
-                "producer": len(names) > 1 and producer_share * _TWICE > 1,
-            }
-            if any(is_odd.values()) and len(rows) < _MOST:
-                rows.append(
-                    Unusual(
-                        key=member, before=old, after=after[member],
-                        reasons=[reason for reason, is_so in is_odd.items() if is_so],
-                        actor=actor, actor_share=actor_share, producer=producer, producer_share=producer_share,
-                    )
-                )  # fmt: skip
-        return UnusualList(rows, is_whole)
-
-    return database_of(settings).work(work)
 
 
 def latest_events(settings: Settings, boards: Sequence[str]) -> list[LatestEvents]:
@@ -180,40 +101,3 @@ def _events_of(connection: Connection, prefix: str, timeline: Timeline) -> Itera
                             head.time, timeline.board, member, group.amounts[place],
                             list(filter(None, producers)), list(filter(None, actors)),
                         )  # fmt: skip
-
-
-_Tally = dict[tuple[str, str], int]
-"""By kind (`actor` or `producer`) and name: the amount that this actor or producer added to a member."""
-
-
-def _tallies(
-    connection: Connection, prefix: str, board: Board, times: tuple[int, int]
-) -> tuple[dict[str, _Tally], bool]:
-    """Add up the contributions to each member between two times. Also return whether all batches were read."""
-    since, until = (at * 1000 for at in times)
-    reaches = reaches_of(connection, prefix, board)
-    timeline = timeline_at(reaches, times[1])
-    if timeline is None:  # in PostgreSQL, the timeline can have been deleted since the scores were read
-        raise NoPastError(since_of(reaches))
-    erased = erasures_of(connection, prefix, board.id)
-    tallies: dict[str, _Tally] = {}
-    for number, (head, body) in enumerate(entries_of(connection, timeline, since=since)):
-        if number == _MOST_BATCHES:
-            return tallies, False
-        if head.kind != "add" or not since <= head.time < until:
-            continue
-        batch = _ADD.decode(body)
-        for group in batch.groups:
-            for place, member in enumerate(group.members):
-                tally = tallies.setdefault(member, {})
-                for part in parts_of(head, batch, group, place, erased):
-                    for name in (("actor", part.actor), ("producer", part.producer)):
-                        tally[name] = tally.get(name, 0) + part.amount
-    return tallies, True
-
-
-def _largest(tally: _Tally, what: str, gain: int) -> tuple[str, float]:
-    """Return the actor or producer that added most to a member, and its share of the gain."""
-    found = [(amount, name) for (kind, name), amount in tally.items() if kind == what and name]
-    amount, name = max(found, default=(0, ""))
-    return name, min(1.0, max(0, amount) / gain)

@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Route
 
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.settings import Settings
-from live.web.admin import board, boards, events, health, keys, log, member, members, new_board, unusual, void
+from live.web.admin import board, boards, events, health, keys, log, member, members, new_board, void
 from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form, require_token
 from live.web.admin.sign_in import (
     cookie_of,
@@ -39,7 +39,7 @@ async def _home(desk: Desk, _error: Exception | None = None, _form: Form = NO_FO
 _SIGN_OUT: Final = AdminPage(path="session/end", show=_home, acts={"out": _leave, "everywhere": _leave})
 
 PAGES: Final[tuple[AdminPage, ...]] = (
-    boards.PAGE, board.PAGE, new_board.PAGE, members.PAGE, member.PAGE, unusual.PAGE, void.PAGE, events.PAGE,
+    boards.PAGE, board.PAGE, new_board.PAGE, members.PAGE, member.PAGE, void.PAGE, events.PAGE,
     keys.PAGE,
     health.PAGE,
     log.PAGE, _SIGN_OUT,
