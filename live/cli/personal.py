@@ -149,9 +149,8 @@ def erase(  # noqa: PLR0913 - one parameter per flag
 
 def merge(  # noqa: PLR0913 - one parameter per flag
     *,
-    old: Annotated[str | None, typer.Argument(help="The member whose events go to the other one.")] = None,
-    new: Annotated[str | None, typer.Argument(help="The member that gets them.")] = None,
-    undo: Annotated[int | None, typer.Option("--undo", metavar="N", help="Undo the merge with this number.")] = None,
+    old: Annotated[str, typer.Argument(help="The member whose events go to the other one.")],
+    new: Annotated[str, typer.Argument(help="The member that gets them.")],
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     store: StoreOption = None,
@@ -159,51 +158,38 @@ def merge(  # noqa: PLR0913 - one parameter per flag
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give the events of one member to another member on all boards, or undo an earlier merge.
+    """Give the events of one member to another member on all boards.
 
     Use it when two members are spellings of one name. The boards keep running, viewers see an ordinary change, and the
     past stays as it was. Later events for OLD count for OLD. It exits with 1 if a board refuses, or if nothing was
-    found. After an interruption, run it again: it continues under another number.
+    found. After an interruption, run it again: it continues. A merge can't be undone: look at --dry-run first.
 
     Example: live merge 'Jon Smith' 'John Smith'
     """
     with clear_errors():
-        if (undo is None) == (old is None or new is None) or (undo is not None and old is not None):
-            raise SetupError("give either OLD and NEW, or --undo and the number of a merge")
-        if undo is None and (old == new or (fault := key_fault(new or ""))):
+        if old == new or (fault := key_fault(new)):
             raise SetupError("OLD and NEW are the same" if old == new else f"NEW: {fault}")
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
         if not dry_run:
-            confirm(f"Give what {old!r} has to {new!r}?" if undo is None else f"Undo merge {undo}?", yes=yes)
+            confirm(f"Give what {old!r} has to {new!r}? This can't be undone.", yes=yes)
 
-        async def work() -> tuple[int, list[Merged]]:
-            with existing_journal(settings, writes=False) as database:
-                async with opened_store(settings) as client:
-                    merging = Merging(client, settings, load_boards(settings.boards), database)
-                    what, begun = ("merged", {"into": new}) if undo is None else ("unmerged", {"merge": undo})
-                    async with command_acting(
-                        client, settings.key_prefix, what, begun, dry=dry_run, key=old or ""
-                    ) as entry:
-                        if undo is not None:
-                            number, found = undo, await merging.undo(undo, dry=dry_run)
-                        else:
-                            number, found = await merging.merge(old or "", new or "", dry=dry_run)
-                        changed = [one for one in found if one.slots]
-                        entry["before"] = {one.board: one.before for one in changed}
-                        entry["after"] = {"merge": number, **{one.board: one.after for one in changed}}
-                    return number, found
+        async def work() -> list[Merged]:
+            async with opened_store(settings) as client:
+                merging = Merging(client, settings, load_boards(settings.boards), (old, new))
+                begun = {"into": new}
+                async with command_acting(client, settings.key_prefix, "merged", begun, dry=dry_run, key=old) as entry:
+                    found = await merging.merge(dry=dry_run)
+                    changed = [one for one in found if one.slots]
+                    entry["before"] = {one.board: one.before for one in changed}
+                    entry["after"] = {one.board: one.after for one in changed}
+                return found
 
-        number, found = asyncio.run(work())
-    is_done = reported({"merge": number, "boards": found, "dry_run": dry_run}, as_json=as_json)
+        found = asyncio.run(work())
+    is_done = reported({"boards": found, "dry_run": dry_run}, as_json=as_json)
     if not found:
-        fail(
-            "nothing has changed: no board has this member"
-            if undo is None
-            else "nothing has changed: the merge was undone before",
-            1,
-        )
+        fail("nothing has changed: no board has this member", 1)
     if not is_done:
-        _print_merged(number, found, dry=dry_run, undo=undo is not None)
+        _print_merged(found, dry=dry_run)
     if any(one.fault for one in found):
         raise typer.Exit(1)
 
@@ -212,18 +198,16 @@ def _score(score: int | None) -> str:
     return "none" if score is None else f"{score:,}"
 
 
-def _print_merged(number: int, found: list[Merged], *, dry: bool, undo: bool) -> None:
+def _print_merged(found: list[Merged], *, dry: bool) -> None:
     for one in found:
         if one.fault:
-            out.print(f"{one.board}: NOT {'undone' if undo else 'merged'}: {one.fault}", soft_wrap=True)
+            out.print(f"{one.board}: NOT merged: {one.fault}", soft_wrap=True)
         else:
             changes = [(member, one.before[member], one.after[member]) for member in one.before]
             scores = ", ".join(f"{member} {_score(before)} → {_score(after)}" for member, before, after in changes)
-            out.print(f"{one.board}: {scores or 'there is nothing to change'}", soft_wrap=True)
+            out.print(f"{one.board}: {scores}", soft_wrap=True)
     if dry:
         out.print("This is what would change.")
-    elif not undo:
-        out.print(f"This is merge {number}. To undo it: live merge --undo {number}")
 
 
 @asynccontextmanager

@@ -1,7 +1,6 @@
 """Draws boards of every kind, and drives each one next to a reference model."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Mapping
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
@@ -23,17 +22,15 @@ from live.domain.window import Periods
 from live.errors import SetupError
 from live.journal.erasures import member_digest
 from live.journal.log.entries import Erase
-from live.journal.state.fold import apply
-from live.journal.state.snapshot import Snapshot, reached_of
-from live.maintenance.merge import Retraced, merges_in, move_back, newest_of, reason_of
+from live.journal.state.snapshot import reached_of
 from live.store.board.audit import Auditor
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.erasure import forget_member
 from live.store.board.manage.lifecycle import update
 from live.store.board.read.reader import TAG
-from live.store.board.write.correction import Corrected, Correction, correct, read_held
-from live.store.board.write.merging import Move, put_move, read_move
+from live.store.board.write.correction import Corrected, Correction, correct
+from live.store.board.write.merging import put_move, read_move
 from live.store.connection.client import connect
 from tests.harness.board_model import Reference
 from tests.harness.boards import select_page
@@ -135,8 +132,6 @@ class BoardMachine(StoreMachine):
         self.restore = simulated(live.store.board.manage.restore.RESTORE, self.time_key, mutant)
         self.forgetting = simulated(live.store.board.manage.erasure.FORGET, self.time_key, mutant)
         self.now = 0
-        self.merges = 0
-        self.merging: tuple[str, str] | None = None  # the two members of the last merge, until it is undone
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
@@ -258,58 +253,16 @@ class BoardMachine(StoreMachine):
     @rule(old=keys, new=keys)
     def merge(self, old: str, new: str) -> None:
         """Merge two members: the events of `old` count for `new`. The past stays as it is."""
-        if old == new or self.merging is not None:
+        if old == new:
             return
         self.rotate_all(self.ledgers[0])
-        self.run(self.folded.read())
-        writer, self.merges = self.ledgers[0].writer, self.merges + 1
-        entries = [("", head, body) for head, body in self.folded.entries]
-        known = newest_of(entries, (old, new))
-        newer = defaultdict(lambda: True, {start: bool(is_newer) for start, is_newer in known.items()})
-        make = partial(read_move, writer.state, (old, new), reason_of(self.merges, old, new), newer)
+        writer = self.ledgers[0].writer
         try:
-            move = self.run(put_move(writer, make))
+            move = self.run(put_move(writer, partial(read_move, writer.state, (old, new), "one person")))
         except SetupError:
             assert self.reference.frozen
             return
         assert bool(move.slots) == self.reference.merge(old, new, self.now)
-        self.merging = (old, new) if move.slots else None
-        self.forget_open_moments()
-        if self.window not in ADDITIVE:
-            self.compare(self.ledgers[1], 100)
-
-    @precondition(lambda self: self.merging is not None)
-    @rule()
-    def undo_merge(self) -> None:
-        """After an undone merge, both members have what they would have without the merge."""
-        assert self.merging is not None
-        self.rotate_all(self.ledgers[0])
-        self.run(self.folded.read())
-        writer, entries = self.ledgers[0].writer, self.folded.entries
-        merge = next(one for one in merges_in([("", *entry) for entry in entries])[0] if one.number == self.merges)
-        first = next(place for place, (head, _) in enumerate(entries) if head.link == merge.head.link)
-        reason = reason_of(self.merges, *self.merging, undo=True)
-
-        async def make() -> Move:
-            held = await read_held(writer.state, merge.members)
-            if self.board.operator == "incr":
-                return move_back(merge, held, reason)
-            before = Snapshot()
-            for head, body in entries[:first]:
-                apply(before, head, body)
-            move = Retraced(before, merge, entries[first:]).move(self.board, held, reason)
-            assert move is not None, "the store lacks something that the journal has"
-            return move
-
-        try:
-            self.run(put_move(writer, make))
-        except SetupError:
-            if not self.reference.frozen:
-                assert self.board.cap is not None, "the journal of a board without a cap began again"
-                self.merging = self.reference.other = None
-            return
-        self.reference.undo(*self.merging, self.now)
-        self.merging = None
         self.forget_open_moments()
         if self.window not in ADDITIVE:
             self.compare(self.ledgers[1], 100)
@@ -325,8 +278,6 @@ class BoardMachine(StoreMachine):
         with patch.object(live.store.board.manage.erasure, "FORGET", self.forgetting):
             assert self.run(forget_member(self.client, self.board, board_keys, key, [], body))
         self.reference.forget(key)
-        if self.merging is not None and key in self.merging:
-            self.merging = self.reference.other = None
         self.run(self.folded.read())
         if self.board.cap is None:
             self.folded.forget(key)

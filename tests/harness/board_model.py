@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from copy import deepcopy
 from typing import Final, NamedTuple
 
 from live.domain.board import Board
@@ -38,15 +37,9 @@ class Reference:
         self.frozen = False
         self.entrants: set[str] = set()
         self.seen: dict[bytes, int] = {}  # by identity, the day on which its event was counted
-        self.batch = 0
-        # For set and best: by slot and member, when the member got its last amount in the slot: the batch, and the
-        # number of the event in it. These pairs have the same order as the amounts in the journal.
-        self.touched: dict[tuple[int, str], tuple[int, int]] = {}
         self.placed: dict[
             tuple[int, str], int
         ] = {}  # by slot (or 0) and member: the number of the merge that placed the member
-        self.moved: set[int] = set()  # the numbers of the events that the merge moved
-        self.other: Reference | None = None  # for set and best: the board as it would be without the merge
 
     def now(self, clock: int) -> int | None:
         """The board's time, in ms."""
@@ -55,9 +48,6 @@ class Reference:
     def add(self, batch: Sequence[Entry], clock: int) -> dict[int, str]:
         """Count a batch; returns the refusals."""
         refused = {}
-        self.batch += 1
-        if self.other is not None:
-            self.other.add(batch, clock)
         for index, entry in enumerate(batch):
             self.number += 1
             code = self._count(entry, clock)
@@ -88,18 +78,14 @@ class Reference:
         if self.board.operator == "incr":
             self.counted.append(Counted(self.number, slot, moment, key, after - (before or 0)))
         else:
-            self.batch += 1
-            for one in filter(None, (self, self.other)):
-                one._set(slot, key, after, self.number, self.batch)
+            self._set(slot, key, after)
         self.cut()
         return before, after
 
-    def _set(self, slot: int, key: str, score: int, number: int, batch: int) -> None:
-        """Set the score of a record. If the score changes, note that the event with this number reached it."""
+    def _set(self, slot: int, key: str, score: int) -> None:
+        """Set the score of a record. If the score changes, note which event reached it."""
         old = self.held.setdefault(slot, {}).get(key)
-        self.held[slot][key] = old if old is not None and old[0] == score else (score, number)
-        self.touched[slot, key] = batch, 1
-        self.number, self.batch = max(self.number, number), max(self.batch, batch)
+        self.held[slot][key] = old if old is not None and old[0] == score else (score, self.number)
         self.cut()
 
     def merge(self, old: str, new: str, clock: int) -> bool:
@@ -108,33 +94,10 @@ class Reference:
         if self.board.operator != "incr":
             return self._merge_records(old, new, clock)
         mine = [event for event in self.counted if event.key == old]
-        self.moved = {event.number for event in mine}
         self.counted = [event._replace(key=new) if event.key == old else event for event in self.counted]
         places, is_any = self._places_of(mine, clock)
         self.placed |= {(place, new): self.number for place in places}
         return is_any
-
-    def undo(self, old: str, new: str, clock: int) -> None:
-        """Undo the last merge: give the events back to `old`."""
-        self.number += 2
-        if self.board.operator == "incr":
-            mine = [event for event in self.counted if event.number in self.moved and event.key == new]
-            numbers = {event.number for event in mine}
-            self.counted = [event._replace(key=old) if event.number in numbers else event for event in self.counted]
-            for place in self._places_of(mine, clock)[0]:
-                self.placed |= {(place, old): self.number - 1, (place, new): self.number}
-        elif self.other is not None:
-            for slot in self._kept(clock):
-                theirs, records = self.other.held.get(slot, {}), self.held.setdefault(slot, {})
-                for number, key in ((self.number - 1, old), (self.number, new)):
-                    before, after = records.pop(key, None), theirs.get(key)
-                    if after is not None:
-                        records[key] = before if before is not None and before[0] == after[0] else (after[0], number)
-                    self.touched.pop((slot, key), None)
-                    if (slot, key) in self.other.touched:
-                        self.touched[slot, key] = self.other.touched[slot, key]
-        self.other = None
-        self.cut()
 
     def _places_of(self, events: Sequence[Counted], clock: int) -> tuple[set[int], bool]:
         """Return the rankings to which events in the window add something, and whether there is anything to add."""
@@ -149,20 +112,17 @@ class Reference:
         return {part if window.tables else 0 for part in left}, bool(left)
 
     def _merge_records(self, old: str, new: str, clock: int) -> bool:
-        self.other = None
-        self.other, is_any = deepcopy(self), False
+        is_any = False
         for slot in self._kept(clock):
             records = self.held.get(slot, {})
             if old not in records:
                 continue
             is_any = True
             (score, _), other = records.pop(old), records.get(new)
-            last, mine = self.touched.get((slot, new), (-1, 0)), self.touched.pop((slot, old), (-1, 0))
             is_better = other is None or (score > other[0] if self.board.sort_order == "desc" else score < other[0])
-            takes = other is None or (is_better if self.board.operator == "best" else mine > last)
+            takes = other is None or (self.board.operator == "best" and is_better)
             if takes and (other is None or other[0] != score):
                 records[new] = (score, self.number)
-            self.touched[slot, new] = max(last, mine)
         self.cut()
         return is_any
 
@@ -180,10 +140,7 @@ class Reference:
 
     def forget(self, key: str) -> None:
         """Forget a member. The votes for the member still count against the limits of their actors."""
-        if self.other is not None:
-            self.other.forget(key)
         self.placed = {place: number for place, number in self.placed.items() if place[1] != key}
-        self.touched = {place: when for place, when in self.touched.items() if place[1] != key}
         self.counted = [event for event in self.counted if event.key != key]
         for records in self.held.values():
             records.pop(key, None)
@@ -208,9 +165,6 @@ class Reference:
 
     def cut(self) -> None:
         """Drop the records beyond the board's cap; hidden records take no place."""
-        if self.other is not None:
-            self.other.hidden = set(self.hidden)
-            self.other.cut()
         for slot, records in self.held.items():
             shown = {key: score for key, (score, _) in records.items() if key not in self.hidden}
             gone = self._ordered(shown, slot)[self.board.cap or len(shown) :]
@@ -270,7 +224,6 @@ class Reference:
 
     def _hold(self, slot: int, key: str, amount: int) -> None:
         records = self.held.setdefault(slot, {})
-        self.touched[slot, key] = self.batch, self.number if self.board.ties != "key" else 0
         if key in records:
             old, number = records[key]
             better = amount > old if self.board.sort_order == "desc" else amount < old

@@ -43,7 +43,7 @@ NOTE: Final = Script("note", NoteRequest)
 REDACT: Final = Script("redact", RedactRequest)
 
 OF_MEMBERS: Final = frozenset(
-    ["registered", "withdrawn", "hidden", "shown", "corrected", "titled", "untitled", "merged", "unmerged", "begun"]
+    ["registered", "withdrawn", "hidden", "shown", "corrected", "titled", "untitled", "merged", "begun"]
 )
 """The acts that concern members. Entries of an erased member have no `key` any more."""
 

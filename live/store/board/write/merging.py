@@ -1,4 +1,4 @@
-"""Moves the amounts of one member to another, or moves them back, as one batch. Viewers see an ordinary change."""
+"""Moves the amounts of one member to another as one batch. Viewers see an ordinary change."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -27,25 +27,25 @@ class Value(NamedTuple):
 
 
 class Move(msgspec.Struct):
-    """The changes of a merge, or of its undo, on a board, computed from the last read amounts of its members.
+    """The changes of a merge on a board, computed from the last read amounts of its members.
 
     Attributes:
-        members: the members, in the order in which they reach their new scores.
+        old: the member that gives everything up.
+        new: the member that gets it.
         reason: the reason that the journal keeps.
         held: what each member held in each slot.
-        amounts: on boards that add up amounts, what each member gets in each slot.
-        events: in a sliding window, the time (milliseconds), the amount and the member of each event to add.
-        values: on boards with the best or the last amount, what each member has in each slot afterwards; None for
-            nothing.
+        amounts: on boards that add up amounts, what moves in each slot. In a sliding window, what moves of each time
+            (milliseconds).
+        values: on boards with the best or the last amount, what the new member has in each slot afterwards.
         slots: in how many slots the last plan changes something.
     """
 
-    members: Sequence[str]
+    old: str
+    new: str
     reason: str
     held: Mapping[str, Mapping[int, bytes]]
-    amounts: Mapping[int, Mapping[str, int]] = {}
-    events: Sequence[tuple[int, int, str]] = ()
-    values: Mapping[int, Mapping[str, Value | None]] = {}
+    amounts: Mapping[int, int] = {}
+    values: Mapping[int, Value] = {}
     slots: int = 0
 
     def fill(self, board: Board, plan: Plan) -> None:
@@ -53,36 +53,30 @@ class Move(msgspec.Struct):
         plan.producers, plan.reason, plan.held = [MERGER], self.reason, self.held
         if isinstance(board.window, Sliding):
             length = board.window.length * 1000
-            events = [event for event in self.events if event[0] > plan.now - length]
+            events = [event for event in sorted(self.amounts.items()) if event[0] > plan.now - length]
             if events:
-                plan.hold_till(min(time for time, _, _ in events) + length)
-                plan.events = list(events)
-                sums = dict.fromkeys(self.members, 0)
-                for _, amount, member in events:
-                    sums[member] += amount
-                plan.slots = {EVER.start: self._added(board, sums)}
+                plan.hold_till(events[0][0] + length)
+                for time, amount in events:
+                    plan.events += [(time, -amount, self.old), (time, amount, self.new)]
+                plan.slots = {EVER.start: self._added(board, sum(amount for _, amount in events))}
         elif plan.current is not None:
             oldest = board.window.oldest(plan.current)
-            added = {start: self._added(board, amounts) for start, amounts in self.amounts.items() if start >= oldest}
-            put = {start: self._put(board, start, values) for start, values in self.values.items() if start >= oldest}
+            added = {start: self._added(board, amount) for start, amount in self.amounts.items() if start >= oldest}
+            put = {start: self._put(board, start, value) for start, value in self.values.items() if start >= oldest}
             plan.slots = added | put
         self.slots = len(plan.slots)
 
-    def _added(self, board: Board, amounts: Mapping[str, int]) -> SlotPlan:
-        numbered = enumerate(self.members, 1)
-        orders = {member: -number if amounts[member] else 0 for number, member in numbered}
-        return SlotPlan({member: amounts[member] for member in self.members}, orders if board.ties != "key" else {})
+    def _added(self, board: Board, amount: int) -> SlotPlan:
+        orders = {self.new: -1 if amount else 0, self.old: -2 if amount else 0}
+        return SlotPlan({self.new: amount, self.old: -amount}, orders if board.ties != "key" else {})
 
-    def _put(self, board: Board, start: int, values: Mapping[str, Value | None]) -> SlotPlan:
-        planned = SlotPlan()
-        for number, member in enumerate(self.members, 1):
-            now, held = values[member], self.held[member][start]
-            planned.amounts[member] = int(held or 0) if now is None else now.value
-            planned.orders[member] = 0 if now is None or (held and int(held) == now.value) else -number
-            if board.described:
-                planned.metadata[member] = b"" if now is None else now.metadata
-            if now is None:
-                planned.drops.append(member)
+    def _put(self, board: Board, start: int, value: Value) -> SlotPlan:
+        held = self.held[self.new][start]
+        planned = SlotPlan({self.new: value.value, self.old: int(self.held[self.old][start])})
+        planned.orders = {self.new: 0 if held and int(held) == value.value else -1, self.old: 0}
+        if board.described:
+            planned.metadata = {self.new: value.metadata, self.old: b""}
+        planned.drops.append(self.old)
         return planned
 
 
@@ -94,7 +88,6 @@ def merged(
     *,
     events: Mapping[int, int],
     metadata: Mapping[str, Mapping[int, bytes]],
-    newer: Mapping[int, bool],
 ) -> Move:
     """Return the move that gives everything of the first of two members to the second one.
 
@@ -105,24 +98,22 @@ def merged(
         held: what each member holds in each slot.
         events: in a sliding window, the sum of the first member's events at each time.
         metadata: the metadata of each member in each slot.
-        newer: on boards with the last amount, for each slot whether the amount of the first member is newer.
     """
     old, new = members
-    move = Move((new, old), reason, held)
+    move = Move(old, new, reason, held)
     if isinstance(board.window, Sliding):
-        times = [(time, amount) for time, amount in sorted(events.items()) if amount]
-        move.events = [event for time, amount in times for event in ((time, -amount, old), (time, amount, new))]
+        move.amounts = {time: amount for time, amount in events.items() if amount}
         return move
     starts = [start for start, value in held[old].items() if value]
     if board.operator == "incr":
-        move.amounts = {start: {old: -int(held[old][start]), new: int(held[old][start])} for start in starts}
+        move.amounts = {start: int(held[old][start]) for start in starts}
         return move
-    values: dict[int, dict[str, Value | None]] = {}
+    values: dict[int, Value] = {}
     for start in starts:
         first, second = (Value(int(held[one][start] or 0), metadata[one][start]) for one in members)
         is_better = first.value > second.value if board.sort_order == "desc" else first.value < second.value
-        takes = is_better if board.operator == "best" else newer[start]
-        values[start] = {old: None, new: first if takes or not held[new][start] else second}
+        takes = not held[new][start] or (board.operator == "best" and is_better)
+        values[start] = first if takes else second
     move.values = values
     return move
 
@@ -154,12 +145,12 @@ async def read_events(state: BoardState, member: str) -> dict[int, int]:
     return sums
 
 
-async def read_move(state: BoardState, members: tuple[str, str], reason: str, newer: Mapping[int, bool]) -> Move:
+async def read_move(state: BoardState, members: tuple[str, str], reason: str) -> Move:
     """Return the move that merges two members as they are now. See `merged`."""
     events = await read_events(state, members[0]) if isinstance(state.board.window, Sliding) else {}
     held = await read_held(state, members)
     metadata = await read_metadata(state, members, list(held[members[0]]))
-    return merged(state.board, members, reason, held, events=events, metadata=metadata, newer=newer)
+    return merged(state.board, members, reason, held, events=events, metadata=metadata)
 
 
 async def put_move(writer: BoardWriter, make: Callable[[], Awaitable[Move]], *, dry: bool = False) -> Move:

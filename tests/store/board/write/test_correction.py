@@ -89,7 +89,7 @@ async def test_scores_that_others_change_all_the_time_are_not_changed(valkey_url
         held = await live.store.board.write.correction.read_held(ledger.state, ["a", "b"])
 
         async def make() -> Move:
-            move = await read_move(ledger.state, ("a", "b"), "fraud", {})
+            move = await read_move(ledger.state, ("a", "b"), "fraud")
             move.held = await outdated(ledger.state, ["a", "b"])
             return move
 
@@ -108,7 +108,7 @@ async def test_a_move_that_the_board_refuses_says_why(valkey_url: str) -> None:
     async with open_ledger(valkey_url, FULL) as ledger:
         await ledger.writer.add([make_entry("a", FULL.most), make_entry("b", FULL.most)])
         with pytest.raises(SetupError, match="score"):
-            await put_move(ledger.writer, lambda: read_move(ledger.state, ("a", "b"), "fraud", {}))
+            await put_move(ledger.writer, lambda: read_move(ledger.state, ("a", "b"), "fraud"))
         assert [record.score for record in (await ledger.reader.read(9)).records] == [FULL.most] * 2
 
 
@@ -126,7 +126,7 @@ async def test_what_another_server_may_lack_has_an_unknown_result(valkey_url: st
             for work in (
                 lambda: ledger.writer.add([make_entry("a"), make_entry("a", 1, 1)]),
                 lambda: correct(ledger.writer, [change("a", add=1)]),
-                lambda: put_move(ledger.writer, lambda: read_move(ledger.state, ("a", "b"), "fraud", {})),
+                lambda: put_move(ledger.writer, lambda: read_move(ledger.state, ("a", "b"), "fraud")),
             ):
                 with pytest.raises(StoreUnavailableError, match="another server took over") as caught:
                     await work()

@@ -25,7 +25,7 @@ def test_the_events_that_are_still_in_a_sliding_window_move() -> None:
     """An event as old as the window is left out. The plan is valid until the next event leaves the window."""
     board = forever(window=Sliding(60))
     events = {95_000: -1, 40_000: 1, 40_001: 2, 90_000: 0}
-    move = merged(board, BOTH, "why", {}, events=events, metadata={}, newer={})
+    move = merged(board, BOTH, "why", {}, events=events, metadata={})
     plan = filled(move, board, 100_000)
     assert plan.events == [(40_001, -2, "old"), (40_001, 2, "new"), (95_000, 1, "old"), (95_000, -1, "new")]
     assert (plan.till, plan.producers, plan.reason, move.slots) == (100_001, [":merge"], "why", 1)
@@ -40,48 +40,42 @@ def test_the_amounts_of_slots_in_the_window_move() -> None:
         "old": {0: b"1", HOUR: b"", 2 * HOUR: b"4", 3 * HOUR: b"0"},
         "new": dict.fromkeys(range(0, 4 * HOUR, HOUR), b""),
     }
-    move = merged(SERVER, BOTH, "", held, events={}, metadata={}, newer={})
+    move = merged(SERVER, BOTH, "", held, events={}, metadata={})
     plan = filled(move, SERVER, 6 * HOUR * 1000)
     assert plan.slots == {
         2 * HOUR: SlotPlan({"new": 4, "old": -4}),
         3 * HOUR: SlotPlan({"new": 0, "old": 0}),
     }
     tied = forever(ties="first")
-    move = merged(
-        tied, BOTH, "", {"old": {EVER.start: b"0"}, "new": {EVER.start: b""}}, events={}, metadata={}, newer={}
-    )
+    move = merged(tied, BOTH, "", {"old": {EVER.start: b"0"}, "new": {EVER.start: b""}}, events={}, metadata={})
     assert filled(move, tied, 0).slots[EVER.start].orders == {"new": 0, "old": 0}
 
 
 @pytest.mark.parametrize(
-    ("operator", "order", "old", "new", "is_newer", "left"),
+    ("operator", "order", "old", "new", "left"),
     [
-        ("best", "desc", b"5", b"3", False, Value(5, b"o")),
-        ("best", "desc", b"3", b"5", True, Value(5, b"n")),
-        ("best", "desc", b"5", b"5", True, Value(5, b"n")),
-        ("best", "asc", b"3", b"5", False, Value(3, b"o")),
-        ("best", "asc", b"5", b"5", True, Value(5, b"n")),
-        ("best", "desc", b"-5", b"", False, Value(-5, b"o")),
-        ("set", "desc", b"3", b"5", True, Value(3, b"o")),
-        ("set", "desc", b"5", b"3", False, Value(3, b"n")),
-        ("set", "desc", b"5", b"", False, Value(5, b"o")),
+        ("best", "desc", b"5", b"3", Value(5, b"o")),
+        ("best", "desc", b"3", b"5", Value(5, b"n")),
+        ("best", "desc", b"5", b"5", Value(5, b"n")),
+        ("best", "asc", b"3", b"5", Value(3, b"o")),
+        ("best", "asc", b"5", b"5", Value(5, b"n")),
+        ("best", "desc", b"-5", b"", Value(-5, b"o")),
+        ("set", "desc", b"5", b"3", Value(3, b"n")),
+        ("set", "desc", b"5", b"", Value(5, b"o")),
     ],
 )
 def test_one_of_two_values_stays_with_its_metadata(
-    operator: str,
-    order: str,
-    old: bytes,
-    new: bytes,
-    left: Value,
-    *,
-    is_newer: bool,
+    operator: str, order: str, old: bytes, new: bytes, left: Value
 ) -> None:
-    """The better or the newer value stays. If `new` had this value before, `new` keeps its place among ties."""
+    """The better value stays, or with `set` the value of `new`.
+
+    If `new` had this value before, `new` keeps its place among ties.
+    """
     board, start = forever(operator=operator, sort_order=order), EVER.start
     metadata = {"old": {start: b"o"}, "new": {start: b"n"}}
     held = {"old": {start: old}, "new": {start: new}}
-    move = merged(board, BOTH, "", held, events={}, metadata=metadata, newer={start: is_newer})
-    assert move.values == {start: {"old": None, "new": left}}
+    move = merged(board, BOTH, "", held, events={}, metadata=metadata)
+    assert move.values == {start: left}
     planned = filled(move, board, 0).slots[start]
     assert planned.amounts == {"new": left.value, "old": int(old)}
     assert planned.orders == {"new": 0 if new and int(new) == left.value else -1, "old": 0}
@@ -97,9 +91,9 @@ async def test_a_dry_move_only_counts_slots(valkey_url: str) -> None:
     async with open_ledger(valkey_url, board) as ledger:
         await ledger.writer.add([make_entry("old", 3), make_entry("new", 2), make_entry("old time", 9)])
         for dry, scores in ((True, [9, 3, 2]), (False, [9, 5])):
-            move = await put_move(ledger.writer, lambda: read_move(ledger.state, BOTH, "why", {}), dry=dry)
+            move = await put_move(ledger.writer, lambda: read_move(ledger.state, BOTH, "why"), dry=dry)
             assert move.slots == 1
             assert [record.score for record in (await ledger.reader.read(9)).records] == scores
-        move = await put_move(ledger.writer, lambda: read_move(ledger.state, BOTH, "why", {}))
+        move = await put_move(ledger.writer, lambda: read_move(ledger.state, BOTH, "why"))
         assert move.slots == 0
         assert (await ledger.reader.read(9)).offset == 2
