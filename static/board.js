@@ -19,8 +19,6 @@ class BoardView {
   past = null;
   /** @type {(text: string) => void} announces news to screen readers; set by the same script */
   announce = () => {};
-  /** @type {Map<string, number> | null} the ranks when the page was hidden; null unless a note tells what happened since */
-  away = null;
 
   /** @param {HTMLElement} section */
   constructor(section) {

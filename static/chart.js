@@ -16,7 +16,7 @@ let drawnAt = Date.now();
  * @param {HTMLElement} since says since when movement is measured
  */
 export function start(board, table, address, since) {
-  const trends = new Trends({ board, table, past: null, away: null }, address, since);
+  const trends = new Trends({ board, table, past: null }, address, since);
   board.on("change", () => trends.compare());
   setInterval(() => void redraw(board.snapshot.around?.score).catch(() => {}), CHART_REST * (1 + Math.random() / 2));
 }

@@ -3,7 +3,6 @@
 import "./items.js";
 import "./likes.js";
 import { Announcer } from "./announcer.js";
-import { startAway } from "./away.js";
 import { say } from "./client/stories.js";
 import { momentWords } from "./client/words.js";
 import { Contest } from "./contest.js";
@@ -27,7 +26,6 @@ export function start(shown) {
   if (printed) addEventListener("beforeprint", () => (printed.textContent = momentWords(Date.now(), 0)));
   if (shown.length === 1) nameLeader(shown[0].section);
   if (!document.getElementById("tools")) return;
-  for (const one of shown) startAway(one);
   if (document.getElementById("tape")) startPast(shown[0], announce);
   startTools(shown, announce);
 }

@@ -1,17 +1,14 @@
 // @ts-check
-/** Draws what rows show besides records: movement, sparkline, place at the baseline, pace, and the next change. */
+/** Draws what rows show besides records: movement, sparkline, place at the baseline, and pace. */
 import { barWidth, moveWords } from "./client/words.js";
 
 /**
- * @typedef {{text: string, next: string, isDuel: boolean}} Pace how fast a score changes, the next change, and whether the member may pass the member above within a minute
  * @typedef {import("./client/view.js").TableView} TableView
  * @typedef {Parameters<NonNullable<TableView["onWrite"]>>} Written
  * @typedef {{rank: number, ranks?: Map<string, number> | null, line: Element | null, points: string, mark: Element | null,
  *            tick: number, pace: string}} Drawn what a row shows, and in which elements. The page is read once for each
  *   row; after that, only changes are written
  */
-
-const NO_PACE = { text: "", next: "", isDuel: false };
 
 export class Marks {
   /** @type {Map<string, number> | null | undefined} ranks to compare with; null: there are none; undefined: unknown yet */
@@ -27,7 +24,7 @@ export class Marks {
    * @type {(() => void) | undefined} called for each row that is drawn without a sparkline, because `#trends` lacks it
    */
   onLineless;
-  /** @type {Map<string, Pace> | undefined} */
+  /** @type {Map<string, string> | undefined} */
   #paces;
   /** @type {WeakMap<Written[0], Drawn>} */
   #drawn = new WeakMap();
@@ -58,7 +55,7 @@ export class Marks {
     this.table.refresh();
   }
 
-  /** @param {Map<string, Pace>} paces of the members whose pace is known */
+  /** @param {Map<string, string>} paces in words, of the members whose pace is known */
   setPaces(paces) {
     this.#paces = paces;
     this.table.refresh();
@@ -66,7 +63,7 @@ export class Marks {
 
   /** @param {Written} written */
   #write(...[row, record, first]) {
-    const { name, score, element } = row;
+    const { name, element } = row;
     let drawn = this.#drawn.get(row);
     if (!drawn) this.#drawn.set(row, (drawn = drawnIn(name)));
     const { line } = drawn;
@@ -82,14 +79,8 @@ export class Marks {
     const tick = then === undefined ? -1 : Math.min(100, barWidth(then, first.score));
     if (ranks !== undefined && tick !== drawn.tick) showTick(drawn.mark, (drawn.tick = tick));
     if (!this.#paces) return;
-    const { text, next, isDuel } = this.#paces.get(record.key) ?? NO_PACE;
-    const pace = `${text}\n${next}\n${isDuel}`;
-    if (pace === drawn.pace) return;
-    drawn.pace = pace;
-    name.dataset.pace = text;
-    if (next) score.dataset.next = next;
-    else delete score.dataset.next;
-    element.classList.toggle("duel", isDuel);
+    const pace = this.#paces.get(record.key) ?? "";
+    if (pace !== drawn.pace) name.dataset.pace = drawn.pace = pace;
   }
 }
 

@@ -10,13 +10,12 @@ import { Trends } from "./trends.js";
 
 const LOOK = 2_000; // milliseconds between two looks at the figures
 const PACES = 3; // paces are shown at every third look
-const MOST_DUELS = 3; // duels that are marked at a time
 const RANK_REST = 5_000; // milliseconds for which the reader's rank must stay the same before it is announced
 
 /**
  * @typedef {{board: import("./client/live-board.js").LiveBoard, table: import("./client/view.js").TableView,
  *            section: HTMLElement, announce: (text: string) => void, packed: boolean, trends?: Trends,
- *            past: import("./past.js").Moment | null, away: Map<string, number> | null}} Shown a board on the page
+ *            past: import("./past.js").Moment | null}} Shown a board on the page
  * @typedef {{story: import("./client/stories.js").Story, name: string, what: string}} Told in words; the detail of the
  *   event `story` of a board's section
  */
@@ -114,17 +113,9 @@ class Figures {
     if (!all) return;
     const { records } = this.board.snapshot;
     const known = this.adds ? records.map((record) => ({ record, pace: this.#paces.of(record, now) })) : [];
-    let duels = 0;
-    const paces = known.map(({ record, pace }, index) => {
-      const above = records[index - 1];
-      const minutes = above && this.#paces.passes(record, above, now);
-      const isDuel = above !== undefined && duels < MOST_DUELS && this.#paces.isDuel(record, above, now);
-      if (isDuel) duels++;
-      const next = minutes === undefined ? "" : minutes > 1 ? say("passes", { rank: above.rank, minutes }) : say("passes_soon", { rank: above.rank });
-      return /** @type {const} */ ([record.key, { text: pace === undefined ? "" : say("pace", { pace: signed(pace, this.table.writing) }), next, isDuel }]);
-    });
-    if (this.adds) this.marks?.setPaces(new Map(paces));
-    this.rail?.showRising(known.flatMap(({ record, pace }) => (pace === undefined ? [] : [{ record, pace }])));
+    const paces = known.flatMap(({ record, pace }) => (pace === undefined ? [] : [{ record, pace }]));
+    if (this.adds) this.marks?.setPaces(new Map(paces.map(({ record, pace }) => [record.key, say("pace", { pace: signed(pace, this.table.writing) })])));
+    this.rail?.showRising(paces);
     this.rail?.showYou(this.#ranks, this.#since, (place) => (this.adds ? this.#paces.of(place, now) : undefined));
   }
 }

@@ -1,13 +1,11 @@
 // @ts-check
-/** The figures above a board: how much it counts per minute, how many members are ranked, and which two are closest. */
+/** The figures above a board: how much it counts per minute, and how many members are ranked. */
 import { say } from "./client/stories.js";
-import { grouped, translate } from "./client/words.js";
 import { write } from "./page.js";
-import { closest, Fights, Rate } from "./pace.js";
+import { Rate } from "./pace.js";
 
 export class Strip {
   #rate = new Rate();
-  #fights = new Fights();
   /** @type {import("./poll.js").Baseline | null} */
   #baseline = null;
 
@@ -16,7 +14,7 @@ export class Strip {
     const part = (/** @type {string} */ name) => document.getElementById(name + (section.dataset.tail ?? ""));
     this.board = board;
     this.table = table;
-    this.parts = { rate: part("rate"), rateNote: part("rate-note"), ranked: part("ranked-note"), fight: part("fight"), apart: part("fight-note") };
+    this.parts = { rate: part("rate"), rateNote: part("rate-note"), ranked: part("ranked-note") };
     board.on("state", ({ name }) => name === "live" || this.#rate.forget());
     document.addEventListener("visibilitychange", () => this.#rate.forget());
   }
@@ -28,16 +26,14 @@ export class Strip {
 
   /** @param {number} now */
   note(now) {
-    const { totalScore, records } = this.board.snapshot;
-    if (this.parts.rate) this.#rate.note(totalScore, now);
-    if (this.parts.fight) this.#fights.note(records, now);
+    if (this.parts.rate) this.#rate.note(this.board.snapshot.totalScore, now);
   }
 
   /** @param {number} now */
   show(now) {
     const { parts } = this;
     const { writing } = this.table;
-    const { records, rankCount } = this.board.snapshot;
+    const { rankCount } = this.board.snapshot;
     const rate = this.#rate.perMinute(now);
     if (rate !== null) {
       write(parts.rate, writing.grouped(rate));
@@ -52,10 +48,5 @@ export class Strip {
       write(parts.ranked, n ? say(n > 0 ? "more_members" : "fewer_members", { n: Math.abs(n) }) : "");
       parts.ranked?.classList.toggle("rises", n > 0);
     }
-    const [first, second] = closest(records) ?? [];
-    write(parts.fight, first && second ? `${grouped(first.rank)} ↔ ${grouped(second.rank)}` : "–");
-    const times = first && second ? this.#fights.changes(first.key, second.key, now) : 0;
-    const n = first && second ? Math.abs(first.score - second.score) : 0;
-    write(parts.apart, first ? (n || times ? say(times ? "apart_changed" : "apart", { n: writing.grouped(n), times }) : translate("tied")) : "");
   }
 }

@@ -53,7 +53,7 @@ export class Trends {
   #scores = new Map();
 
   /**
-   * @param {Pick<import("./story.js").Shown, "board" | "table" | "past" | "away">} shown
+   * @param {Pick<import("./story.js").Shown, "board" | "table" | "past">} shown
    * @param {string} address of the board in the API
    * @param {HTMLElement | null} since says since when movement is measured
    * @param {(baseline: Baseline, scores: Map<string, number>) => void} [onBaseline] called once for each baseline that applies
@@ -80,9 +80,11 @@ export class Trends {
 
   /** Compare with the baseline if it belongs to the same epoch and period, and the page does not show the past. */
   compare() {
-    const { board, past, away } = this.shown;
-    if (past) this.marks.setPaces(new Map());
-    if (past || away) return this.marks.compare(past ? null : away, new Map());
+    const { board, past } = this.shown;
+    if (past) {
+      this.marks.setPaces(new Map());
+      return this.marks.compare(null, new Map());
+    }
     const [baseline, { epoch, period }] = [this.#baseline, board.snapshot];
     if (!baseline || epoch === null) return;
     const fits = this.#ranks.size > 0 && baseline.epoch === epoch && baseline.period === (period ?? null);

@@ -16,7 +16,6 @@ from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 from tests.test_browser_axe import AXE, faults
-from tests.test_browser_past import HIDE
 from tests.test_browser_story import GAINS, THEN, put_baseline
 
 pytestmark = [*IN_BROWSER, pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed")]
@@ -82,7 +81,7 @@ async def told(store: str, **context: Any) -> AsyncIterator[tuple[BrowserContext
 async def test_the_story_and_the_tools_are_accessible(valkey_url: str, theme: str, lang: str) -> None:
     """Axe checks the page with its story and the share menu.
 
-    On a phone, it checks the view menu, the results of a search, and the news since the last visit.
+    On a phone, it checks the view menu and the results of a search.
     """
     async with told(valkey_url) as (context, producer, boards):
         page = await context.new_page()
@@ -108,11 +107,6 @@ async def test_the_story_and_the_tools_are_accessible(valkey_url: str, theme: st
         await page.keyboard.press("Enter")
         await page.wait_for_selector("#found li", timeout=PATIENCE)
         assert await faults(page) == [], "search"
-        await page.evaluate(HIDE, "hidden")
-        await post(producer, {"key": "m05", "amount": 5000})
-        await page.evaluate(HIDE, "visible")
-        await page.wait_for_selector(".away", timeout=PATIENCE)
-        assert await faults(page) == [], "news"
 
 
 async def test_displays_are_accessible(valkey_url: str) -> None:
@@ -145,18 +139,12 @@ async def test_nothing_is_cut_where_it_has_room(valkey_url: str) -> None:
 
     On a phone, figures are not cut.
     """
-    async with told(valkey_url, viewport={"width": 820, "height": 900}) as (context, producer, boards):
+    async with told(valkey_url, viewport={"width": 820, "height": 900}) as (context, _, boards):
         page = await context.new_page()
         await page.goto(f"{boards}posts?key=m01&lang=en")
         await until_loaded(page)
         await page.wait_for_selector("#happened b", timeout=PATIENCE)
         assert await page.evaluate(CUT) == []
-        assert await page.inner_text("#fight-note") == "1 apart"
-        await post(producer, {"key": NAMES[1]})
-        await page.wait_for_function(
-            "() => document.getElementById('fight-note').innerText === 'tied'", timeout=PATIENCE
-        )
-        assert "tied" in (await producer.get("/boards/posts")).text.split('id="fight-note"')[1][:20]
         lines = "() => [...document.querySelectorAll('#happened li')].map((line) => line.getBoundingClientRect())"
         box = await page.locator("#happened").bounding_box()
         assert box is not None

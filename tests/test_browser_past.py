@@ -44,13 +44,6 @@ votes = {per_actor = 9}
 id = "all"
 union = ["posts", "photos"]
 """
-# Hides a page, or shows it again as if two minutes had passed.
-HIDE = """state => {
-    Object.defineProperty(document, 'hidden', {value: state === 'hidden', configurable: true});
-    Object.defineProperty(document, 'visibilityState', {value: state, configurable: true});
-    if (state === 'visible') { const now = Date.now; Date.now = () => now() + 120_000; }
-    document.dispatchEvent(new Event('visibilitychange'));
-}"""
 
 
 @asynccontextmanager
@@ -347,24 +340,6 @@ async def test_the_tape_fits_boards_of_all_kinds(valkey_url: str) -> None:
             )
             assert lines == ranks, board
             await page.close()
-
-
-async def test_after_a_while_away_the_page_tells_what_happened(valkey_url: str) -> None:
-    """The note stays until it is closed. Arrows in the rows show how far members have moved meanwhile."""
-    async with page_with_past(valkey_url) as (page, address, producer, _):
-        await page.goto(f"{address}?lang=en")
-        await until_live(page)
-        await page.wait_for_selector("#past-time:enabled", timeout=PATIENCE)
-        await page.evaluate(HIDE, "hidden")
-        await post(producer, {"key": "a", "amount": 50})
-        await page.evaluate(HIDE, "visible")
-        await page.wait_for_selector(".away", timeout=PATIENCE)
-        text = await page.inner_text(".away")
-        assert "While you were away for 2 minutes" in text
-        assert "a takes first from b" in text
-        assert await page.get_attribute("#records tr:first-child td.rank", "data-move") == "▲1"
-        await page.keyboard.press("Escape")
-        assert await page.locator(".away").count() == 0
 
 
 async def test_a_replay_plays_and_becomes_live(valkey_url: str) -> None:

@@ -78,7 +78,6 @@ async def shown(page: Page) -> dict[str, Any]:
             bars: [...document.querySelectorAll("#records rect:first-child")].map((bar) => bar.getAttribute("width")),
             gaps: [...document.querySelectorAll("#records td.score")].map((score) => score.dataset.gap),
             rising: [...document.querySelectorAll("#rising li")].map((line) => line.innerText.replace(/\\s+/g, " ")),
-            fight: document.getElementById("fight").parentElement.innerText,
             ranked: document.getElementById("rank-count").parentElement.innerText,
         })"""
     )
@@ -86,7 +85,7 @@ async def shown(page: Page) -> dict[str, Any]:
 
 
 async def test_the_server_and_the_script_tell_alike(valkey_url: str) -> None:
-    """Both draw the same paces, ticks, bars and gaps, and name the same members as rising and as closest.
+    """Both draw the same paces, ticks, bars and gaps, and name the same members as rising.
 
     The page is complete without script.
     """
@@ -106,7 +105,7 @@ async def test_the_server_and_the_script_tell_alike(valkey_url: str) -> None:
             assert [words.rpartition(" ")[0] for words in drawn["rising"]] == ["m03", "m11", "m00"]
             assert [words[0] for words in drawn["paces"][:4]] == ["+", "+", "+", "0"]
         scripted = await shown(page)
-        for name in ("ticks", "bars", "gaps", "fight", "ranked"):
+        for name in ("ticks", "bars", "gaps", "ranked"):
             assert scripted[name] == drawn[name], name
         if age >= LEAST:
             # These figures are divided by the time since the baseline, which is longer for the page that is read later.

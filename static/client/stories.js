@@ -22,7 +22,7 @@ const MOST_CLIMBS = 3;
 const LEAST_LEAD = 100; // points; a smaller lead is no story
 const MINUTES = 60_000; // in milliseconds
 const KEPT = 6; // stories in a list
-const DUEL = 5 * MINUTES; // milliseconds; members that take the lead from each other within this time are one story
+const EXCHANGE = 5 * MINUTES; // milliseconds; members that take the lead from each other within this time are one story
 const REST = 3_000; // milliseconds between two stories
 const REACH = 10; // minutes over which climbs are measured
 const AGAIN = 10 * MINUTES; // milliseconds before the page tells a story again, unless it is about a new leader
@@ -133,12 +133,12 @@ function entries(before, after, ranks) {
  * @returns {Story[]}
  */
 export function withStory(list, story) {
-  const duel = list.find(
+  const exchange = list.find(
     ({ kind, key, other, at }) =>
-      kind === "lead" && story.kind === "lead" && key === story.other && other === story.key && story.at - at < DUEL,
+      kind === "lead" && story.kind === "lead" && key === story.other && other === story.key && story.at - at < EXCHANGE,
   );
-  const times = duel ? (duel.times ?? 1) + 1 : story.times;
-  return [{ ...story, times }, ...list.filter((one) => one !== duel)].slice(0, KEPT);
+  const times = exchange ? (exchange.times ?? 1) + 1 : story.times;
+  return [{ ...story, times }, ...list.filter((one) => one !== exchange)].slice(0, KEPT);
 }
 
 /**

@@ -122,7 +122,6 @@ def make_templates(root: str) -> Environment:
         trend_words=words.trend_words,
         gap_words=words.gap_words,
         pace_words=words.pace_words,
-        closest=words.closest,
         share_words=words.share_words,
         name_words=words.name_words,
         moment_words=words.moment_words,

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
-from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -32,7 +31,6 @@ _MOST_MEMBERS: Final = 8
 _MOST_NAME: Final = 32
 _MOST_VALUE: Final = 40
 _LONG_GAP: Final = len("1,000,000")
-_FIRST: Final = 10  # records among which the closest two are looked for
 _LARGE: Final = len("10,000,000")  # characters; a score as long as this is shortened where there is little room
 _HUGE: Final = len(f"{MINUS}100,000,000")  # characters; a score as long as this is shortened everywhere
 _LEAST_POINTS: Final = 2
@@ -148,12 +146,6 @@ def pace_words(language: Language, pace: int | None, score_format: ScoreFormat |
     if pace is None:
         return ""
     return language.translate("pace", pace=f"{'+' if pace > 0 else ''}{grouped(pace, score_format)}")
-
-
-def closest(records: Sequence[Record]) -> tuple[Record, Record] | None:
-    """Find the two neighbours with the closest scores among the first records: the highest pair if several tie."""
-    pairs = list(pairwise(records[:_FIRST]))
-    return min(pairs, key=lambda pair: abs(pair[0].score - pair[1].score)) if pairs else None
 
 
 def share_words(votes: int, total: int) -> str:
