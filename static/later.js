@@ -26,7 +26,7 @@ export function start(shown) {
   if (printed) addEventListener("beforeprint", () => (printed.textContent = momentWords(Date.now(), 0)));
   if (shown.length === 1) nameLeader(shown[0].section);
   if (!document.getElementById("tools")) return;
-  if (document.getElementById("tape")) startPast(shown[0], announce);
+  if (document.getElementById("past")) startPast(shown[0], announce);
   startTools(shown, announce);
 }
 

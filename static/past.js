@@ -3,22 +3,15 @@
 import { applied } from "./client/state.js";
 import { momentWords } from "./client/words.js";
 import { write } from "./page.js";
-import { Tape, TAPED } from "./tape.js";
-import { Poll } from "./poll.js";
 
 const SLIDER_REST = 150; // milliseconds after the last move of the slider until the page requests the board
 const CLOCK_BEAT = 500; // milliseconds between two readings of the clock while the past is played
 const SLIDER_STEPS = 360; // steps of the slider
-const LAST_HOUR = 3600; // in seconds
-const LINE_POINTS = 72; // points of a line where the range is longer than an hour
-const TAPE_AGE = 300_000; // milliseconds between two requests for the lines; the server reads them no more often
-const TAPE_BEAT = 5_000; // milliseconds between two readings of the live ranks, which continue the lines
 
 /**
  * @typedef {Pick<import("./client/live-board.js").Snapshot, "records" | "rankCount" | "totalScore" | "period">} Moment the
  *   first records of a board at a time
  * @typedef {import("./story.js").Shown & {page: Moment}} Shown
- * @typedef {{records: import("./tape.js").History[], since?: string | null}} Answer
  */
 
 /** @type {Moment} */
@@ -39,7 +32,6 @@ class Past {
   #at = null;
   /** @type {number | null} the first time that the journal has; null while it is unknown */
   #since = null;
-  #sampledAt = -Infinity;
   /** @type {number | null} the time that was shown when the slider was touched */
   #before = null;
 
@@ -53,30 +45,22 @@ class Past {
     this.board = board;
     this.announce = announce;
     this.panel = control("past-panel");
-    const { board: id, root, limit, place } = section.dataset;
+    const { board: id, root, limit } = section.dataset;
     this.address = `${root}v1/boards/${id}`;
     this.limit = Number(limit);
     this.slider = control("past-time");
     this.range = control("past-range");
     this.sums = /** @type {HTMLElement} */ (section.querySelector(".sums"));
     this.play = control("past-play");
-    this.tape = new Tape(control("tape"), table, place);
     this.rise = table.onRise;
-    this.poll = new Poll(
-      () => this.#history(),
-      (answer) => this.#take(answer),
-    );
-    board.on("change", () => this.#sample());
     this.slider.addEventListener("input", () => this.#move());
     this.slider.addEventListener("pointerdown", () => (this.#before = this.#at));
     this.slider.addEventListener("pointercancel", () => this.#return());
-    this.slider.disabled = false;
-    this.range.addEventListener("change", () => this.#choose());
+    this.range.addEventListener("change", () => this.#stretch());
     control("past-live").addEventListener("click", () => this.leave());
     this.play.addEventListener("click", () => (this.#socket ? this.#stop() : this.#start()));
     control("past-speed").addEventListener("change", () => this.#socket && this.#start());
     control("past").addEventListener("click", () => this.toggle());
-    this.#stretch();
   }
 
   /** Open the panel, or close it and go back to live. */
@@ -87,16 +71,27 @@ class Past {
   }
 
   #open() {
+    if (!this.panel.hidden) return;
     this.panel.hidden = false;
     control("past").setAttribute("aria-expanded", "true");
+    this.#stretch();
+    if (this.#since === null) void this.#begin();
+  }
+
+  /** Ask when the journal begins, and let the slider begin there too. */
+  async #begin() {
+    const answer = await fetch(`${this.address}/history`).catch(() => null);
+    const { since } = answer?.ok ? await answer.json().catch(() => ({})) : {};
+    if (since) this.#since = Date.parse(since);
+    this.#stretch();
   }
 
   /** @param {number} at a time, in milliseconds since 1970 */
   open(at) {
     const option = [...this.range.options].find(({ value }) => Number(value) * 1000 >= Date.now() - at);
     this.range.value = (option ?? this.range.options[2]).value;
-    this.#choose();
     this.#open();
+    this.#stretch();
     this.#aim(at);
     void this.#request(at);
   }
@@ -104,7 +99,7 @@ class Past {
   /**
    * Show the board live again.
    *
-   * @param {boolean} [closes] also close the panel, in which the slider is on phones
+   * @param {boolean} [closes] also close the panel
    */
   leave(closes = true) {
     this.#close();
@@ -127,40 +122,6 @@ class Past {
     this.board.start();
   }
 
-  /** Show the range that the viewer chose, with its lines. */
-  #choose() {
-    this.#stretch();
-    void this.poll.ask();
-  }
-
-  /** The address of the lines. All pages use the same address for the lines of the last hour. */
-  #history() {
-    const range = Number(this.range.value);
-    const keys = this.board.snapshot.records.slice(0, TAPED).map(({ key }) => ["key", key]);
-    if (range === LAST_HOUR || !keys.length || this.#since === null) return `${this.address}/history`;
-    const reach = -Number(this.slider.min);
-    const query = [...keys, ["from", this.#text(this.#clamped(Date.now() - reach * 1000))], ["step", `${Math.ceil(reach / LINE_POINTS)}s`]];
-    return `${this.address}/history?${new URLSearchParams(query)}`;
-  }
-
-  /** @param {Answer} answer */
-  #take({ records, since }) {
-    const isFirst = this.#since === null;
-    if (since) this.#since = Date.parse(since);
-    this.tape.take(records);
-    this.#stretch();
-    if (isFirst && Number(this.range.value) > LAST_HOUR) void this.poll.ask();
-    return TAPE_AGE;
-  }
-
-  #sample() {
-    const now = Date.now();
-    if (now - this.#sampledAt < TAPE_BEAT) return;
-    this.#sampledAt = now;
-    this.tape.note(now, this.board.snapshot.records);
-    if (!this.slider.matches(":active")) this.#stretch();
-  }
-
   /** Let the slider reach from the start of the range, but not from before the journal, to the present. */
   #stretch() {
     const now = Date.now();
@@ -170,7 +131,6 @@ class Past {
     this.slider.min = String(-step * Math.max(1, Math.ceil(reach / step)));
     this.slider.step = String(step);
     const begin = this.#clamped(now + Number(this.slider.min) * 1000);
-    this.tape.draw(begin, now);
     write(control("past-from"), momentWords(begin));
     if (this.#at !== null) this.#mark(this.#at);
   }
@@ -195,7 +155,7 @@ class Past {
   #return() {
     clearTimeout(this.#timer);
     const at = this.#before;
-    if (at === null) return this.leave();
+    if (at === null) return this.leave(false);
     this.#aim(at);
     void this.#request(at);
   }

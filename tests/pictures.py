@@ -24,6 +24,7 @@ from playwright.async_api import Browser, BrowserContext, Page
 
 from live.demo import POSTS
 from live.domain.board_file import parse_boards
+from live.domain.event import rfc3339
 from live.settings import Settings
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
@@ -191,8 +192,9 @@ async def likes_of_a_minute(producer: httpx.AsyncClient, clock: Clock, chance: r
 
 async def has_past(producer: httpx.AsyncClient) -> bool:
     """Whether the journal has the last hour."""
-    records = (await producer.get("/v1/boards/posts/history")).json()["records"]
-    return bool(records) and records[0]["steps"][0]["rank"] is not None
+    return (
+        await producer.get("/v1/boards/posts", params={"as_of": rfc3339(round((time.time() - HOUR) * 1000))})
+    ).is_success
 
 
 async def go_on(producer: httpx.AsyncClient, chance: random.Random) -> None:
@@ -228,7 +230,6 @@ async def take(chromium: Browser, url: str, picture: Picture) -> None:
     await page.wait_for_function(counted)  # the page counts itself as a viewer
     if picture.path.startswith("/boards/posts") and "display" not in picture.path:
         await page.wait_for_function("() => /[▲▼]/.test(document.getElementById('rate-note').textContent)")
-        await page.wait_for_selector("#tape path", state="attached")
     await page.evaluate(f"() => {{ {picture.work} }}")
     await page.wait_for_load_state("networkidle")
     await page.wait_for_selector(f"{picture.selector}[data-state={picture.state}]", state="attached")

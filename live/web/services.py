@@ -27,14 +27,13 @@ from live.ingest.refusals import Refusals
 from live.ingest.replies import Reply
 from live.journal.database import Database, open_journal
 from live.journal.past.pool import Past
-from live.journal.past.queries import TopHistory
 from live.protocols.body_budget import BodyBudget
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings
 from live.store.board.ledger import Ledger
 from live.store.board.read.baseline import Baselines
-from live.store.board.read.single_flight import SharedPages, VersionCache
+from live.store.board.read.single_flight import SharedPages
 from live.store.board.read.slots import TopSlots
 from live.store.connection.client import Store, connect
 from live.store.connection.loss import LossWatch
@@ -94,7 +93,6 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     trend_lines: Derived[Mapping[str, Line]] = field(default_factory=Derived)
     drawings: Drawings = field(default_factory=Drawings)
     metrics: Drawings = field(default_factory=Drawings)
-    top_histories: VersionCache[TopHistory] = field(default_factory=VersionCache)
     rank_charts: RankCharts = field(default_factory=RankCharts)
     activity: Activity = field(default_factory=Activity)
 

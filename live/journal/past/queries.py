@@ -66,17 +66,6 @@ class Reach(msgspec.Struct, frozen=True):
     covered: Sequence[bool]
 
 
-class TopHistory(msgspec.Struct, frozen=True, eq=False, weakref=True):
-    """How the first members of a board moved: `steps` has a list for each of `members`, all for the same times.
-
-    `since` is the first time that the journal covers, in milliseconds since 1970. It is None if there is no such time.
-    """
-
-    since: int | None
-    members: Sequence[str] = ()
-    steps: Sequence[Sequence[Step]] = ()
-
-
 class Change(msgspec.Struct, frozen=True):
     """The change of a member by one batch: the time of the batch (microseconds since 1970), its offset, and the amount.
 

@@ -351,8 +351,8 @@ _PATHS: Final[Mapping[str, Json]] = {
     )},
     "/v1/boards/{board}/history": {"get": operation(
         "listHistory", "boards", "Read how the scores and ranks of some records changed.",
-        "Returns the same as `getHistory`, for several members. Without `key`, the response has the first 10 members "
-        "of the board at each minute of the last hour. The server reads this response once in 5 minutes.",
+        "Returns the same as `getHistory`, for several members. Without `key`, the response has no records: "
+        "it says only since when the journal has the board.",
         document(views.HistoryList), _BOARD | _PAST, _OF_BOARD, members(MOST_HISTORIES), *_SPAN,
     )},
     "/v1/boards/{board}/baseline": {"get": operation(

@@ -1,14 +1,9 @@
 """Routes for the history of records, and for the parts of a score, from the journal."""
 
-import time
 from collections.abc import Sequence
-from functools import partial
-from itertools import takewhile
-from operator import itemgetter
 from typing import Final
 
 import msgspec
-import structlog
 from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,28 +12,19 @@ from live.domain.event import rfc3339
 from live.domain.views import HistoryList, HistoryStep, RecordHistory
 from live.domain.window import EVER, parse_duration
 from live.errors import ProblemError
-from live.ingest.replies import Reply
 from live.journal.past.history import read_history
-from live.journal.past.queries import AsOf, Step, TopHistory
-from live.journal.past.rankings import explain_record, read_ranking, read_reach
+from live.journal.past.queries import Step
+from live.journal.past.rankings import explain_record, read_reach
 from live.network.parameters import time_of
-from live.store.board.ledger import Ledger
 from live.web.http.middleware import client_of
 from live.web.http.responses import kept_json, negotiated
 from live.web.reads.sources import BoardPast, past_reply, some_members, when_of
-from live.web.services import Live, live_of, reader_of
-
-log = structlog.get_logger()
+from live.web.services import live_of, reader_of
 
 MAX_STEPS: Final = 400
 MAX_MEMBERS: Final = 20
-TOP_RECORDS: Final = 10
 
-_EVERYONE: Final = ""  # the client whose turns a read takes if all clients share its result
-_TOP_AGE: Final = 300  # seconds for which everyone gets the same history of the first records
-_MINUTE: Final = 60_000  # milliseconds
-_HOUR: Final = 60 * _MINUTE
-_DAY: Final = 24 * _HOUR
+_DAY: Final = 86_400_000  # milliseconds
 _LEAST_STEP: Final = 1000  # milliseconds
 
 
@@ -112,7 +98,7 @@ async def get_history(request: Request) -> Response:
 
 
 async def list_history(request: Request) -> Response:
-    """Return the scores and ranks of members over time; without `key`, of the first records in the last hour."""
+    """Return the scores and ranks of members over time; without `key`, only since when the journal has the board."""
     members = request.query_params.getlist("key")
     if members:
         return await _history(request, some_members(members, MAX_MEMBERS))
@@ -120,41 +106,10 @@ async def list_history(request: Request) -> Response:
         raise ProblemError("parameter_invalid", "`from`, `to` and `step` need `key`")
     live = live_of(request)
     ledger = await live.use(request.path_params["board"], reader_of(request))
-    version = int(time.time() // _TOP_AGE)
-    top = await live.top_histories.of(ledger, version, partial(_read_top, live, ledger))
-
-    def view() -> Reply:
-        since = None if top.since is None else rfc3339(top.since)
-        return kept_json(HistoryList(ledger.state.board.id, _records(top.members, top.steps), since), live.board_cache)
-
-    return negotiated(request, live.encoded.of(top, view))
-
-
-async def _read_top(live: Live, ledger: Ledger) -> TopHistory:
-    """Read the scores and ranks of the first records for each minute of the last hour that the journal has.
-
-    Return no records if reading them takes too long, or if the board uses the time of its events: such a board has no
-    last hour.
-
-    Raises:
-        ProblemError: the board has no journal.
-    """
-    past = await BoardPast.of(live, ledger, _EVERYONE)
-    board, end = past.board, past.now // _MINUTE * _MINUTE
-    await past.wait(end)
-    times = list(range(end - _HOUR, end + 1, _MINUTE))
-    reach = await past.run(read_reach, board, times)
-    covered = list(takewhile(itemgetter(1), reversed(list(zip(times, reach.covered, strict=True)))))
-    known = [at for at, _ in reversed(covered)]
-    if not known or board.clock == "event":
-        return TopHistory(reach.since)
-    try:
-        found = await past.run(read_ranking, AsOf(board, end, None, past.hidden), 0, TOP_RECORDS)
-        members = found.ranking.members
-        return TopHistory(reach.since, members, await past.run(read_history, board, past.hidden, members, known))
-    except ProblemError as error:
-        log.info("the last hour of a board is not shown", board=board.id, reason=error.detail)
-        return TopHistory(reach.since)
+    past = await BoardPast.of(live, ledger, client_of(request).network)
+    since = (await past.run(read_reach, past.board, ())).since
+    body = HistoryList(past.board.id, (), None if since is None else rfc3339(since))
+    return negotiated(request, kept_json(body, live.board_cache))
 
 
 async def _history(request: Request, members: Sequence[str]) -> Response:

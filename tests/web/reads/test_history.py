@@ -12,13 +12,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import httpx
 import pytest
 
 import live.journal.past.pool
-import live.web.reads.history
 from live.domain.board import Board
 from live.domain.window import Forever
 from live.errors import JournalError, ProblemError
@@ -351,28 +349,15 @@ def test_a_cache_keeps_the_two_forms_of_the_past_apart() -> None:
         assert (b"vary", b"Accept-Encoding") in form.headers
 
 
-async def test_without_members_the_last_hour_of_the_first_is_returned(valkey_url: str) -> None:
-    """Each step has the scores and ranks of a page at its time. The hour has no steps before the journal began."""
+async def test_without_members_the_history_says_when_it_begins(valkey_url: str) -> None:
+    """A page of an earlier time is unavailable."""
     async with journaling(valkey_url) as client:
-        await like(client, *(f"m{number:02}" for number in range(12) for _ in range(number + 1)))
-        with patch.object(live.web.reads.history, "_MINUTE", 50), patch.object(live.web.reads.history, "_HOUR", 1000):
-            await asyncio.sleep(0.1)
-            await like(client, *["m03"] * 30)
-            await asyncio.sleep(0.1)
-            found = await get(client, "/v1/boards/all/history")
-        assert [record["key"] for record in found["records"]] == [
-            "m03",
-            *(f"m{number:02}" for number in range(11, 1, -1) if number != 3),
-        ][:10]
-        times = [step["at"] for step in found["records"][0]["steps"]]
-        assert times[0] >= found["since"]
-        for place, at in enumerate(times):
-            page = await get(client, "/v1/boards/all", as_of=at)
-            rows = {record["key"]: (record["score"], record["rank"]) for record in page["records"]}
-            for record in found["records"]:
-                step = record["steps"][place]
-                assert (step["score"], step["rank"]) == rows.get(record["key"], (None, None))
-        assert {step["rank"] for step in found["records"][0]["steps"]} >= {1, 9}
-        assert await get(client, "/v1/boards/all/history") == found
+        await like(client, "a")
+        found = await get(client, "/v1/boards/all/history")
+        assert found["records"] == []
+        assert (await get(client, "/v1/boards/all", as_of=found["since"]))["records"] == []
+        earlier = datetime.fromisoformat(found["since"]) - timedelta(milliseconds=1)
+        refused = await client.get("/v1/boards/all", params={"as_of": text_of(earlier)})
+        assert refused.json()["code"] == "past_unavailable"
         refused = await client.get("/v1/boards/all/history?step=1m")
         assert refused.json()["code"] == "parameter_invalid"

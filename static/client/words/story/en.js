@@ -24,7 +24,6 @@ export const storyTable = {
   "fewer_members": "−{n}",
   "gains": "{rank} gains {pace}",
   "since_time": "since {time}",
-  "tape": "Places of the first ten since {time}",
   "climbs": "up {by} to {rank}",
   "climbs_in": "up {by} to {rank} in {minutes} min",
   "trend": "{span}: low {low}, high {high}, now {now}",

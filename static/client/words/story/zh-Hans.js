@@ -26,7 +26,6 @@ export const storyTable = {
   "fewer_members": "减少 {n}",
   "gains": "第 {rank} 名 {pace}",
   "since_time": "自 {time} 起",
-  "tape": "自 {time} 起前十名的名次",
   "climbs": "上升 {by} 名至第 {rank} 名",
   "climbs_in": "{minutes} 分钟内上升 {by} 名至第 {rank} 名",
   "trend": "{span}：最低 {low}，最高 {high}，现在 {now}",
