@@ -1,11 +1,9 @@
-"""Keep the data directory private: no other user reads it, writes to it, or holds its lock."""
+"""Keep the data directory private, and let one server use it."""
 
 import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import IO, Final
@@ -19,7 +17,7 @@ log = structlog.get_logger()
 LOCK: Final = "lock"
 UMASK: Final = 0o077
 
-_OURS: Final = ("valkey.log", "valkey.sock", "appendonlydir", "witness-*", "positions-*")  # files of the server
+_OURS: Final = (LOCK, "valkey.log", "valkey.sock", "appendonlydir", "witness-*", "positions-*")  # files of the server
 _PAUSE: Final = 0.05
 
 
@@ -43,53 +41,35 @@ def make_private(folder: Path) -> None:
         raise SetupError(f"can't use the data directory {folder}: {error.strerror}") from None
 
 
-def take_lock(folder: Path, patience: float, in_use: Callable[[], bool]) -> IO[str]:
+def take_lock(folder: Path, patience: float) -> IO[str]:
     """Lock a private directory. The kernel releases the lock when the last process that has inherited it ends.
 
-    Another user may hold the lock, if they opened the file while its permissions allowed that. Replace such a lock. But
-    first ask `in_use` whether a server answers in the directory. Its processes may be invisible, as in a container.
     `patience` is how many seconds to wait for an owner that was killed, because its server may still be writing.
 
     Raises:
-        SetupError: another process of this user has locked the directory.
+        SetupError: another process has locked the directory, or the file is a link.
     """
-    path = folder / LOCK
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise SetupError(f"can't use the lock in the data directory {folder}: {error.strerror}") from None
+    lock = open(descriptor, "r+", encoding="ascii")  # noqa: PTH123, SIM115 - a descriptor, which the caller closes
     deadline = time.monotonic() + patience
     while True:
-        lock = _opened(path)
-        held = os.fstat(lock.fileno())
-        # If `exposed` is true, another user may have the lock file open.
-        exposed = bool(held.st_mode & UMASK) or held.st_uid != os.geteuid()
-        if _locked(lock):
-            is_there = False
-            with suppress(FileNotFoundError):
-                is_there = os.path.samestat(held, path.stat())
-            if not is_there:  # the lock file was replaced meanwhile
-                lock.close()
-                continue
-            if exposed:  # other users could lock the file later
-                new = path.with_suffix(".new")
-                new.unlink(missing_ok=True)
-                fresh = _opened(new)
-                _locked(fresh)
-                new.replace(path)
-                lock.close()
-                lock = fresh
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            owner = lock.read().strip()
+        else:
             lock.seek(0)
             lock.truncate()
             lock.write(str(os.getpid()))
             lock.flush()
             return lock
-        lock.seek(0)
-        owner = lock.read().strip()
-        if exposed and not _held_by_us(lock) and not in_use():
-            log.warning("another user holds the lock of the data directory; it is replaced", path=str(path))
-            path.unlink(missing_ok=True)
-            lock.close()
-            continue
-        lock.close()
         is_running = owner.isdecimal() and Path(f"/proc/{owner}").exists()
         if is_running or time.monotonic() > deadline:
+            lock.close()
             raise SetupError(
                 f"the data directory {folder} is in use by process {owner or 'unknown'}: "
                 "stop that process, or choose another --data-dir"
@@ -113,39 +93,3 @@ def _close(path: Path) -> None:
     if status.st_mode & UMASK:
         path.chmod(stat.S_IMODE(status.st_mode) & ~UMASK)
         log.warning("removed the permissions of other users of this machine", path=str(path))
-
-
-def _opened(path: Path) -> IO[str]:
-    """Open the lock file.
-
-    If the file is a link or belongs to another user, delete it and make a new one.
-    """
-    if path.is_symlink() or (path.exists() and path.lstat().st_uid != os.geteuid()):
-        path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    return open(descriptor, "r+", encoding="ascii")  # noqa: PTH123 - a descriptor, not a path
-
-
-def _locked(lock: IO[str]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _held_by_us(lock: IO[str]) -> bool:
-    """Tell whether another process of this user has the file open."""
-    mine = os.fstat(lock.fileno())
-    for process in Path("/proc").iterdir():
-        if not process.name.isdecimal() or int(process.name) == os.getpid():
-            continue
-        try:
-            if process.stat().st_uid != os.geteuid():
-                continue
-            for descriptor in (process / "fd").iterdir():
-                if os.path.samestat(mine, descriptor.stat()):
-                    return True
-        except OSError:  # the process has ended, or closed the file
-            continue
-    return False

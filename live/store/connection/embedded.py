@@ -79,7 +79,7 @@ class EmbeddedStore:
             )
         self._binary = find_binary(self._binary)
         make_private(self._data_dir)
-        self._lock = take_lock(self._data_dir, _STOP_DEADLINE, lambda: answers(self.socket))
+        self._lock = take_lock(self._data_dir, _STOP_DEADLINE)
         self._keeper.start()
         if not self._ready.wait(_START_DEADLINE) or self._failed:
             self.stop()
