@@ -104,7 +104,7 @@ PICTURES: Final = (
     Picture("empty", "/boards/new", 1280, 520, "light"),
 )
 
-ADMIN: Final = (("admin", "/admin"), ("admin-new", "/admin/new"), ("admin-members", "/admin/members?board=posts"))
+ADMIN: Final = (("admin", "/admin"), ("admin-members", "/admin/members?board=posts"))
 
 
 async def main() -> None:

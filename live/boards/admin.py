@@ -31,7 +31,6 @@ from live.store.registry.definitions import Definition, DefinitionCache, Definit
 ABANDONED: Final = 10
 _PATIENCE: Final = 15.0  # seconds; longer than ABANDONED, so that an abandoned creation is finished meanwhile
 _PAUSE: Final = 0.05
-_TEXTS: Final[tuple[str, ...]] = ("title", "types", "source", "category")  # choices with texts that people read
 
 _T = TypeVar("_T")
 _Attempt: TypeAlias = Callable[[Definitions, Definition | None], Awaitable[_T | None]]
@@ -68,31 +67,6 @@ class BoardAdmin:
             return False if is_done else None
 
         return await self._until_done(board, attempt)
-
-    async def mistakes(self, board: str, choices: dict[str, Any], maker: Principal) -> list[str]:
-        """List the mistakes that a new board would have, without creating it.
-
-        `maker` must have rights to everything that the board reads.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
-        try:
-            maker.require_board(board)
-        except ProblemError as problem:
-            return [f"`id`: {problem.detail}"]
-        found, wrong = await self.known.load(), list[str]()
-        if board in self.in_file.by_id or board in found.boards:
-            wrong.append("`id`: there is a board with this id")
-        # The texts of a board are checked only if its other choices are valid. So check each text alone too, to report
-        # all mistakes at once.
-        parts: list[dict[str, Any]] = [choices, *({name: choices[name]} for name in _TEXTS if name in choices)]
-        for part in parts:
-            try:
-                _require_rights(maker, self._checked(found, board, part, None, maker), None)
-            except ProblemError as problem:
-                wrong += [line for line in problem.detail.split("\n") if line not in wrong]
-        return wrong
 
     async def patch(self, board: str, patch: dict[str, Any], who: str, maker: Principal | None = None) -> None:
         """Change some choices of a board. `maker` must have rights to everything that the change makes the board read.

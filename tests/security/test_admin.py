@@ -139,7 +139,7 @@ async def test_an_operator_chooses_the_role_that_changes_boards(valkey_url: str)
 # What an administrator of other boards tries on each page: a form, its action, and its other fields.
 FORMS: list[tuple[str, str, dict[str, str]]] = [
     ("boards/{board}", "freeze", {}), ("boards/{board}", "delete", {"id": "theirs"}),
-    ("new", "create", {"id": "theirs", "source": "a"}), ("new", "preview", {"id": "theirs", "source": "theirs"}),
+    ("new", "create", {"id": "theirs", "types": "a"}),
     *((page, act, {"key": "Zoe"}) for page in ("members", "member") for act in ("hide", "show")),
     ("member", "correct", {"how": "add", "amount": "5", "reason": "x"}),
     ("member", "title", {"title": "x"}), ("member", "untitle", {}),

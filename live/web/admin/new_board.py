@@ -1,27 +1,22 @@
-"""The page for a new board: six questions in plain words, and beside them the board that their answers define.
+"""The page for a new board: a form with the common choices of a definition, and a field for all other choices as TOML.
 
-The answers become choices of a definition. The choices that no question asks for can be added as TOML. The page shows
-all choices as TOML and as a request, and a preview from the events of the last hour.
+The form is a request to the API. A mistake names its choice as the label of the field does.
 """
 
 import math
 import re
-import time
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 from starlette.responses import Response
 
-from live.boards.definition import DefinitionError, read_board
-from live.domain.board import Board
+from live.domain.board import BOARD_ID
+from live.domain.text import ID_FORM
 from live.errors import ProblemError
-from live.journal.past.preview import preview_top
-from live.store.board.ledger import Ledger
 from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
-from live.web.admin.board import board_toml
 from live.web.admin.calls import ApiCall
 
 WINDOWS: Final[Mapping[str, Any]] = {
@@ -34,98 +29,62 @@ WINDOWS: Final[Mapping[str, Any]] = {
     "last_7d": {"rolling": "7d", "slot": "1h"},
     "forever": "forever",
 }
-VOTERS: Final = ("programs", "visitors", "once", "several")
-KEPT: Final = ("incr", "set", "best_high", "best_low")
-TIES: Final = ("first", "last", "key")
-READERS: Final = ("public", "private")
-FIXED: Final = ("window", "kept", "votes", "ties")
-"""The questions whose answers can't change once the board has data."""
+OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "window": tuple(WINDOWS),
+    "kept": ("incr", "set", "best_high", "best_low"),
+    "votes": ("programs", "visitors", "once"),
+    "ties": ("first", "last", "key"),
+    "visibility": ("public", "private"),
+}
+"""The fields with a list of answers."""
 
-_MORE: Final = "more_choices"  # the field of choices that no question asks for
-_USUAL: Final[Form] = {
-    "source": "like", "window": "last_24h", "timezone": "UTC", "kept": "incr", "votes": "programs", "count": "3",
-    "ties": "first", "visibility": "public",
+USUAL: Final[Form] = {
+    "types": "like", "window": "last_24h", "timezone": "UTC", "kept": "incr", "votes": "programs", "ties": "first",
+    "visibility": "public",
 }  # fmt: skip
-_QUESTIONS: Final[Mapping[str, str]] = {  # the questions, by the choice that a mistake names
-    "id": "id", "title": "title", "visibility": "visibility", "types": "source", "sources": "source",
-    "window": "window", "calendar": "window", "rolling": "window", "timezone": "window", "slot": "window",
-    "day_start": "window",
-    "operator": "kept", "sort_order": "kept", "votes": "votes", "like_button": "votes", "per_key": "votes",
-    "per_actor": "votes", "ties": "ties", "unit": "unit", "scale": "unit", "format": "unit", _MORE: _MORE,
-}  # fmt: skip
-_NUMBER: Final = re.compile(r"[0-9]{1,9}")
-_ABOUT: Final = re.compile(r"`(\w+)[^`]*`: ")
-_HOUR: Final = 3600  # seconds
-_FIRST: Final = 10  # members that the preview shows
-_MOST_SOURCES: Final = 20  # boards whose events the preview reads
+"""The answers in an empty form."""
 
+FIELDS: Final[Mapping[str, Sequence[str]]] = {
+    **{name: (name,) for name in ("id", "title", "types", "timezone", "ties", "visibility", "toml")},
+    "window": ("window", "calendar", "rolling"),
+    "kept": ("operator", "sort_order"),
+    "votes": ("votes", "like_button"),
+}
+"""The fields of the form, each with the choices that it makes."""
 
-class Preview(msgspec.Struct, frozen=True):
-    """The first members that the board would have, from the events of some boards.
-
-    `why` is the reason if there are no members.
-    """
-
-    records: Sequence[tuple[str, int]] = ()
-    boards: Sequence[str] = ()
-    why: str = ""
+_ABOUT: Final = re.compile(r"`(\w+)")
 
 
 async def show(desk: Desk, error: Exception | None = None, form: Form = NO_FORM) -> Response:
-    """Show the questions with the answers of a form, and their mistakes."""
-    answers, board = _answers_of(form), form.get("id", "").strip()
-    choices, wrong = await _checked(desk, board, answers) if form else (choices_of_answers(answers), [])
-    made = _made(choices)
-    return await desk.show(
-        "new_board",
-        None if wrong else error,
-        status=422 if wrong and form.get("act") == "create" else 200,
-        answers=answers,
-        mistakes=_by_question(wrong, _MORE if _MORE in answers else ""),
-        toml=board_toml(board or "…", choices),
-        call=_call(board or "ID", choices),
-        preview=Preview(why="mistake") if made is None else await _preview(desk, made),
-        score_format=None if made is None else made.score_format,
-        windows=WINDOWS,
-        voters=VOTERS,
-        kinds=KEPT,
-        ties=TIES,
-        readers=READERS,
-        fixed=FIXED,
-    )
+    """Show the form with what was typed, and mark the fields that the error names."""
+    wrong = _wrong(error.detail) if isinstance(error, ProblemError) else frozenset()
+    return await desk.show("new_board", error, answers=form or USUAL, options=OPTIONS, choices=FIELDS, wrong=wrong)
 
 
-async def preview(desk: Desk, form: Form) -> Response:
-    """Show the board that the answers define."""
-    return await show(desk, form=form)
+def _wrong(mistakes: str) -> frozenset[str]:
+    """Find the fields that some lines name. A line that begins with a choice is about this choice alone."""
+    named = set[str]()
+    for line in mistakes.split("\n"):
+        about = _ABOUT.match(line)
+        named.update([about[1]] if about else re.findall(r"\w+", line))
+    return frozenset(field for field, choices in FIELDS.items() if named.intersection(choices)) or frozenset(["toml"])
 
 
 async def create(desk: Desk, form: Form) -> Response:
-    """Create the board, unless the answers have mistakes."""
+    """Create the board."""
     board = form.get("id", "").strip()
-    choices, wrong = await _checked(desk, board, _answers_of(form))
-    if wrong:
-        return await show(desk, form=form)
-    await desk.send(_call(board, choices))
-    return desk.done("created", f"boards/{board}")
-
-
-def _answers_of(form: Form) -> Form:
-    """Return the answers in a form.
-
-    An answer that the form lacks is empty. Without a form, return the usual answers.
-    """
-    return {**dict.fromkeys(_USUAL, ""), **form} if form else _USUAL
-
-
-async def _checked(desk: Desk, board: str, answers: Form) -> tuple[dict[str, Any], list[str]]:
-    """Return the choices of a definition, and their mistakes."""
-    choices, wrong = choices_of_answers(answers), list[str]()
+    if not BOARD_ID.fullmatch(board):
+        raise ProblemError("board_invalid", f"`id`: {ID_FORM}")
+    desk.producer.require_board(board)
+    admin = desk.live.board_admin
+    if board in admin.in_file.by_id or await admin.defined(board) is not None:
+        raise ProblemError("board_invalid", "`id`: there is a board with this id")
     try:
-        choices = with_more(choices, answers.get(_MORE, ""))
+        choices = with_more(choices_of_answers(form), form.get("toml", ""))
     except (ValueError, OverflowError, RecursionError) as error:
-        wrong.append(f"`{_MORE}`: {error}")
-    return choices, wrong + await desk.live.board_admin.mistakes(board, choices, desk.producer)
+        raise ProblemError("board_invalid", f"`toml`: {error}") from None
+    await desk.send(ApiCall("PUT", f"/v1/boards/{quote(board, safe='')}", choices))
+    return desk.done("created", f"boards/{board}")
 
 
 def with_more(choices: dict[str, Any], toml: str) -> dict[str, Any]:
@@ -155,105 +114,28 @@ def _finite(text: str) -> float:
     return number
 
 
-def choices_of_answers(answers: Form) -> dict[str, Any]:
-    """Make the choices of a definition from the answers. Leave out defaults."""
+def choices_of_answers(form: Form) -> dict[str, Any]:
+    """Make the choices of a definition from a form. Leave out defaults. An empty field is an empty answer."""
+    answers = {**dict.fromkeys(USUAL, ""), **form}
     title, window = answers.get("title", "").strip(), WINDOWS.get(answers["window"], answers["window"])
     if isinstance(window, Mapping) and "calendar" in window:
         window = {**window, "timezone": answers["timezone"].strip()}
-        if day_start := answers.get("day_start", "").strip():
-            window["day_start"] = day_start
     operator, _, end = answers["kept"].partition("_")
-    votes: dict[str, Any] = {}
     # A like of a visitor counts once. On a board with a rolling window, the identity of the like ensures this. On other
     # boards, the like is a vote.
-    has_votes = not (isinstance(window, Mapping) and "rolling" in window)
-    if answers["votes"] == "once" or (answers["votes"] == "visitors" and has_votes):
-        votes["per_key"] = 1
-    elif answers["votes"] == "several":
-        votes["per_actor"] = _number(answers["count"])
-    if "registered" in answers:
-        votes["registered"] = True
+    is_rolling = isinstance(window, Mapping) and "rolling" in window
+    has_votes = answers["votes"] == "once" or (answers["votes"] == "visitors" and not is_rolling)
     return {
         **({"title": title} if title else {}),
-        "types": [word for word in map(str.strip, answers["source"].split(",")) if word],
+        "types": [word for word in map(str.strip, answers["types"].split(",")) if word],
         "window": window,
         **({"operator": operator} if operator != "incr" else {}),
         **({"sort_order": "asc"} if end == "low" else {}),
-        **({"votes": votes} if votes else {}),
+        **({"votes": {"per_key": 1}} if has_votes else {}),
         **({"like_button": True} if answers["votes"] == "visitors" else {}),
         **({"ties": answers["ties"]} if answers["ties"] != "first" else {}),
         "visibility": answers["visibility"],
-        **({"unit": unit} if (unit := answers.get("unit", "").strip()) else {}),
-        **({"scale": _number(answers["scale"])} if answers.get("scale", "0") not in {"", "0"} else {}),
-        **({"format": "duration"} if "duration" in answers else {}),
     }
 
 
-def _number(text: str) -> int | str:
-    """Return the number in a text, or the text, which the check of the definition refuses."""
-    return int(text) if _NUMBER.fullmatch(text) else text
-
-
-def _call(board: str, choices: dict[str, Any]) -> ApiCall:
-    return ApiCall("PUT", f"/v1/boards/{quote(board, safe='')}", choices)
-
-
-def _made(choices: dict[str, Any]) -> Board | None:
-    try:
-        return read_board("preview", choices)
-    except DefinitionError:
-        return None
-
-
-def _by_question(mistakes: Sequence[str], other: str) -> dict[str, list[str]]:
-    """Return the mistakes by the question beside which the page shows them.
-
-    A mistake that names no choice goes to `other`.
-
-    A mistake that begins with the name of a choice is about this choice, even if it names other choices.
-    """
-    found: dict[str, list[str]] = {}
-    for mistake in mistakes:
-        about = _ABOUT.match(mistake)
-        words = re.findall(r"\w+", mistake) if about is None else [about[1]]
-        named = [_QUESTIONS[word] for word in words if word in _QUESTIONS]
-        for question in dict.fromkeys(named) or [other]:
-            found.setdefault(question, []).append(mistake)
-    return found
-
-
-async def _preview(desk: Desk, made: Board) -> Preview:
-    """Compute the preview from the last hour of boards that count the same types of events."""
-    live, sources = desk.live, list(_sources(desk.ledgers(), made))[:_MOST_SOURCES]
-    if not sources or live.past is None:
-        return Preview(why="no_source" if live.past is not None else "no_journal")
-    names = [ledger.state.board.id for ledger in sources]
-    try:
-        records = await live.past.run(
-            desk.visit.client.network,
-            preview_top,
-            [(ledger.state.board.id, ledger.state.epoch or ledger.state.born) for ledger in sources],
-            round((time.time() - _HOUR) * 1_000_000),
-            made.operation,
-            made.sort_order,
-            _FIRST,
-        )
-    except ProblemError:  # there are too many events, or too many queries
-        return Preview(boards=names, why="too_many")
-    return Preview(records, names, "" if records else "no_events")
-
-
-def _sources(ledgers: Sequence[Ledger], made: Board) -> Iterator[Ledger]:
-    """Choose boards that together have counted events of the types that a board takes, each event once."""
-    left = set(made.source)
-    for ledger in sorted(ledgers, key=lambda one: -len(one.state.board.source)):
-        board = ledger.state.board
-        is_plain = not board.union and not board.categories and board.score is None and ledger.state.journaled
-        if is_plain and board.source and board.source <= left:
-            left -= board.source
-            yield ledger
-
-
-PAGE: Final = AdminPage(
-    path="new", name="new_board", show=show, acts={"preview": preview, "create": create}, most=32_768
-)
+PAGE: Final = AdminPage(path="new", name="new_board", show=show, acts={"create": create}, most=32_768)

@@ -1,27 +1,27 @@
-"""The page for a new board: the definition that the answers give, mistakes in answers, and the preview."""
+"""The page for a new board: the definition that the answers give, and mistakes in answers."""
 
 import itertools
 import re
 import tomllib
 from html import unescape
+from typing import Any
 
 import msgspec
-import pytest
 
-from live.boards.definition import DefinitionError, forbidden, read_board
+from live.boards.definition import DefinitionError, read_board
 from live.domain.board_file import parse_boards
 from live.web.admin.board import board_toml
-from live.web.admin.new_board import FIXED, KEPT, TIES, VOTERS, WINDOWS, choices_of_answers, with_more
+from live.web.admin.new_board import OPTIONS, USUAL, choices_of_answers, with_more
 from tests.harness.admin import Administrator, add_key, administrator, fields_of, trail_of
-from tests.harness.producer import post
 from tests.harness.settings import fresh_settings
-from tests.harness.waiting import eventually
 
 ANSWERS = {
-    "source": "like, share", "window": "forever", "timezone": "Asia/Shanghai", "kept": "incr", "votes": "programs",
-    "count": "3", "ties": "first", "title": 'A "title" \\ of mine', "visibility": "public",
-}  # fmt: skip
-OPTIONS = {"window": tuple(WINDOWS), "kept": KEPT, "votes": VOTERS, "ties": TIES}
+    **USUAL,
+    "types": "like, share",
+    "window": "forever",
+    "title": 'A "title" \\ of mine',
+    "visibility": "public",
+}
 
 
 def test_each_answer_is_a_definition_that_says_the_same_as_toml() -> None:
@@ -43,10 +43,10 @@ def test_other_choices_are_added_as_toml() -> None:
 
     A boards file gives the same definition.
     """
-    answers = {**ANSWERS, "window": "week", "day_start": "09:00", "votes": "once"}
+    answers = {**ANSWERS, "window": "week", "timezone": "Asia/Shanghai", "votes": "once"}
     more = 'ranks = "dense"\nwindow = { keep = 3 }\nvotes = { closes = 2026-12-01T12:00:00Z }'
     choices = with_more(choices_of_answers(answers), more)
-    week = {"calendar": "week", "timezone": "Asia/Shanghai", "day_start": "09:00", "keep": 3}
+    week = {"calendar": "week", "timezone": "Asia/Shanghai", "keep": 3}
     votes = {"per_key": 1, "closes": "2026-12-01T12:00:00Z"}
     assert {name: choices[name] for name in ("ranks", "window", "votes")} == {
         "ranks": "dense", "window": week, "votes": votes,
@@ -56,102 +56,73 @@ def test_other_choices_are_added_as_toml() -> None:
     assert tomllib.loads(board_toml("mine", odd)) == {"board": [{"id": "mine", **odd}]}
 
 
-def test_the_questions_say_which_answers_are_fixed() -> None:
-    """An answer is marked as fixed if and only if a board with data refuses to change it."""
-    base = read_board("mine", choices_of_answers(ANSWERS))
-    for question, options in {**OPTIONS, "source": ("x",), "title": ("y",), "visibility": ("private",)}.items():
-        changed = [read_board("mine", choices_of_answers({**ANSWERS, question: option})) for option in options]
-        others = [board for board in changed if board != base]
-        assert all(any(forbidden(base, board)) for board in others) is (question in FIXED), question
-    registered = read_board("mine", choices_of_answers({**ANSWERS, "registered": "1"}))
-    assert list(forbidden(base, registered))
-
-
-async def send(browser: Administrator, act: str, **answers: str) -> str:
-    """Send the form without its empty answers; returns the page."""
-    page = (await browser.get("new")).text
-    tokens = {f"token_{one}": token for one, token in re.findall(r'name="token_(\w+)" value="(\w+)"', page)}
+async def send(browser: Administrator, **answers: str) -> tuple[int, set[str], str]:
+    """Send the form without its empty fields. Return the status, the fields that are marked as wrong, and the page."""
     filled = {name: text for name, text in {**ANSWERS, **answers}.items() if text}
-    return (await browser.send("new", {**tokens, **filled, "act": act})).text
+    token = fields_of((await browser.get("new")).text, "create")
+    answer = await browser.send("new", {**token, **filled})
+    marked = re.findall(r'<(?:input|select|textarea) id="(\w+)"[^>]* aria-invalid="true"', answer.text)
+    return answer.status_code, set(marked), answer.text
 
 
-def errors_beside(html: str) -> dict[str, int]:
-    """Return how many mistakes are beside each question."""
-    parts = re.findall(r'<div id="wrong-(\w*)" data-made>(.*?)</div>', html, re.DOTALL)
-    return {question: part.count("<p ") for question, part in parts if "<p " in part}
+def shown_in(html: str) -> dict[str, str]:
+    """Return what the fields of the form on a page hold."""
+    held = dict(re.findall(r'<input id="(\w+)"[^>]* value="([^"]*)"', html))
+    for name, options in re.findall(r'<select id="(\w+)".*?>(.*?)</select>', html, re.DOTALL):
+        held[name] = "".join(re.findall(r'value="(\w+)" selected', options))
+    held |= dict(re.findall(r'<textarea id="(\w+)"[^>]*>(.*?)</textarea>', html, re.DOTALL))
+    return {name: unescape(text) for name, text in held.items()}
 
 
-async def test_all_mistakes_are_beside_their_questions_and_a_right_board_is_made_as_by_the_api(valkey_url: str) -> None:
-    """All mistakes are shown at once. With a limited API key, they include what the API key may not do.
+WRONG: dict[str, dict[str, Any]] = {
+    "an id with a space": {"id": "No id!", "named": "id"},
+    "the id of another board": {"id": "posts", "named": "id"},
+    "a title that turns the text": {"title": "a\u202eb", "named": "title"},
+    "no such type": {"types": "a\x00b", "named": "types"},
+    "no such zone": {"window": "week", "timezone": "Nowhere/X", "named": "timezone"},
+    "a window that keeps no best amounts": {"kept": "best_high", "window": "last_24h", "named": "kept"},
+    "votes of best amounts": {"kept": "best_high", "votes": "once", "named": "votes"},
+    **{
+        f"toml {number}": {"toml": toml, "named": "toml"}
+        for number, toml in enumerate(
+            (
+                "unit = ", 'id = "other"', f"cap = {'9' * 5000}", f"cap = {'[' * 3000}", "cap = nan", "cap = -inf",
+                "votes = { per_key = 1e400 }", "types = [nan]",
+            )
+        )
+    },
+    "a choice in TOML that is too small": {"toml": "max_members = 0", "named": "toml"},
+    "an unknown choice in TOML": {"toml": "strange = 1", "named": "toml"},
+}  # fmt: skip
 
-    No board is made before all answers are right.
-    """
+
+async def test_a_mistake_names_its_field_and_what_was_typed_stays(valkey_url: str) -> None:
+    """The field is marked. Other choices are in the field with TOML. No board is made."""
     settings = fresh_settings(valkey_url)
-    key = await add_key(settings, "chief")
-    limited = await add_key(settings, "two", "my-*", sources=("like",))
-    async with administrator(settings, key=key) as browser:
-        for act in ("preview", "create"):
-            page = await send(
-                browser, act, id="posts", source="", kept="best_high", window="last_24h", title="a\u202eb",
-                votes="several", count="x", timezone="",
-            )  # fmt: skip
-            found = errors_beside(page)
-            assert {"id", "source", "kept", "votes", "title"} <= set(found), found
-            assert 'value="a\u202eb"' in page
-        assert errors_beside(await send(browser, "create", id="No id!")).keys() == {"id"}
-        for more in (
-            "cap = ", "max_members = 0", "strange = 1", 'id = "other"', f"cap = {'9' * 30}", f"cap = {'9' * 5000}",
-            f"cap = {'[' * 3000}", "cap = nan", "cap = -inf", "votes = { per_key = 1e400 }", "types = [nan]",
-        ):  # fmt: skip
-            page = await send(browser, "create", id="mine", more_choices=more)
-            assert "more_choices" in errors_beside(page), more[:20]
-        assert errors_beside(await send(browser, "create", id="mine", window="week", timezone="Nowhere/X")).keys() == {
-            "window"
-        }
+    async with administrator(settings, key=await add_key(settings, "chief")) as browser:
+        for what, answers in WRONG.items():
+            typed = {name: text for name, text in answers.items() if name != "named"}
+            status, marked, page = await send(browser, **{"id": "mine", **typed})
+            assert status == 422, what
+            alert = page.partition('role="alert">')[2].partition("</div>")[0]
+            assert {answers["named"]} == marked, (what, marked, alert)
+            assert shown_in(page).items() >= {"id": "mine", **ANSWERS, **typed}.items(), what
         assert [entry.what for entry in await trail_of(settings)] == ["signed_in"]
-        await send(browser, "create", id="mine")
-        made, choices = (await trail_of(settings))[0], choices_of_answers(ANSWERS)
+
+
+async def test_a_right_board_is_made_as_by_the_api(valkey_url: str) -> None:
+    """A limited API key makes only its own boards, of event types that it may read."""
+    settings = fresh_settings(valkey_url)
+    key, limited = await add_key(settings, "chief"), await add_key(settings, "two", "my-*", sources=("like",))
+    async with administrator(settings, key=key) as browser:
+        assert (await send(browser, id="mine", toml='unit = "km"'))[0] == 303
+        made, choices = (await trail_of(settings))[0], {**choices_of_answers(ANSWERS), "unit": "km"}
         await browser.client.put("/v1/boards/other", json=choices, headers={"Authorization": f"Bearer {key}"})
         same = (await trail_of(settings))[0]
         assert msgspec.structs.replace(same, at=0) == msgspec.structs.replace(made, at=0, board="other")
         await browser.sign_in(limited)
-        assert errors_beside(await send(browser, "create", id="mine")).keys() == {"id"}
-        assert errors_beside(await send(browser, "create", id="my-own")).keys() == {"source"}, (
-            "the page accepts `share`, an event type that the API key may not read"
-        )
-        await send(browser, "create", id="my-own", source="like")
+        assert (await send(browser, id="mine"))[0] == 403
+        status, _, page = await send(browser, id="my-own")
+        assert (status, "share" in page.partition('role="alert">')[2]) == (403, True)
+        assert (await send(browser, id="my-own", types="like"))[0] == 303
         assert (await trail_of(settings))[0].who == "two"
-
-
-@pytest.mark.parametrize("window", ['rolling = "24h"', 'sliding = "24h"'])
-async def test_the_preview_shows_what_the_board_would_show(valkey_url: str, window: str) -> None:
-    """The preview shows what the last hour would give: sums, last amounts or best amounts.
-
-    It reads the journals of the boards that the API key includes.
-    """
-    settings = fresh_settings(valkey_url, journal="sqlite")
-    key, limited = await add_key(settings, "chief", verbs=("admin", "post")), await add_key(settings, "two", "none")
-    boards = parse_boards(f'[[board]]\nid = "posts"\nwindow = {{ {window} }}')
-    async with administrator(settings, *boards, key=key) as browser:
-        client = browser.client
-        client.headers["Authorization"] = f"Bearer {key}"
-        for amount in (5, 1, 3):
-            await post(client, {"key": "<b>Ada", "amount": amount}, {"key": "Bo", "amount": 4})
-
-        async def shown(**answers: str) -> list[tuple[str, str]]:
-            page = await send(browser, "preview", id="mine", source="like", **answers)
-            return [
-                (unescape(name), score) for name, score in re.findall(r"<li><bdi>(.*?)</bdi> <b>(.*?)</b></li>", page)
-            ]
-
-        async def complete() -> bool:
-            return await shown() == [("Bo", "12"), ("<b>Ada", "9")]
-
-        await eventually(complete)
-        assert await shown(kept="set") == [("Bo", "4"), ("<b>Ada", "3")]
-        assert await shown(kept="best_high") == [("<b>Ada", "5"), ("Bo", "4")]
-        assert await shown(kept="best_low") == [("<b>Ada", "1"), ("Bo", "4")]
-        assert "No board counts events" in await send(browser, "preview", id="mine", source="request")
-        await browser.sign_in(limited)
-        assert await shown() == []
-        assert "act" in fields_of((await browser.get()).text, "out")
