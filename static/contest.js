@@ -23,7 +23,7 @@ export class Contest {
   constructor({ section, table, board, status }) {
     const { tail = "", closes } = section.dataset;
     this.section = section;
-    this.records = table.body;
+    this.table = table;
     this.status = status;
     this.board = board;
     this.ballot = /** @type {HTMLTableSectionElement | null} */ (document.getElementById(`ballot${tail}`));
@@ -34,13 +34,13 @@ export class Contest {
   }
 
   /**
-   * Hide the contestants that have a record now. While there are more records than rows, hide all contestants without
+   * Hide the contestants that have a record now, unless rows are held. While there are more records than rows, hide all contestants without
    * votes, because they come after the last record.
    *
    * @param {Pick<import("./client/live-board.js").Snapshot, "records" | "rankCount" | "epoch">} snapshot
    */
   show({ records, rankCount, epoch }) {
-    if (!this.ballot || epoch === null) return;
+    if (!this.ballot || epoch === null || this.table.isHeld) return;
     const ranked = new Set(records.map(({ key }) => key));
     const isWhole = (rankCount ?? 0) <= records.length;
     const lost = isWhole ? [...this.#ranked].filter((key) => !ranked.has(key) && !this.#row(key)) : [];
@@ -81,7 +81,7 @@ export class Contest {
 
   /** @param {string | undefined} key of the member whose new row takes the focus */
   #focus(key) {
-    const row = [...this.records.rows].find((one) => one.dataset.key === key);
+    const row = [...this.table.body.rows].find((one) => one.dataset.key === key);
     row?.querySelector("button")?.focus();
   }
 

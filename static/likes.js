@@ -75,6 +75,7 @@ function startForm(form) {
       mark(button);
       save(store, { ...read(), [button.value]: [Date.now(), period()] });
       show(); // the contestant may have moved to another row meanwhile
+      button.dispatchEvent(new Event("voted", { bubbles: true }));
     }
     announce(why ? named(why, button) : (button.ariaLabel ?? ""));
     explain(button, why ? named(why, button) : "");

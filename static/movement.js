@@ -8,6 +8,7 @@ import { Risers } from "./risers.js";
 export function startMovement(table) {
   new Risers(table, (rows, name) => say("passed", { rows, name }));
   const frame = table.body.closest(".frame");
+  if (!table.shape.link) return; // the rows have no links and no buttons
   holdRows(table, (waiting) => {
     if (!(frame instanceof HTMLElement)) return;
     if (waiting) frame.dataset.held = say("moves_waiting", { n: waiting });

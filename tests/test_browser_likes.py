@@ -50,6 +50,7 @@ async def test_a_like_counts_and_stays_marked(valkey_url: str) -> None:
         await until_loaded(page)
         await page.evaluate(LISTEN)
         await page.get_by_role("button", name="Like <b>Bo</b>").click()
+        await page.mouse.move(0, 0)  # the rows stay in place while the pointer is over them
         await until_first(page, "<b>Bo</b>")
         liked = page.get_by_role("button", name="You like <b>Bo</b>")
         await liked.wait_for(timeout=PATIENCE)

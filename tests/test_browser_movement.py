@@ -1,15 +1,18 @@
 """Moving rows in a real Chromium: the page tells who rises, and a pressed row stays under the pointer."""
 
+import asyncio
 import re
+from typing import Any
 
 import httpx
 import pytest
 from playwright.async_api import Page, Route
 
 from live.domain.board_file import parse_boards
-from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, until_first, until_live
+from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, until_first, until_live, until_loaded
 from tests.harness.mutation import must_be_caught
 from tests.harness.producer import post
+from tests.test_browser_contest import contest, running
 
 pytestmark = IN_BROWSER
 
@@ -60,6 +63,7 @@ async def click_while_rows_move(page: Page, producer: httpx.AsyncClient) -> None
     async with page.expect_request(lambda request: request.method == "POST") as liked:
         await page.mouse.up()
     assert (await liked.value).post_data == "key=d"
+    await page.mouse.move(0, 0)
     await until_first(page, "d")
     assert await page.locator(".frame[data-held]").count() == 0
 
@@ -103,12 +107,65 @@ async def test_a_click_lands_on_the_row_that_was_pressed(valkey_url: str) -> Non
         await click_while_rows_move(page, producer)
 
 
+# Until another member is under the point, or for `most` milliseconds after a vote: watches who is there in each frame.
+# Returns the member before, whether it changed, and how long after the vote was marked.
+WATCH = """([x, y, most]) => new Promise((resolve) => {
+    const at = () => document.elementFromPoint(x, y)?.closest("tr")?.dataset.key;
+    const before = at();
+    let voted = Infinity;
+    document.addEventListener("voted", () => { voted = performance.now(); }, { once: true });
+    const look = () => {
+        const after = performance.now() - voted;
+        if (at() !== before || after > most) resolve([before, at() !== before, after]);
+        else requestAnimationFrame(look);
+    };
+    look();
+})"""
+
+
+async def vote_and_watch(page: Page, key: str, *, by_touch: bool) -> list[Any]:
+    """Vote for a member with the mouse or a finger. Returns what `WATCH` sees at the place of its button."""
+    box = await page.locator(f"tr[data-key={key}] button").bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    watching = asyncio.create_task(page.evaluate(WATCH, [x, y, 3000]))
+    await page.evaluate("1")  # the watch has begun
+    await (page.touchscreen.tap(x, y) if by_touch else page.mouse.click(x, y))
+    seen: list[Any] = await watching
+    return seen
+
+
+@pytest.mark.parametrize("by_touch", [False, True], ids=["mouse", "touch"])
+async def test_a_second_click_hits_the_same_contestant(valkey_url: str, *, by_touch: bool) -> None:
+    """After a vote, rows stay in place: while a mouse is over them, and for a second after a finger has left.
+
+    This holds for ranked contestants, and for those without votes, whose rows move to the ranked ones.
+    """
+    pets = contest()
+    async with running(valkey_url, pets, "Ada", "Bo", "Cy", "Di", "Ed") as (url, chromium):
+        async with httpx.AsyncClient(base_url=url) as producer:
+            await post(producer, *({"type": "vote", "key": key, "actor": f"{key}1"} for key in ("Ada", "Bo", "Cy")))
+        page = await (await chromium.new_context(has_touch=by_touch)).new_page()
+        await page.goto(f"{url}/boards/pets")
+        await until_told(page)
+        await until_loaded(page)
+        for key in ("Cy", "Di"):
+            await page.mouse.move(0, 0)
+            before, has_moved, after = await vote_and_watch(page, key, by_touch=by_touch)
+            assert before == key
+            assert has_moved == by_touch, (key, after)
+            assert after >= 1000, key
+        await page.mouse.move(0, 0)
+        await until_first(page, "Cy")
+        await page.wait_for_selector("#records tr[data-key=Di]", timeout=PATIENCE)
+
+
 async def test_a_click_on_another_row_is_caught(valkey_url: str) -> None:
     """The mistake is in the script: rows move while they are held."""
 
     async def serve(route: Route) -> None:
         answer = await route.fetch()
-        text, changes = re.subn(r"(\bhold\(\w\)\{if\(this\.#\w=)!0", r"\1!1", await answer.text())
+        text, changes = re.subn(r"(\bhold\(\w\)\{if\(this\.isHeld=)!0", r"\1!1", await answer.text())
         if changes != 1:
             raise ValueError("the script has changed")
         await route.fulfill(response=answer, body=text)

@@ -37,7 +37,7 @@ export class TableView {
   #next = 0; // the start of the next part of the rows out of sight
   #left = 0; // how many rows have not been drawn since the last change
   #landsAt = 0; // when the last flight ends
-  #isHeld = false;
+  isHeld = false; // whether all rows keep their places
   /** @type {((risers: Riser[], mayWait: boolean) => number) | undefined} called before visible rows rise. Returns for how
    *    many milliseconds all rows wait before they move: 0 unless `mayWait`, which is true while no row moves */
   onRise = undefined;
@@ -85,13 +85,13 @@ export class TableView {
    * @param {boolean} [isPressed] also stop rows that are moving
    */
   hold(isPressed) {
-    this.#isHeld = true;
+    this.isHeld = true;
     if (isPressed) for (const { flight } of this.#rows.values()) flight?.pause();
   }
 
   /** Let rows move again. */
   release() {
-    this.#isHeld = false;
+    this.isHeld = false;
     for (const { flight } of this.#rows.values()) if (flight?.playState === "paused") flight.play();
     this.refresh();
   }
@@ -133,7 +133,7 @@ export class TableView {
     const { top } = this.body.getBoundingClientRect(); // the layout is read only here, before all writes
     const sees = (/** @type {number} */ index, margin = 0) =>
       this.#top(index + 1 + margin) + top > 0 && this.#top(index - margin) + top < innerHeight;
-    if (this.#isHeld) this.#drawInPlace((index) => sees(index, MARGIN));
+    if (this.isHeld) this.#drawInPlace((index) => sees(index, MARGIN));
     else this.#arrange(now, elapsed, sees);
     this.onDraw();
     clearTimeout(this.#timer);
