@@ -3,20 +3,17 @@
 import fcntl
 import os
 import shutil
-import struct
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from prometheus_client.mmap_dict import MmapedDict
+from prometheus_client.multiprocess import mark_process_dead
 
 _FOLDER: Final = "live-metrics-"  # the names of folders begin with this
 _YOUNG: Final = 60.0  # seconds for which a folder may be so new that its server has not locked it yet
-_ENDED: Final = 0  # the part of a file's name that stands for all processes that have ended
 
 
 class SharedMetrics:
@@ -51,45 +48,16 @@ class SharedMetrics:
         with suppress(OSError):
             _remove_unused(self.folder)
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Keep `fold` from running during the `with` block, so that each process counts exactly once."""
-        with self._lock(fcntl.LOCK_SH):
-            yield
-
     def processes(self) -> set[int]:
-        """Return the ids of the processes whose files `fold` has not added up yet."""
-        return {int(path.stem.rpartition("_")[2]) for path in self.folder.glob("*_*.db")} - {_ENDED}
+        """Return the ids of the processes that have not ended."""
+        return {int(path.stem.rpartition("_")[2]) for path in self.folder.glob("gauge_*.db")}
 
-    def fold(self, process: int) -> None:
-        """Add the counters of a process that has ended to the sums of all ended processes. Forget its gauges."""
-        with self._lock(fcntl.LOCK_EX):
-            for path in self.folder.glob(f"*_{process}.db"):
-                kind = path.name.partition("_")[0]
-                if kind != "gauge":
-                    _add(path, self.folder / f"{kind}_{_ENDED}.db")
+    def forget(self, process: int) -> None:
+        """Drop the gauges of a process that has ended. Its counters stay, so that no sum goes back."""
+        mark_process_dead(process, str(self.folder))  # type: ignore[no-untyped-call]
+        for path in self.folder.glob(f"*_{process}.db"):
+            if not path.stat().st_size:  # the process was killed while it made the file
                 path.unlink()
-
-    @contextmanager
-    def _lock(self, kind: int) -> Iterator[None]:
-        lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(lock, kind)
-            yield
-        finally:
-            os.close(lock)
-
-
-def _add(ended: Path, sums: Path) -> None:
-    """Add all values of one file to the values in another file."""
-    total = MmapedDict(str(sums))  # type: ignore[no-untyped-call]
-    try:
-        # A process that was killed at its start may have left an empty file.
-        with suppress(struct.error, RuntimeError):
-            for key, value, timestamp, _ in MmapedDict.read_all_values_from_file(str(ended)):  # type: ignore[no-untyped-call]
-                total.write_value(key, total.read_value(key)[0] + value, timestamp)  # type: ignore[no-untyped-call]
-    finally:
-        total.close()  # type: ignore[no-untyped-call]
 
 
 def _remove_unused(folder: Path) -> None:

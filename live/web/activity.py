@@ -8,8 +8,7 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -67,30 +66,25 @@ class Activity:
             self._samples.clear()
 
 
-@contextmanager
-def collecting() -> Iterator[tuple[Collector, ProcessTotals]]:
-    """Yield the metrics and the resources of this process, or of all worker processes together."""
+def collectors() -> tuple[Collector, ProcessTotals]:
+    """Return the metrics and the resources of this process, or of all worker processes together."""
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if folder is None:
-        yield REGISTRY, ProcessTotals({os.getpid()})
-        return
-    shared = SharedMetrics(Path(folder))
-    with shared.reading():
-        # The fork server is the parent of all processes, including those that have ended.
-        totals = ProcessTotals(shared.processes(), parent=os.getppid())
-        yield MultiProcessCollector(None), totals  # type: ignore[no-untyped-call]
+        return REGISTRY, ProcessTotals({os.getpid()})
+    # The fork server is the parent of all processes, including those that have ended.
+    totals = ProcessTotals(SharedMetrics(Path(folder)).processes(), parent=os.getppid())
+    return MultiProcessCollector(None), totals  # type: ignore[no-untyped-call]
 
 
 def _sample() -> Sample:
     at, found = time.monotonic(), dict[str, dict[str, float]]()
-    with collecting() as (collector, _):
-        for metric in collector.collect():
-            if metric.name in _LABELS:
-                label = _LABELS[metric.name]
-                values = found.setdefault(metric.name, {})
-                for sample in metric.samples:
-                    if not sample.name.endswith("_created"):
-                        values[sample.labels.get(label, "")] = sample.value
+    for metric in collectors()[0].collect():
+        if metric.name in _LABELS:
+            label = _LABELS[metric.name]
+            values = found.setdefault(metric.name, {})
+            for sample in metric.samples:
+                if not sample.name.endswith("_created"):
+                    values[sample.labels.get(label, "")] = sample.value
     accepted, rejected, viewers, lag = (found.get(name, {}) for name in _LABELS)
     return Sample(at, _whole(accepted), _whole(rejected), _whole(viewers), lag.get("", 0.0))
 

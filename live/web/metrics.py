@@ -14,7 +14,7 @@ from live.errors import ProblemError
 from live.ingest.replies import Reply
 from live.metrics import QUEUE_LENGTH, OfBoards
 from live.protocols.http.request_counts import RequestTally
-from live.web.activity import collecting
+from live.web.activity import collectors
 from live.web.http.middleware import client_of
 from live.web.http.responses import as_response
 from live.web.services import Live, live_of, reader_of
@@ -82,8 +82,8 @@ def _opened(request: Request) -> BoardScope:
 
 
 def _metrics_of(boards: Collection[str]) -> bytes:
-    with collecting() as (collector, totals):
-        registry = CollectorRegistry()
-        registry.register(OfBoards(collector, boards))
-        registry.register(totals)
-        return generate_latest(registry)
+    collector, totals = collectors()
+    registry = CollectorRegistry()
+    registry.register(OfBoards(collector, boards))
+    registry.register(totals)
+    return generate_latest(registry)

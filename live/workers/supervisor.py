@@ -178,7 +178,7 @@ class Supervisor:
 
     def _has_ended(self, worker: Worker) -> None:
         how = worker.reap()
-        self._metrics.fold(worker.pid)
+        self._metrics.forget(worker.pid)
         self._workers.discard(worker)
         worker.is_ready = False
         if not worker.started.done():
