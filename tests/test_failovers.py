@@ -45,7 +45,7 @@ from tests.harness.topologies import (
 from tests.harness.viewer import ModelViewer, keep_watching
 from tests.harness.waiting import eventually
 
-pytestmark = [pytest.mark.alone, pytest.mark.fault, pytest.mark.slow]
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 BOARDS = [f"board{number}" for number in range(6)]  # so many that each server of a Cluster holds some
 VALKEY = str(get_binary_path())
@@ -159,6 +159,7 @@ async def changes_roles(binary: str, folder: Path, times: int, deadline: float =
             await events.more()
 
 
+@pytest.mark.alone
 @pytest.mark.cluster
 @pytest.mark.parametrize("binary", BINARIES)
 async def test_planned_failovers_of_a_cluster_refuse_nothing(binary: str, tmp_path: Path, effort: int) -> None:
@@ -203,6 +204,7 @@ async def becomes_primary_again(folder: Path) -> None:
             await client.aclose()
 
 
+@pytest.mark.alone
 @pytest.mark.cluster
 async def test_a_board_is_checked_on_a_server_that_is_a_primary_again(tmp_path: Path) -> None:
     """The server may lack events, although the last check of the board was on this server."""
@@ -225,6 +227,7 @@ def certificate_of(binary: str, folder: Path) -> Certificate | None:
     return make_certificate(folder) if binary == REDIS_SERVER and OPENSSL else None
 
 
+@pytest.mark.alone
 @pytest.mark.cluster
 @pytest.mark.parametrize("binary", KINDS)
 async def test_a_killed_primary_of_a_cluster_loses_nothing(binary: str, tmp_path: Path, effort: int) -> None:
@@ -242,6 +245,7 @@ async def test_a_killed_primary_of_a_cluster_loses_nothing(binary: str, tmp_path
             await events.more()
 
 
+@pytest.mark.alone
 @pytest.mark.sentinel
 @pytest.mark.parametrize("binary", KINDS)
 async def test_a_killed_primary_with_sentinels_loses_nothing(binary: str, tmp_path: Path) -> None:
@@ -275,6 +279,7 @@ async def fails_over_to_a_replica_that_is_behind(binary: str, folder: Path, time
             assert servers.primary is not primary
 
 
+@pytest.mark.alone
 @pytest.mark.sentinel
 @pytest.mark.parametrize("binary", BINARIES)
 async def test_a_promoted_replica_has_everything_that_was_acknowledged(
@@ -324,6 +329,7 @@ async def answered(call: Awaitable[object]) -> bytes:
     return reply
 
 
+@pytest.mark.alone
 @pytest.mark.sentinel
 async def test_a_wrong_sentinel_and_two_silent_ones_are_passed_over(tmp_path: Path) -> None:
     """No command goes to a replica."""
@@ -367,6 +373,7 @@ async def moves_slots(binary: str, move: Move, folder: Path, times: int = 1, dea
                 await events.more()
 
 
+@pytest.mark.alone
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     ("binary", "move"),
@@ -393,6 +400,7 @@ async def test_a_fence_in_a_slot_that_has_moved_is_detected(tmp_path: Path) -> N
         await moves_slots(VALKEY, move_at_once, tmp_path, deadline=1)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", [SentinelSet, ClusterSet])
 async def test_viewers_follow_through_a_failover(kind: type[SentinelSet | ClusterSet], tmp_path: Path) -> None:
     """No request fails while a primary is killed, and every viewer finally shows every counted event."""

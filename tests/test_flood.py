@@ -22,8 +22,8 @@ from tests.harness.store import StoreProcess
 
 pytestmark = [pytest.mark.alone, pytest.mark.fault]
 
-RATE, BURST, SECONDS, POSTS = 200, 400, 2.0, 300
-ROUNDS: Final = 4  # at most
+RATE, BURST, SECONDS, POSTS = 50, 100, 2.0, 300  # a busy machine can send more than that
+ROUNDS: Final = 8  # at most
 NOISE: Final = 0.015  # seconds by which p99 varies on a shared machine with two cores
 
 

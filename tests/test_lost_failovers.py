@@ -43,7 +43,7 @@ from tests.harness.topologies import ClusterSet, SentinelSet
 from tests.harness.viewer import ModelViewer, keep_watching
 from tests.harness.waiting import eventually
 
-pytestmark = [pytest.mark.alone, pytest.mark.fault, pytest.mark.slow]
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 VALKEY = str(get_binary_path())
 Make = Callable[[Path], SentinelSet | ClusterSet]
@@ -173,6 +173,7 @@ async def sees_what_is_lost(folder: Path, make: Make = DEFAULT) -> None:
         assert after.epoch != before.epoch
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("make", [REDIS_SENTINEL, VALKEY_CLUSTER])
 async def test_what_was_merely_seen_is_no_loss(make: Make, tmp_path: Path) -> None:
     """The reader continues with the data of the promoted replica."""
@@ -212,6 +213,7 @@ async def loses_what_was_acknowledged(folder: Path, make: Make = DEFAULT) -> Non
         assert await other.score("b") == 2
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("make", [REDIS_SENTINEL, VALKEY_CLUSTER])
 async def test_a_loss_concerns_the_board_that_lacks_something(make: Make, tmp_path: Path) -> None:
     """Without a journal, a board that lacks acknowledged events refuses new events. The other boards go on."""
@@ -236,6 +238,7 @@ async def is_checked_before_a_write(folder: Path, make: Make = DEFAULT, scripts:
         assert await other.score("a") == 3
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("make", [VALKEY_SENTINEL, REDIS_CLUSTER])
 async def test_a_board_is_checked_before_a_write(make: Make, tmp_path: Path) -> None:
     """The second machine, whose own data directory knows of fewer events, finds nothing missing."""
@@ -251,6 +254,7 @@ async def test_a_fence_without_a_reign_is_detected(tmp_path: Path) -> None:
         await is_checked_before_a_write(tmp_path, scripts=scripts)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("make", [VALKEY_SENTINEL, REDIS_CLUSTER])
 async def test_viewers_receive_what_is_left(make: Make, tmp_path: Path) -> None:
     """A viewer that has seen the lost events receives a sync in another epoch, and then the new event."""
@@ -320,6 +324,7 @@ async def goes_on_without_sql(folder: Path, make: Make = DEFAULT) -> None:
             await patient.client.aclose()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("make", [VALKEY_SENTINEL, REDIS_CLUSTER])
 async def test_boards_go_on_without_sql_unless_producers_wait_for_it(make: Make, tmp_path: Path) -> None:
     """A board goes on if the offsets in the data directory show that it lacks nothing that was acknowledged."""
@@ -392,6 +397,7 @@ async def sends_again(folder: Path, make: Make = DEFAULT) -> None:
         servers.kill()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("make", ALL)
 async def test_what_only_sql_has_is_sent_again(make: Make, tmp_path: Path) -> None:
     """The board counts no new events before the lost events are sent again. Then their retry is a duplicate."""
@@ -469,6 +475,7 @@ async def is_sent_again_after_an_end(folder: Path, make: Make = DEFAULT, plan: A
         servers.kill()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("make", [VALKEY_SENTINEL, REDIS_CLUSTER])
 async def test_what_was_sent_again_in_part_counts_once(make: Make, tmp_path: Path) -> None:
     """The next process sends all events again. Those that the first process sent are duplicates."""
@@ -503,6 +510,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("make", [VALKEY_SENTINEL, REDIS_CLUSTER])
 async def test_boards_of_every_kind_are_sent_again(make: Make, tmp_path: Path) -> None:
     """Ties, hidden and registered members, votes and event times are as before the failover."""

@@ -26,7 +26,7 @@ from tests.harness.topologies import SLOTS, ClusterSet, running
 from tests.harness.traffic import traffic
 from tests.harness.waiting import eventually
 
-pytestmark = [pytest.mark.alone, pytest.mark.fault, pytest.mark.slow, pytest.mark.cluster]
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.cluster]
 
 VALKEY = str(get_binary_path())
 PARTS = ("part3", "part1", "part0")  # on the first, the second and the third server
@@ -65,6 +65,7 @@ async def has(refused: list[str]) -> bool:
     return bool(refused)
 
 
+@pytest.mark.alone
 async def test_a_lost_shard_concerns_its_boards_only(tmp_path: Path, effort: int) -> None:
     """The shard may also hold data that belongs to no board.
 
@@ -104,6 +105,7 @@ async def unites_through_failovers(folder: Path, times: int) -> None:
         assert page["total_score"] == sum(events.acknowledged.values())
 
 
+@pytest.mark.alone
 async def test_a_union_of_three_servers_counts_what_its_parts_count(tmp_path: Path, effort: int) -> None:
     """Boards count an event at different times.
 
@@ -146,6 +148,7 @@ async def starts_without_a_shard(folder: Path, lost: int) -> None:
         cluster.kill()
 
 
+@pytest.mark.alone
 async def test_a_server_starts_while_a_shard_is_away(tmp_path: Path, effort: int) -> None:
     """Only boards of the shard are unavailable.
 

@@ -28,7 +28,7 @@ from tests.harness.topologies import ClusterSet, SentinelSet, Server, slots_of
 from tests.harness.viewer import ModelViewer, keep_watching
 from tests.harness.waiting import eventually
 
-pytestmark = [pytest.mark.alone, pytest.mark.fault, pytest.mark.slow]
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 VALKEY = str(get_binary_path())
 Kind = type[SentinelSet | ClusterSet]
@@ -106,6 +106,7 @@ async def has_score(model: ModelViewer, score: int) -> bool:
     return [record.score for record in model.records] == [score]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "kind",
     [

@@ -33,7 +33,7 @@ from tests.harness.topologies import ClusterSet, Server, move_at_once, move_by_k
 from tests.harness.viewer import ModelViewer, keep_watching
 from tests.harness.waiting import eventually
 
-pytestmark = [pytest.mark.alone, pytest.mark.fault, pytest.mark.slow, pytest.mark.cluster]
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.cluster]
 
 Move = Callable[[Server, Server, int], Awaitable[None]]
 
@@ -131,6 +131,7 @@ async def notices_move(binary: str | None, move: Move, folder: Path) -> None:
             assert not listener.boards(Missed), "one move of the slot made a second gap"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("binary", "move"),
     [
@@ -157,6 +158,7 @@ async def test_an_unasked_end_of_a_subscription_that_is_ignored_is_detected(tmp_
         await notices_move(VALKEY, move_at_once, tmp_path)
 
 
+@pytest.mark.alone
 async def test_a_server_that_fails_silences_its_boards_only(tmp_path: Path) -> None:
     """The listener notices a frozen server by its silence, and a dead server at once. Other boards have no gap."""
     async with cluster_of(VALKEY, tmp_path) as cluster, listening(cluster, tmp_path) as listener:
@@ -287,6 +289,7 @@ async def each_server_is_lost(folder: Path) -> None:
             await site.loses(server, client)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("move", [move_at_once, move_by_keys])
 async def test_viewers_and_journals_follow_slots_that_move(move: Move, tmp_path: Path, effort: int) -> None:
     """SQL gets every event, and no viewer of a board whose slot stays becomes stale."""
@@ -300,6 +303,7 @@ async def test_viewers_and_journals_follow_slots_that_move(move: Move, tmp_path:
         assert [site.viewers[name].times for name in BOARDS[2:]] == [0, 0, 0, 0]
 
 
+@pytest.mark.alone
 async def test_a_dead_server_stops_its_boards_only(tmp_path: Path) -> None:
     """Viewers of other boards stay live, and their journals go on, whatever else the dead server holds."""
     await each_server_is_lost(tmp_path)
@@ -362,6 +366,7 @@ def _place(client: Store, ledger: Ledger) -> object:
     return client.servers.primary(ledger.state.keys.meta)
 
 
+@pytest.mark.alone
 async def test_a_slow_server_delays_its_journals_only(cluster_url: str, tmp_path: Path) -> None:
     """The journals on the slow server are tried again separately, while the other journals go on."""
     await one_server_is_slow(cluster_url, tmp_path)
