@@ -145,7 +145,7 @@ FORMS: list[tuple[str, str, dict[str, str]]] = [
     ("member", "title", {"title": "x"}), ("member", "untitle", {}),
     ("void", "try", {"producer": "chief", "since": "2020-01-01T00:00:00Z"}),
     ("void", "void", {"producer": "chief", "since": "2020-01-01T00:00:00Z"}),
-    ("health", "audit", {}), ("health", "reconcile", {}), ("events", "send", {"key": "Zoe"}),
+    ("events", "send", {"key": "Zoe"}),
     ("keys", "add", {"id": "mine"}), ("keys", "preview", {"id": "mine"}), ("keys", "revoke", {"id": "chief"}),
     ("keys", "sign", {"opens": "theirs"}),
 ]  # fmt: skip

@@ -1,6 +1,5 @@
-"""The page of the journal and of health: what is safe in SQL, the sizes, the processes, and checks."""
+"""The page of the journal and of health: what is safe in SQL, the sizes, the processes, and the memory."""
 
-import asyncio
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -8,18 +7,12 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from live.domain.board import Board
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
-from live.maintenance.reconcile import Report, compare_board
 from live.maintenance.status import Measured, lost_at_most, measure_journal
-from live.settings import Settings
-from live.store.board.audit import Auditor, AuditReport
-from live.store.board.keys import Keys, SystemKeys
-from live.store.connection.embedded import opened_store
+from live.store.board.keys import SystemKeys
 from live.store.registry.journals import JournalHealth, faults_of
 from live.store.registry.memory import HOUR, MemoryLook, look_at_memory
 from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
-from live.web.admin.separate_process import run_apart
 from live.web.http.responses import public_reason
 from live.web.writes.admin import MAX_ENTRIES
 
@@ -65,18 +58,8 @@ class StoreMemory(msgspec.Struct, frozen=True):
     since: int | None
 
 
-class Checked(msgspec.Struct, frozen=True):
-    """The result of a check of boards."""
-
-    audits: Sequence[AuditReport] = ()
-    comparisons: Sequence[Report] = ()
-    left_out: Sequence[str] = ()
-
-
-async def show(
-    desk: Desk, error: Exception | None = None, form: Form = NO_FORM, checked: Checked | None = None
-) -> Response:
-    """Show the state of the boards and the server, as far as the API key may see them, and the result of a check."""
+async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM) -> Response:
+    """Show the state of the boards and the server, as far as the API key may see them."""
     live = desk.live
     boards = sorted(ledger.state.board.id for ledger in desk.ledgers())
     has_journal = live.settings.journal != "off"
@@ -94,8 +77,6 @@ async def show(
     return await desk.show(
         "health",
         error,
-        boards=boards,
-        chosen=form.get("board", ""),
         journal=await _journal_of(desk) if has_journal else None,
         measured=measured,
         why=why,
@@ -109,7 +90,6 @@ async def show(
         is_ready=is_ready,
         processes=[] if desk.is_limited else await _processes(desk),
         memory=[] if desk.is_limited else await _memory(desk),
-        checked=checked,
     )
 
 
@@ -171,40 +151,4 @@ def _grown(server: str, used: int, most: int, looks: Sequence[MemoryLook]) -> St
     return StoreMemory(server, used, most, None, None)
 
 
-async def check(desk: Desk, form: Form) -> Response:
-    """Audit boards, or compare them with their journals. Nothing changes, so the audit log has no entry."""
-    board = form.get("board", "").strip()
-    ledgers = [await desk.ledger(board)] if board else desk.ledgers()
-    work = _audit if form["act"] == "audit" else _compare
-    found = await run_apart(work, desk.live.settings, [ledger.state.board for ledger in ledgers])
-    return await show(desk, form=form, checked=found)
-
-
-def _audit(settings: Settings, boards: Sequence[Board]) -> Checked:
-    async def work() -> Checked:
-        async with opened_store(settings, start=False) as client:
-            return Checked([
-                await Auditor(client, board.id, settings.key_prefix, lambda *_: None).audit(repair=False)
-                for board in boards
-            ])  # fmt: skip
-
-    return asyncio.run(work())
-
-
-def _compare(settings: Settings, boards: Sequence[Board]) -> Checked:
-    async def work() -> Checked:
-        found, left_out = [], []
-        async with opened_store(settings, start=False) as client:
-            for board in boards:
-                meta = Keys(settings.key_prefix, board.id).meta
-                epoch, journal = await client.call(meta, "HMGET", meta, "epoch", "journal")
-                if epoch is None or journal is None:
-                    left_out.append(board.id)
-                else:
-                    found.append((await compare_board(client, settings, board, epoch.decode(), lambda *_: None))[0])
-        return Checked(comparisons=found, left_out=left_out)
-
-    return asyncio.run(work())
-
-
-PAGE: Final = AdminPage(path="health", name="health", show=show, acts={"audit": check, "reconcile": check})
+PAGE: Final = AdminPage(path="health", name="health", show=show)

@@ -1,30 +1,55 @@
-"""The page that takes contributions of a producer or an actor back: first as a dry run, which changes nothing."""
+"""The page that takes contributions of a producer or an actor back: first as a dry run, which changes nothing.
+
+The work is done in a separate process, so that viewers and producers do not wait for it.
+"""
 
 import asyncio
 import shlex
+import threading
 import time
 from collections.abc import Sequence
-from functools import partial
-from typing import Final
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any, Final
 
+import msgspec
 from starlette.responses import Response
 
 from live.auth.visitors import is_cookie
 from live.domain.board import Board, Boards
 from live.domain.event import rfc3339
-from live.errors import ProblemError
+from live.errors import EpochLostError, ProblemError, SetupError, StoreUnavailableError
 from live.journal.database import existing_journal
 from live.maintenance.void import Criteria, Outcome, Voiding, whom_of
 from live.network.parameters import time_of
 from live.settings import Settings
 from live.store.connection.embedded import opened_store
 from live.store.registry.audit_trail import acting
+from live.system.processes import CHILDREN, follow_parent
 from live.web.admin.admin_page import NO_FORM, AdminPage, Desk, Form
-from live.web.admin.separate_process import run_apart
 
 _FIELDS: Final = ("producer", "actor", "since", "until", "board")
 _LONGEST: Final = 1024  # characters of a field
 _HOUR: Final = 3600
+_PATIENCE: Final = 60.0  # seconds
+_FREE: Final = threading.Lock()  # held during the work: a process of the server starts one other process at a time
+
+
+class _Work(msgspec.Struct, frozen=True):
+    """What to take back."""
+
+    settings: Settings
+    in_file: Sequence[Board]
+    criteria: Criteria
+    board: str | None
+    is_dry: bool
+
+
+class _Failed(msgspec.Struct, frozen=True):
+    """The reason why the work failed, and whether the store was unavailable."""
+
+    why: str
+    is_store: bool
 
 
 async def show(
@@ -78,13 +103,13 @@ async def attempt(desk: Desk, form: Form) -> Response:
         if criteria.actor is None:
             raise ProblemError("parameter_invalid", "this server did not sign that cookie")
     in_file = list(desk.live.board_admin.in_file.by_id.values())
-    work = partial(run_apart, _void, desk.live.settings, in_file, criteria, board or None, is_dry)
+    work = _Work(desk.live.settings, in_file, criteria, board or None, is_dry)
     if is_dry:
-        found = await work()
+        found = await _void(work)
     else:
         before = {**whom_of(criteria), "since": form.get("since"), "until": form.get("until")}
         async with acting(desk.live.trail, desk.who, "voided", before, board=board) as entry:
-            found = await work()
+            found = await _void(work)
             entry["after"] = {"boards": [one for one in found if one.batches or one.fault]}
     return await show(desk, form=form, found=found, is_dry=is_dry)
 
@@ -97,22 +122,61 @@ def _command(filled: Form, *, is_dry: bool) -> str:
     return shlex.join([*words, *(["--dry-run"] if is_dry else ["--yes"])])
 
 
-def _void(
-    settings: Settings,
-    in_file: Sequence[Board],
-    criteria: Criteria,
-    board: str | None,
-    dry: bool,  # noqa: FBT001
-) -> list[Outcome]:
-    """Take contributions back, as the work of the separate process."""
+async def _void(work: _Work) -> list[Outcome]:
+    """Take contributions back in another process, which ends with the request. Changes until then stay.
 
-    async def work() -> list[Outcome]:
-        with existing_journal(settings, writes=False) as database:
-            async with opened_store(settings, start=False) as client:
-                voiding = Voiding(client, settings, Boards(in_file), database, lambda *_: None)
-                return await voiding.void(criteria, board, dry=dry)
+    Raises:
+        ProblemError: other work is under way, the work takes too long, or it failed.
+        StoreUnavailableError: the store is unavailable.
+    """
+    if not _FREE.acquire(blocking=False):
+        raise ProblemError("overloaded", "the server already does such work for another administrator", retry_after=10)
+    try:
+        ours, theirs = CHILDREN.Pipe(duplex=False)
+        process = CHILDREN.Process(target=_begin, args=(theirs, work), daemon=True)
+        await asyncio.to_thread(process.start)
+        theirs.close()
+        answer = asyncio.create_task(asyncio.to_thread(_receive, ours))
+        try:
+            found = await asyncio.shield(answer)
+        finally:
+            process.kill()
+            with suppress(EOFError, OSError):
+                await answer
+            ours.close()
+            await asyncio.to_thread(process.join)
+    except EOFError:
+        raise ProblemError("internal_error", "the process that did the work has ended") from None
+    finally:
+        _FREE.release()
+    if isinstance(found, _Failed):
+        raise StoreUnavailableError(found.why) if found.is_store else ProblemError("board_invalid", found.why)
+    result: list[Outcome] = found
+    return result
 
-    return asyncio.run(work())
+
+def _receive(pipe: Connection) -> Any:  # noqa: ANN401 - what the work returns
+    if pipe.poll(_PATIENCE):
+        return pipe.recv()
+    return _Failed(f"this takes longer than {_PATIENCE:.0f} s: use the command", is_store=False)
+
+
+def _begin(pipe: Connection, work: _Work) -> None:
+    follow_parent()
+    try:
+        result: list[Outcome] | _Failed = asyncio.run(_do(work))
+    except SetupError as error:
+        result = _Failed(str(error), is_store=False)
+    except (StoreUnavailableError, EpochLostError) as error:
+        result = _Failed(str(error), is_store=True)
+    pipe.send(result)
+
+
+async def _do(work: _Work) -> list[Outcome]:
+    with existing_journal(work.settings, writes=False) as database:
+        async with opened_store(work.settings, start=False) as client:
+            voiding = Voiding(client, work.settings, Boards(work.in_file), database, lambda *_: None)
+            return await voiding.void(work.criteria, work.board, dry=work.is_dry)
 
 
 PAGE: Final = AdminPage(path="void", show=show, acts={"try": attempt, "void": attempt})

@@ -1,4 +1,4 @@
-"""The page of health: how much of the journal is in SQL, which processes are ready, and checks of boards."""
+"""The page of health: how much of the journal is in SQL, which processes are ready, and how full the store is."""
 
 import time
 from pathlib import Path
@@ -7,22 +7,19 @@ import httpx
 import msgspec
 
 from live.domain.board_file import parse_boards
-from live.store.board.keys import Keys, SystemKeys
+from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
 from live.store.registry.memory import MemoryLook
 from live.store.registry.processes import Processes
-from tests.harness.admin import add_key, administrator, trail_of
+from tests.harness.admin import add_key, administrator
 from tests.harness.producer import post
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 from tests.web.admin.test_members import BOARDS, text_of
 
 
-async def test_the_page_says_what_is_safe_and_checks_boards(valkey_url: str, tmp_path: Path) -> None:
-    """A check finds a wrong score and changes nothing.
-
-    An API key that is limited to some boards sees only these boards.
-    """
+async def test_the_page_says_what_is_safe_and_which_commands_check_it(valkey_url: str, tmp_path: Path) -> None:
+    """An API key that is limited to some boards sees only these boards."""
     settings = fresh_settings(valkey_url, data_dir=tmp_path, journal="sqlite")
     chief, some = await add_key(settings, "chief", verbs=("admin", "post")), await add_key(settings, "some", "vote")
     store = connect(valkey_url, settings)
@@ -50,24 +47,14 @@ async def test_the_page_says_what_is_safe_and_checks_boards(valkey_url: str, tmp
         await other.aclose()
         assert time.strftime("%Y-%m-%d", time.gmtime()) in page
         assert "of posts" not in page
+        assert all(f"live {command}" in page for command in ("audit", "reconcile", "doctor"))
         names = SystemKeys(settings.key_prefix)
         look = MemoryLook(int(time.time()) - 7200, {"": (1000, 0)})
         await store.call(names.memory, "RPUSH", names.memory, msgspec.json.encode(look))
         await store.each("CONFIG", "SET", "maxmemory", str(2**30))
         assert "it is full at" in text_of((await browser.get("health")).text)
-        audited = text_of((await browser.act("health", "audit", board="posts")).text)
-        assert "posts : no drift; 1 members" in audited
-        compared = text_of((await browser.act("health", "reconcile")).text)
-        assert "posts : equal" in compared
-        ranking = Keys(settings.key_prefix, "posts").table().order[0]
-        (ada,) = await store.call(ranking, "ZRANGE", ranking, 0, -1)
-        await store.call(ranking, "ZINCRBY", ranking, 2, ada)
-        assert "drift: 1 of 1 members" in text_of((await browser.act("health", "audit")).text)
-        assert [entry.what for entry in await trail_of(settings)] == ["signed_in"]
         await store.each("CONFIG", "SET", "maxmemory", "0")
         await browser.sign_in(some)
         shown = await browser.get("health")
-        assert not any(word in shown.text for word in ("posts", "bytes wait", "Memory in the store", "live backup"))
-        assert (await browser.act("health", "audit", board="posts")).status_code == 403
-        assert "posts" not in text_of((await browser.act("health", "audit")).text)
+        assert not any(word in shown.text for word in ("posts", "bytes wait", "Memory in the store", "live "))
     await store.aclose()
