@@ -447,7 +447,6 @@ async def is_sent_again_after_an_end(folder: Path, make: Make = DEFAULT, plan: A
         with replaced(resending, "_add", half):
             async with serving(settings, *boards) as client:
                 await until_ready(client)
-                await other.client.set(SystemKeys(settings.key_prefix).pause, "backup")
                 await post(client, {"key": "a", "board": "a"})
                 assert await other.score("a") == 1
                 await asyncio.to_thread(servers.cut_off)
@@ -464,7 +463,6 @@ async def is_sent_again_after_an_end(folder: Path, make: Make = DEFAULT, plan: A
             async with serving(settings, *boards) as client:
                 assert await other.score("a") == 8
                 await until_ready(client)
-                await other.client.delete(SystemKeys(settings.key_prefix).pause)
                 assert (await in_short(client))["duplicate"] == 1  # although the slot of the event has left the window
                 await post(client, {"key": "a", "board": "a"})
                 assert await other.score("a") == 9

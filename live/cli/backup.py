@@ -22,8 +22,9 @@ from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.domain.text import counted
 from live.errors import SetupError
-from live.journal.database import existing_journal, open_journal
+from live.journal.database import open_journal
 from live.maintenance.backup import BOARDS, Manifest, back_up, check_files, read_manifest
+from live.maintenance.draining import draining
 from live.maintenance.rebuild import Rebuilt
 from live.maintenance.restore import clear, require_empty, require_prefix
 from live.maintenance.restore import restore as restore_boards
@@ -43,7 +44,7 @@ def backup(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a backup into a new directory, while servers run.
+    """Write a backup into a new directory. Servers may run.
 
     The backup has the boards, API keys and titles, and what the journal holds of the events that were acknowledged
     before the command began. Boards with `journal = off` are left out; the command names them. If the command is
@@ -54,10 +55,10 @@ def backup(
     with clear_errors():
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
         in_file = load_boards(settings.boards).by_id
-        with progress_bar("Copying", quiet=as_json) as show, existing_journal(settings, writes=False) as source:
+        with progress_bar("Copying", quiet=as_json) as show:
 
             async def work() -> Manifest:
-                async with opened_store(settings) as client:
+                async with opened_store(settings) as client, draining(client, settings) as source:
                     made = await back_up(client, settings, in_file, source, directory, show)
                     after = {"boards": len(made.boards), "bytes": sum(file.size for file in made.files)}
                     await note_command(client, settings.key_prefix, "backed_up", after=after)

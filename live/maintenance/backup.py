@@ -1,12 +1,11 @@
-"""Copy a journal while servers use it: first the database, then the entries that still wait in the store.
+"""Copy the database of a journal while servers use it.
 
 The copy is an SQLite file, also for a journal on a PostgreSQL server. So all backups have one form, and can be checked
 without a server. If somebody has changed a backup, restoring it still runs no statement from it.
 
-While the database is copied, no entry is trimmed. So every entry that the copy lacks is still in the store. These
-entries are added to the copy. So a backup is one complete journal, from which `live rebuild` and `live restore` restore
-everything. Before the backup is complete, the entries of each board are folded, which proves that the board can be
-rebuilt.
+Before the copy begins, SQL has every entry that the store had when the backup began. So a backup is one complete
+journal, from which `live rebuild` and `live restore` restore everything. Before the backup is complete, the entries of
+each board are folded, which proves that the board can be rebuilt.
 """
 
 import asyncio
@@ -19,49 +18,31 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
-from itertools import dropwhile
 from pathlib import Path
 from threading import Event
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, func, insert, inspect, select, text
+from sqlalchemy import Connection, func, insert, select, text
 
 from live import __version__
 from live.domain.board import Board
 from live.errors import JournalError, SetupError
 from live.journal.database import Database, columns_in, file_name
 from live.journal.log.definitions import DefinitionLog, latest
-from live.journal.log.entries import parse_head
 from live.journal.log.reader import contents_of
-from live.journal.log.timelines import (
-    START,
-    Timeline,
-    add_segments,
-    begin_timeline,
-    end_timelines,
-    find_lost,
-    find_timeline,
-    following,
-    open_timelines,
-    segment_of,
-)
+from live.journal.log.timelines import Timeline, end_timelines, find_lost, open_timelines
 from live.journal.schema import ABOUT, CHECKPOINT, LIFE, METADATA, PERIOD, VERSION
+from live.maintenance.draining import BEHIND, is_settled
 from live.settings import Settings
-from live.store.board.journal_stream import Entry, journals, read_entries, read_streams, sink_of
-from live.store.board.keys import Keys
+from live.store.board.journal_stream import read_streams, sink_of
 from live.store.connection.client import Store, required
 from live.store.registry.definitions import Definition
-from live.store.registry.journals import PAUSE_LEASE, paused_trimming
 from live.system.files import replacing, sync_folder
 
 Progress = Callable[[int, int], None]
 
 _DEFINITION: Final = msgspec.json.Decoder(Definition)
-_MISSING: Final = (
-    "entries of the journal of board {!r} are missing: wait until the server has begun it again (`live journal status` "
-    "counts the gap), and run the command again"
-)
 _LOST: Final = (
     "the store lost data: {}. Rebuild it first with `live rebuild`, or accept the loss with `live serve --accept-loss`"
 )
@@ -190,8 +171,6 @@ async def back_up(
     source: Database,
     folder: Path,
     show: Progress,
-    *,
-    lease: float = PAUSE_LEASE,
 ) -> Manifest:
     """Write a backup into an empty directory.
 
@@ -205,20 +184,18 @@ async def back_up(
         folder: the directory.
         show: called with the number of pages copied so far, and the number of all pages. For a PostgreSQL server, these
             are numbers of rows.
-        lease: seconds for which trimming stays paused if this process is killed.
 
     Raises:
-        SetupError: the directory is not empty, a definition or an entry is missing, or the store lost data.
+        SetupError: the directory is not empty, nobody moves the entries to SQL, a definition is missing, or the store
+            lost data.
     """
     copy = Database("sqlite", folder, source.prefix, writes=True)
     _make_folder(folder)
     try:
         with copy:
-            async with paused_trimming(client, source.prefix, lease) as require:
-                await _copy(source, copy, show)
-                await _bring_up_to_date(client, copy)
-                await require()
-            # Folding large boards takes long, so trimming is not paused during this step.
+            await _require_up_to_date(client, source)
+            await _copy(source, copy, show)
+            await _add_definitions(client, copy)
             found = await copy.run(partial(_contents, prefix=source.prefix, in_file=in_file))
         return await asyncio.to_thread(_complete, folder, settings, copy, *found)
     except BaseException:
@@ -312,13 +289,11 @@ def copy_from_server(source: Database, copy: Database, show: Progress) -> None:
     """Copy a journal as it is at one instant from PostgreSQL into the SQLite database `copy`, and lock `copy`.
 
     Raises:
-        JournalError: a database refuses, or the source holds no journal.
+        JournalError: a database refuses.
     """
 
     def read(given: Connection) -> None:
         given.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
-        if not inspect(given).has_table(ABOUT.name):
-            raise JournalError(f"there is no journal in the {source.place}")
         copy.lock_now()
         copy.work(partial(copy_rows, given, prefix=source.prefix, show=show))
 
@@ -350,66 +325,48 @@ def copy_rows(given: Connection, target: Connection, prefix: str, show: Progress
             show(done, total)
 
 
-async def _bring_up_to_date(client: Store, copy: Database) -> None:
-    """Add to a copy the entries and definitions that only the store has.
+async def _require_up_to_date(client: Store, source: Database) -> None:
+    """Wait until the journal has every entry that the store has now.
 
     Raises:
-        SetupError: the store uses another database, entries are missing, or the store lost data.
+        SetupError: nobody moves the entries to SQL, the store uses another database, or the store lost data.
     """
-    prefix = copy.prefix
-    await asyncio.to_thread(copy.take_now)
-    sink = await sink_of(client, prefix)
-    if sink not in ("", copy.id):
+    prefix = source.prefix
+    sink, own = await sink_of(client, prefix), select(ABOUT.c.value).where(ABOUT.c.name == "id")
+    if (found := await source.run(lambda connection: connection.scalar(own))) != sink != "":
         raise SetupError(
-            f"the journals of this store go into the database {sink}, and the copied one is {copy.id}: choose the data "
+            f"the journals of this store go into the database {sink}, and the copied one is {found}: choose the data "
             "directory of the server with --data-dir"
         )
     client.high_water.refresh()
     if client.high_water.lost or client.high_water.lost_boards:
         raise SetupError(_LOST.format(client.high_water.lost or "; ".join(client.high_water.lost_boards.values())))
-    lost = await find_lost(client, prefix, copy)
-    if lost:
+    if lost := await find_lost(client, prefix, source):
         raise SetupError(
             f"the store lacks data that the journal has: {'; '.join(map(str, lost))}. If boards were deleted just "
             "now, run the command again. If the store lost data, rebuild it first with `live rebuild`, or accept the "
             "loss with `live serve --accept-loss`"
         )
-    for board, epoch in await journals(client, prefix):  # add the entries that wait in the store
-        timeline = await copy.run(partial(find_timeline, prefix=prefix, board=board, epoch=epoch))
-        after, is_whole = timeline.drained if timeline else START, True
-        while entries := required(await read_entries(client, [(Keys(prefix, board), epoch, after)]))[0]:
-            after = entries[-1].id
-            if timeline is None:
-                timeline = await copy.run(partial(begin_timeline, prefix=prefix, board=board, epoch=epoch))
-            timeline, is_whole = await copy.run(partial(_add, timeline=timeline, entries=entries))
-        if not is_whole and not required(await read_streams(client, prefix, [(board, epoch)]))[0].ended:
-            raise SetupError(_MISSING.format(board))
+    if not await is_settled(client, prefix):
+        raise SetupError(BEHIND)
+
+
+async def _add_definitions(client: Store, copy: Database) -> None:
+    """Add to a copy the definitions that only the store has, and end the timelines of boards that were deleted.
+
+    Raises:
+        SetupError: the store lost definitions or API keys.
+    """
+    prefix = copy.prefix
+    await asyncio.to_thread(copy.take_now)
     if not await DefinitionLog(client, prefix, copy).follow():
         raise SetupError(_LOST.format(client.high_water.lost or "definitions or API keys went back"))
     timelines = await copy.run(lambda connection: open_timelines(connection, prefix))
-    for first in range(0, len(timelines), _BOARDS):  # end the timelines of boards that were deleted
+    for first in range(0, len(timelines), _BOARDS):
         piece = timelines[first : first + _BOARDS]
         streams = required(await read_streams(client, prefix, [(each.board, each.epoch) for each in piece]))
-        for timeline, stream in zip(piece, streams, strict=True):
-            if stream.link and not stream.entries and stream.link != timeline.link:
-                raise SetupError(_MISSING.format(timeline.board))
         ended = [timeline for timeline, stream in zip(piece, streams, strict=True) if stream.ended]
         await copy.run(partial(end_timelines, timelines=ended))
-
-
-def _add(connection: Connection, timeline: Timeline, entries: list[Entry]) -> tuple[Timeline, bool]:
-    """Add entries to a timeline. Return the new timeline, and whether no entry is missing."""
-    left = entries
-    while left:
-        followers, _ = following(timeline, left)
-        if not followers:  # entries are missing; go on with the next `adopt` entry, which has all contents
-            followers = list(dropwhile(lambda entry: parse_head(entry.head).kind != "adopt", left))[:1]
-        if not followers:
-            return timeline, False
-        segment = segment_of(timeline, followers)
-        add_segments(connection, [segment])
-        timeline, left = segment.after, left[left.index(followers[-1]) + 1 :]
-    return timeline, True
 
 
 def _contents(connection: Connection, prefix: str, in_file: Mapping[str, Board]) -> tuple[list[Timeline], list[str]]:

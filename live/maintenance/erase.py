@@ -6,7 +6,6 @@ appends an `erase` entry to the journal (see `live.journal.erasures`). Raw entri
 until the entries are forgotten.
 """
 
-import asyncio
 import re
 import secrets
 from collections import Counter
@@ -36,6 +35,7 @@ from live.journal.schema import CHECKPOINT
 from live.journal.state.fold import apply
 from live.journal.state.snapshot import IDENTITY, Snapshot, unpack
 from live.maintenance.contributions import Contribution, Vote
+from live.maintenance.draining import BEHIND, is_settled
 from live.maintenance.void import SEVERAL_WEIGHTS, Criteria, TakingBack, find_contributions
 from live.settings import Settings
 from live.store.board.journal_stream import journals, read_streams
@@ -49,10 +49,7 @@ from live.store.connection.loss import require_no_loss
 
 _NOW: Final = 2**63  # stands for the time of digests in the store: later than all erasures
 _STEP: Final = 1000  # votes that are looked up at once
-_PATIENCE: Final = 60.0  # seconds to wait until a server has moved entries to SQL
-_POLL: Final = 0.1
 _VISITOR: Final = re.compile("[0-9a-f]{32}")  # the id of a visitor; the actor of the visitor's events begins with it
-BEHIND: Final = "entries of the journal still wait in the store: look at `live journal status`, and run it again"
 
 _NOWHERE: Final = (
     "no journal records the erasure, so earlier times still show the actor: stop the servers and run `live "
@@ -298,15 +295,7 @@ class Erasing:
         """Wait until SQL has every entry that is in the store now. Return False if that takes too long."""
         if self._drainer is not None:
             await self._drainer.sweep()
-        deadline = asyncio.get_running_loop().time() + _PATIENCE
-        for board, epoch in await journals(self._client, self._prefix):
-            stream = Keys(self._prefix, board).journal(epoch)
-            last = await self._client.call(stream, "XREVRANGE", stream, "+", "-", "COUNT", 1)
-            while last and await self._client.call(stream, "XRANGE", stream, "-", last[0][0], "COUNT", 1):
-                if asyncio.get_running_loop().time() > deadline:
-                    return False
-                await asyncio.sleep(_POLL)
-        return True
+        return await is_settled(self._client, self._prefix)
 
     async def _erase(self, actor: str, one: Erased, key: bytes | None) -> None:
         """Erase an actor from a board. Without a key, only count the digests."""

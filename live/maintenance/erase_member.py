@@ -17,7 +17,8 @@ from live.journal.forgetting import FoundRows, forget_by, forget_in_board
 from live.journal.log.entries import Add, Erase, content
 from live.journal.log.reader import entries_of
 from live.journal.log.timelines import timelines_of
-from live.maintenance.erase import BEHIND, Erasing
+from live.maintenance.draining import BEHIND
+from live.maintenance.erase import Erasing
 from live.store.board.keys import Keys, SystemKeys
 from live.store.board.manage.erasure import forget_member, knows_member, read_held
 from live.store.connection.durability import rewrite_log

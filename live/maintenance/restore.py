@@ -141,7 +141,7 @@ async def require_empty(client: Store, prefix: str) -> None:
         SetupError: the store holds such data.
     """
     names = SystemKeys(prefix)
-    any_store_has = {names.store, names.format, names.processes, names.pause, names.visitors}
+    any_store_has = {names.store, names.format, names.processes, names.visitors}
     async for name in client.names(f"{prefix}:*"):
         if name not in any_store_has and not name.startswith(names.ready()[:-1]):
             raise SetupError(

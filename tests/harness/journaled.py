@@ -95,11 +95,12 @@ class Journaled:
         return await self.databases[0].run(lambda connection: connection.scalar(count) or 0)
 
 
-async def backed_up(board: Journaled, folder: Path, *, lease: float = 30.0) -> Manifest:
-    """Back up the store and the SQLite database of a board."""
-    source = Database("sqlite", board.folder, board.settings.key_prefix, writes=False)
+async def backed_up(board: Journaled, folder: Path, *, url: str = "sqlite") -> Manifest:
+    """Back up the store and the database of a board, after a drainer has moved the entries."""
+    await (await board.drainer()).sweep()
     in_file = {board.board.id: board.board}
-    return await back_up(board.client, board.settings, in_file, source, folder, lambda *_: None, lease=lease)
+    with Database(url, board.folder, board.settings.key_prefix, writes=False) as source:
+        return await back_up(board.client, board.settings, in_file, source, folder, lambda *_: None)
 
 
 @asynccontextmanager

@@ -1,16 +1,13 @@
 """A backup that is made while events are counted holds everything that was acknowledged before."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
-import live.journal.log.drainer
 import live.maintenance.backup
+import live.maintenance.draining
 from live.domain.board import Journaling
 from live.domain.event import make_entry
 from live.errors import SetupError
@@ -20,14 +17,10 @@ from live.journal.log.timelines import open_timelines
 from live.journal.state.ranking import ranked_at
 from live.maintenance.backup import back_up, check_files, read_manifest
 from live.maintenance.status import verify
-from live.store.board.journal_stream import begin_journal
-from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import delete_keys
-from live.store.registry.journals import is_trimming_paused, paused_trimming
 from tests.harness.journaled import Journaled, Rows, backed_up, journaled
 from tests.harness.mutation import must_be_caught, replaced
-from tests.harness.waiting import eventually
 
 copy_database = live.maintenance.backup.copy_database
 
@@ -43,146 +36,53 @@ def rows_in(board: Journaled, folder: Path) -> Rows:
     return [(member, found.scores[member]) for member in found.members]
 
 
-def after_the_copy(board: Journaled, work: Callable[[], Awaitable[object]]) -> Any:
-    """Let a test do other work after a backup has copied the database, and before it continues."""
-    loop = asyncio.get_running_loop()
-
-    def copy(*arguments: Any) -> None:
-        copy_database(*arguments)
-        asyncio.run_coroutine_threadsafe(_awaited(work), loop).result(10)
-
-    assert board.databases, "the board has no database to copy"
-    return replaced(live.maintenance.backup, "copy_database", copy)
-
-
-async def _awaited(work: Callable[[], Awaitable[object]]) -> None:
-    await work()
-
-
-async def back_up_while_drained(board: Journaled, folder: Path) -> None:
-    """Back up while some likes are in SQL, some wait in the store, and some reach SQL after the copy."""
+async def back_up_before_sql_has_all(board: Journaled, folder: Path) -> None:
+    """Begin a backup while some likes wait in the store. Then a drainer moves them."""
     drainer = await board.drainer()
     await board.like("a", "b")
     await drainer.sweep()
     await board.like("a")
-
-    async def drain() -> None:
-        await drainer.sweep()
-
-    refused = ""
-    with after_the_copy(board, drain):
-        try:
-            await backed_up(board, folder)
-        except SetupError as error:
-            refused = str(error)
-    assert not refused
+    source = Database("sqlite", board.folder, board.settings.key_prefix, writes=False)
+    boards = {"posts": board.board}
+    backup = asyncio.create_task(back_up(board.client, board.settings, boards, source, folder, lambda *_: None))
+    await asyncio.wait([backup], timeout=0.3)
+    await drainer.sweep()
+    await backup
     assert rows_in(board, folder) == await board.rows()
 
 
-async def test_entries_that_are_drained_after_the_copy_are_in_the_backup(valkey_url: str, tmp_path: Path) -> None:
-    """The store still has the entries. After the backup, the drainer drops them from the store."""
+async def test_a_backup_waits_until_sql_has_what_the_store_had(valkey_url: str, tmp_path: Path) -> None:
+    """The backup has every event that was acknowledged before it began."""
     async with journaled(valkey_url, tmp_path) as board:
-        await back_up_while_drained(board, tmp_path / "backup")
-        drainer = await board.drainer()
-        assert await board.waiting() == 1
-        await drainer.sweep()
-        await drainer._trim_left()
-        assert await board.waiting() == 0
+        await back_up_before_sql_has_all(board, tmp_path / "backup")
 
 
-@asynccontextmanager
-async def no_pause(*_: Any) -> AsyncIterator[Any]:
-    """Replace the pause of a backup: this mutant pauses nothing."""
+@pytest.mark.mutant
+async def test_a_backup_that_does_not_wait_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The mutant copies the database at once."""
 
-    async def require() -> None:
-        pass
+    async def at_once(*_: object) -> bool:
+        return True
 
-    yield require
-
-
-async def never(*_: Any) -> bool:
-    """Replace `is_trimming_paused`: with this mutant, the drainer ignores pauses."""
-    return False
-
-
-async def test_a_missing_pause_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The backup must set the pause, and the drainer must respect it."""
-    for name, (module, what, mistake) in {
-        "no pause": (live.maintenance.backup, "paused_trimming", no_pause),
-        "the drainer ignores the pause": (live.journal.log.drainer, "is_trimming_paused", never),
-    }.items():
-        (tmp_path / name).mkdir()
-        async with journaled(valkey_url, tmp_path / name) as board:
-            with must_be_caught(name), replaced(module, what, mistake):
-                await back_up_while_drained(board, tmp_path / name / "backup")
-
-
-async def test_a_drainer_that_commits_as_the_pause_begins_leaves_no_hole(valkey_url: str, tmp_path: Path) -> None:
-    """The drainer checks for a pause after its commit, so a later copy has all entries that the drainer trims."""
     async with journaled(valkey_url, tmp_path) as board:
-        drainer = await board.drainer()
-        await drainer.sweep()
-        await board.like("a", "b")
-        folder = tmp_path / "backup"
-
-        async def asked_before(*arguments: Any) -> bool:
-            answer = await is_trimming_paused(*arguments)
-            await backed_up(board, folder)
-            return answer
-
-        with replaced(live.journal.log.drainer, "is_trimming_paused", asked_before):
-            await drainer.drain(["posts"])
-        assert rows_in(board, folder) == await board.rows()
+        with must_be_caught("entries are missing"), replaced(live.maintenance.backup, "is_settled", at_once):
+            await back_up_before_sql_has_all(board, tmp_path / "backup")
 
 
-async def test_a_backup_that_lost_its_pause_fails_and_leaves_nothing(valkey_url: str, tmp_path: Path) -> None:
-    """A backup loses its pause if it is frozen for longer than the lease of the pause."""
+async def test_a_backup_is_refused_if_nobody_moves_the_entries(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backup leaves no files, so the same command can run again."""
+    monkeypatch.setattr(live.maintenance.draining, "_PATIENCE", 0.3)
     async with journaled(valkey_url, tmp_path) as board:
-        await board.like("a")
         await (await board.drainer()).sweep()
-        key = SystemKeys(board.settings.key_prefix).pause
+        await board.like("a")
+        source = Database("sqlite", tmp_path, board.settings.key_prefix, writes=False)
         folder = tmp_path / "backup"
-        with after_the_copy(board, lambda: board.client.delete(key)), pytest.raises(SetupError, match="run it again"):
-            await backed_up(board, folder)
+        with pytest.raises(SetupError, match="still wait in the store"):
+            await back_up(board.client, board.settings, {"posts": board.board}, source, folder, lambda *_: None)
         assert list(folder.iterdir()) == []
         await backed_up(board, folder)
-
-
-async def test_the_pause_of_a_killed_backup_ends(valkey_url: str, tmp_path: Path) -> None:
-    """Another backup is refused only until the pause ends."""
-    async with journaled(valkey_url, tmp_path) as board:
-        await board.like("a")
-        drainer = await board.drainer()
-        await drainer.sweep()
-        key = SystemKeys(board.settings.key_prefix).pause
-        await board.client.set(key, "killed", px=400)
-        with pytest.raises(SetupError, match="another backup"):
-            await backed_up(board, tmp_path / "backup")
-        await board.like("a")
-        await drainer.drain(["posts"])
-        assert await board.waiting() == 1
-
-        async def trimmed() -> bool:
-            await drainer._trim_left()
-            return await board.waiting() == 0
-
-        await eventually(trimmed)
-        await backed_up(board, tmp_path / "backup")
-
-
-async def test_a_pause_is_renewed_while_it_lasts(valkey_url: str, tmp_path: Path) -> None:
-    """The copy may take longer than the lease. Meanwhile, events that wait for SQL are still acknowledged."""
-    async with journaled(valkey_url, tmp_path, journal_ack=True) as board:
-        running = asyncio.create_task((await board.drainer()).run())
-        try:
-            async with paused_trimming(board.client, board.settings.key_prefix, lease=0.3) as require:
-                for _ in range(5):
-                    await board.like("a")
-                    await asyncio.sleep(0.12)
-                    await require()
-                assert await board.waiting() == 6
-        finally:
-            running.cancel()
 
 
 async def test_boards_that_are_not_in_sql_yet_are_in_the_backup(valkey_url: str, tmp_path: Path) -> None:
@@ -200,28 +100,6 @@ async def test_boards_that_are_not_in_sql_yet_are_in_the_backup(valkey_url: str,
         assert rows_in(board, folder) == [("new", 1)]
 
 
-async def test_a_gap_and_the_content_after_it_are_in_the_backup(valkey_url: str, tmp_path: Path) -> None:
-    """Until the journal has the whole content of the board after the gap, a backup fails."""
-    async with journaled(valkey_url, tmp_path) as board:
-        await board.like("a", "b")
-        drainer = await board.drainer()
-        await drainer.sweep()
-        await board.like("a")
-        await board.like("b")
-        state = board.ledger.state
-        await board.client.xtrim(state.journal, maxlen=1, approximate=False)
-        with pytest.raises(SetupError, match="are missing"):
-            await backed_up(board, tmp_path / "backup")
-        await begin_journal(board.client, state.keys, state.epoch or "", again=True)
-        await board.like("a")
-        await backed_up(board, tmp_path / "backup")
-        assert rows_in(board, tmp_path / "backup") == await board.rows()
-        await board.like("a")
-        await board.client.xtrim(state.journal, maxlen=0, approximate=False)
-        with pytest.raises(SetupError, match="are missing"):
-            await backed_up(board, tmp_path / "another")
-
-
 async def test_a_store_that_lost_data_is_not_backed_up(valkey_url: str, tmp_path: Path) -> None:
     """In such a backup, the lost boards would look deleted."""
     async with journaled(valkey_url, tmp_path) as board:
@@ -237,7 +115,7 @@ async def test_a_board_without_a_definition_is_not_backed_up(valkey_url: str, tm
     """Such a board could not be rebuilt."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
-        await board.drainer()
+        await (await board.drainer()).sweep()
         source = Database("sqlite", tmp_path, board.settings.key_prefix, writes=False)
         with pytest.raises(SetupError, match="--boards"):
             await back_up(
@@ -249,7 +127,7 @@ async def test_a_backup_names_the_boards_without_a_journal(valkey_url: str, tmp_
     """The backup has no data of these boards."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
-        await board.drainer()
+        await (await board.drainer()).sweep()
         off = msgspec.structs.replace(board.board, id="off", journal=Journaling(level="off"))
         source = Database("sqlite", tmp_path, board.settings.key_prefix, writes=False)
         boards = {"posts": board.board, "off": off}
@@ -311,35 +189,3 @@ async def test_the_copy_is_of_one_instant_while_another_process_writes(
         assert [done for done, _ in steps] == sorted(done for done, _ in steps)
         assert before != await board.rows()
         assert rows_in(board, target.parent) == before
-
-
-async def keeps_what_stopped(board: Journaled) -> None:
-    """Let the drainer stop at a board while a backup has paused trimming, and check that the entries stay."""
-    drainer = await board.drainer()
-    async with paused_trimming(board.client, board.settings.key_prefix):
-        await board.like("a")
-        await drainer.sweep()
-    drainer._behind.update(drainer._timelines)
-    await drainer._trim_left()
-    assert await board.waiting() > 0
-    drainer._behind.clear()
-    await drainer._trim_left()
-    assert await board.waiting() == 0
-
-
-async def test_a_board_that_stopped_is_not_trimmed_after_a_backup(valkey_url: str, tmp_path: Path) -> None:
-    """The entries of the board wait for an operator."""
-    async with journaled(valkey_url, tmp_path) as board:
-        await keeps_what_stopped(board)
-
-
-@pytest.mark.mutant
-async def test_a_stopped_board_that_is_trimmed_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant trims all timelines that were kept for a backup, also the timelines of stopped boards."""
-
-    async def trim_all(drainer: live.journal.log.drainer.Drainer) -> None:
-        await drainer._trim([drainer._timelines[name] for name in drainer._untrimmed])
-
-    async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("too much is trimmed"), replaced(live.journal.log.drainer.Drainer, "_trim_left", trim_all):
-            await keeps_what_stopped(board)

@@ -1,6 +1,6 @@
 """The drainer: moves the entries of all journals from the store to SQL, in one process at a time.
 
-An entry is trimmed in the store after SQL has committed it, unless a backup has paused trimming. Each commit says which
+An entry is trimmed in the store after SQL has committed it. Each commit says which
 entry comes before its own entries. SQL refuses the commit if this is not the last entry of the timeline. So a drainer
 that is killed at any point, or that runs at the same time as another drainer, loses no entry and stores none twice.
 
@@ -53,7 +53,6 @@ from live.store.board.journal_stream import (
     claim_sink,
     forget_journal,
     journals,
-    keep_entries,
     read_entries,
     read_streams,
     trim,
@@ -62,7 +61,6 @@ from live.store.board.keys import Keys
 from live.store.board.reign import MOST_CHECKS, confirm, require_acknowledged, unchecked
 from live.store.connection.client import Store, required
 from live.store.registry.definitions import DefinitionStore
-from live.store.registry.journals import is_trimming_paused
 from live.system.tracing import record_span
 
 log = structlog.get_logger()
@@ -99,7 +97,6 @@ class Drainer:
         self._database = database
         self._timelines: dict[Name, Timeline] = {}
         self._definitions = DefinitionLog(client, prefix, database)
-        self._untrimmed: set[Name] = set()  # journals whose entries are in SQL and may still be in the store
         # Journals that were announced, but had no entry and no board at the last sweep.
         self._unknown: set[Name] = set()
         self._behind: set[Name] = set()  # journals of which SQL had more than the store, at the last sweep or since
@@ -242,7 +239,6 @@ class Drainer:
                 await self.drain(boards)
             else:
                 await self._database.check_files()  # a commit checks the files, but this round has no commit
-            await self._trim_left()
             if not self._health.waits:
                 self._health.mark_drained(started)
             rest = max(0.0, self._interval - (time.monotonic() - started))
@@ -304,23 +300,20 @@ class Drainer:
         # A killed drainer may have left entries that SQL has. Producers wait until the store knows that SQL has them.
         left = [self._timelines[name] for name, stream in streams.items() if stream.entries]
         await self._trim([found for found in left if found.size and (found.board, found.epoch) not in self._behind])
-        if not await self._must_keep():
-            await self._mend(streams)
-            # End the timelines of deleted boards, once everything is in SQL.
-            deleted = [
-                name
-                for name, stream in streams.items()
-                if stream.ended and not stream.entries and name not in self._behind
-            ]
-            ended = [self._timelines[name] for name in deleted if self._timelines[name].size]
-            if ended:
-                await self._database.run(lambda connection: end_timelines(connection, ended))
-            unknown = {name for name in deleted if not self._timelines[name].size}
-            for name in [*((timeline.board, timeline.epoch) for timeline in ended), *(unknown & self._unknown)]:
-                with self._delaying(name):
-                    await forget_journal(self._client, Keys(self._prefix, name[0]), name[1])
-                    self._timelines.pop(name, None)
-            self._unknown = unknown
+        await self._mend(streams)
+        # End the timelines of deleted boards, once everything is in SQL.
+        deleted = [
+            name for name, stream in streams.items() if stream.ended and not stream.entries and name not in self._behind
+        ]
+        ended = [self._timelines[name] for name in deleted if self._timelines[name].size]
+        if ended:
+            await self._database.run(lambda connection: end_timelines(connection, ended))
+        unknown = {name for name in deleted if not self._timelines[name].size}
+        for name in [*((timeline.board, timeline.epoch) for timeline in ended), *(unknown & self._unknown)]:
+            with self._delaying(name):
+                await forget_journal(self._client, Keys(self._prefix, name[0]), name[1])
+                self._timelines.pop(name, None)
+        self._unknown = unknown
         self._changes.follow((board for board, _ in self._timelines), only=True)
 
     async def drain(self, boards: Iterable[str]) -> None:
@@ -445,34 +438,14 @@ class Drainer:
         return True
 
     async def _trim(self, timelines: Sequence[Timeline]) -> None:
-        """Delete from the store the entries that SQL has. While a backup needs them, only record that SQL has them."""
-        self._untrimmed |= {(timeline.board, timeline.epoch) for timeline in timelines}
-        paused = await self._must_keep()
+        """Delete from the store the entries that SQL has."""
 
         async def trim_one(timeline: Timeline) -> None:
-            keys, name = Keys(self._prefix, timeline.board), (timeline.board, timeline.epoch)
-            with self._delaying(name):
-                if paused:
-                    await keep_entries(self._client, keys, timeline.epoch, timeline.offset)
-                else:
-                    await trim(self._client, keys, timeline.epoch, timeline.drained, timeline.size)
-                    self._untrimmed.discard(name)
+            with self._delaying((timeline.board, timeline.epoch)):
+                keys = Keys(self._prefix, timeline.board)
+                await trim(self._client, keys, timeline.epoch, timeline.drained, timeline.size)
 
         await asyncio.gather(*map(trim_one, timelines))  # the calls share packets
-
-    async def _must_keep(self) -> bool:
-        """Return whether entries stay in the store, because a backup needs them or may need them."""
-        if "" not in self._changes.away:
-            with self._going_on("trim"):
-                return await is_trimming_paused(self._client, self._prefix)
-        return True
-
-    async def _trim_left(self) -> None:
-        """Delete the entries that were kept for a backup, once the backup is over."""
-        if self._untrimmed and not await self._must_keep():
-            # A board that stopped keeps its entries until an operator decides.
-            moving = self._untrimmed - self._behind - self._delayed.keys()
-            await self._trim([self._timelines[name] for name in moving if name in self._timelines])
 
     async def _known_timelines(self, names: list[Name]) -> list[Timeline]:
         """Return the timelines of journals, and begin new timelines."""

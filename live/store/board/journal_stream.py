@@ -168,11 +168,6 @@ async def trim(client: Store, keys: Keys, epoch: str, last: str, drained: int) -
     await TRIM(client, [keys.meta, keys.journal(epoch)], request)
 
 
-async def keep_entries(client: Store, keys: Keys, epoch: str, offset: int) -> None:
-    """Record that everything up to an offset is in SQL, and delete nothing."""
-    await TRIM(client, [keys.meta, keys.journal(epoch)], TrimRequest(epoch=epoch, offset=offset))
-
-
 async def read_streams(
     client: Store, prefix: str, names: Sequence[tuple[str, str]]
 ) -> list[StreamState | StoreUnavailableError]:

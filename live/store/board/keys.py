@@ -148,11 +148,6 @@ class SystemKeys:
         return f"{self.refusals}:wanted"
 
     @property
-    def pause(self) -> str:
-        """The lease of a backup that pauses the trimming of journals."""
-        return f"{self.journals}:pause"
-
-    @property
     def process_versions(self) -> str:
         """The version of the definitions that each live process runs."""
         return f"{self.processes}:versions"

@@ -582,14 +582,13 @@ class RestoreRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     link: str
 
 
-class TrimRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+class TrimRequest(msgspec.Struct, kw_only=True):
     """Record that everything up to an offset is in SQL, and delete those entries.
 
-    `least` is the id of the first entry to keep, and `drained` is the number of bytes in SQL. Without these two fields,
-    every entry stays, and counts against the limit of the backlog.
+    `least` is the id of the first entry to keep, and `drained` is the number of bytes in SQL.
     """
 
     epoch: str
     offset: int
-    least: str | None = None
-    drained: int | None = None
+    least: str
+    drained: int

@@ -1,20 +1,13 @@
-"""The data that all journals share in the store: the report on their health, and the pause of their trimming.
+"""The report on the health of all journals in the store.
 
-The process that moves entries to SQL makes the report, and the readiness check of every process reads it. A backup
-pauses trimming, so that the store still has every entry that the copy of the database lacks. The pause is a lease: it
-ends if the backup is killed.
+The process that moves entries to SQL makes the report, and the readiness check of every process reads it.
 """
 
-import asyncio
-import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
 
 from live.domain.text import counted
-from live.errors import SetupError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store
 
@@ -22,7 +15,6 @@ _EXPIRY: Final = 10_000  # milliseconds after which the reporting process counts
 _FAULT_EXPIRY: Final = 3_000  # milliseconds after which a fault that is not reported again counts as over
 _LONGEST_LAG: Final = 10.0  # seconds; a longer lag is a fault
 _NEARLY: Final = 0.9  # the part of the allowed backlog at which a board is reported
-PAUSE_LEASE: Final = 30.0  # seconds within which the pause must be renewed
 
 
 class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,54 +82,3 @@ def faults_of(health: bytes | None, fault: bytes | None, backlog: int) -> list[s
     if found.gaps:
         faults.append(f"{counted(found.gaps, 'gap')} since the server started: see `live journal status`")
     return faults
-
-
-@asynccontextmanager
-async def paused_trimming(
-    client: Store, prefix: str, lease: float = PAUSE_LEASE
-) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Pause the trimming of all journals in the `with` block. `lease` is in seconds.
-
-    Give the block a function that raises `SetupError` if the pause has already ended. Then the backup
-    may lack entries.
-
-    Raises:
-        SetupError: another backup pauses trimming.
-    """
-    key, token = SystemKeys(prefix).pause, secrets.token_hex(8)
-    milliseconds = round(lease * 1000)
-    taken = await client.write(key, "SET", key, token, "NX", "PX", milliseconds)
-    if not taken:
-        raise SetupError(f"another backup is running, or ended less than {lease:g} seconds ago: try again later")
-
-    async def renew() -> None:
-        while True:  # until the lease is lost
-            await asyncio.sleep(milliseconds / 3000)
-            held = await client.write(key, "SET", key, token, "XX", "GET", "PX", milliseconds)
-            if held != token.encode():
-                return
-
-    renewing = asyncio.create_task(renew())
-
-    async def require() -> None:
-        held = await client.call(key, "GET", key)
-        if held != token.encode() or renewing.done():
-            raise SetupError("trimming went on before the backup was complete, because a process stalled: run it again")
-
-    try:
-        yield require
-    finally:
-        renewing.cancel()
-        await asyncio.gather(renewing, return_exceptions=True)
-        if await client.call(key, "GET", key) == token.encode():
-            await client.call(key, "DEL", key)
-
-
-async def is_trimming_paused(client: Store, prefix: str) -> bool:
-    """Return whether a backup pauses trimming. Ask after SQL has committed the entries, and before you trim them.
-
-    A backup pauses trimming before it copies the database. So the copy has all entries that were committed before the
-    pause.
-    """
-    key = SystemKeys(prefix).pause
-    return bool(await client.call(key, "EXISTS", key))

@@ -20,12 +20,12 @@ from live.journal.log.timelines import ConflictError, add_segments, following
 from live.journal.schema import LIFE
 from live.journal.upkeep.compactor import Compactor
 from live.metrics import JOURNAL_LAG, REGISTRY
-from live.settings import Duration, Size
-from live.store.board.journal_stream import MOST_ENTRIES, journals, keep_entries, read_entries, trim
+from live.settings import Size
+from live.store.board.journal_stream import MOST_ENTRIES, journals, read_entries, trim
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import delete_keys
 from live.store.connection.client import required
-from live.store.registry.journals import is_sql_away, paused_trimming
+from live.store.registry.journals import is_sql_away
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
 from tests.harness.journaled import Journaled, journaled
@@ -73,49 +73,6 @@ async def test_a_drainer_may_be_killed_anywhere(valkey_url: str, tmp_path: Path,
     async with journaled(valkey_url, tmp_path) as board:
         for _ in range(3 * effort):
             await drain_with_deaths(board)
-
-
-async def is_killed_during_a_backup(board: Journaled, trim_of_second: Any = Drainer._trim) -> None:
-    """The drainer is killed after its commit. A backup has paused trimming, and a producer waits for SQL."""
-    await board.ledger.state.open()
-    drainer = await board.drainer()
-    await drainer.sweep()
-
-    async def counted() -> bool:
-        return await board.waiting() > 0
-
-    async with paused_trimming(board.client, board.settings.key_prefix):
-        waiting = asyncio.create_task(board.like("a", "b"))
-        await eventually(counted)
-        die = dying(keep_entries, after=False)
-        with suppress(KilledError), replaced(live.journal.log.drainer, "keep_entries", die):
-            await drainer.sweep()
-        drainer = await board.drainer()
-        with replaced(Drainer, "_trim", trim_of_second):
-            await drainer.sweep()
-        (refused,) = await asyncio.gather(waiting, return_exceptions=True)
-        assert refused is None
-        assert await board.waiting() > 0
-    await drainer._trim_left()
-    await board.must_agree()
-
-
-async def test_a_drainer_may_be_killed_during_a_backup(valkey_url: str, tmp_path: Path) -> None:
-    """The next drainer reports that SQL has the entries, and trims them after the backup."""
-    async with journaled(valkey_url, tmp_path, journal_ack=True) as board:
-        await is_killed_during_a_backup(board)
-
-
-@pytest.mark.mutant
-async def test_a_producer_that_waits_until_a_backup_is_over_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """In the mutant, the next drainer does not report what SQL has."""
-
-    async def forgetful(_drainer: Drainer, _timelines: Any) -> None:
-        pass
-
-    async with journaled(valkey_url, tmp_path, journal_ack=True, write_deadline=Duration(0.5)) as board:
-        with must_be_caught("no drainer says during a backup what SQL has"):
-            await is_killed_during_a_backup(board, forgetful)
 
 
 async def test_what_is_moved_is_in_the_metrics(valkey_url: str, tmp_path: Path) -> None:
@@ -496,7 +453,6 @@ async def test_a_sweep_trims_all_journals_at_once(valkey_url: str, tmp_path: Pat
         assert most == 2
         await drainer.sweep()
         assert await board.waiting() == 0
-        assert not drainer._untrimmed, "the drainer wants to trim what it has trimmed"
 
 
 async def after_failed_commits(board: Journaled) -> None:

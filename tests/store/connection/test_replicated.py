@@ -29,7 +29,6 @@ from live.store.connection.client import Store, connect
 from live.store.connection.pipelined import ReplicasError
 from live.store.registry.idempotency import StoredResponses
 from live.store.registry.items import Items
-from live.store.registry.journals import paused_trimming
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
 from tests.harness.journaled import journaled
@@ -135,13 +134,8 @@ class Paths:
             "item put": lambda: self.items.put([Item("m", "title")]),
             "item deleted": lambda: self.items.delete("m"),
             "cookie": lambda: Visitors(self.client, self.prefix).make(),
-            "trimming paused": self._pause,
             "sink": lambda: claim_sink(self.client, self.prefix, "database"),
         }
-
-    async def _pause(self) -> None:
-        async with paused_trimming(self.client, self.prefix):
-            pass
 
 
 async def acknowledged(paths: Mapping[str, Acknowledging]) -> set[str]:

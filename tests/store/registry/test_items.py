@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 
 from live.domain.item import Item
-from live.errors import ProblemError, SetupError, StoreUnavailableError
+from live.errors import ProblemError, StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
 from live.store.registry import items as module
@@ -14,11 +14,9 @@ from live.store.registry.items import FRESH, Items
 from live.store.registry.journals import (
     JournalHealth,
     is_sql_away,
-    paused_trimming,
     publish_health,
 )
 from tests.harness.settings import fresh_settings
-from tests.harness.waiting import eventually
 
 A, B, C = (Item(name, name.upper()) for name in "abc")
 
@@ -99,38 +97,4 @@ async def test_the_state_of_journals_is_known_to_all_processes(valkey_url: str) 
     assert (await is_sql_away(client, prefix), await client.get(names.journal_fault)) == (True, b"why")
     for name in (names.journal_health, names.journal_fault):
         assert await client.pttl(name) > 0
-    await client.aclose()
-
-
-async def test_trimming_pauses_for_one_backup(valkey_url: str) -> None:
-    """The pause is renewed, and ends with the backup. A backup that has lost the pause fails."""
-    settings = fresh_settings(valkey_url)
-    client, prefix = connect(valkey_url, settings), settings.key_prefix
-    key = SystemKeys(prefix).pause
-    async with paused_trimming(client, prefix, 0.6) as require:
-        await require()
-        with pytest.raises(SetupError, match="another backup is running"):
-            async with paused_trimming(client, prefix):
-                pass
-
-        left = [600]
-
-        async def is_renewed() -> bool:
-            left.append(await client.pttl(key))
-            return left[-1] > min(left)
-
-        await eventually(is_renewed)
-        await client.set(key, "other")
-
-        async def has_failed() -> bool:
-            with pytest.raises(SetupError, match="trimming went on"):
-                await require()
-            return True
-
-        await eventually(has_failed)
-        await client.delete(key)
-    async with paused_trimming(client, prefix) as require:
-        await client.delete(key)
-        with pytest.raises(SetupError, match="trimming went on"):
-            await require()
     await client.aclose()
