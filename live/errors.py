@@ -76,7 +76,6 @@ EPOCH_LOST_DETAIL: Final = (
 
 REFUSALS: Final[Mapping[str, str]] = {
     "event_invalid": "the event does not have the documented form",
-    "field_duplicate": "the event contains a field twice",
     "key_invalid": "the key is empty, too long, not in NFC, or contains control or format characters",
     "board_forbidden": "the API key does not include this board",
     "board_unknown": "the event names a board that does not exist",

@@ -215,7 +215,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     request_timeout: Annotated[Duration, _described(
         "time limit for receiving a request, counted from its first byte")] = Duration(8)
     idle_timeout: Annotated[Duration, _described("how long a connection may stay idle between requests")] = Duration(60)
-    max_body: Annotated[int, _described("maximum bytes of a POST body, after decompression", ge=1)] = 1024 * 1024
+    max_body: Annotated[int, _described(
+        "maximum bytes of a POST body, after decompression; a body of 1 MiB can hold up the other clients of a process "
+        "for 50 ms", ge=1)] = 256 * 1024
     max_events: Annotated[int, _described("maximum events per body", ge=1, le=3000)] = 1000
     max_future: Annotated[Duration, _described(
         "how far an event's time may be ahead of the store's clock")] = Duration(60)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-MAX_EVENT_BYTES: Final = 64 * 1024  # the server refuses longer events
+MAX_EVENT_BYTES: Final = 64 * 1024  # far more than a valid event has
 _encode = msgspec.json.Encoder().encode
 
 

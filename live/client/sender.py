@@ -25,7 +25,7 @@ from live.client.target import ACCESS_REFUSED, Patience, access_refused, authori
 from live.domain.event import Answer
 
 MAX_EVENTS: Final = 1000  # per request, the default limit of the server
-MAX_BYTES: Final = 512 * 1024  # approximate size of a full batch before compression
+MAX_BYTES: Final = 128 * 1024  # a batch that has so many takes no more events; one more event fits the server's limit
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
 _TIMEOUT: Final = 20.0

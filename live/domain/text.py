@@ -7,23 +7,29 @@ from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Final
 
-PATTERN: Final = (
-    r"^[^\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b\u200e\u200f\u2028-\u202e"
-    r"\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb]*$"
+_REFUSED: Final = (
+    r"\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b\u200e\u200f\u2028-\u202e"
+    r"\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb"
 )
+"""The characters up to U+FFFF that a terminal obeys, or that change the text around them.
+
+These are the categories Cc, Cf, Zl and Zp, without the joiners that emoji and some writing systems need.
+"""
+PATTERN: Final = f"^[^{_REFUSED}]*$"
 """A regular expression for contracts, valid in all dialects: it matches texts without refused characters.
 
 Dialects have different escapes for characters beyond U+FFFF, so the expression accepts these characters. No JSON
 contains surrogates.
 """
-
-# The categories of characters that a terminal obeys, or that change the text around them.
-_REFUSED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_JOINERS: Final = "\u200c\u200d"  # format characters that emoji and some writing systems need
+_FOUND: Final = re.compile(
+    rf"[{_REFUSED}\ud800-\udfff\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    r"\U000e0001\U000e0020-\U000e007f]"
+)
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Mn", "Zl", "Zp", "Zs"})
 _INVISIBLE: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
-_ESCAPE: Final = re.compile(r"\\(?:u[0-9A-Fa-f]{4}|.)")
-_SPACE: Final = {ord(space): None for space in "\t\r\n"}
+_CONTROL: Final = re.compile(r"\\[bfnrt]")
+_ESCAPE: Final = re.compile(r"\\u[0-9A-Fa-f]{4}")
+_SPACE: Final = "\t\r\n"
 ID_FORM: Final = "write 1 to 64 of a-z, 0-9, - and _, and begin with a letter or a digit"
 _MOST_SHOWN: Final = 64  # characters of an unknown name that a message shows
 _LIKENESS: Final = 0.7  # least similarity, from 0 to 1; with less, `LIVE_` alone would make two names similar
@@ -44,19 +50,23 @@ def text_fault(text: str) -> str | None:
 
 def character_fault(text: str) -> str | None:
     """Say which control or format character a text contains, or return None."""
-    if text.isprintable():  # a printable text has no character of a refused category, and this check is much faster
+    if text.isprintable():  # a printable text has no such character, and this check is much faster
         return None
-    found = next((character for character in text if _is_refused(character)), None)
-    return None if found is None else f"contains the control or format character U+{ord(found):04X}"
+    found = _FOUND.search(text)
+    return None if found is None else f"contains the control or format character U+{ord(found[0]):04X}"
 
 
 def json_fault(document: str) -> str | None:
     """Say which control or format character a string of a valid JSON document contains, or return None."""
     if document.isprintable() and "\\" not in document:
         return None
-    # JSON allows control characters between strings only. Every backslash begins an escape.
-    escaped = json.loads(f'"{"".join(_ESCAPE.findall(document))}"')
-    return character_fault(document.translate(_SPACE)) or character_fault(escaped)
+    # JSON allows control characters between strings only. Without escaped backslashes, a backslash begins an escape.
+    rest = document.replace(r"\\", "")
+    found = _CONTROL.search(rest)
+    escaped = json.loads(f'"{found[0] if found else "".join(_ESCAPE.findall(rest))}"')
+    for space in _SPACE:
+        document = document.replace(space, "")
+    return character_fault(document) or character_fault(escaped)
 
 
 def visible_lines(text: str) -> str:
@@ -66,20 +76,13 @@ def visible_lines(text: str) -> str:
 
 def visible(text: str) -> str:
     """Write control and format characters as escapes of JSON, for a terminal. JSON text keeps its meaning."""
-    if text.isprintable():
-        return text
-    shown: list[str] = []
-    for character in text:
-        if _is_refused(character):  # one escape for each UTF-16 unit of the character
-            units = character.encode("utf-16-be", "surrogatepass").hex()
-            shown += (f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
-        else:
-            shown.append(character)
-    return "".join(shown)
+    return _FOUND.sub(lambda found: _escaped(found[0]), text)
 
 
-def _is_refused(character: str) -> bool:
-    return unicodedata.category(character) in _REFUSED and character not in _JOINERS
+def _escaped(character: str) -> str:
+    """Write one escape for each UTF-16 unit of a character."""
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:

@@ -24,7 +24,7 @@ from live.auth.client import Client
 from live.auth.rate_limiter import RateLimiter
 from live.domain.board import Boards
 from live.domain.cloudevent import decode_batch, decode_structured
-from live.domain.decoding import MOST_EVENT, STEP, DecodedBody, Steps, decode_json, decode_ndjson, decode_plain, finish
+from live.domain.decoding import DecodedBody, decode_json, decode_ndjson, decode_plain
 from live.domain.event import Answer, Entry, Identities, IncomingEvent, entry_of
 from live.domain.producer import Principal
 from live.errors import ProblemError, StoreUnavailableError
@@ -37,14 +37,13 @@ from live.ingest.standings import Counted, read_records
 from live.settings import Settings
 from live.store.registry.idempotency import StoredResponses
 
-Decoder: TypeAlias = Callable[[bytes, int], Steps]
+Decoder: TypeAlias = Callable[[bytes, int], DecodedBody]
 Headers = Sequence[tuple[bytes, bytes]]
 _T = TypeVar("_T")
 Done = Callable[[Reply], None]
 AskSoon = Callable[[Callable[[Exception | None], None]], None]
 """A function that reads changed boards, and calls back with None or the error."""
 
-_TIME_SLICE: Final = 0.002  # seconds of decoding before other tasks have their turn
 _BYTES_OF_AN_EVENT: Final = 256  # bytes of a refused body that are charged as one event
 _STORED_FOR_AN_EVENT: Final = 256  # bytes of a stored answer that are charged as one event
 _REFUSED_FOR: Final = 1.0  # seconds for which a refused kind of events is refused without reading new boards
@@ -149,8 +148,6 @@ class Intake:
         self.is_retiring = False
         self._refused = _Refused()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._decoding = asyncio.Lock()
-        self._slow = 0  # the number of bodies that are decoded in many steps, or wait for their turn
         self._outcome: Committed | None = None  # the last outcome of a plain body; `_reply` is its reply
         self._reply = json_reply(b"")
 
@@ -231,7 +228,7 @@ class Intake:
             self._outcome, self._reply = outcome, json_reply(_encode(answer))
             return self._reply
         replies: list[Reply] = []
-        decoded = finish(head.decode(body, self._settings.max_events))
+        decoded = head.decode(body, self._settings.max_events)
         posting = Posting(
             head.boards, head.producer, head.identities, decoded, _replying(replies.append), self.refusals
         )
@@ -243,19 +240,14 @@ class Intake:
         if head.idempotency_key is not None:
             self.spawn(self._receive_idempotent(head, body), done)
             return
-        steps = self._decode(head, body)
-        # While a body is decoded, it may take many times its size in memory. So large bodies take turns.
-        if head.wants.records or (self._slow and (head.gzip or len(body) > MOST_EVENT)):
-            self._queue(head, steps, done)
+        if head.wants.records:
+            self.spawn(self._reply_with_records(head, body), done)
             return
         try:
-            next(steps)
-        except StopIteration as end:  # most bodies need a single step
-            self._send(head, end.value, _replying(done, strict=head.wants.strict), [])
+            decoded = self._decode(head, body)
+            self._send(head, decoded, _replying(done, strict=head.wants.strict), [])
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             done(problem_reply(error))
-        else:
-            self._queue(head, steps, done)
 
     async def receive(
         self, headers: Headers, client: Client, body: AsyncIterator[bytes], wants: Wants = PLAIN
@@ -314,56 +306,24 @@ class Intake:
             parts.append(part)
         return b"".join(parts)
 
-    def _decode(self, head: CheckedHead, body: bytes) -> Steps:
-        """Decode a body in steps. Charge the producer for each event, and also for work that yields no events."""
-        steps, taken = _read(head, body, self._settings), 0
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                decoded: DecodedBody = end.value
-                events = len(decoded.events) + len(decoded.rejections)
-                # Events take fewer than two steps each. Further steps were taken for blanks, or for gzip without
-                # content.
-                self._rate_limiter.charge(head.producer, max(events, (taken - 2 * events) * STEP))
-                return decoded
-            except ProblemError:
-                self._rate_limiter.charge(head.producer, taken * STEP + len(body) // _BYTES_OF_AN_EVENT)
-                raise
-            taken += 1
-            yield
+    def _decode(self, head: CheckedHead, body: bytes) -> DecodedBody:
+        """Decode a body. Charge the producer for each event, or for the size of a refused body."""
+        try:
+            if head.gzip:
+                body = decompress(body, self._settings.max_body)
+            decoded = head.decode(body, self._settings.max_events)
+        except ProblemError:
+            self._rate_limiter.charge(head.producer, len(body) // _BYTES_OF_AN_EVENT)
+            raise
+        self._rate_limiter.charge(head.producer, len(decoded.events) + len(decoded.rejections))
+        return decoded
 
-    async def _run_steps(self, steps: Steps) -> DecodedBody:
-        """Run the steps of a body, one body at a time, and let other tasks run in between."""
-        clock = asyncio.get_running_loop().time
-        async with self._decoding:
-            until = clock() + _TIME_SLICE
-            while True:
-                try:
-                    next(steps)
-                except StopIteration as end:
-                    decoded: DecodedBody = end.value
-                    return decoded
-                if clock() >= until:
-                    await asyncio.sleep(0)
-                    until = clock() + _TIME_SLICE
-
-    def _queue(self, head: CheckedHead, steps: Steps, done: Done) -> None:
-        """Count a body when its turn comes. It may take many steps to decode, or its answer has records."""
-
-        async def receive() -> Reply:
-            try:
-                try:
-                    decoded = await self._run_steps(steps)
-                finally:
-                    self._slow -= 1
-                answer = await self._count(head, decoded)
-                return _reply_of(_encode(answer), refused=head.wants.strict and bool(answer.rejected))
-            except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
-                return problem_reply(error)
-
-        self._slow += 1
-        self.spawn(receive(), done)
+    async def _reply_with_records(self, head: CheckedHead, body: bytes) -> Reply:
+        try:
+            answer = await self._count(head, self._decode(head, body))
+        except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
+            return problem_reply(error)
+        return _reply_of(_encode(answer), refused=head.wants.strict and bool(answer.rejected))
 
     def _send(self, head: CheckedHead, decoded: DecodedBody, on_result: OnResult, counted: list[Counted]) -> None:
         """Give the events of a body to their boards.
@@ -402,7 +362,7 @@ class Intake:
         idempotency_key, producer = head.idempotency_key or "", head.producer.id
         try:
             # The body is decoded first, because an invalid body must not use up the key.
-            decoded = await self._run_steps(self._decode(head, body))
+            decoded = self._decode(head, body)
             # In binary mode the event is not in the body, so the digest is of the decoded events too.
             content = _encode((decoded.events, decoded.rejections)) + body
             known = await self._answers.begin(producer, idempotency_key, hashlib.sha256(content).digest())
@@ -436,13 +396,6 @@ def _answer_of(outcome: Answer | Exception) -> Answer:
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
-
-
-def _read(head: CheckedHead, body: bytes, settings: Settings) -> Steps:
-    """Decompress and decode a body."""
-    if head.gzip:
-        body = yield from decompress(body, settings.max_body)
-    return (yield from head.decode(body, settings.max_events))
 
 
 def _replying(done: Done, *, strict: bool = False) -> OnResult:

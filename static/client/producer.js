@@ -27,8 +27,8 @@ import { Backoff } from "./backoff.js";
 
 const MOST_EVENTS = 1000; // events in a body; the default limit of the server
 const MOST_RANKED = 100; // events in a request with `rank`: the server returns at most 1,000 records, one for each board of an event
-const MOST_BODY = 512 * 1024; // bytes; a batch that has so many takes no more events
-const MOST_EVENT = 64 * 1024;
+const MOST_BODY = 128 * 1024; // bytes; a batch that has so many takes no more events. One more event fits the server's limit
+const MOST_EVENT = 64 * 1024; // far more than a valid event has
 const LONGEST_PAUSE = 86_400; // seconds: a day
 const TOO_MANY = 429;
 const NOT_TAKEN = [408, TOO_MANY, 503]; // the server has counted nothing, except perhaps with the code `outcome_unknown`

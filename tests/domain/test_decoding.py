@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from live.domain.decoding import DecodedBody
+from live.domain.decoding import DecodedBody, decode_json, decode_ndjson
 from live.domain.event import MAX_SCORE, IncomingEvent, Rejection, entry_of, key_fault, make_entry
 from live.domain.text import character_fault
 from live.errors import ProblemError
 from tests.harness.costs import is_linear
-from tests.harness.decoders import decode_json, decode_ndjson
 
 Fields = dict[str, Any]
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -98,39 +97,20 @@ def test_valid_json_is_decoded_exactly(data: st.DataObject, many: list[Fields]) 
     assert parts(decode_json(texts[0].encode(), 1)) == ([(0, expected[0])], [])
 
 
-@pytest.mark.slow
-@given(st.data(), events)
-def test_a_repeated_field_is_refused(data: st.DataObject, fields: Fields) -> None:
-    """Any field may be repeated, at any position, in any spelling, with equal or different values."""
-    name = data.draw(st.sampled_from(sorted(fields)))
-    twin = data.draw(
-        st.one_of(st.just(fields[name]), events.filter(lambda other: name in other).map(lambda e: e[name]))
-    )
-    text = data.draw(written([*fields.items(), (name, twin)]))
-    detail = f"the field `{name}` is repeated"
-
-    assert [(r.code, r.detail) for r in decode_json(text.encode(), 1).rejections] == [("field_duplicate", detail)]
-    around = b'[{"key":"a"},' + text.encode() + b',{"key":"b"}]'
-    for body in (decode_json(around, 3), decode_ndjson(b'{"key":"a"}\n' + as_line(text) + b'\n{"key":"b"}', 3)):
-        assert [(r.index, r.code, r.detail) for r in body.rejections] == [(1, "field_duplicate", detail)]
-        assert [(index, event.key) for index, event in parts(body)[0]] == [(0, "a"), (2, "b")]
-
-
 @pytest.mark.parametrize(
     "text",
     [
-        '{"key":"a","time":"2026-11-21T12:00:00+0200","key":"b"}',
-        '{"key":"a","time":"2026-11-21T12:00:00+02:00","key":"b"}',
-        '{"key":"a:b","key":"ab"}',
-        '{"key":"a","\\u006bey":"b"}',
-        '{"amount":1,"key":"a","amount":1}',
-        '{"key":"a","type":"like","type":"like"}',
+        '{"key":"b","amount":2,"key":"a"}',
+        '{"\\u006bey":"b","amount":1,"amount":2,"key":"a"}',
+        '{"amount":1,"key":"a","amount":2}',
     ],
 )
-def test_no_spelling_hides_a_repeated_field(text: str) -> None:
-    """Colons in values, offsets without a colon, and escapes in names do not hide a repeated field."""
-    (rejection,) = decode_json(text.encode(), 1).rejections
-    assert rejection.code == "field_duplicate"
+def test_the_last_of_repeated_fields_counts(text: str) -> None:
+    """It counts alone, in an array and as a line."""
+    expected = event_of({"key": "a", "amount": 2})
+    assert parts(decode_json(text.encode(), 1)) == ([(0, expected)], [])
+    assert parts(decode_json(f"[{text}]".encode(), 1)) == ([(0, expected)], [])
+    assert parts(decode_ndjson(text.encode(), 1)) == ([(0, expected)], [])
 
 
 @pytest.mark.slow
@@ -148,25 +128,16 @@ def test_any_bytes_give_a_body_or_a_problem(data: bytes) -> None:
 @pytest.mark.slow
 @given(st.lists(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists), max_size=6))
 def test_an_array_is_decoded_if_and_only_if_it_is_json(values: list[Any]) -> None:
-    """If the standard library accepts the array, its elements are refused one by one.
-
-    Otherwise the whole body is refused.
-    """
-
-    def no_constant(name: str) -> None:
-        raise ValueError(name)
-
+    """If it is JSON, its elements are refused one by one. Otherwise the whole body is refused."""
     text = json.dumps(values)
-    try:
-        json.loads(text, parse_constant=no_constant)
-    except ValueError:
+    if re.search("NaN|Infinity", re.sub('"[^"]*"', "", text)):
         with pytest.raises(ProblemError, match="malformed_body"):
             decode_json(text.encode(), 10)
     else:
         assert len(decode_json(text.encode(), 10).rejections) == len(values)
 
 
-@pytest.mark.parametrize("line", [b'{"key":"a"}', b'{"key":1}', b'{"key":"a","key":"b"}'])
+@pytest.mark.parametrize("line", [b'{"key":"a"}', b'{"key":1}'])
 def test_the_number_of_events_is_limited(line: bytes) -> None:
     """Both valid and invalid events count towards the limit. A body with one event too many is refused."""
     array, lines = b"[" + b",".join([line] * 6) + b"]", b"\n".join([line] * 6)

@@ -13,10 +13,8 @@ import pytest
 import pytest_asyncio
 
 from live.errors import PROBLEMS, RETRYABLE
-from live.ingest.decompression import decompress
 from live.metrics import REGISTRY
 from tests.harness.boards import rolling_board
-from tests.harness.costs import is_linear
 from tests.harness.server import run_server, server
 from tests.harness.settings import fresh_settings
 
@@ -151,7 +149,7 @@ async def test_a_compressed_body_is_validated_like_any_other(client: httpx.Async
     """An empty body in gzip is empty; invalid JSON in gzip is invalid JSON."""
     await expect_refused(client, gzip.compress(b""), GZIP, "malformed_body", "the body is empty")
     await expect_refused(client, b"", GZIP, "malformed_body", "the body is empty")
-    fault = "JSON is malformed: Expecting value: line 1 column 8 (char 7)"
+    fault = "JSON is malformed: it is cut short"
     await expect_refused(client, gzip.compress(b'{"key":'), GZIP, "malformed_body", fault)
 
 
@@ -213,14 +211,3 @@ async def test_a_gzip_bomb_is_refused(valkey_url: str) -> None:
     tracemalloc.stop()
     assert (response.status_code, response.json()["code"]) == (413, "body_too_large")
     assert peak - before < 6 * settings.max_body
-
-
-@pytest.mark.slow
-async def test_the_cost_of_gzip_members_is_linear() -> None:
-    """Four times as many empty gzip members take about four times as long, not sixteen times."""
-
-    def work(members: int) -> None:
-        steps = decompress(gzip.compress(b"") * members, MOST)
-        assert sum(1 for _ in steps) == members // 64
-
-    assert is_linear(work, 12_500)

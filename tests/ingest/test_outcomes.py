@@ -4,7 +4,6 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, cast
 
@@ -357,7 +356,7 @@ async def test_a_body_in_pieces_is_collected_up_to_the_limit(intake: Intake) -> 
 
 
 async def test_a_body_for_an_unknown_board_fails_while_boards_can_not_be_asked_for(intake: Intake) -> None:
-    """The producer may try again. A large body that waits for its turn leaves no task behind."""
+    """The producer may try again. No task is left behind."""
     for amount in (1, 900):
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         body = msgspec.json.encode([{"key": "a", "board": "new"}] * amount)
@@ -365,22 +364,7 @@ async def test_a_body_for_an_unknown_board_fails_while_boards_can_not_be_asked_f
         intake.submit(head, body, answer.set_result)
         reply = await asyncio.wait_for(answer, 30)
         assert (reply.status, msgspec.json.decode(reply.body)["code"]) == (503, "store_unavailable")
-        assert (intake._slow, intake._tasks) == (0, set())
-
-
-async def test_a_small_body_does_not_wait_for_large_ones(intake: Intake) -> None:
-    """The small body is decoded and sent at once, while the large body is decoded in steps."""
-    head, answered, both = intake.read_head(ME, [], {b"content-type": b"application/json"}), [], asyncio.Event()
-
-    def answer(name: str, _reply: Reply) -> None:
-        answered.append(name)
-        if len(answered) == 2:
-            both.set()
-
-    intake.submit(head, msgspec.json.encode([{"key": "a" * 900}] * 900), partial(answer, "large"))
-    intake.submit(head, b'{"key":"a"}', partial(answer, "small"))
-    await asyncio.wait_for(both.wait(), 30)
-    assert answered == ["small", "large"]
+        assert intake._tasks == set()
 
 
 def test_an_error_is_answered_with_when_to_try_again() -> None:

@@ -189,7 +189,7 @@ async def test_fields_are_for_boards_that_rank_by_them(valkey_url: str) -> None:
 
 @pytest.mark.parametrize(
     "fields", ["{}", '{"levels":true}', '{"levels":1.5}', '{"levels":"1"}', '{"levels":null}', "[]", "7",
-               '{"levels":1,"levels":2}', '{"levels":9007199254740993}'],
+               '{"levels":9007199254740993}'],
 )  # fmt: skip
 async def test_invalid_fields_are_refused_by_index(valkey_url: str, fields: str) -> None:
     """The decoder or the board finds the invalid fields. Other events of the body count."""
@@ -198,7 +198,7 @@ async def test_invalid_fields_are_refused_by_index(valkey_url: str, fields: str)
         response = await client.post("/v1/events", content=body, headers={"Content-Type": "application/json"})
         accepted, _, refused = summary(response.json())
         assert (accepted, [index for index, *_ in refused]) == (1, [0])
-        assert refused[0][1] in {"fields_invalid", "event_invalid", "field_duplicate"}
+        assert refused[0][1] in {"fields_invalid", "event_invalid"}
 
 
 @pytest.mark.slow

@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from live.domain.board import Board, Votes
+from live.domain.decoding import decode_json
 from live.domain.event import Extra, make_entry
 from live.domain.window import Forever
 from live.errors import SetupError
 from live.store.board.ledger import Ledger
 from live.store.board.write.slot_assignment import voter_digests
 from tests.harness.boards import open_ledger
-from tests.harness.decoders import decode_json
 
 T0: Final = 3_600_000_000
 QUOTAS: Final = Board(
