@@ -14,7 +14,7 @@ from bench.nodes import Site, one_node, until
 from bench.processes import BenchError, Server
 from bench.table import Report, Row, Scale, quantile
 
-_BOARD: Final = '[[board]]\nid = "b-{0}"\nsource = ["b-{0}"]\nties = "key"\n'
+_BOARD: Final = '[[board]]\nid = "b-{0}"\ntypes = ["b-{0}"]\nties = "key"\n'
 _BODY: Final = 500  # events in a body, each for another board
 _POLL: Final = 0.02  # seconds between two looks into SQL
 _GOAL: Final = "≤ 1 s"

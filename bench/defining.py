@@ -9,9 +9,9 @@ from bench.board import OURS, PLAIN, Board
 from bench.processes import BenchError, cpu_seconds
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round, total
 
-_BOARD: Final = '[[board]]\nid = "b-{0}"\nsource = ["b-{0}"]\n'
+_BOARD: Final = '[[board]]\nid = "b-{0}"\ntypes = ["b-{0}"]\n'
 _FEW: Final = 10
-_BODY: Final = b'{"ties": "key", "source": ["new"]}'
+_BODY: Final = b'{"ties": "key", "types": ["new"]}'
 _Round = dict[str, float]
 
 

@@ -12,7 +12,7 @@ from bench.table import Report, Row, Scale, median_ratio, medians, of_round, tot
 
 _BOARD: Final = '[[board]]\nid = "{}"\n'
 _BY_KEY: Final = 'ties = "key"\n'
-_OTHER: Final = _BOARD.format("other") + _BY_KEY + 'source = ["other"]\n'
+_OTHER: Final = _BOARD.format("other") + _BY_KEY + 'types = ["other"]\n'
 _UNION: Final = _BOARD.format("both") + _BY_KEY + 'union = ["posts", "other"]\n'
 _FIELDS: Final = '[{ field = "level", max = 99 }, { field = "seconds", order = "asc", max = 99_999 }]'
 _FURTHER: Final = 3

@@ -15,7 +15,7 @@ from bench.table import Report, Row, Scale, median_ratio, medians, of_round, tot
 from bench.watched import fill_top, posted, settle, watched_board
 
 _PATH: Final = "/v1/boards/b-%d/live?limit=50"
-_BOARD: Final = '[[board]]\nid = "b-{0}"\nsource = ["b-{0}"]\nties = "key"\n'
+_BOARD: Final = '[[board]]\nid = "b-{0}"\ntypes = ["b-{0}"]\nties = "key"\n'
 _NAMES: Final = 4
 _NAME: Final = "post-with-a-long-name-" + "x" * 220 + "-"  # so that a record is as long as six on the single board
 _RATE: Final = 2.0  # POSTs per second, with a like for every board; a higher rate would use a whole core

@@ -99,7 +99,7 @@ def live_server(store: Server, boards: Path | None = None, journal: str = "sqlit
 
 def add_api_key(store: Server) -> str:
     """Create an API key as `live keys add` does, for events and boards, with a rate that no run reaches."""
-    rights = ("--verbs", "post,admin", "--sources", "*")
+    rights = ("--verbs", "post,admin", "--types", "*")
     options = (*rights, "--rate", "10000000", "--burst", "10000000", "--json", "--store", f"unix://{store.address}")
     process = start_module("live", "keys", "add", "bench", *options, stdout=subprocess.PIPE)
     output, _ = process.communicate(timeout=_START_DEADLINE)

@@ -16,7 +16,7 @@ from bench.processes import BenchError, Server
 from bench.table import Report, Row, Scale
 
 _BOARDS: Final = 20
-_BOARD: Final = '[[board]]\nid = "b-{0}"\nsource = ["b-{0}"]\nties = "key"\n'
+_BOARD: Final = '[[board]]\nid = "b-{0}"\ntypes = ["b-{0}"]\nties = "key"\n'
 _GOAL: Final = "≤ 5 s"
 
 

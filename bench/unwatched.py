@@ -8,7 +8,7 @@ from bench.board import PLAIN, Board
 from bench.processes import cpu_seconds
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round
 
-_BOARD: Final = '[[board]]\nid = "b-{0}"\nsource = ["b-{0}"]\n'
+_BOARD: Final = '[[board]]\nid = "b-{0}"\ntypes = ["b-{0}"]\n'
 _AFTER: Final = 3.0  # seconds until the work of the start is done
 _READY: Final = 5  # seconds
 _Round = dict[str, float]

@@ -51,7 +51,7 @@ def _new_boards(scale: Scale, report: Report) -> Row:
         times, missing, count = [], 0, max(20, scale.definitions // 3)
         for board in range(_WARMUP + count):
             started = time.perf_counter()
-            if ask("PUT", board, b'{"source": ["new"]}') != HTTPStatus.CREATED:
+            if ask("PUT", board, b'{"types": ["new"]}') != HTTPStatus.CREATED:
                 raise BenchError("a board was not created")
             if board < _WARMUP:
                 continue

@@ -24,13 +24,6 @@ from live.network.hosts import check_origin, check_pattern, check_root_path
 OTHER_VARIABLES = ("LIVE_KEY", "LIVE_IMPORT_REDIS")
 
 _PREFIX = "LIVE_"
-# Settings that only earlier versions knew, each with advice on what to set instead.
-_GONE = {
-    "LIVE_JOURNAL_TOTALS": (
-        "LIVE_JOURNAL_TOTALS: there are no hourly totals any more; LIVE_JOURNAL_PERIODS says how long the journal "
-        "keeps the periods of calendar boards"
-    )
-}
 LEAST_MEMORY = 16 * 1024**2  # bytes; with a smaller limit, a store does not start
 LONGEST_CACHED = 60  # seconds; a cache may keep pages of the past for this long
 LEAST_SECRET = 32  # bytes
@@ -416,7 +409,7 @@ def check_variables(environment: Mapping[str, str] = os.environ) -> None:
 def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
     known = [*map(environment_name, Settings.__struct_fields__), *OTHER_VARIABLES]
     given = sorted(name for name in environment if name.startswith(_PREFIX))
-    return [_GONE.get(name) or unknown("setting", name, known) for name in given if name not in known]
+    return [unknown("setting", name, known) for name in given if name not in known]
 
 
 def as_environment(settings: Settings) -> dict[str, str]:

@@ -47,19 +47,19 @@ title = "Most liked"
 [[board]]
 id = "week"
 title = "Best of the week"
-source = ["read"]
+types = ["read"]
 window = {calendar = "week", timezone = "UTC"}
 [[board]]
 id = "climb"
 title = "Climbers"
-source = ["climb"]
+types = ["climb"]
 window = "forever"
 operator = "best"
 score = [{field = "levels", max = 99}, {field = "seconds", order = "asc", max = 5000}]
 [[board]]
 id = "new"
 title = "A new board"
-source = ["new"]
+types = ["new"]
 """
 HOUR: Final = 3600  # seconds
 MINUTE: Final = 60

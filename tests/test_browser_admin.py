@@ -28,7 +28,7 @@ PAGES: Final = (
     "log",
     "boards/none",
 )  # fmt: skip
-JUNE: Final = {"title": "June", "source": ["request"]}
+JUNE: Final = {"title": "June", "types": ["request"]}
 WIDTHS: Final = (360, 820, 1440)
 MOST: Final = 4096  # bytes; the compressed script must be smaller
 

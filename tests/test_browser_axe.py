@@ -31,18 +31,18 @@ title = "Most liked"
 like_button = true
 [[board]]
 id = "climb"
-source = ["climb"]
+types = ["climb"]
 window = "forever"
 operator = "best"
 score = [{field = "levels", max = 99}, {field = "seconds", order = "asc", max = 5000}]
 [[board]]
 id = "vote"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 votes = {per_actor = 4, opens = 2026-01-01T00:00:00Z, closes = 2026-01-02T00:00:00Z}
 [[board]]
 id = "week"
-source = ["week"]
+types = ["week"]
 window = {calendar = "week", timezone = "Asia/Shanghai"}
 """
 EVENTS: list[dict[str, Any]] = [
@@ -110,7 +110,7 @@ async def test_every_state_is_accessible(own_store: StoreProcess) -> None:
 async def test_boards_that_accept_no_events_are_accessible(valkey_url: str) -> None:
     """Pages of frozen, closed and deleted boards say what happened. A page whose server has stopped is checked too."""
     settings = fresh_settings(valkey_url, anonymous_admin=True, shutdown_timeout=Duration(0.2))
-    contest = {"source": ["vote"], "window": "forever", "votes": {"per_key": 1, "closes": "2026-01-01T00:00:00Z"}}
+    contest = {"types": ["vote"], "window": "forever", "votes": {"per_key": 1, "closes": "2026-01-01T00:00:00Z"}}
     async with browser() as chromium:
         context = await chromium.new_context(bypass_csp=True)
         await context.add_init_script(AXE.read_text(encoding="utf-8"))

@@ -27,14 +27,14 @@ like_button = true
 [[board]]
 id = "laps"
 title = "Fastest laps"
-source = ["lap"]
+types = ["lap"]
 window = "forever"
 operator = "best"
 sort_order = "asc"
 [[board]]
 id = "song"
 title = "Song of the evening"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 votes = {per_key = 1}
 like_button = true

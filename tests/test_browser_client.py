@@ -36,7 +36,7 @@ CLIMB: Final = """
 [[board]]
 id = "climb"
 title = "Climbers"
-source = ["climb"]
+types = ["climb"]
 window = "forever"
 operator = "best"
 score = [{field = "levels", max = 99}, {field = "seconds", order = "asc", max = 5000}]

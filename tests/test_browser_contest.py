@@ -22,7 +22,7 @@ def contest(closes: float = 0) -> Board:
     (board,) = parse_boards(f"""
 [[board]]
 id = "pets"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 votes = {{ registered = true, per_key = 1, per_actor = 2{at} }}
 like_button = true

@@ -78,23 +78,23 @@ id = "posts"
 [[board]]
 id = "large"
 title = "The largest numbers that are shown in full, with the longest of titles"
-source = ["large"]
+types = ["large"]
 max_amount = 20_000_000_000
 [[board]]
 id = "climb"
-source = ["climb"]
+types = ["climb"]
 window = "forever"
 operator = "best"
 score = [{field = "levels", max = 99}, {field = "seconds", order = "asc", max = 5000}]
 [[board]]
 id = "few"
-source = ["few"]
+types = ["few"]
 [[board]]
 id = "none"
-source = ["none"]
+types = ["none"]
 [[board]]
 id = "week"
-source = ["week"]
+types = ["week"]
 window = {calendar = "week", timezone = "UTC"}
 """
 ON_WALL: list[dict[str, Any]] = [

@@ -264,7 +264,7 @@ clock = "event"
 ties = "key"
 [[board]]
 id = "seconds"
-source = ["brief"]
+types = ["brief"]
 window = { sliding = "3s" }
 """
 

@@ -20,12 +20,12 @@ pytestmark = pytest.mark.slow
 CATEGORIES = """
 [[board]]
 id = "fiction"
-source = ["sale"]
+types = ["sale"]
 category = ["novel", "poem"]
 ties = "key"
 [[board]]
 id = "science"
-source = ["sale"]
+types = ["sale"]
 category = ["physics"]
 ties = "key"
 [[board]]
@@ -34,13 +34,13 @@ union = ["fiction", "science"]
 ties = "key"
 [[board]]
 id = "likes"
-source = ["like"]
+types = ["like"]
 [[board]]
 id = "comments"
-source = ["comment"]
+types = ["comment"]
 [[board]]
 id = "reports"
-source = ["report"]
+types = ["report"]
 [[board]]
 id = "heat"
 union = ["likes", "comments", "reports"]

@@ -74,8 +74,8 @@ async def said(store: str) -> str:
     text = TABLE.read_text(encoding="utf-8").partition("\n# ")[0]
     boards = (
         rolling_board(),
-        make_board(BoardChoice(id="photos", source=("photo",))),
-        make_board(BoardChoice(id="songs", source=("score",), category=("pop", "rock"))),
+        make_board(BoardChoice(id="photos", types=("photo",))),
+        make_board(BoardChoice(id="songs", types=("score",), category=("pop", "rock"))),
     )
     async with server(store, *boards, anonymous_admin=True) as client:
         for title, mistakes in sections():

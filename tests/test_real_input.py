@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 HOUR = 3600
-BOARDS = '[[board]]\nid = "site"\nsource = ["request"]\nclock = "event"\nties = "key"\n'
+BOARDS = '[[board]]\nid = "site"\ntypes = ["request"]\nclock = "event"\nties = "key"\n'
 INSTANTS = 28
 
 
@@ -76,7 +76,7 @@ async def test_the_site_log_equals_a_plain_count_at_many_instants(valkey_url: st
     Ties are ordered by name, or by the newest request of each member.
     """
     events = load()
-    board = make_board(BoardChoice(id="site", source=("request",), clock="event", ties=ties))
+    board = make_board(BoardChoice(id="site", types=("request",), clock="event", ties=ties))
     async with (
         run_server(fresh_settings(valkey_url), [board]) as url,
         httpx.AsyncClient(base_url=url, timeout=30) as client,
@@ -96,7 +96,7 @@ async def test_eight_concurrent_producers_give_the_same_ranking(valkey_url: str)
     slots: dict[int, list[dict[str, Any]]] = {}
     for event in load():
         slots.setdefault(seconds(event) // HOUR, []).append(event)
-    board = make_board(BoardChoice(id="site", source=("request",), clock="event", ties="key"))
+    board = make_board(BoardChoice(id="site", types=("request",), clock="event", ties="key"))
     settings = fresh_settings(valkey_url)
     store = connect(valkey_url, settings)
     sent: list[dict[str, Any]] = []

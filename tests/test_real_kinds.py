@@ -19,7 +19,7 @@ pytestmark = [
 
 CHUNK = 500
 ZONES = {"shanghai": ZoneInfo("Asia/Shanghai"), "new-york": ZoneInfo("America/New_York")}
-BOARD = '[[board]]\nid = "{id}"\nsource = ["request"]\nclock = "event"\nties = "key"\n'
+BOARD = '[[board]]\nid = "{id}"\ntypes = ["request"]\nclock = "event"\nties = "key"\n'
 
 
 def chunks(events: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

@@ -43,7 +43,7 @@ async def two_servers(store: str, limits: str) -> AsyncIterator[tuple[Client, Cl
 
 async def make(client: Client, board: str, **choices: Any) -> httpx.Response:
     """Create a board, or replace its choices."""
-    return await client.put(f"/v1/boards/{board}", json={"source": [board], **choices})
+    return await client.put(f"/v1/boards/{board}", json={"types": [board], **choices})
 
 
 def is_refusal(response: httpx.Response, status: int, code: str, *parts: str) -> bool:

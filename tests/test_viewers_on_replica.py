@@ -19,7 +19,6 @@ from live.store.board.requests import OpenRequest
 from live.store.board.state import BoardState
 from live.store.connection.client import Store, connect
 from live.store.connection.replica import Replica
-from live.store.connection.scripts import text
 from tests.harness.boards import rolling_board
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
@@ -147,7 +146,7 @@ async def test_a_board_that_is_opened_as_on_a_primary_is_noticed(pair: Pair, tmp
     """The mutant opens the board with the script that writes."""
 
     async def writing(self: BoardState, born: str) -> list[Any]:
-        request = OpenRequest(idle=86400, span=86400, born=born or None, secret=text(bytes(16)))
+        request = OpenRequest(idle=86400, span=86400, born=born or None)
         return await self.run(self.scripts.open, [self.keys.meta, self.keys.writers, self.keys.slots], request)
 
     with must_be_caught("the board is opened with a script that writes"), replaced(BoardState, "_opened", writing):

@@ -40,9 +40,9 @@ def scope_faults(scope: Scope) -> Iterator[str]:
         yield "rate must be a number from 0.001 to 1000000000, or 0 for no limit"
     for source in scope.sources or ():
         if len(source) > _MOST_SOURCE:
-            yield f"sources: {source!r} is longer than {_MOST_SOURCE} characters"
+            yield f"types: {source!r} is longer than {_MOST_SOURCE} characters"
         elif fault := text_fault(source):
-            yield f"sources: {source!r} {fault}"
+            yield f"types: {source!r} {fault}"
 
 
 def end_of(length: str) -> int | None:
@@ -105,7 +105,6 @@ def key_view(record: StoredProducer, uses: Mapping[str, int] = _NO_USES) -> dict
         "burst": record.burst,
         "max_amount": record.max_amount,
         "types": record.sources,
-        "sources": record.sources,
         "secrets": [
             {
                 "fingerprint": secret.fingerprint,

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from live.boards.definition import DefinitionError, forbidden, patched, read_board
+from live.boards.definition import DefinitionError, forbidden, merge, read_board
 from live.domain.board import DEFAULT_MAX_MEMBERS, Board, Boards
 from live.domain.board_file import exposure, part_mistakes, text_mistakes
 from live.domain.producer import Principal
@@ -79,7 +79,7 @@ class BoardAdmin:
         async def attempt(found: Definitions, held: Definition | None) -> bool | None:
             if held is None:
                 raise _no_such(board)
-            choices = patched(held.choices, patch)
+            choices = merge(held.choices, patch)
             return (held.state == "live" and await self._change(found, board, held, choices, who, maker)) or None
 
         await self._until_done(board, attempt)
@@ -322,7 +322,7 @@ class BoardAdmin:
             raise ProblemError("board_invalid", str(error)) from None
         others = _OtherBoards(self.in_file, found, made, self._hidden_from(maker))
         parts = set(made.union) - set(old.union if old else ())
-        mistakes = [*text_mistakes(made, old), *part_mistakes(made, parts, others, {})]
+        mistakes = [*text_mistakes(made), *part_mistakes(made, parts, others, {})]
         mistakes += [
             f"board {board!r}: its union names {part!r}, which may be deleted after its `idle_ttl`"
             for part in made.union

@@ -93,17 +93,6 @@ def choices_of(board: Board) -> dict[str, Any]:
     return msgspec.json.decode(msgspec.json.encode(chosen), type=dict[str, Any])
 
 
-def patched(choices: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Apply a JSON Merge Patch (RFC 7396) to the choices of a board.
-
-    `source` is the earlier name of `types`. A patch with one of these names replaces a choice with the other name.
-    """
-    for name, other in _NAMES.items():
-        if name in patch and other in choices and other not in patch:
-            choices = {choice: value for choice, value in choices.items() if choice != other}
-    return merge(choices, patch)
-
-
 def merge(choices: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """Apply a JSON Merge Patch (RFC 7396) to choices: null removes a choice."""
     merged = dict(choices)
@@ -135,7 +124,6 @@ def forbidden(old: Board, new: Board) -> Iterator[str]:
         yield "`sort_order` can't change: with a `cap`, the records of the other end were cut off"
 
 
-_NAMES: Final = {"types": "source", "source": "types"}  # maps each of the two names of a choice to the other name
 _FIXED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "window": (("window",), "the data is stored in its slots; only `keep` and `grace` of a window can change"),
     "operation": (("operator", "sort_order"), "the scores were computed with it"),

@@ -52,9 +52,7 @@ MaxAmountOption = Annotated[
 ]
 TypesOption = Annotated[
     str | None,
-    typer.Option(
-        "--types", "--sources", help="Event types that boards of this administrator may take, such as a,b; * for all."
-    ),
+    typer.Option("--types", help="Event types that boards of this administrator may take, such as a,b; * for all."),
 ]
 
 

@@ -7,7 +7,6 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from live.domain.calendar import MIDNIGHT
 from live.domain.limits import PrefixLimits
 from live.domain.packing import MAX_VALUES, Packing
 from live.domain.ranking import Ranks
@@ -220,8 +219,6 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
         window = msgspec.to_builtins(self.window)
         for name in ("keep", "grace"):
             window.pop(name, None)
-        if window.get("day_start") == MIDNIGHT:  # earlier versions stored no `day_start`
-            del window["day_start"]
         return Shape(
             window={"kind": type(self.window).__name__.lower(), **window},
             tables=self.window.tables,

@@ -56,19 +56,12 @@ C = TypeVar("C", bound="BoardChoice")
 _NAMELESS: Final = "nameless"  # stands for a missing id, so that the other choices are still checked
 _ANY_UNIT: Final = "day"  # replaces an invalid `window.calendar`, so that the other choices are still checked
 DEFAULT_TYPE: Final = "like"
-_EARLIER: Final = ("did you mean `source`?", "did you mean `types`?")  # suggest `types`, not its earlier name `source`
 _MOST_CAP: Final = 100_000
 _MOST_MEMBERS: Final = 1_000_000_000
 _MOST_CONFLATION: Final = 60_000  # maximum milliseconds of `conflation_interval`
 _MOST_UNIT: Final = 16  # maximum characters of `unit`
 _MOST_SCALE: Final = 9  # maximum of `scale`, the number of decimals
 _COMPARED: Final = frozenset({"window", "clock"})  # choices in which a union and its parts must agree
-# Choices that only earlier versions knew, each with advice on what to choose instead.
-_GONE: Final = {
-    "journal = totals": 'there are no hourly totals any more; use `events` with a short `journal_events`, such as "1d"',
-    "journal_totals": "there are no hourly totals any more; `journal_periods` keeps the periods of a calendar board",
-    "replay": "viewers can replay every board with a journal; leave it out",
-}
 
 
 class Choice(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True, kw_only=True):
@@ -116,7 +109,6 @@ class BoardChoice(Choice, frozen=True, kw_only=True):
     id: Annotated[str, Meta(extra_json_schema={"pattern": f"^{BOARD_ID.pattern}$"})]
     title: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=_READABLE)] = ""
     types: Annotated[tuple[EventType, ...], Meta(min_length=1)] | None = None
-    source: Annotated[tuple[EventType, ...], Meta(min_length=1)] | None = None  # the earlier name of `types`
     category: Annotated[tuple[Category, ...], Meta(min_length=1)] = ()
     union: Annotated[tuple[str, ...], Meta(min_length=2)] = ()
     weights: tuple[Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)], ...] | None = None
@@ -159,7 +151,7 @@ def make_board(choice: BoardChoice) -> Board:
     return Board(
         id=choice.id,
         title=choice.title or choice.id,
-        source=frozenset(() if choice.union else choice.types or choice.source or (DEFAULT_TYPE,)),
+        source=frozenset(() if choice.union else choice.types or (DEFAULT_TYPE,)),
         categories=frozenset(choice.category),
         union=dict(zip(choice.union, choice.weights or (1,) * len(choice.union), strict=True)),
         window=window,
@@ -241,8 +233,6 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
 
 def _conflicts(choice: BoardChoice) -> Iterator[str]:
     """Find choices that contradict each other, whatever the window is."""
-    if choice.types is not None and choice.source is not None:
-        yield "`types` with `source`: `source` is the earlier name of `types`; leave it out"
     if choice.cap is not None and choice.operator == "incr":
         yield "`cap` with `operator = incr`: a record that was cut off would start again from zero; use best or set"
     if choice.score and choice.operator == "incr":
@@ -284,7 +274,7 @@ def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
         yield "`union` names a board twice; give it a weight instead"
     if choice.weights is not None and len(choice.weights) != len(choice.union):
         yield f"`weights` has {len(choice.weights)} numbers for {len(choice.union)} boards in `union`"
-    if choice.types is not None or choice.source is not None or choice.category:
+    if choice.types is not None or choice.category:
         yield "`union` with `types` or `category`: a union counts what its boards count"
     if choice.operator != "incr" or choice.votes is not None:
         yield "`union` with `votes` or an operator other than incr: a union only adds"
@@ -316,18 +306,15 @@ def _window_conflicts(choice: BoardChoice, window: Window | None) -> Iterator[st
         yield '`votes` with a window that events leave: votes don\'t expire; use a calendar window, or "forever"'
 
 
-def text_mistakes(new: Board, old: Board | None = None) -> Iterator[str]:
-    """Find texts of a board that people can't read.
-
-    Accept texts that `old` already has, because earlier versions accepted more.
-    """
-    for name, texts, known in (
-        ("title", {new.title}, {old.title} if old else ()),
-        ("types", new.source, old.source if old else ()),
-        ("category", new.categories, old.categories if old else ()),
-        ("unit", {new.score_format.unit} - {""} if new.score_format else set(), ()),
+def text_mistakes(board: Board) -> Iterator[str]:
+    """Find texts of a board that people can't read."""
+    for name, texts in (
+        ("title", {board.title}),
+        ("types", board.source),
+        ("category", board.categories),
+        ("unit", {board.score_format.unit} - {""} if board.score_format else set[str]()),
     ):
-        for text in sorted(texts - {*known}):
+        for text in sorted(texts):
             if fault := text_fault(text):
                 yield f"`{name}` {fault}"
 
@@ -364,8 +351,7 @@ def read_table(
             if checked is not UNSET:
                 valid[name] = checked
         else:
-            reason = unknown("choice", name, fields).replace(*_EARLIER)
-            mistakes.append(Mistake(path + name, reason, about_value=False))
+            mistakes.append(Mistake(path + name, unknown("choice", name, fields), about_value=False))
     mistakes += [
         Mistake(path + name, "missing") for name, field in fields.items() if field.required and name not in table
     ]
@@ -425,11 +411,7 @@ class CheckedChoices(NamedTuple, Generic[C]):
 
 def read_choices(table: Mapping[str, Any], kind: type[C]) -> CheckedChoices[C]:
     """Read a table of choices from a file or a request, and report all its mistakes."""
-    valid, found = read_table(table, kind)
-    wrong = []
-    for mistake in found:
-        said = f"{mistake.path} = {table.get(mistake.path)}" if mistake.about_value else mistake.path
-        wrong.append(mistake._replace(reason=_GONE.get(said, mistake.reason)))
+    valid, wrong = read_table(table, kind)
     mistakes = [str(mistake) for mistake in wrong]
     paths = [mistake.path for mistake in wrong if mistake.about_value]
     if "window.calendar" in paths:
@@ -484,21 +466,6 @@ def exposure(union: Board, part: Board) -> str | None:
     wanted = 'set `visibility = "private"` for the union'
     advice = wanted if part.visibility == "private" else f"leave it out for the union too, or {wanted}"
     return f"its union names {part.id!r}, which {hidden}, and a union shows what its parts hold; {advice}"
-
-
-def migrate_choices(choices: dict[str, Any]) -> None:
-    """Replace the choices of a stored definition that only earlier versions of the server know.
-
-    Earlier versions could keep hourly totals, together with the events of a day. A board with totals now keeps only its
-    events, for a day. With `replay`, earlier versions also kept what viewers receive. Now the journal can compute this
-    for every board.
-    """
-    choices.pop("replay", None)
-    if choices.get("journal") == "totals":
-        choices |= {"journal": "events", "journal_events": "1d"}
-    kept, window = choices.pop("journal_totals", None), choices.get("window")
-    if kept is not None and isinstance(window, dict) and "calendar" in window and "last" not in window:
-        choices["journal_periods"] = kept
 
 
 def read_limits(tables: object) -> tuple[list[PrefixLimits], list[str]]:

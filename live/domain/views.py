@@ -26,7 +26,6 @@ class BoardSummary(msgspec.Struct, frozen=True):
     ranks: Ranks
     clock: ClockKind
     types: Sequence[str]
-    source: Sequence[str]
     category: Sequence[str]
     union: dict[str, int]
     score: Sequence[FieldChoice]

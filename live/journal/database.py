@@ -20,24 +20,21 @@ from typing import Any, Final, Self, TypeVar
 
 import structlog
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     Engine,
-    Table,
     create_engine,
     event,
     insert,
     inspect,
     select,
     text,
-    update,
 )
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from live.domain.urls import check_url, scrubbed
 from live.errors import JournalBrokenError, JournalError, JournalLoginError, SetupError
-from live.journal.schema import ABOUT, CHECKPOINT, DROPPED, ERASED, METADATA, SEGMENT, VERSION
+from live.journal.schema import ABOUT, CHECKPOINT, METADATA, SEGMENT, VERSION
 from live.settings import Settings
 
 log = structlog.get_logger()
@@ -91,6 +88,7 @@ class Database:
         self._files: dict[
             Path, tuple[int, int]
         ] = {}  # device and inode of the files that this process has open to write
+        self._is_known = False  # whether the database has the schema of this version
         self.id = ""
 
     @property
@@ -129,6 +127,7 @@ class Database:
         """
         try:
             with self._opened().begin() as connection:
+                self._require_schema(connection)
                 found = work(connection)
                 self._require_files()  # the file may have been replaced, and a commit must not damage another file
         except _ERRORS as error:
@@ -311,36 +310,30 @@ class Database:
             self._files = {path: _identity(path) for path in paths if path.exists()}
 
     def _prepare(self, connection: Connection) -> None:
-        """Create the tables, or bring the tables of an older version up to date."""
+        """Create the tables, and choose the id of the database and the key of the list of erased digests."""
         METADATA.create_all(connection)
-        about: dict[str, str] = {
-            row.name: row.value for row in connection.execute(select(ABOUT.c.name, ABOUT.c.value)).all()
-        }
-        if "schema" not in about:
-            about = {"schema": str(VERSION), "id": secrets.token_hex(16)}
+        known = connection.scalar(select(ABOUT.c.value).where(ABOUT.c.name == "id"))
+        if known is None:
+            known = secrets.token_hex(16)
+            about = {"schema": str(VERSION), "id": known, "erasing": secrets.token_hex(32)}
             connection.execute(insert(ABOUT), [{"name": name, "value": value} for name, value in about.items()])
-        if int(about["schema"]) > VERSION:
-            raise SetupError(
-                f"the journal has schema {about['schema']}, and this version of Live Board reads schema {VERSION}: "
-                "a newer version has written it. Start that version"
-            )
-        if int(about["schema"]) < VERSION:
-            for version in range(int(about["schema"]) + 1, VERSION + 1):
-                for table in DROPPED.get(version, ()):
-                    connection.execute(text(f"DROP TABLE IF EXISTS {table}"))
-            if "board" not in {column.key for column in columns_in(connection, ERASED)}:
-                connection.execute(text(f"ALTER TABLE {ERASED.name} ADD COLUMN board VARCHAR(64)"))
-            connection.execute(update(ABOUT).where(ABOUT.c.name == "schema").values(value=str(VERSION)))
-        if "erasing" not in about:  # make the key of the list of erased digests
-            connection.execute(insert(ABOUT).values(name="erasing", value=secrets.token_hex(32)))
-        self.id = about["id"]
+        self.id = known
 
+    def _require_schema(self, connection: Connection) -> None:
+        """Refuse the tables of another version of Live Board.
 
-def columns_in(connection: Connection, table: Table) -> list[ColumnElement[Any]]:
-    """Return the columns that a table has in a database. A database of an older version may lack some or all."""
-    here = inspect(connection)
-    names = {column["name"] for column in here.get_columns(table.name)} if here.has_table(table.name) else set()
-    return [column for column in table.c if column.name in names]
+        Raises:
+            SetupError: the database has another schema.
+        """
+        if not self._is_known and inspect(connection).has_table(ABOUT.name):
+            found = connection.scalar(select(ABOUT.c.value).where(ABOUT.c.name == "schema"))
+            if found not in (None, str(VERSION)):
+                raise SetupError(
+                    f"{self.place} holds a journal with schema {found}, and this version of Live Board reads schema "
+                    f"{VERSION}: start the version that wrote it, or choose another LIVE_DATA_DIR or LIVE_JOURNAL and "
+                    "a new LIVE_KEY_PREFIX to begin again"
+                )
+            self._is_known = True
 
 
 def file_name(prefix: str) -> str:

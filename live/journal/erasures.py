@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, insert, null, or_, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from live.journal.database import Database
 from live.journal.log.entries import Add, Erase, Head, content
@@ -24,7 +24,6 @@ from live.journal.schema import ABOUT, ERASED
 from live.journal.state.snapshot import Snapshot
 
 _DIGEST: Final = 16  # bytes of a digest on the list
-_BOARDS: Final = 5  # since this version of the schema, a row names its board
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 
 
@@ -117,13 +116,10 @@ class Erasures:
 
 def erasures_of(connection: Connection, prefix: str, board: str) -> Erasures:
     """Return the digests that were erased from a board."""
-    rows = select(ERASED.c.digest, ERASED.c.time).where(ERASED.c.prefix == prefix)
-    if _names_boards(connection):  # a row without a board is of an older version, and applies to every board
-        rows = rows.where(or_(ERASED.c.board == board, ERASED.c.board.is_(None)))
-    key = key_of(connection)
+    rows = select(ERASED.c.digest, ERASED.c.time).where(ERASED.c.prefix == prefix, ERASED.c.board == board)
     # The last row of a digest is the newest.
-    found = {} if key is None else {row.digest: row.time for row in connection.execute(rows.order_by(ERASED.c.time))}
-    return Erasures(key or b"", found)
+    found = {row.digest: row.time for row in connection.execute(rows.order_by(ERASED.c.time))}
+    return Erasures(key_of(connection), found)
 
 
 def add_erasures(connection: Connection, prefix: str, board: str, erased: Sequence[tuple[int, Erase]]) -> None:
@@ -143,21 +139,16 @@ def add_erasures(connection: Connection, prefix: str, board: str, erased: Sequen
         connection.execute(insert(ERASED), rows)
 
 
-def key_of(connection: Connection) -> bytes | None:
-    """Return the key of the digests on the list. Return None if the journal is of a version that made no list."""
-    known = connection.scalar(select(ABOUT.c.value).where(ABOUT.c.name == "erasing"))
-    return None if known is None else bytes.fromhex(known)
-
-
-def _names_boards(connection: Connection) -> bool:
-    return int(connection.scalar(select(ABOUT.c.value).where(ABOUT.c.name == "schema")) or 0) >= _BOARDS
+def key_of(connection: Connection) -> bytes:
+    """Return the key of the digests on the list."""
+    return bytes.fromhex(connection.execute(select(ABOUT.c.value).where(ABOUT.c.name == "erasing")).scalar_one())
 
 
 class ErasedList(msgspec.Struct, frozen=True):
-    """A list of erased digests: its key, and its rows of prefix, board (None means all boards), time and digest."""
+    """A list of erased digests: its key, and its rows of prefix, board, time and digest."""
 
     key: bytes
-    rows: list[tuple[str, str | None, int, bytes]]
+    rows: list[tuple[str, str, int, bytes]]
 
 
 def list_in(folder: Path, prefix: str) -> ErasedList | None:
@@ -168,13 +159,9 @@ def list_in(folder: Path, prefix: str) -> ErasedList | None:
     """
 
     def read(connection: Connection) -> ErasedList | None:
-        key = key_of(connection)
-        if key is None:
-            return None
-        board = ERASED.c.board if _names_boards(connection) else null()
-        rows = connection.execute(select(ERASED.c.prefix, board, ERASED.c.time, ERASED.c.digest).order_by(ERASED.c.id))
-        found = [tuple(row) for row in rows]
-        return ErasedList(key, found) if found else None
+        columns = (ERASED.c.prefix, ERASED.c.board, ERASED.c.time, ERASED.c.digest)
+        found = [tuple(row) for row in connection.execute(select(*columns).order_by(ERASED.c.id))]
+        return ErasedList(key_of(connection), found) if found else None
 
     with Database("sqlite", folder, prefix, writes=False) as database:
         return database.work(read) if database.path.exists() else None

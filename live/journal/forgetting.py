@@ -151,24 +151,6 @@ def _without_in_state(held: _Fields, gone: Gone) -> bytes | None:
     return _encode(held) if is_changed else None
 
 
-def _without_in_mend(mend: _Fields, gone: Gone) -> bytes | None:
-    """Empty the names of the erased members, and their values, in an entry `mend`. An empty name is no member.
-
-    Return None if the entry has none of these members.
-    """
-    if _decode(mend["kind"], str) in ("votes", "log"):
-        return None
-    names = _decode(mend["names"], list[msgspec.Raw])
-    places = {place for place, name in enumerate(names) if gone(content(name).decode())}
-    if not places:
-        return None
-    for field, nothing in (("names", ""), ("values", ""), ("amounts", 0)):
-        if mend.get(field, _raw(None)) != _raw(None):
-            held = _decode(mend[field], list[msgspec.Raw])
-            mend[field] = _raw([_raw(nothing) if place in places else one for place, one in enumerate(held)])
-    return _encode(mend)
-
-
 def forgotten(entries: Sequence[Entry], erase: Erase) -> list[Entry]:
     """Return entries that the store has written before a `forget` entry, without the member that it names."""
     when = _cached(_when_of(erase))
@@ -303,6 +285,5 @@ _CHANGES: Final[dict[str, Callable[[_Fields, Gone], bytes | None]]] = {
     "adopt": _without_in_state,
     "enter": _without_in_moderation,
     "hide": _without_in_moderation,
-    "mend": _without_in_mend,
     "withdraw": _without_in_moderation,
 }

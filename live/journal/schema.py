@@ -18,10 +18,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-VERSION: Final = 5
-
-DROPPED: Final = {3: ("totals", "cell", "folded"), 4: ("frame",)}
-"""For each version of the schema: the names of the tables that this version has dropped."""
+VERSION: Final = 6
 
 METADATA: Final = MetaData()
 _ID: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only in a column of the type INTEGER
@@ -124,7 +121,7 @@ ERASED: Final = Table(
     METADATA,
     _row_id(),
     _needed("prefix", String(32)),
-    Column("board", String(64), comment="NULL for every board, in rows of schema 4"),
+    _needed("board", String(64)),
     _needed("time", BigInteger, comment="when it was erased, microseconds"),
     _needed("digest", LargeBinary, comment="of an erased digest, keyed by a secret of this database"),
     Index("erased_of_prefix", "prefix"),

@@ -28,7 +28,7 @@ from sqlalchemy import Connection, func, insert, select, text
 from live import __version__
 from live.domain.board import Board
 from live.errors import JournalError, SetupError
-from live.journal.database import Database, columns_in, file_name
+from live.journal.database import Database, file_name
 from live.journal.log.definitions import DefinitionLog, latest
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import Timeline, end_timelines, find_lost, open_timelines
@@ -306,10 +306,7 @@ def copy_rows(given: Connection, target: Connection, prefix: str, show: Progress
     of_prefix = select(LIFE.c.id).where(LIFE.c.prefix == prefix)
     queries = []
     for table in METADATA.sorted_tables:  # tables in the order of their references
-        columns = columns_in(given, table)
-        if not columns:
-            continue
-        query = select(*columns).order_by(*table.primary_key)
+        query = select(table).order_by(*table.primary_key)
         if "prefix" in table.c:
             query = query.where(table.c.prefix == prefix)
         elif "life" in table.c:

@@ -196,20 +196,17 @@ class Voided:
 
 
 class ProducerTrace:
-    """Finds the contributions of a producer. `unnamed` counts the entries that name no producer."""
+    """Finds the contributions of a producer."""
 
     def __init__(self, board: Board, producer: str, voided: Voided, erased: Erasures) -> None:
         self._board = board
         self._producer = producer
         self._voided = voided
         self._erased = erased
-        self.unnamed = 0
 
     def find(self, epoch: str, head: Head, body: bytes) -> list[Contribution]:
         """Find what the producer contributed in an entry, without what was taken back or came from erased actors."""
         sent = _SENT.decode(body)
-        if not sent.producers:
-            self.unnamed += 1
         identity = identity_of(epoch, head, self._producer)
         if self._producer not in sent.producers or identity in self._voided:
             return []

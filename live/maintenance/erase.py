@@ -28,7 +28,7 @@ from live.errors import NotFoundError, SetupError
 from live.journal.database import Database
 from live.journal.erasures import Erasures, digests_in, erasures_of, hidden, key_of
 from live.journal.log.drainer import Drainer
-from live.journal.log.entries import Add, Erase, Head, Mend, content, contents, decompress
+from live.journal.log.entries import Add, Erase, Head, content, contents, decompress
 from live.journal.log.reader import contents_of_parent, entries_of
 from live.journal.log.timelines import all_timelines, find_parent, timelines_of
 from live.journal.schema import CHECKPOINT
@@ -57,7 +57,6 @@ _NOWHERE: Final = (
 )
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
-_MEND: Final = msgspec.msgpack.Decoder(Mend)
 
 
 class Search:
@@ -155,8 +154,6 @@ class Search:
                         fields += actor, pair
                         if actor in self.voters:
                             self._digests.add(pair)
-            case "mend" if (mend := _MEND.decode(body)).kind == "votes":  # an older version has corrected votes
-                fields = [content(name) for name in mend.names]
         return bool(self.among(fields, head.time))
 
 
@@ -255,7 +252,7 @@ class Erasing:
         if self._drainer is not None:
             await self._drainer.claim()
         key = await self._database.run(key_of)
-        if key is None or not await self._settle():
+        if not await self._settle():
             raise SetupError(BEHIND)
         return key
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from live.boards.all_boards import all_boards
 from live.domain.board import Board, Boards
-from live.domain.text import counted, unknown
+from live.domain.text import unknown
 from live.domain.window import EVER, Rolling, Sliding
 from live.errors import NotFoundError, SetupError, StoreUnavailableError
 from live.journal.database import Database
@@ -400,11 +400,7 @@ async def find_contributions(
             trace = ActorTrace(board, criteria.actor, [state.secret], voided, erased)
         end = criteria.until * _MICROSECONDS if criteria.until is not None else math.inf
         entries = (entry for entry in trail.read(connection) if entry[1].kind == "add" and entry[1].time < end)
-        found = [one for epoch, head, body in entries for one in trace.find(epoch, head, body)]
-        if isinstance(trace, ProducerTrace) and trace.unnamed:
-            batches = counted(trace.unnamed, "batch", "batches")
-            notes.append(f"{batches} of older versions, which name no producer")
-        return found
+        return [one for epoch, head, body in entries for one in trace.find(epoch, head, body)]
 
     return await database.run(read), trail.reach
 

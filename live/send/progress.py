@@ -74,9 +74,7 @@ def progress_path(options: SendOptions) -> Path:
     stat = options.path.stat()
     name = f"{options.path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}\0{options.url}\0{options.board or ''}"
     folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "live-board"
-    # An older version called the command `replay`. The file name and the ids keep this word, so that sending can
-    # continue a file that the older version began.
-    return folder / f"replay-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    return folder / f"send-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 class SavedProgress:

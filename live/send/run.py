@@ -147,7 +147,7 @@ class EventBatch(msgspec.Struct):
 
 def batches(options: SendOptions, run: str | None, skip: int) -> Iterator[EventBatch]:
     """Yield the events of the file from number `skip` on. With a `run`, each event has an id."""
-    source = None if run is None else f"replay:{run}".encode()
+    source = None if run is None else f"send:{run}".encode()
     with options.path.open("rb") as raw:
         batch = EventBatch(events=[])
         for number, event in enumerate(_events(raw, options.path)):

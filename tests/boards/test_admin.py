@@ -26,7 +26,7 @@ from live.store.registry.definitions import Definition
 from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
 
-KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}
+KISS: Final[dict[str, Any]] = {"types": ["kiss"], "window": "forever"}
 
 
 class Bench:

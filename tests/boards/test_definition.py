@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from live.boards.definition import DefinitionError, choices_of, forbidden, merge, patched, read_board
+from live.boards.definition import DefinitionError, choices_of, forbidden, merge, read_board
 from live.domain.board_file import DEFAULT_TYPE
 from live.domain.window import Forever
 from tests.harness.definitions import EVERY_KIND
@@ -80,25 +80,12 @@ def test_the_choices_of_a_board_define_it_again(name: str) -> None:
 def test_choices_that_say_nothing_new_are_left_out() -> None:
     """A choice is left out if its value is the default, even in another spelling."""
     board = read_board("b", {
-        "title": "b", "source": [DEFAULT_TYPE], "window": {"rolling": "1440m", "slot": "3600s"}, "max_amount": 10**9,
+        "title": "b", "types": [DEFAULT_TYPE], "window": {"rolling": "1440m", "slot": "3600s"}, "max_amount": 10**9,
     })  # fmt: skip
     assert choices_of(board) == {}
     assert choices_of(read_board("b", {"journal_periods": "36499.999d", "window": {"calendar": "day"}})) == {
         "journal_periods": "3153599913s", "window": {"calendar": "day"},
     }  # fmt: skip
-
-
-def test_types_have_an_earlier_name() -> None:
-    """The choice `types` had the name `source` before.
-
-    Both names are accepted, and a patch may use either one. Both names together are a mistake.
-    """
-    assert read_board("b", {"types": ["a"]}) == read_board("b", {"source": ["a"]})
-    (line,) = mistakes(types=["a"], source=["a"])
-    assert line.startswith("`types` with `source`")
-    assert patched({"source": ["a"], "cap": 1}, {"types": ["b"]}) == {"types": ["b"], "cap": 1}
-    assert patched({"types": ["a"]}, {"source": None}) == {}
-    assert patched({"source": ["a"]}, {"cap": 1}) == {"source": ["a"], "cap": 1}
 
 
 DAY = {"window": {"calendar": "day"}}
@@ -107,7 +94,7 @@ DAY = {"window": {"calendar": "day"}}
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ({}, {"title": "other", "source": ["kiss"], "category": ["art"], "idle_ttl": "1h", "frozen": True}),
+        ({}, {"title": "other", "types": ["kiss"], "category": ["art"], "idle_ttl": "1h", "frozen": True}),
         (DAY, {"window": {"calendar": "day", "keep": 3, "grace": "1h"}}),
         ({**DAY, "operator": "best", "cap": 5}, {**DAY, "operator": "best", "cap": 6}),
         ({**DAY, "operator": "best", "cap": 5}, {**DAY, "operator": "best"}),

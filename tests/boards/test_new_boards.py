@@ -132,7 +132,7 @@ async def serves_new_boards(one: httpx.AsyncClient, other: httpx.AsyncClient, us
     """Create boards in one process, and use each board in the other process right after that."""
     for _ in range(3):
         board = f"b{secrets.token_hex(4)}"
-        choices = {"source": [board], "like_button": True}
+        choices = {"types": [board], "like_button": True}
         assert (await one.put(f"/v1/boards/{board}", json=choices)).status_code == 201
         assert await use(other, board), "the other process does not know the board"
 
@@ -144,9 +144,9 @@ async def test_a_new_board_is_there_in_every_process(valkey_url: str, *, plain: 
         for name, use in USES.items():
             if not (plain and name == "viewer's socket"):  # only our own protocol serves such sockets
                 await serves_new_boards(one, other, use)
-        assert (await one.put("/v1/boards/late", json={"source": ["early"]})).status_code == 201
+        assert (await one.put("/v1/boards/late", json={"types": ["early"]})).status_code == 201
         assert await names_board(other, "late")
-        assert (await one.patch("/v1/boards/late", json={"source": ["latest"]})).status_code == 200
+        assert (await one.patch("/v1/boards/late", json={"types": ["latest"]})).status_code == 200
         assert await names_type(other, "latest")
 
 
@@ -293,7 +293,7 @@ async def known_when_put_answers(store: str, boards: int = 8) -> None:
     """Create boards in one process. Another process must list each of them right after the response."""
     async with two_processes(store, hears=True) as (first, second):
         for number in range(boards):
-            made = await first.put(f"/v1/boards/b{number}", json={"source": [f"t{number}"]})
+            made = await first.put(f"/v1/boards/b{number}", json={"types": [f"t{number}"]})
             assert made.status_code == 201, made.text
             listed = (await second.get("/v1/boards")).json()["boards"]
             assert f"b{number}" in {board["board"] for board in listed}
@@ -334,6 +334,6 @@ async def test_a_process_that_hangs_delays_a_change_only_for_a_moment(any_store:
     hanging = Processes(client, settings.key_prefix)
     await hanging.all_run("1")
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url, timeout=30) as http:
-        made = await http.put("/v1/boards/made", json={"source": ["kiss"]})
+        made = await http.put("/v1/boards/made", json={"types": ["kiss"]})
         assert made.status_code == 201, made.text
     await client.aclose()

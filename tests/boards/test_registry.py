@@ -28,7 +28,7 @@ from tests.harness.store import StoreProcess
 from tests.harness.tasks import stop
 from tests.harness.waiting import eventually
 
-KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}
+KISS: Final[dict[str, Any]] = {"types": ["kiss"], "window": "forever"}
 
 
 class Process:

@@ -31,19 +31,19 @@ from tests.harness.waiting import until_early
 BOARDS = """
 [[board]]
 id = "past"
-source = ["like"]
+types = ["like"]
 clock = "event"
 window = { calendar = "day", keep = 1 }
 [[board]]
 id = "posts"
-source = ["like"]
+types = ["like"]
 [[board]]
 id = "hot"
-source = ["like"]
+types = ["like"]
 window = { sliding = "3h" }
 [[board]]
 id = "days"
-source = ["like"]
+types = ["like"]
 window = { calendar = "day" }
 """
 DANGEROUS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\uff1d1")

@@ -233,7 +233,7 @@ def test_an_audit_includes_run_time_boards(folder: Path) -> None:
     settings = own_store(folder, anonymous_admin=True)
     options = ("--store", f"unix://{folder}/data/valkey.sock")
     with serving(settings, folder) as server:
-        made = httpx.put(f"{server.url}/v1/boards/made", json={"source": ["kiss"], "window": "forever"})
+        made = httpx.put(f"{server.url}/v1/boards/made", json={"types": ["kiss"], "window": "forever"})
         assert made.status_code == 201, made.text
         audited = run_command("audit", "--json", *options, LIVE_KEY_PREFIX=settings.key_prefix)
         assert [report["board"] for report in json.loads(audited.stdout)["boards"]] == ["posts", "made"]

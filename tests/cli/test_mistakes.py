@@ -17,7 +17,7 @@ from tests.harness.waiting import eventually
 pytestmark = pytest.mark.slow
 
 SINCE: Final = ("--since", TO_ALL, "--yes")
-OFF: Final = '[[board]]\nid = "off"\nsource = ["quiet"]\njournal = "off"\n'
+OFF: Final = '[[board]]\nid = "off"\ntypes = ["quiet"]\njournal = "off"\n'
 
 # Commands that are started beside a running server, and the messages that they print.
 MISTAKES: Final = {

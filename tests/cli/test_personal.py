@@ -22,15 +22,15 @@ from tests.harness.settings import fresh_settings
 BOARDS = """
 [[board]]
 id = "posts"
-source = ["like"]
+types = ["like"]
 [[board]]
 id = "vote"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 votes = { per_key = 1 }
 [[board]]
 id = "best"
-source = ["run"]
+types = ["run"]
 window = "forever"
 operator = "best"
 """

@@ -16,7 +16,7 @@ from tests.harness.drift import BOARDS, fill, wrong_value
 BOARDS_FILE: Final = """
 [[board]]
 id = "first"
-source = ["like"]
+types = ["like"]
 window = { rolling = "24h", slot = "1h" }
 ties = "first"
 """

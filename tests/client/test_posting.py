@@ -29,7 +29,7 @@ from tests.harness.store import StoreProcess
 
 async def test_an_answer_has_the_result_of_each_event(valkey_url: str) -> None:
     """An event is counted, is a duplicate by its id, or is rejected with its index and a code. All fields arrive."""
-    boards = [rolling_board(), make_board(BoardChoice(id="best", source=("game",), operator="best", window="forever"))]
+    boards = [rolling_board(), make_board(BoardChoice(id="best", types=("game",), operator="best", window="forever"))]
     async with run_server(fresh_settings(valkey_url), boards) as url, LiveBoard(f"{url}/") as live:
         answer = await live.post(Event("a"), Event("a", 4, id="1", source="shop"), Event(""))
         assert (answer.accepted, answer.duplicate) == (2, 0)

@@ -96,11 +96,6 @@ def test_boards_with_different_data_have_different_shapes() -> None:
         assert "\n" not in shape.encode()
 
 
-def test_a_shape_has_no_day_start_of_midnight() -> None:
-    """Earlier versions stored shapes without this value, and their boards continue."""
-    assert "day_start" not in make(window=Periods(unit="day")).shape.encode()
-
-
 @pytest.mark.parametrize(
     "choices",
     [

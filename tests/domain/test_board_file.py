@@ -36,7 +36,7 @@ def test_every_choice_is_read() -> None:
     [[board]]
     id = "songs_of-2026"
     title = "Songs · 歌"
-    source = ["play", "share", "play"]
+    types = ["play", "share", "play"]
     category = ["pop"]
     window = { rolling = "7d", slot = "30m" }
     operator = "incr"

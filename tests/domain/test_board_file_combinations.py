@@ -102,7 +102,7 @@ def test_windows_without_expiry_accept_every_operator(operator: str, window: str
         (['union = ["x", "y"]', "weights = [1]"], "`weights` has 1 numbers for 2 boards in `union`"),
         *(
             (['union = ["x", "y"]', line], "`union` with `types` or `category`: a union counts what its boards count")
-            for line in ('source = ["like"]', 'category = ["a"]')
+            for line in ('types = ["like"]', 'category = ["a"]')
         ),
         *(
             (['union = ["x", "y"]', FOREVER, line],

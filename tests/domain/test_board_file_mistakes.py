@@ -155,17 +155,14 @@ def test_a_conflation_interval_out_of_range_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('journal = "totals"', "use `events` with a short `journal_events`"),
-        ('journal_totals = "90d"', "`journal_periods` keeps the periods of a calendar board"),
         ('journal_periods = "90d"', "`journal_periods` with a window without periods"),
         ('journal_periods = "90d"\nwindow = { calendar = "day", last = 2 }', "with a window without periods"),
         ('journal_events = "90d"\njournal = "off"', "`journal_events` with `journal = off`"),
-        ('replay = "7d"', "viewers can replay every board with a journal"),
         ('journal = "all"', "there is no value `all`; there are: events, off"),
     ],
 )
 def test_what_a_journal_can_not_keep_is_refused(line: str, message: str) -> None:
-    """Some choices need another window or `journal`. For a choice of an earlier version, the message has advice."""
+    """Some choices need another window or `journal`."""
     (mistake,) = mistakes(f'[[board]]\nid = "b"\n{line}')
     assert message in mistake
 

@@ -24,23 +24,23 @@ id = "posts"
 [[board]]
 id = "dense"
 ranks = "dense"
-source = ["score"]
+types = ["score"]
 [[board]]
 id = "weeks"
-source = ["visit"]
+types = ["visit"]
 clock = "event"
 window = { calendar = "week", keep = 3 }
 [[board]]
 id = "contest"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 votes = { per_key = 1, per_actor = 4, registered = true }
 [[board]]
 id = "large"
-source = ["shelf"]
+types = ["shelf"]
 [[board]]
 id = "empty"
-source = ["nothing"]
+types = ["nothing"]
 """
 FRIEND = "https://friend.example"
 FIELDS: list[tuple[tuple[str, str], ...]] = [

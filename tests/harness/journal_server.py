@@ -17,25 +17,25 @@ from tests.harness.waiting import eventually
 BOARDS = """
 [[board]]
 id = "posts"
-source = ["like"]
+types = ["like"]
 ties = "first"
 [[board]]
 id = "hot"
-source = ["like"]
+types = ["like"]
 window = { sliding = "3h" }
 [[board]]
 id = "days"
-source = ["like"]
+types = ["like"]
 window = { calendar = "day" }
 [[board]]
 id = "best"
-source = ["run"]
+types = ["run"]
 window = "forever"
 operator = "best"
 cap = 5
 [[board]]
 id = "vote"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 votes = { per_actor = 2, per_key = 1, registered = true }
 """
@@ -87,7 +87,7 @@ class Machine:
 def fill(machine: Machine) -> None:
     """Fill boards of all kinds: with votes, hidden and registered members, and a run-time board."""
     with machine.client() as client:
-        made = client.put("/v1/boards/made", json={"source": ["like"], "ties": "last"})
+        made = client.put("/v1/boards/made", json={"types": ["like"], "ties": "last"})
         assert made.status_code == 201, made.text
         for member in ("ann", "bob"):
             assert client.put(f"/v1/boards/vote/records/{member}", json={"metadata": {"n": 1}}).is_success

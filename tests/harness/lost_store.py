@@ -18,7 +18,7 @@ from tests.harness.store import valkey
 from tests.harness.waiting import eventually
 from tests.harness.workers import children
 
-CONTEST: Final[dict[str, Any]] = {"source": ["vote"], "window": "forever", "votes": {"per_key": 1, "registered": True}}
+CONTEST: Final[dict[str, Any]] = {"types": ["vote"], "window": "forever", "votes": {"per_key": 1, "registered": True}}
 HAMMER: Final = 1.0  # seconds
 CLOUDEVENT: Final = b'{"specversion": "1.0", "id": "1", "source": "s", "type": "like", "subject": "k"}'
 
@@ -42,7 +42,7 @@ ATTEMPTS: Final = [
     Attempt("POST", "/v1/events", json=[{"key": "k", "id": "1"}, {"key": "j", "type": "vote", "actor": "a"}]),
     Attempt("POST", "/v1/events", {"Idempotency-Key": "new"}, json={"key": "k"}),
     Attempt("POST", "/v1/events", {"Content-Type": "application/cloudevents+json"}, content=CLOUDEVENT),
-    Attempt("PUT", "/v1/boards/fresh", json={"source": ["kiss"]}),
+    Attempt("PUT", "/v1/boards/fresh", json={"types": ["kiss"]}),
     Attempt("PUT", "/v1/boards/contest", json={**CONTEST, "title": "More"}),
     Attempt("PATCH", "/v1/boards/contest", json={"title": "Most"}),
     Attempt("DELETE", "/v1/boards/contest"),

@@ -23,7 +23,7 @@ async def with_keys(
     producers = ProducerStore(client, settings.key_prefix)
     scopes = {"all": Scope(), "posts": Scope(boards=("posts",)), "admin": Scope(verbs=("admin",))}
     keys = {name: f"{name}.{(await producers.add(name, scope))[1]}" for name, scope in scopes.items()}
-    boards = [rolling_board(), make_board(BoardChoice(id="others", source=("other",)))]
+    boards = [rolling_board(), make_board(BoardChoice(id="others", types=("other",)))]
     try:
         async with run_server(settings, boards, plain=plain) as url:
             yield url, producers, keys

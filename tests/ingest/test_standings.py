@@ -18,13 +18,13 @@ id = "posts"
 ties = "key"
 [[board]]
 id = "best"
-source = ["run"]
+types = ["run"]
 operator = "best"
 window = "forever"
 cap = 3
 [[board]]
 id = "fast"
-source = ["lap"]
+types = ["lap"]
 operator = "best"
 sort_order = "asc"
 window = { calendar = "day", keep = 3, grace = "1d" }
@@ -36,11 +36,11 @@ weights = [2, 1]
 ties = "key"
 [[board]]
 id = "more"
-source = ["more"]
+types = ["more"]
 ties = "key"
 [[board]]
 id = "game"
-source = ["game"]
+types = ["game"]
 operator = "best"
 window = "forever"
 score = [{ field = "levels", max = 99 }, { field = "seconds", order = "asc", max = 999 }]

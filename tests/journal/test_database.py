@@ -3,9 +3,10 @@
 import asyncio
 import json
 import os
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +241,20 @@ async def test_who_reads_a_journal_can_not_change_it(valkey_url: str, tmp_path: 
         assert await reading.run(lambda connection: connection.scalar(text("SELECT count(*) FROM about")))
         with pytest.raises(JournalError, match="readonly"):
             await reading.run(lambda connection: connection.execute(text("DELETE FROM about")))
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_journal_with_another_schema_is_refused(tmp_path: Path, *, writes: bool) -> None:
+    """A command that only reads it is refused too. Nothing in the file changes."""
+    with Database("sqlite", tmp_path, "live", writes=True) as database:
+        assert database.take_now()
+        database.work(lambda connection: connection.execute(text("UPDATE about SET value = '5' WHERE name = 'schema'")))
+        database.work(lambda connection: connection.execute(text("DROP TABLE erased")))
+    with Database("sqlite", tmp_path, "live", writes=writes) as database:
+        with pytest.raises(SetupError, match=r"holds a journal with schema 5, .*: start the version that wrote it, or"):
+            database.work(lambda connection: connection.execute(text("SELECT * FROM life")))
+        if writes:
+            with pytest.raises(SetupError, match="holds a journal with schema 5"):
+                database.take_now()
+    with closing(sqlite3.connect(tmp_path / "journal-live.db")) as held:
+        assert "erased" not in {name for (name,) in held.execute("SELECT name FROM sqlite_master")}

@@ -77,7 +77,7 @@ async def test_a_journal_that_is_not_announced_is_detected(valkey_url: str, tmp_
 
 def defined(prefix: str, name: str, epoch: str, state: State = "live", **choices: Any) -> dict[str, Any]:
     """A row of SQL that defines a board."""
-    definition = Definition(choices={"source": ["like"], "window": "forever", **choices}, epoch=epoch, state=state)
+    definition = Definition(choices={"types": ["like"], "window": "forever", **choices}, epoch=epoch, state=state)
     value = msgspec.json.encode(definition).decode()
     return {"prefix": prefix, "kind": "boards", "name": name, "version": 3, "time": 1, "value": value}
 

@@ -59,12 +59,6 @@ def test_every_other_event_of_a_batch_keeps_its_place() -> None:
         ("hide", {"member": "b", "on": 1}, {"member": "", "on": 1}),
         ("enter", {"member": "b", "metadata": "x"}, {"member": "", "metadata": ""}),
         ("enter", {"member": "a", "metadata": "x"}, None),
-        (
-            "mend", {"kind": "scores", "names": ["a", "b"], "values": ["x", "y"], "amounts": [1, 2]},
-            {"kind": "scores", "names": ["a", ""], "values": ["x", ""], "amounts": [1, 0]},
-        ),
-        ("mend", {"kind": "votes", "names": ["b"]}, None),
-        ("mend", {"kind": "scores", "names": ["a"]}, None),
         ("begin", {"member": "b"}, None),
     ],
 )  # fmt: skip

@@ -26,20 +26,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.fault]
 BOARDS: Final = """
 [[board]]
 id = "posts"
-source = ["like"]
+types = ["like"]
 ties = "first"
 [[board]]
 id = "hot"
-source = ["like"]
+types = ["like"]
 window = { sliding = "3h" }
 [[board]]
 id = "replayed"
-source = ["old"]
+types = ["old"]
 clock = "event"
 window = "forever"
 [[board]]
 id = "quiet"
-source = ["none"]
+types = ["none"]
 """
 
 
@@ -246,7 +246,7 @@ async def test_a_board_without_events_can_be_read_and_restored(own_store: StoreP
     """The board's past, export and comparison work at once, and it survives the loss of the store."""
     with served(own_store, tmp_path) as live:
         key = live.said("keys", "add", "ann", "--verbs", "admin")["key"]
-        put = partial(httpx.put, headers={"Authorization": f"Bearer {key}"}, json={"source": ["none"]}, timeout=30)
+        put = partial(httpx.put, headers={"Authorization": f"Bearer {key}"}, json={"types": ["none"]}, timeout=30)
 
         async def made() -> bool:
             answer = await asyncio.to_thread(put, f"{live.server.url}/v1/boards/made")

@@ -29,10 +29,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.fault]
 FILE: Final = """
 [[board]]
 id = "near"
-source = ["near"]
+types = ["near"]
 [[board]]
 id = "far"
-source = ["far"]
+types = ["far"]
 """
 
 GO_BACK: Final = """

@@ -23,7 +23,6 @@ from live.settings import Duration
 from live.store.board.journal_stream import ADOPT, TRIM, begin_journal, trim
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import RENEW, renew
-from live.store.board.state import SCRIPTS, Scripts
 from tests.harness.journaled import Journaled, backed_up, journaled
 from tests.harness.mutation import compiled, must_be_caught, mutated, replaced
 from tests.harness.store import Copy, StoreProcess
@@ -279,11 +278,11 @@ async def test_a_watermark_that_outlives_a_loss_is_detected(
             await acknowledge_nothing(board, own_store, tmp_path)
 
 
-# Journals that an older version has damaged
+# Damaged journals
 
 
 async def heal(board: Journaled, folder: Path) -> None:
-    """Repair a journal that an older version damaged: its epoch continues an entry that SQL never had."""
+    """Repair a damaged journal: its epoch continues an entry that SQL never had."""
     drainer = await board.drainer()
     await board.like("a", "b")
     await drainer.sweep()
@@ -326,45 +325,3 @@ async def test_a_backup_that_proves_nothing_is_detected(valkey_url: str, tmp_pat
         wrong = replaced(live.maintenance.backup, "contents_of", lambda *_: Snapshot())
         with must_be_caught("a backup is not checked by folding it"), wrong:
             await heal(board, tmp_path)
-
-
-# Journals that a version without a journal has interrupted
-
-
-async def roll_back_and_forward(board: Journaled, store: str, scripts: Scripts) -> None:
-    """Let a version without a journal count a like. The journal then begins again, and the gap is recorded."""
-    drainer = await board.drainer()
-    await board.like("a")
-    await drainer.sweep()
-    source = mutated(SCRIPTS.add.source, {"record(board, 'add', request.writer, request.sequence)\n": ""})
-    old = compiled(store, SCRIPTS.add.changed(source))
-    board.ledger = Ledger(board.client, board.board, board.settings, Scripts(add=old))
-    await board.like("b")
-    assert await board.waiting() == 0
-    board.ledger = Ledger(board.client, board.board, board.settings, scripts)
-    await board.ledger.state.open()
-    await drainer.sweep()
-    await board.must_agree()
-    assert await board.gaps() == 1
-    await board.like("c")
-    board.ledger = Ledger(board.client, board.board, board.settings, scripts)
-    await board.ledger.state.open()
-    await drainer.sweep()
-    await board.must_agree()
-    assert await board.gaps() == 1, "the journal began again twice"
-
-
-async def test_events_that_no_journal_has_are_a_gap(valkey_url: str, tmp_path: Path) -> None:
-    """The next version with a journal notices the missing events: the journal lacks the last batch of a writer."""
-    async with journaled(valkey_url, tmp_path) as board:
-        await roll_back_and_forward(board, valkey_url, SCRIPTS)
-
-
-@pytest.mark.mutant
-async def test_a_missing_comparison_of_batches_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The last entries of SQL and of the store are the same, and the board is ahead of both."""
-    source = mutated(SCRIPTS.open.source, {"if not journal or lacks_batch(journal) then": "if not journal then"})
-    wrong = compiled(valkey_url, SCRIPTS.open.changed(source))
-    async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("the last batches are not compared"):
-            await roll_back_and_forward(board, valkey_url, Scripts(open=wrong))

@@ -25,7 +25,7 @@ from tests.web.writes.test_likes import Visitor
 BOARDS = """
 [[board]]
 id = "posts"
-source = ["like"]
+types = ["like"]
 like_button = true
 """
 

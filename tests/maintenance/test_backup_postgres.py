@@ -34,7 +34,7 @@ _NUMBERS: Final = count()
 BOARDS: Final = """
 [[board]]
 id = "posts"
-source = ["like"]
+types = ["like"]
 ties = "first"
 """
 

@@ -25,7 +25,7 @@ from live.errors import SetupError
 from live.journal.database import Database
 from live.journal.erasures import ErasedList, Erasures, digests_in, import_list, key_of
 from live.journal.log.drainer import Drainer
-from live.journal.log.entries import Head, decompress
+from live.journal.log.entries import decompress
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import find_timeline
 from live.journal.schema import CHECKPOINT, ERASED, METADATA, SEGMENT
@@ -33,7 +33,7 @@ from live.journal.state import fold
 from live.journal.upkeep.checkpoints import Due, keep, make
 from live.maintenance import restore
 from live.maintenance.compact import compact
-from live.maintenance.erase import Erased, Erasing, Search
+from live.maintenance.erase import Erased, Erasing
 from live.maintenance.rebuild import Rebuilding, Wanted
 from live.maintenance.restore import _carry_over
 from live.maintenance.status import verify
@@ -43,7 +43,6 @@ from live.store.board.manage.lifecycle import delete_keys
 from live.store.board.write.slot_assignment import voter_digests
 from live.store.connection.embedded import EmbeddedStore
 from live.store.connection.loss import LossWatch
-from live.store.connection.scripts import text
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, mutated, replaced
 from tests.maintenance.test_void import like_of
@@ -403,7 +402,7 @@ def test_a_list_with_another_key_replaces_none_that_an_earlier_call_set_aside(tm
     """
     with Database("sqlite", tmp_path, "live", writes=True) as database:
         assert database.take_now()
-        key = database.work(key_of) or b""
+        key = database.work(key_of)
         found = []
 
         def add(sql: Any, rows: ErasedList, replace: object) -> list[bytes]:
@@ -632,17 +631,6 @@ async def test_a_deleted_board_is_on_the_list_too(folder: Path, tmp_path: Path) 
             [("other", 0, False), ("posts", 0, True)], "",
         )  # fmt: skip
         assert not await restored(board, older, tmp_path / "restored") & digests_of(board, EVE)
-
-
-def test_a_correction_of_votes_is_searched() -> None:
-    """An entry with which an older version corrected a journal contains digests of voters too."""
-    (eve, pair), (joe, _) = (voter_digests(b"secret", actor, "a") for actor in (EVE, "joe"))
-    fields = {"kind": "votes", "suffix": "", "names": [text(eve), text(joe), text(pair)], "amounts": [1, 2, 3]}
-    search = Search(EVE, Erasures(b"", {}))
-    search.add_secret(b"secret")
-    search.add_voted("a")
-    assert search.in_entry(Head("mend", 0, "1-0", 0, "", ""), msgspec.msgpack.encode(fields))
-    assert search.found == {eve, pair}
 
 
 async def test_an_unknown_or_frozen_board_and_a_drainer_that_is_behind_are_refused(folder: Path) -> None:

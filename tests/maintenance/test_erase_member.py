@@ -34,7 +34,7 @@ BOARDS = (
     OF_LIKES
     + """[[board]]
 id = "contest"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 votes = { per_key = 1, registered = true }
 [[board]]
@@ -43,10 +43,10 @@ union = ["posts", "more"]
 weights = [3, 1]
 [[board]]
 id = "more"
-source = ["none"]
+types = ["none"]
 [[board]]
 id = "unjournaled"
-source = ["like"]
+types = ["like"]
 journal = "off"
 """
 )

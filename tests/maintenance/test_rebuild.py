@@ -69,7 +69,7 @@ async def test_a_board_under_another_id_has_a_past_too(tmp_path: Path) -> None:
         done = await asyncio.to_thread(machine.run, "rebuild", "--board", "posts", "--as", "copy")
         assert done.returncode == 0, done.stderr
         with (tmp_path / "boards.toml").open("a") as file:
-            file.write('[[board]]\nid = "copy"\nsource = ["like"]\nties = "first"\n')
+            file.write('[[board]]\nid = "copy"\ntypes = ["like"]\nties = "first"\n')
         await asyncio.to_thread(machine.server.start, "--open")
         await _like(machine)
         async with httpx.AsyncClient(base_url=machine.server.url, timeout=30) as client:

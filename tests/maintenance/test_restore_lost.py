@@ -15,7 +15,7 @@ from tests.harness.drift import BOARDS
 BOARDS_FILE = """
 [[board]]
 id = "first"
-source = ["like"]
+types = ["like"]
 window = { rolling = "24h", slot = "1h" }
 ties = "first"
 """

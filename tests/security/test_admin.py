@@ -26,7 +26,7 @@ from tests.harness.waiting import eventually
 pytestmark = pytest.mark.security
 
 CONTEST = make_board(
-    BoardChoice(id="contest", source=("vote",), window="forever", votes=VotesChoice(per_key=1, registered=True))
+    BoardChoice(id="contest", types=("vote",), window="forever", votes=VotesChoice(per_key=1, registered=True))
 )
 BOARDS = [rolling_board(), CONTEST]
 CHANGES: list[tuple[str, str, Any]] = [

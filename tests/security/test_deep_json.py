@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.security]
 BOARDS = """
 [[board]]
 id = "contest"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 votes = { per_key = 1, registered = true }
 [[board]]

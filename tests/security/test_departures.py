@@ -20,7 +20,7 @@ id = "liked"
 like_button = true
 [[board]]
 id = "contest"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 votes = { per_actor = 1 }
 """)

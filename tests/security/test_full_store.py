@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.security]
 BOARDS: Final = """
 [[board]]
 id = "short"
-source = ["short"]
+types = ["short"]
 window = { rolling = "4s", slot = "1s" }
 """
 
@@ -44,7 +44,7 @@ async def test_a_full_store_recovers(tmp_path: Path) -> None:
             numbers = itertools.count()
 
             async def is_created() -> bool:
-                return (await client.put("/v1/boards/big", json={"source": ["big"]})).status_code < 300
+                return (await client.put("/v1/boards/big", json={"types": ["big"]})).status_code < 300
 
             await eventually(is_created)
 

@@ -109,12 +109,12 @@ async def test_boards_that_lost_their_state_stop_alone(tmp_path: Path) -> None:
     with servers(tmp_path, 2, keyed=True) as made:
         await made.begin()
         async with http(made.server.url, made.headers) as client:
-            assert (await client.put("/v1/boards/gone", json={"source": ["kiss"]})).status_code == 201
+            assert (await client.put("/v1/boards/gone", json={"types": ["kiss"]})).status_code == 201
             assert (await client.delete("/v1/boards/gone")).status_code == 204
             for _ in range(20):
                 assert (await client.post("/v1/events", json={"key": "k", "type": "kiss"})).status_code == 200
-            part, union = {"source": ["hug"], "window": "forever"}, {"union": ["part", "other"], "window": "forever"}
-            for name, choices in (("part", part), ("other", {**part, "source": ["wave"]}), ("sum", union)):
+            part, union = {"types": ["hug"], "window": "forever"}, {"union": ["part", "other"], "window": "forever"}
+            for name, choices in (("part", part), ("other", {**part, "types": ["wave"]}), ("sum", union)):
                 made_one = await client.put(f"/v1/boards/{name}", json=choices)
                 assert made_one.status_code == 201, made_one.text
             await post(client, {"key": "k", "type": "hug"})

@@ -24,7 +24,7 @@ like_button = true
 [[board]]
 id = "songs"
 window = "forever"
-source = ["vote"]
+types = ["vote"]
 votes = { per_key = 1, per_actor = 1 }
 like_button = true
 """)

@@ -62,41 +62,41 @@ async def test_reading_an_event_type_needs_a_right(valkey_url: str) -> None:
     """
     refused, made, changed = (403, "scope_forbidden"), (201, ""), (200, "")
     async with server(valkey_url, None) as at:
-        assert await at.put("lim", "mine", source=["vote"]) == refused
+        assert await at.put("lim", "mine", types=["vote"]) == refused
         assert await at.put("lim", "mine") == refused
-        assert await at.put("boss", "mine", source=["like"], category=["a"]) == made
+        assert await at.put("boss", "mine", types=["like"], category=["a"]) == made
         patch = await at.ask("lim", "PATCH", "/v1/boards/mine", json={"title": "Other"})
         assert patch.status_code == 200  # the board reads this type already, so the admin adds no type
         wider = await at.ask("lim", "PATCH", "/v1/boards/mine", json={"category": None})
         assert wider.status_code == 403
     async with server(valkey_url) as at:
-        assert await at.put("lim", "mine", source=["vote"]) == made
-        assert await at.put("lim", "mine", source=["vote", "like"]) == refused
-        assert await at.put("lim", "mine", source=["vote"], title="x") == changed
+        assert await at.put("lim", "mine", types=["vote"]) == made
+        assert await at.put("lim", "mine", types=["vote", "like"]) == refused
+        assert await at.put("lim", "mine", types=["vote"], title="x") == changed
         assert await at.put("lim", "also") == refused
     async with server(valkey_url, ("*",)) as at:
-        assert await at.put("lim", "mine", source=["anything", "like"]) == made
+        assert await at.put("lim", "mine", types=["anything", "like"]) == made
 
 
 async def test_a_union_needs_rights_to_its_parts(valkey_url: str) -> None:
     """An admin may define a union only with rights to all its parts."""
     async with server(valkey_url) as at:
-        await at.put("boss", "theirs", source=["like"])
-        assert await at.put("lim", "mine", source=["vote"]) == (201, "")
+        await at.put("boss", "theirs", types=["like"])
+        assert await at.put("lim", "mine", types=["vote"]) == (201, "")
         assert await at.put("lim", "both", union=["mine", "theirs"]) == (403, "scope_forbidden")
-        assert await at.put("lim", "also", source=["vote"]) == (201, "")
+        assert await at.put("lim", "also", types=["vote"]) == (201, "")
         assert await at.put("lim", "both", union=["mine", "also"]) == (201, "")
 
 
 async def test_the_owner_of_a_part_can_always_delete_it(valkey_url: str) -> None:
     """The union keeps its scores and its other parts. A new board with the same id does not feed it."""
     async with server(valkey_url) as at:
-        await at.put("lim", "mine", source=["vote"])
-        await at.put("boss", "theirs", source=["like"])
+        await at.put("lim", "mine", types=["vote"])
+        await at.put("boss", "theirs", types=["like"])
         assert await at.put("boss", "sum", union=["mine", "theirs"]) == (201, "")
         await at.post("shop", {"key": "a", "type": "vote"}, {"key": "a"})
         assert (await at.ask("lim", "DELETE", "/v1/boards/mine")).status_code == 204
-        assert await at.put("lim", "mine", source=["vote"], operator="best") == (201, "")
+        assert await at.put("lim", "mine", types=["vote"], operator="best") == (201, "")
         await at.post("shop", {"key": "a", "type": "vote", "amount": 7}, {"key": "a"})
         assert await scores(at._http, "sum") == {"a": 3}
         assert await scores(at._http, "mine") == {"a": 7}
@@ -107,7 +107,7 @@ async def test_the_owner_of_a_part_can_always_delete_it(valkey_url: str) -> None
 async def test_a_board_adds_no_refusals_to_answers_for_others(valkey_url: str) -> None:
     """An answer has refusals of a vote only if the event names the board, or the answer goes to the board's owner."""
     async with server(valkey_url, ("like", "vote")) as at:
-        assert await at.put("lim", "mine", source=["like", "vote"], votes={"per_actor": 1}) == (201, "")
+        assert await at.put("lim", "mine", types=["like", "vote"], votes={"per_actor": 1}) == (201, "")
         like, named = {"key": "a"}, {"key": "a", "board": "mine"}
         assert await at.post("shop", like) == (1, 0, [])
         assert await at.post("shop", {**like, "actor": "x"}, {**like, "actor": "x"}) == (2, 0, [])

@@ -60,18 +60,18 @@ def on_a_terminal(*words: str, settings: Settings, folder: Path) -> str:
     return printed.decode()
 
 
-async def make_older_board(settings: Settings) -> None:
-    """Make a run-time board as an earlier version could, which accepted any title."""
+async def make_hostile_board(settings: Settings) -> None:
+    """Make a run-time board without a check of its title."""
     client = connect(settings.store, settings)
     with replaced(live.boards.admin, "text_mistakes", lambda *_: []):
         await BoardAdmin(client, settings, Boards([rolling_board()])).put("old", {"title": HOSTILE}, "ann")
     await client.aclose()
 
 
-def test_the_title_of_an_older_board_is_shown_with_escapes(valkey_url: str, tmp_path: Path) -> None:
+def test_a_hostile_title_is_shown_with_escapes(valkey_url: str, tmp_path: Path) -> None:
     """The JSON output has escapes too, and keeps its meaning."""
     settings = fresh_settings(valkey_url, data_dir=tmp_path / "data")
-    asyncio.run(make_older_board(settings))
+    asyncio.run(make_hostile_board(settings))
     assert_obeys_nothing(on_a_terminal("boards", settings=settings, folder=tmp_path))
     printed = on_a_terminal("boards", "--json", settings=settings, folder=tmp_path)
     assert_obeys_nothing(printed)
@@ -108,11 +108,11 @@ def test_an_export_to_a_terminal_is_shown_with_escapes(form: str) -> None:
 async def test_hostile_titles_are_refused(valkey_url: str) -> None:
     """Titles of boards, event types, categories, members and metadata are tried, on routes that take them."""
     async with server(valkey_url, rolling_board(), anonymous_admin=True) as client:
-        contest = {"source": ["vote"], "window": "forever", "votes": {"registered": True}}
+        contest = {"types": ["vote"], "window": "forever", "votes": {"registered": True}}
         assert (await client.put("/v1/boards/contest", json=contest)).status_code == 201
         attempts: list[tuple[str, str, object]] = [
             ("PUT", "/v1/boards/mine", {"title": HOSTILE}),
-            ("PUT", "/v1/boards/mine", {"source": [HOSTILE]}),
+            ("PUT", "/v1/boards/mine", {"types": [HOSTILE]}),
             ("PUT", "/v1/boards/mine", {"category": [HOSTILE]}),
             ("PATCH", "/v1/boards/contest", {"title": HOSTILE}),
             ("PUT", "/v1/boards/contest/records/Ada", {"name": HOSTILE}),

@@ -64,7 +64,7 @@ async def town(store: str) -> AsyncIterator[Town]:
         at = Town((one, two), settings, owner, reader)
         async with httpx.AsyncClient(base_url=one, headers=dict([owner]), timeout=_PATIENCE) as client:
             for board in ("june", "july"):
-                made = await client.put(f"/v1/boards/{board}", json={"source": [board], "window": "forever"})
+                made = await client.put(f"/v1/boards/{board}", json={"types": [board], "window": "forever"})
                 assert made.status_code == 201, made.text
         await at.post({"key": "a", "board": "june"})
         yield at

@@ -28,6 +28,6 @@ def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def url(valkey_url: str) -> AsyncIterator[str]:
     """The address of a server with two boards, one of which has `clock = "event"`."""
-    boards = [rolling_board(), make_board(BoardChoice(id="log", source=("line",), clock="event"))]
+    boards = [rolling_board(), make_board(BoardChoice(id="log", types=("line",), clock="event"))]
     async with run_server(fresh_settings(valkey_url), boards) as address:
         yield address

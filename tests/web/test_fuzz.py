@@ -81,7 +81,7 @@ ASKED = [
 ]
 THERE = {"board": "posts", "key": "a"}
 MADE = "made"  # the tests change this board, which has a contestant
-CONTEST = {"source": ["vote"], "window": "forever", "votes": {"per_key": 1, "registered": True}}
+CONTEST = {"types": ["vote"], "window": "forever", "votes": {"per_key": 1, "registered": True}}
 CONFORMANCE = [
     not_a_server_error,
     status_code_conformance,
@@ -131,7 +131,7 @@ TEXTS: dict[str, tuple[str, str, Callable[[str], Any]]] = {
     "title of a member": ("/v1/items/{key}", "put", lambda text: {"title": text}),
     "title of a board": ("/v1/boards/{board}", "put", lambda text: CONTEST | {"title": text}),
     "new title of a board": ("/v1/boards/{board}", "patch", lambda text: {"title": text}),
-    "event type": ("/v1/boards/{board}", "put", lambda text: CONTEST | {"source": [text]}),
+    "event type": ("/v1/boards/{board}", "put", lambda text: CONTEST | {"types": [text]}),
     "category": ("/v1/boards/{board}", "put", lambda text: CONTEST | {"category": [text]}),
 }  # fmt: skip
 READABLE = ["posts", "é", "क\u094d\u200cष", "👩\u200d💻", "a b", "<b>"]

@@ -117,7 +117,7 @@ async def test_metrics_of_deleted_boards_are_removed(valkey_url: str, tmp_path: 
 async def create_and_delete_boards(client: httpx.AsyncClient, names: list[str]) -> None:
     """Create boards, post to each until all are in the metrics, and delete them."""
     for name in names:
-        assert (await client.put(f"/v1/boards/{name}", json={"source": ["kiss"]})).status_code == 201
+        assert (await client.put(f"/v1/boards/{name}", json={"types": ["kiss"]})).status_code == 201
 
     async def counted() -> bool:
         await post(client, {"type": "kiss", "key": "a"})

@@ -16,8 +16,7 @@ class Head(msgspec.Struct, frozen=True):
     """The head of an entry: its kind, and which entry comes before it.
 
     Attributes:
-        kind: `begin`, `adopt`, `renew`, `add`, `hide`, `enter`, `withdraw`, `tags`, `left`, `erase` or `forget`; older
-            versions made `mend`.
+        kind: `begin`, `adopt`, `renew`, `add`, `hide`, `enter`, `withdraw`, `tags`, `left`, `erase` or `forget`.
         size: the bytes of all entries of the journal so far.
         id: the id of the entry: the board's offset, a hyphen, and a number.
         time: the store's time in microseconds since 1970.
@@ -151,22 +150,6 @@ class Withdraw(msgspec.Struct, frozen=True):
     """A member that was withdrawn."""
 
     member: str
-
-
-class Mend(msgspec.Struct, frozen=True, kw_only=True):
-    """A correction by an older version. With `teach`, it copied values from the store to the journal.
-
-    It adds `amounts` to the values of `names`. Without `amounts`, it replaces the values of `names` by `values`. An
-    empty value removes its name.
-    """
-
-    teach: bool = False
-    kind: str
-    start: int | None = None
-    suffix: str
-    names: list[msgspec.Raw]
-    amounts: list[int] | None = None
-    values: list[msgspec.Raw] = []
 
 
 class Begin(msgspec.Struct, frozen=True):

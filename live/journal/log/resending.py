@@ -36,7 +36,7 @@ _FOLLOWING: Final = ("tags", "left")  # kinds of entries that scripts append aga
 _AT_ONCE: Final = 64  # batches in one packet
 _UNLIMITED: Final = 1 << 53
 # Kinds of entries that no request of a client makes.
-_REFUSED: Final = ("begin", "adopt", "renew", "erase", "forget", "mend")
+_REFUSED: Final = ("begin", "adopt", "renew", "erase", "forget")
 
 
 class UnsentError(Exception):

@@ -6,9 +6,8 @@ left the window. `ranking.py` adds up only the slots in the window.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from heapq import nlargest
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -26,7 +25,6 @@ from live.journal.log.entries import (
     Head,
     Hide,
     Left,
-    Mend,
     Tags,
     Withdraw,
     content,
@@ -34,8 +32,6 @@ from live.journal.log.entries import (
 from live.journal.log.entries import contents as contents_of
 from live.journal.state.ranking import order_of
 from live.journal.state.snapshot import IDENTITY, Logged, Snapshot, add, logged_of, reached_of
-
-_Value = TypeVar("_Value")
 
 
 def apply(data: Snapshot, head: Head, body: bytes) -> None:
@@ -71,8 +67,6 @@ def apply(data: Snapshot, head: Head, body: bytes) -> None:
             _adopt(data, _ADOPT.decode(body))
         case "erase" | "forget":
             _erase(data, _ERASE.decode(body))
-        case "mend":
-            correct(data, body)
         case _:
             raise SetupError(f"the journal has an entry {head.kind!r}: a newer version has written it")
     data.offset, data.time, data.link = head.offset, head.time, head.link
@@ -90,14 +84,12 @@ def _leave(data: Snapshot, head: Head, body: bytes) -> None:
     """Forget the events that have left a sliding window for good.
 
     An entry `left` names the last event that has left. A rebuild (`renew`) writes only the events that are in the
-    window at the last entry. Older versions wrote no `left`. So if the clock was set back since the last entry, assume
-    that the store has subtracted every event that had left the window at `data.time`. With an event clock, only events
-    make other events leave, so this assumption is not needed.
+    window at the last entry. With an event clock, only events make other events leave.
     """
     if head.kind == "left":
         last = _LEFT.decode(body)
         data.log = [event for event in data.log if event.place > last]
-    elif head.kind == "renew" or head.time < data.time:
+    elif head.kind == "renew":
         shape = msgspec.json.decode(data.shape, type=Shape)
         if shape.window["kind"] == "sliding" and shape.clock != "event":
             least = data.time // 1000 - int(shape.window["length"] or 0) * 1000
@@ -225,51 +217,6 @@ def _pairs(fields: list[msgspec.Raw]) -> Iterator[tuple[msgspec.Raw, msgspec.Raw
     return zip(fields[::2], fields[1::2], strict=True)
 
 
-def correct(data: Snapshot, body: bytes) -> None:
-    """Apply an entry `mend`. An older version wrote it to copy values from the store to the journal.
-
-    A correction that changed only the store changes nothing here, because the journal was right.
-    """
-    mend = _MEND.decode(body)
-    if not mend.teach:
-        return
-    names = [content(name) for name in mend.names]
-    if mend.amounts is not None:
-        for name, amount in zip(names, mend.amounts, strict=True):
-            if mend.kind == "votes":
-                add(data.ranking(mend.suffix).votes, name, amount)
-            elif mend.start is not None:
-                add(data.slots.setdefault(mend.start, {}), name.decode(), amount)
-        return
-    ranking = data.ranking(mend.suffix)
-    values = {name: content(value) for name, value in zip(names, mend.values, strict=True)}
-    texts = {name.decode(): value for name, value in values.items() if mend.kind != "log"}
-    match mend.kind:
-        case "slot" if mend.start is not None:
-            _put(data.slots.setdefault(mend.start, {}), texts, int)
-        case "metadata":
-            _put(ranking.metadata, texts, bytes)
-        case "entrants":
-            _put(data.entrants, texts, bytes)
-        case "reached":
-            _put(ranking.reached, texts, partial(reached_of, data.shape))
-        case "hidden":
-            data.hidden = (data.hidden - texts.keys()) | {name for name, text in texts.items() if text}
-        case "log":
-            removed = {logged_of(name, 0) for name in values}
-            kept = [event for event in data.log if msgspec.structs.replace(event, time=0) not in removed]
-            data.log = kept + [logged_of(name, int(float(time))) for name, time in values.items() if time]
-
-
-def _put(held: dict[str, _Value], texts: Mapping[str, bytes], parse: Callable[[bytes], _Value]) -> None:
-    """Set the values of names. An empty text removes the value of its name."""
-    for name, text in texts.items():
-        if text:
-            held[name] = parse(text)
-        else:
-            held.pop(name, None)
-
-
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 _HIDE: Final = msgspec.msgpack.Decoder(Hide)
 _LEFT: Final = msgspec.msgpack.Decoder(Left)
@@ -278,7 +225,6 @@ _ENTER: Final = msgspec.msgpack.Decoder(Enter)
 _WITHDRAW: Final = msgspec.msgpack.Decoder(Withdraw)
 _BEGIN: Final = msgspec.msgpack.Decoder(Begin)
 _ADOPT: Final = msgspec.msgpack.Decoder(Adopt)
-_MEND: Final = msgspec.msgpack.Decoder(Mend)
 _ERASE: Final = msgspec.msgpack.Decoder(Erase)
 
 _BETTER: Final[Mapping[str, Callable[[int, int], bool]]] = {

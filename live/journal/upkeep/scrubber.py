@@ -15,7 +15,7 @@ import structlog
 from sqlalchemy import Connection, Table, func, inspect, literal, select, tuple_
 
 from live.errors import JournalBrokenError, JournalError
-from live.journal.database import Database, columns_in, open_journal
+from live.journal.database import Database, open_journal
 from live.journal.log.health import HealthReport
 from live.journal.schema import LIFE, METADATA
 from live.metrics import JOURNAL_DAMAGED
@@ -94,7 +94,7 @@ def scan(database: Database, without: Collection[Table] = ()) -> Iterator[Batch]
         return
     for table in METADATA.sorted_tables:
         if table.name not in names:
-            continue  # an older version without this table has made the journal
+            continue  # no server has used this journal yet
         after: tuple[Any, ...] | None = None
         while table not in without:
             try:
@@ -138,7 +138,7 @@ def _faults(
 ) -> list[tuple[int | None, str]]:
     """Read whole rows, and compare their checksums. Return the faults, each with its timeline."""
     columns = list(table.primary_key.columns)
-    wanted = select(*columns_in(connection, table)).where(tuple_(*columns) <= last)
+    wanted = select(table).where(tuple_(*columns) <= last)
     if after is not None:
         wanted = wanted.where(tuple_(*columns) > after)
     faults: list[tuple[int | None, str]] = []

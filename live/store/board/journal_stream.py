@@ -60,8 +60,8 @@ async def begin_journal(
 ) -> str:
     """Begin the journal of a board that has data: its next entry has everything that the board holds.
 
-    If the journal has begun and lacks no batch, it begins again only with `again`, and only if the last entry in the
-    stream does not have the whole contents already. Return the id of the entry with the whole contents. Return an empty
+    If the journal has begun, it begins again only with `again`, and only if the last entry in the stream does not have
+    the whole contents already. Return the id of the entry with the whole contents. Return an empty
     string if the journal need not begin, or if the board has another epoch.
     """
     async with announced(client, keys, epoch):
@@ -80,7 +80,7 @@ async def begin_journal(
                     buckets = sorted([int(name.rpartition(":")[2]) async for name in client.names(keys.seen_pattern)])
                 walked = now, step
             tables = shape is not None and msgspec.json.decode(shape, type=Shape).tables
-            names, parts = [keys.meta, keys.slots, keys.writers, keys.log, keys.entrants, keys.hidden], []
+            names, parts = [keys.meta, keys.slots, keys.log, keys.entrants, keys.hidden], []
             names.append(keys.journal(epoch))
             for start in starts:
                 table = keys.table(int(start) if tables else None)

@@ -4,15 +4,6 @@ The store keys of a board share the hash tag `{board}`, so that one node of a Cl
 own store keys have tags that begin with a colon, which no board id and no producer id can contain.
 """
 
-from typing import Final
-
-# The names that earlier versions gave to the system's store keys. The tags in these names can be ids of boards.
-_MOVED: Final = (
-    ("{boards}:definitions", "{:boards}:definitions"),
-    ("{boards}:trail", "{:boards}:trail"),
-    ("{producers}", "{:producers}"),
-)
-
 
 class Table:
     """The store keys of one ranking and its records; `suffix` is empty, or `:` and the start of the slot."""
@@ -121,7 +112,6 @@ class SystemKeys:
         self.visitors = f"{prefix}:{{:visitors}}"
         self.items = f"{prefix}:{{:items}}"
         self.items_version = f"{prefix}:{{:items}}:version"
-        self.moved = tuple((f"{prefix}:{old}", f"{prefix}:{new}") for old, new in _MOVED)
 
     def ready(self, number: int = 0) -> str:
         """Return a store key for test writes. The hash slot depends on the number, so each server has such a key."""

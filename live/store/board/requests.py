@@ -213,16 +213,12 @@ class OpenRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         idle: seconds after which the board forgets a writer that sends nothing.
         span: seconds that a bucket of identities covers, if the board has no such length yet.
         born: the epoch that the board is known to have; None if it is not known, or if the board may be new.
-        secret: random bytes, the key of the digests of voters, if the board has none yet.
-        votes: whether the board counts votes.
         journal: whether the board is to have a journal.
     """
 
     idle: int
     span: int
     born: str | None = None
-    secret: Text
-    votes: bool = False
     journal: bool = False
 
 

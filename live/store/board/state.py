@@ -266,14 +266,8 @@ class BoardState:
         if shape.decode() != self.board.shape.encode():
             raise SetupError(
                 f"the store holds board {self.board.id!r} with other choices: "
-                f"{shape.decode() or 'those of an older version'}; its definition has {self.board.shape.encode()}. "
+                f"{shape.decode()}; its definition has {self.board.shape.encode()}. "
                 "Give it another id, or correct its definition."
-            )
-        if self.board.votes and not secret:
-            raise SetupError(
-                f"board {self.board.id!r} holds votes that an older version of Live Board stored. "
-                "This version can't tell from them who has voted, so votes would count twice. "
-                "Give the contest another id."
             )
         self.secret = secret
         self.update_clock(newest, now, latest)
@@ -286,7 +280,7 @@ class BoardState:
 
     async def _opened(self, born: str) -> list[Any]:
         """Return the state of the board in the store. Create the board if it is not there and never had an epoch."""
-        keys, secret = self.keys, text(secrets.token_bytes(16))
+        keys = self.keys
         if self.client.is_replica:
             asked = OpenReplicaRequest(span=math.ceil(self.settings.dedupe_window), born=born or None)
             reply = await self.run(self.scripts.open_replica, [keys.meta], asked)
@@ -298,15 +292,15 @@ class BoardState:
             idle=_WRITER_IDLE,
             span=math.ceil(self.settings.dedupe_window),
             born=born or None,
-            secret=secret,
-            votes=self.board.votes is not None,
             journal=journaled,
         )
         while True:
-            match await self.run(self.scripts.open, [keys.meta, keys.writers, keys.slots], request):
+            match await self.run(self.scripts.open, [keys.meta, keys.writers], request):
                 case [b"none"]:
                     epoch = secrets.token_hex(4)
-                    new = CreateRequest(epoch, self.board.shape.encode(), secret, journal=journaled)
+                    new = CreateRequest(
+                        epoch, self.board.shape.encode(), text(secrets.token_bytes(16)), journal=journaled
+                    )
                     announcing = announced(self.client, keys, epoch) if journaled else nullcontext()
                     async with announcing:  # meanwhile, another process may create the board
                         await self.scripts.create(self.client, [keys.meta, keys.journal(epoch)], new)

@@ -258,12 +258,7 @@ def connect(url: str, settings: Settings) -> Store:
     store.high_water = HighWater(settings.data_dir, settings.key_prefix)
     store.high_water.keeps_seen = not servers.promotes
     store.servers = servers
-    check = partial(
-        check_format,
-        prefix=settings.key_prefix,
-        high_water=store.high_water,
-        migrates=not isinstance(servers, Cluster | Replica),
-    )
+    check = partial(check_format, prefix=settings.key_prefix, high_water=store.high_water)
     servers.on_connect += [check, send_sources]
     return store
 

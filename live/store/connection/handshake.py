@@ -3,7 +3,6 @@
 The format is a number in the store, by which a server knows whether it can read the data.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal
 
 import structlog
@@ -12,11 +11,11 @@ from redis.exceptions import AuthenticationError, NoPermissionError, ResponseErr
 from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.high_water import HighWater
-from live.store.connection.pipelined import Holds, PipelinedConnection, reason_of
+from live.store.connection.pipelined import Holds, PipelinedConnection
 
 log = structlog.get_logger()
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 _REIGN: Final = 16  # digits of a replication id, enough to tell ids apart
 
@@ -142,51 +141,14 @@ def info_fields(text: bytes) -> dict[str, str]:
     return {name: value for name, colon, value in lines if colon}
 
 
-async def move_names(connection: PipelinedConnection, prefix: str) -> None:
-    """Rename the system's store keys that still have the names of earlier versions.
+async def check_format(connection: PipelinedConnection, holds: Holds, prefix: str, high_water: HighWater) -> None:
+    """Refuse a store that this version cannot read.
+
+    If the store has another identity than the data directory says, check nothing: it is not our store. If another
+    server holds the format number, check nothing.
 
     Raises:
-        StoreUnavailableError: both names exist, because a server of an older version runs too.
-        ResponseError: the store refuses.
-    """
-    moved = SystemKeys(prefix).moved
-    there = await connection.calls([("EXISTS", old) for old, _ in moved])
-    for (old, new), exists in zip(moved, there, strict=True):
-        if isinstance(exists, NoPermissionError):
-            continue  # a process whose user of the store lacks this permission serves no boards
-        if isinstance(exists, Exception):
-            raise exists
-        if not exists:
-            continue
-        try:
-            has_moved = await connection.call("RENAMENX", old, new)
-        except ResponseError as error:
-            if "no such key" not in str(error):
-                raise
-            has_moved = True  # another process has moved the name meanwhile
-        if not has_moved:
-            raise StoreUnavailableError(
-                f"the store holds both {old!r}, the name that earlier versions use, and {new!r}: an older version of "
-                f"the server has written after the upgrade. Stop it. Then drop the one that is out of date, with DEL"
-            )
-
-
-# The migration from each older format to the next one. A store without a number has format 0, or is empty.
-MIGRATIONS: Final[Mapping[int, Callable[[PipelinedConnection, str], Awaitable[None]]]] = {0: move_names}
-
-
-async def check_format(
-    connection: PipelinedConnection, holds: Holds, prefix: str, high_water: HighWater, *, migrates: bool
-) -> None:
-    """Migrate an older store, and refuse a store that this version cannot read.
-
-    If the store has another identity than the data directory says, change nothing: it is not our store. If another
-    server holds the format number, check nothing. Without `migrates`, refuse an older store: store keys can't move from
-    one server of a Cluster to another, and a replica takes no writes.
-
-    Raises:
-        StoreFormatError: the format is newer, older without a migration, or not a number.
-        StoreUnavailableError: an older version of the server runs too.
+        StoreFormatError: the store has another format, or none, or the format is not a number.
         ResponseError: the store refuses.
     """
     names = SystemKeys(prefix)
@@ -198,34 +160,16 @@ async def check_format(
         identity: bytes = await connection.call("GET", names.store) or b""
     except NoPermissionError:
         return  # a process whose user of the store lacks this permission serves no boards
-    try:
-        number = int(held or 0)
-    except ValueError:
+    if not held and not identity:
+        return  # an empty store gets its format number together with its identity
+    if held and not held.isdigit():
         raise StoreFormatError(
             f"the store key {key!r} holds {held!r}, not the number of a format: another program uses this key prefix. "
             "Set another LIVE_KEY_PREFIX"
-        ) from None
-    if number > FORMAT:
-        raise StoreFormatError(
-            f"the store has format {number}, and this version of Live Board reads format {FORMAT}: a newer version has "
-            "written to it. Start that version, or set another LIVE_KEY_PREFIX"
         )
-    for step in range(number, FORMAT):
-        if step not in MIGRATIONS or (identity and not migrates):
-            raise StoreFormatError(
-                f"the store has format {number}, and this version of Live Board reads format {FORMAT}: it can't "
-                f"migrate format {step}. Start a version that can, then this one; or set another LIVE_KEY_PREFIX"
-            )
     known = high_water.facts.store
-    if known and identity.decode() != known:
-        return  # `LossWatch` reports the loss
-    if migrates:
-        for step in range(number, FORMAT):
-            await MIGRATIONS[step](connection, prefix)
-        if number == FORMAT:
-            await move_names(connection, prefix)  # finds out whether an older version runs beside this one
-    if number < FORMAT and identity:  # an empty store gets its format number together with its identity
-        try:
-            await connection.call(*(("SETNX", key, FORMAT) if held is None else ("SET", key, FORMAT)))
-        except ResponseError as error:  # the store may be full, and can still be read
-            log.warning("the format number can't be written to the store", reason=reason_of(error))
+    if int(held or 0) != FORMAT and not (known and identity.decode() != known):
+        raise StoreFormatError(
+            f"the store has format {int(held or 0)}, and this version of Live Board reads format {FORMAT}: start the "
+            "version that wrote it, or set another LIVE_KEY_PREFIX to begin again"
+        )

@@ -57,7 +57,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The known facts about the store.
 
     `store` is its identity, empty if it is not known yet. `lost` describes a loss of the whole store, and `lost_boards`
-    the losses of single boards. Older versions wrote every loss into `lost`.
+    the losses of single boards.
     """
 
     store: str = ""

@@ -2,17 +2,15 @@
 -- Begins the journal of a board that has data: the first entry is everything that the board holds, at one instant.
 --
 -- The script blocks the store for about a second per million members. If the journal has begun before, it begins again
--- only if the request says so, or if a batch is not in it. The journal needs no new entry if it has every batch, and if
--- the last entry in the stream already has everything that the board holds. After a loss, `parent` in the board's state
+-- only if the request says so, and if the last entry in the stream does not have everything that the board holds. After a loss, `parent` in the board's state
 -- names the epoch that the new epoch continues, until the journal of the new epoch has begun.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
--- KEYS[3] writers — hash: writer, "sequence offset seconds" of its last batch
--- KEYS[4] log — sorted set: the events of a sliding window, scored by their time (ms)
--- KEYS[5] entrants — hash: the registered members
--- KEYS[6] hidden — hash: the members without a rank
--- KEYS[7] journal — stream: what SQL does not hold yet
--- KEYS[8...] parts — the request has the indexes of these keys:
+-- KEYS[3] log — sorted set: the events of a sliding window, scored by their time (ms)
+-- KEYS[4] entrants — hash: the registered members
+-- KEYS[5] hidden — hash: the members without a rank
+-- KEYS[6] journal — stream: what SQL does not hold yet
+-- KEYS[7...] parts — the request has the indexes of these keys:
 --         for each slot: slot, reached, metadata and votes;
 --         if there is no slot: reached, metadata and votes of the only ranking;
 --         then the buckets of identities
@@ -24,20 +22,18 @@
 --         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
 local reign = ARGV[2] or ''
-local meta, slots, writers, log, entrants, hidden, journal = unpack(KEYS, 1, 7)
+local meta, slots, log, entrants, hidden, journal = unpack(KEYS, 1, 6)
 --@include clock
 --@include reign
 --@include board
 --@include journal
 --@include same_slots
---@include lacks_batch
 local board, refusal = open_board()
 if refusal then return refusal end
 local parts, starts, buckets = request.slots or {}, {}, request.buckets or {}
 for i, part in ipairs(parts) do starts[i] = part.start end
 if not same_slots(starts) or board.bucket ~= request.bucket then return {'slots'} end
-local lacks = board.journal and lacks_batch(board.journal)
-if board.journal and not lacks then
+if board.journal then
   if not request.again then return {'ok', ''} end
   local last = call('XREVRANGE', journal, '+', '-', 'COUNT', 1)[1]
   if last and string.find(last[2][2], 'adopt ', 1, true) == 1 then return {'ok', last[1]} end
@@ -54,7 +50,7 @@ for i, part in ipairs(parts) do
   held.slots[i] = {part.start, call('HGETALL', KEYS[part.keys])}
   if request.tables or i == 1 then table_at(part.suffix, part.keys + 1) end
 end
-if #parts == 0 and not request.tables then table_at('', 8) end
+if #parts == 0 and not request.tables then table_at('', 7) end
 for i, start in ipairs(buckets) do
   held.seen[i] = {digits(start), call('SMEMBERS', KEYS[#KEYS - #buckets + i])}
 end
@@ -63,11 +59,7 @@ held.entrants, held.hidden = call('HGETALL', entrants), call('HKEYS', hidden)
 
 local parent, lost, link = string.match(call('HGET', meta, 'parent') or '', '^(%S+) (%d+) (.*)$')
 held.parent, held.lost = parent or '', tonumber(lost or 0)
-if lacks then  -- nobody knows the id of the previous entry
-  board.journal = '0-0 0 - 0 ' .. string.match(board.journal, '%d+$')
-elseif not board.journal then
-  board.journal = (link or '0-0 0 - 0') .. ' 0'
-end
+board.journal = board.journal or (link or '0-0 0 - 0') .. ' 0'
 -- The id ends with the time, because another entry at the same offset needs a higher id.
 local id = digits(board.offset) .. '-' .. digits(time[1] * 1000000 + time[2])
 append(board, id, 'adopt', '-', 0, cmsgpack.pack(held))

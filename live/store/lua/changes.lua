@@ -12,7 +12,7 @@ local version = redis.call('HGET', definitions, ':version') or ''
 local reply = {'ok', version, redis.call('TIME')[1]}
 local count = (tonumber(version) or 0) - request.version
 if count == 0 then return reply end
--- A server of an older version does not write this list. So the list is valid only if it has every version.
+-- The list is short. So it is valid only if it reaches back to the caller's version.
 local last = count > 0 and redis.call('LINDEX', changes, count - 1)
 if not last or tonumber(string.match(last, '^%d+')) ~= request.version + 1 then return {'gap'} end
 local named = redis.call('LRANGE', changes, 0, count - 1)

@@ -2,35 +2,26 @@
 -- Opens a board: returns its epoch and the state of its clock.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] writers — hash: writer, "sequence offset seconds" of its last batch
--- KEYS[3] slots — sorted set: the start of every slot, scored by itself
 -- Request: OpenRequest
 -- Returns {epoch, shape, newest, span, bucket, now, latest, secret} as the board has them; newest is '' before the
---         first event, now and latest are milliseconds, latest is '' where no event time counts; secret is '' if an
---         older version has counted votes: then the caller can't tell voters apart
+--         first event, now and latest are milliseconds, latest is '' where no event time counts
 --         {'none'} — there is no board: create it
---         {'adopt', epoch} — the board is to have a journal, and has none, or one that lacks a batch: begin a journal
+--         {'adopt', epoch} — the board is to have a journal, and has none: begin a journal
 --         {'epoch', epoch} — the board has another epoch than it was created with; '' for none
 --         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
 local reign = ARGV[2] or ''
-local meta, writers, slots = unpack(KEYS)
+local meta, writers = unpack(KEYS)
 --@include reign
 --@include clock
---@include lacks_batch
 --@include opened
 local held, born = redis.call('HGET', meta, 'epoch'), request.born
 if born and held ~= born then return {'epoch', held or ''} end
 if not held then return {'none'} end
-if request.journal then
-  local journal = redis.call('HGET', meta, 'journal')
-  if not journal or lacks_batch(journal) then
-    local refused = unchecked(redis.call('HGET', meta, 'reign'))
-    if refused then return {'reign', refused[2], '', held, ''} end  -- until the check, nobody can say which entries SQL lacks
-    return {'adopt', held}
-  end
-end
-if request.votes and redis.call('HEXISTS', meta, 'secret') == 0 and redis.call('ZCARD', slots) == 0 then
-  redis.call('HSET', meta, 'secret', request.secret)  -- nobody can have voted yet
+if request.journal and redis.call('HEXISTS', meta, 'journal') == 0 then
+  local refused = unchecked(redis.call('HGET', meta, 'reign'))
+  if refused then return {'reign', refused[2], '', held, ''} end  -- until the check, nobody can say which entries SQL lacks
+  return {'adopt', held}
 end
 redis.call('HSETNX', meta, 'span', request.span)
 local known = redis.call('HGETALL', writers)

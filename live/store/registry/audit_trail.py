@@ -3,7 +3,7 @@
 import getpass
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, Final
@@ -215,15 +215,6 @@ def _without(value: Any, gone: Callable[[str], bool]) -> Any:  # noqa: ANN401 - 
 
 
 def decode(name: bytes, fields: list[bytes]) -> AuditEntry:
-    """Decode an entry of the stream. Older versions logged only changes of boards, in other fields."""
-    held: Mapping[bytes, bytes] = dict(zip(fields[::2], fields[1::2], strict=True))
+    """Decode an entry of the stream. Its only field has the entry as JSON."""
     at = int(name.partition(b"-")[0])
-    if b"entry" in held:
-        return msgspec.structs.replace(msgspec.json.decode(held[b"entry"], type=AuditEntry), at=at)
-    return AuditEntry(
-        at=at,
-        who=held[b"who"].decode(),
-        what=held[b"what"].decode(),
-        board=held[b"board"].decode(),
-        after=msgspec.json.decode(held[b"choices"]),
-    )
+    return msgspec.structs.replace(msgspec.json.decode(fields[1], type=AuditEntry), at=at)

@@ -7,7 +7,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from live.domain.board_file import migrate_choices
 from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, may_have_run
@@ -69,10 +68,6 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     revision: int = 1
     owner: str = ""
     parts: dict[str, str] = {}
-
-    def __post_init__(self) -> None:
-        """Replace choices that an earlier version wrote. The store, the journal and backups may still have them."""
-        migrate_choices(self.choices)
 
 
 class Definitions(msgspec.Struct, frozen=True):

@@ -79,7 +79,7 @@ class Processes:
 
         Return whether all other processes run this version or a newer one.
 
-        A process that has reported no version does not count: it runs an older version of the server, or has not begun.
+        A process that has reported no version does not count: it has not begun.
         `version` is empty before the first definition, and is reported as 0.
         """
         self._version = version or "0"

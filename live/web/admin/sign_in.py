@@ -12,7 +12,6 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from live.auth.client import Client
 from live.auth.signed_in import page_fault, session_cookie, session_name
 from live.domain.producer import Principal, Secret, digest_of, parse_bearer, signing_in
 from live.domain.reader import Reader
@@ -106,7 +105,6 @@ async def sign_in(request: Request) -> Response:
     is_own = re.fullmatch(BACK, back) and back.startswith(f"{root}/admin")
     response = RedirectResponse(back if is_own else f"{root}/admin", HTTPStatus.SEE_OTHER, NOT_STORED)
     response.set_cookie(client.cookie("admin", root), cookie, **client.cookie_attributes(root))
-    _forget_old(response, client, root)
     return response
 
 
@@ -146,11 +144,4 @@ async def sign_out(request: Request, producer: Principal, *, everywhere: bool) -
     root = live.settings.root_path
     response = RedirectResponse(f"{root}/admin", HTTPStatus.SEE_OTHER, NOT_STORED)
     response.delete_cookie(client.cookie("admin", root), **client.cookie_attributes(root))
-    _forget_old(response, client, root)
     return response
-
-
-def _forget_old(response: Response, client: Client, root: str) -> None:
-    """Delete the cookie that earlier versions set without TLS. Browsers send it first, because its path is longer."""
-    if client.scheme != "https":
-        response.delete_cookie(client.cookie("admin", root), f"{root}/admin", httponly=True, samesite="strict")

@@ -246,7 +246,6 @@ def summary_of(board: Board, ledgers: Gated[Ledger], reader: Reader) -> BoardSum
         ranks=board.ranks,
         clock=board.clock,
         types=sorted(board.source),
-        source=sorted(board.source),
         category=sorted(board.categories),
         union=parts_of(board, ledgers, reader),
         score=() if board.score is None else list(map(FieldChoice.of, board.score.fields)),

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 import live.journal.log.drainer
@@ -211,14 +210,6 @@ async def test_events_that_come_back_are_detected(valkey_url: str, tmp_path: Pat
     async with journaled(valkey_url, tmp_path, SLIDING) as made:
         with must_be_caught("expired events come back"), replaced(live.journal.state.fold, "_leave", lambda *_: None):
             await set_back(made)
-
-
-async def test_a_journal_of_an_older_version_has_what_left_by_its_clock(valkey_url: str, tmp_path: Path) -> None:
-    """An older version does not record what the store subtracted before its clock was set back."""
-    untold = {"if name_left then name_left(board) end": ""}
-    scripts = msgspec.structs.replace(SCRIPTS, add=SCRIPTS.add.changed(mutated(SCRIPTS.add.source, untold)))
-    async with journaled(valkey_url, tmp_path, SLIDING) as made:
-        await set_back(made, scripts)
 
 
 @pytest.mark.mutant

@@ -6,9 +6,8 @@ import pytest
 from live.boards.definition import read_board
 from live.domain.event import Extra, make_entry
 from live.journal.erasures import hidden, member_digest
-from live.journal.log.entries import EntryRules, Erase, Head, parse_head
+from live.journal.log.entries import EntryRules, Erase, Head
 from live.journal.state.fold import apply, trim
-from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Snapshot
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
@@ -65,50 +64,6 @@ async def test_missing_tags_are_detected(volatile_store: StoreProcess) -> None:
     """Without tags, the fold does not know the order of ties, because events do not tell it."""
     with must_be_caught("a tag of rotation is missing in the journal"):
         await rotation_gives_tags(volatile_store.url, UNTOLD)
-
-
-# A journal of an older version, which put changes into its notices. The last entry has the field `carried` for that.
-OLDER = [
-    (
-        "begin 210 0-1 1795416481716217 - 0 0-0 0 - 0",
-        (
-            b'\x84\xa5epoch\xa89afeafb1\xa5shape\xd9\x99{"clock":"server","fields":null,"levels":false,"operation":"incr",'
-            b'"tables":false,"tags":"falling","window":{"kind":"rolling","length":86400,"slot":3600}}\xa6secret\xb0'
-            b"\xec\x8d\xdap\xf4\xd2x&(k\xeb\x04\xb8\x89B{\xa7journal\xc3"
-        ),
-    ),
-    (
-        "add 542 1-0 1795416481722735 629a802a15c2566b 1 0-1 1795416481716217 - 0",
-        (
-            b"\xde\x00\x0e\xa5epoch\xa89afeafb1\xa6writer\xb0629a802a15c2566b\xa8sequence\x01\xa7channel\xb5tc031da87b8d9:{posts}"
-            b"\xa5clock\x82\xa7current\xcek\x03\xd6`\xa4till\xcf\x00\x00\x01\xa2\x074U\x80\xa5rules\x84\xa9operation\xa4incr"
-            b"\xa5order\xa8backward\xa4ties\xa7falling\xa6summed\xc3\xa4span\xce\x00\x01Q\x80\xa7reached\xcek\x03\xd6`"
-            b"\xa6future\xcd\xea`\xa4most\xcf\x00\x00G\xdc\x11\xf7\x04}\xaamost_slotsr\xacmost_members\xce\x00\x98\x96\x80"
-            b"\xa6groups\x91\x86\xa5start\xcek\x03\xd6`\xa6suffix\xa0\xa4keys\t\xa7members\x92\xa1a\xa1b\xa7amounts\x92\x03\x01"
-            b"\xa6orders\x92\xff\xfe\xa7backlog\xce\x10\x00\x00\x00"
-        ),
-    ),
-    (
-        "add 883 2-0 1795416481724650 629a802a15c2566b 2 1-0 1795416481722735 629a802a15c2566b 1",
-        (
-            b"\xde\x00\x0f\xa5epoch\xa89afeafb1\xa6writer\xb0629a802a15c2566b\xa8sequence\x02\xa7channel\xb5tc031da87b8d9:{posts}"
-            b"\xa5clock\x82\xa7current\xcek\x03\xd6`\xa4till\xcf\x00\x00\x01\xa2\x074U\x80\xa5rules\x84\xa9operation\xa4incr"
-            b"\xa5order\xa8backward\xa4ties\xa7falling\xa6summed\xc3\xa4span\xce\x00\x01Q\x80\xa7reached\xcek\x03\xd6`"
-            b"\xa6future\xcd\xea`\xa4most\xcf\x00\x00G\xdc\x11\xf7\x04}\xaamost_slotsr\xacmost_members\xce\x00\x98\x96\x80"
-            b"\xa6groups\x91\x86\xa5start\xcek\x03\xd6`\xa6suffix\xa0\xa4keys\t\xa7members\x92\xa1a\xa1c\xa7amounts\x92\xff\x02"
-            b"\xa6orders\x92\xff\xfe\xa7backlog\xce\x10\x00\x00\x00\xa7carried\xc3"
-        ),
-    ),
-]
-
-
-def test_a_journal_of_an_older_version_is_folded() -> None:
-    """A field that this version does not know changes nothing."""
-    data = Snapshot()
-    for head, body in OLDER:
-        apply(data, parse_head(head), body)
-    found = ranked_at(rolling_board(ties="first"), data, parse_head(OLDER[-1][0]).time // 1000)
-    assert [(member, found.scores[member]) for member in found.members] == [("a", 2), ("c", 2), ("b", 1)]
 
 
 def test_a_ranking_over_its_limit_loses_its_last_records() -> None:

@@ -194,7 +194,7 @@ async def shown_rows(client: httpx.AsyncClient, **query: Any) -> Rows:
     return found
 
 
-OTHERS: Final = '[[board]]\nid = "others"\nsource = ["other"]\nwindow = { calendar = "day", keep = 9 }\nclock = "event"'
+OTHERS: Final = '[[board]]\nid = "others"\ntypes = ["other"]\nwindow = { calendar = "day", keep = 9 }\nclock = "event"'
 ROW: Final = r'<tr data-key="(.*?)"[^>]*><td class="rank">(.*?)</td>.*?<td class="score"[^>]*>(.*?)</td>'
 
 

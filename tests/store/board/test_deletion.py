@@ -18,7 +18,7 @@ from live.domain.event import Extra, make_entry
 from live.domain.producer import Scope
 from live.errors import StoreUnavailableError
 from live.settings import LONGEST, Duration
-from live.store.board.keys import Keys, SystemKeys
+from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.manage import lifecycle
 from live.store.board.manage.lifecycle import create, delete_keys, expire
@@ -27,7 +27,6 @@ from live.store.registry.audit_trail import AuditTrail
 from live.store.registry.presence import Presence
 from live.store.registry.producers import ProducerStore
 from tests.harness.settings import fresh_settings
-from tests.harness.store import StoreProcess
 
 HOUR: Final = 3_600_000
 EPOCH: Final = "00c0ffee"
@@ -124,7 +123,7 @@ async def test_a_board_called_boards_can_be_created_and_deleted(any_store: str) 
         await producers.add("shop", Scope())
         await made.board_admin.put("other", {"title": "Other"}, "ann")
         for name in ("boards", "producers"):
-            await made.board_admin.put(name, {"source": ["kiss"]}, "ann")
+            await made.board_admin.put(name, {"types": ["kiss"]}, "ann")
             await made.board_admin.delete(name, "ann")
         assert list((await made.board_admin.definitions.load()).boards) == ["other"]
         entries = await AuditTrail(made.client, made.settings.key_prefix).last(9)
@@ -189,52 +188,3 @@ def test_a_deletion_finds_every_bucket_of_identities() -> None:
     named = list(lifecycle._buckets(span, ahead, now))
     assert {newest, ahead, ahead - LONGEST // span * span} <= set(named)
     assert len(named) == len(set(named))
-
-
-async def test_store_keys_of_an_older_version_are_renamed(own_store: StoreProcess) -> None:
-    """The first call renames the store keys. In a store without old names, it changes nothing."""
-    made = Prefix(own_store.url)
-    prefix = made.settings.key_prefix
-    producers = ProducerStore(made.client, prefix)
-    await producers.add("shop", Scope())
-    await made.board_admin.put("june", {"title": "June"}, "ann")
-    names = SystemKeys(prefix)
-    for old, new in names.moved:
-        await made.client.rename(new, old)
-    await made.client.aclose()
-
-    again = Prefix(own_store.url)
-    again.client = connect(own_store.url, made.settings)
-    board_admin = BoardAdmin(again.client, made.settings, Boards([]))
-    assert list((await ProducerStore(again.client, prefix).load()).records) == ["shop"]
-    assert list((await board_admin.definitions.load()).boards) == ["june"]
-    assert [entry.board for entry in await AuditTrail(again.client, prefix).last(9)] == ["june"]
-    assert await again.client.exists(*(old for old, _ in names.moved)) == 0
-    await again.client.aclose()
-
-
-async def test_concurrent_processes_rename_store_keys_once(own_store: StoreProcess) -> None:
-    """One process renames the store keys, and all processes continue."""
-    made = Prefix(own_store.url)
-    await ProducerStore(made.client, made.settings.key_prefix).add("shop", Scope())
-    old, new = SystemKeys(made.settings.key_prefix).moved[-1]
-    await made.client.rename(new, old)
-    clients = [connect(own_store.url, made.settings) for _ in range(20)]
-    found = await asyncio.gather(*(ProducerStore(client, made.settings.key_prefix).load() for client in clients))
-    assert all(list(registered.records) == ["shop"] for registered in found)
-    await asyncio.gather(*(client.aclose() for client in (made.client, *clients)))
-
-
-async def test_a_running_older_version_is_an_error(own_store: StoreProcess) -> None:
-    """Producers can't be read while the old and the new store key both exist.
-
-    Either store key may have a revoked API key.
-    """
-    made = Prefix(own_store.url)
-    await ProducerStore(made.client, made.settings.key_prefix).add("shop", Scope())
-    old, new = SystemKeys(made.settings.key_prefix).moved[-1]
-    await made.client.copy(new, old)
-    again = connect(own_store.url, made.settings)
-    with pytest.raises(StoreUnavailableError, match="an older version of the server"):
-        await ProducerStore(again, made.settings.key_prefix).load()
-    await asyncio.gather(made.client.aclose(), again.aclose())

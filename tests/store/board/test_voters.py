@@ -12,7 +12,6 @@ from live.domain.board import Board, Votes
 from live.domain.decoding import decode_json
 from live.domain.event import Extra, make_entry
 from live.domain.window import Forever
-from live.errors import SetupError
 from live.store.board.ledger import Ledger
 from live.store.board.write.slot_assignment import voter_digests
 from tests.harness.boards import open_ledger
@@ -88,18 +87,3 @@ async def test_a_new_board_has_its_own_secret(any_store: str) -> None:
     async with open_ledger(any_store, QUOTAS) as another:
         await another.state.open()
         assert another.state.secret != one.state.secret
-
-
-async def test_votes_of_an_older_version_are_refused(any_store: str) -> None:
-    """A contest with such votes is refused with a message. A contest without votes gets a secret."""
-    async with open_ledger(any_store, QUOTAS) as ledger:
-        await ledger.state.open()
-        # An older version created boards without a secret.
-        await ledger.state.client.hdel(ledger.state.keys.meta, "secret")
-        empty = Ledger(ledger.state.client, QUOTAS, ledger.state.settings)
-        await empty.state.open()
-        assert len(empty.state.secret) == 16
-        await empty.writer.add([make_entry("a", 1, T0, None, Extra("ann"))])
-        await ledger.state.client.hdel(ledger.state.keys.meta, "secret")
-        with pytest.raises(SetupError, match="votes that an older version of Live Board stored"):
-            await Ledger(ledger.state.client, QUOTAS, ledger.state.settings).state.open()

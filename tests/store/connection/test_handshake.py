@@ -21,11 +21,9 @@ from live.serve import check_store
 from live.settings import Settings, as_environment
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
-from live.store.connection import handshake
 from live.store.connection.client import connect
-from live.store.connection.handshake import FORMAT, MIGRATIONS, StoreFormatError, StoreRoleError, is_login
+from live.store.connection.handshake import FORMAT, StoreFormatError, StoreRoleError, is_login
 from live.store.connection.loss import Losses, LossWatch
-from live.store.connection.pipelined import PipelinedConnection
 from tests.harness.boards import rolling_board
 from tests.harness.commands import run_command
 from tests.harness.mutation import must_be_caught, replaced
@@ -219,45 +217,11 @@ async def test_a_new_store_gets_a_number_and_an_identity(any_store: str) -> None
         await check_store(settings, Boards([]))
 
 
-@pytest.mark.one_server
-async def test_a_store_without_a_number_is_migrated(any_store: str) -> None:
-    """The data of earlier versions is found under the current names, and the store then has a number."""
-    async with stored(any_store, None) as (settings, client):
-        names = SystemKeys(settings.key_prefix)
-        old, new = names.moved[0]
-        await client.hset(old, "b", "{}")
-        await client.set(names.store, "me")
-        await client.servers.shared.call("PING")
-        assert (await client.exists(old), await client.hgetall(new)) == (0, {b"b": b"{}"})
-        assert await stored_number(client, settings) == b"%d" % FORMAT
-
-
-@pytest.mark.one_server
-async def test_a_store_with_old_and_new_names_is_refused(any_store: str) -> None:
-    """A server of an older version has written to the store after the upgrade. Nobody knows which data is right."""
-    async with stored(any_store, FORMAT) as (settings, client):
-        names = SystemKeys(settings.key_prefix)
-        for old, new in names.moved:
-            await client.set(old, "old")
-            await client.set(new, "new")
-        with pytest.raises(StoreUnavailableError, match=r"the store holds both .*an older version of the server has"):
-            await client.servers.shared.call("PING")
-        await client.delete(*(new for _, new in names.moved))
-        assert await client.servers.shared.call("PING") == b"PONG"
-        assert [await client.get(name) for pair in names.moved for name in pair] == [None, b"old"] * len(names.moved)
-        await client.set(names.moved[0][0], "old")
-        client.high_water.active = True
-        client.high_water.remember_store("another")
-        client.servers.shared.drop()
-        assert await client.servers.shared.call("PING") == b"PONG", (
-            "a store of another identity was refused because of its old names"
-        )
-
-
 @pytest.mark.parametrize(
     ("held", "message"),
     [
-        (FORMAT + 1, "a newer version has written to it. Start that version, or set another LIVE_KEY_PREFIX"),
+        (FORMAT + 1, f"has format {FORMAT + 1}, .* start the version that wrote it, or set another LIVE_KEY_PREFIX"),
+        (FORMAT - 1, f"has format {FORMAT - 1}, .* start the version that wrote it, or set another LIVE_KEY_PREFIX"),
         ("hello", "another program uses this key prefix"),
     ],
 )
@@ -273,44 +237,19 @@ async def test_an_unknown_format_is_refused(any_store: str, held: object, messag
 
 
 @pytest.mark.one_server
-async def test_a_format_without_a_migration_is_refused(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message says which version to run in between. Nothing is migrated in part."""
-    monkeypatch.setattr(handshake, "FORMAT", FORMAT + 2)
-    async with stored(any_store, FORMAT) as (settings, client):
-        with pytest.raises(StoreUnavailableError, match=f"it can't migrate format {FORMAT}. Start a version that can"):
+async def test_a_store_without_a_number_is_refused(any_store: str) -> None:
+    """Its identity shows that a server has used it."""
+    async with stored(any_store, None) as (settings, client):
+        await client.set(SystemKeys(settings.key_prefix).store, "me")
+        client.servers.shared.drop()
+        with pytest.raises(StoreFormatError, match="the store has format 0"):
             await client.servers.shared.call("PING")
-        assert await stored_number(client, settings) == b"%d" % FORMAT
 
 
 @pytest.mark.one_server
-async def test_an_older_format_is_migrated_step_by_step(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each migration runs once, in order. Then the store records its number."""
-    steps: list[tuple[int, bytes | None]] = []
-    async with stored(any_store, FORMAT) as (settings, client):
-        await client.set(SystemKeys(settings.key_prefix).store, "me")
-
-        async def first(connection: PipelinedConnection, prefix: str) -> None:
-            steps.append((1, await connection.call("GET", SystemKeys(prefix).format)))
-
-        async def second(connection: PipelinedConnection, prefix: str) -> None:
-            steps.append((2, await connection.call("GET", SystemKeys(prefix).format)))
-
-        monkeypatch.setattr(handshake, "FORMAT", FORMAT + 2)
-        monkeypatch.setattr(handshake, "MIGRATIONS", {**MIGRATIONS, FORMAT: first, FORMAT + 1: second})
-        await client.servers.shared.call("PING")
-        assert steps == [(1, b"%d" % FORMAT), (2, b"%d" % FORMAT)]
-        assert await stored_number(client, settings) == b"%d" % (FORMAT + 2)
-
-
-async def test_a_full_store_without_a_number_is_read(own_store: StoreProcess) -> None:
-    """The store gets its format number when it has room again."""
-    async with stored(own_store.url, None) as (settings, client):
-        await client.set(SystemKeys(settings.key_prefix).store, "me")
-        await client.config_set("maxmemory", 1)
+async def test_the_format_of_another_store_does_not_matter(any_store: str) -> None:
+    """A server that expects another store reports that its own is gone."""
+    async with stored(any_store, FORMAT - 1) as (_settings, client):
+        client.high_water.active = True
+        client.high_water.remember_store("another")
         assert await client.servers.shared.call("PING") == b"PONG"
-        assert await stored_number(client, settings) is None
-        await client.config_set("maxmemory", 0)
-        other = connect(own_store.url, settings)
-        await other.servers.shared.call("PING")
-        await other.aclose()
-        assert await stored_number(client, settings) == b"%d" % FORMAT

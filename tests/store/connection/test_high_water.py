@@ -74,24 +74,6 @@ def test_a_loss_of_the_whole_store_stops_every_board(tmp_path: Path) -> None:
             assert process.loss_of(board) == "it was emptied"
 
 
-def test_a_loss_that_the_version_before_recorded_stops_everything(tmp_path: Path) -> None:
-    """The previous version of Live Board did not record losses by board.
-
-    A server that starts finds out which boards are lost.
-    """
-    accepted = {"at": 1, "lost": "it was emptied", "store": "old", "epochs": {"posts": "e0"}}
-    before = {"store": "abc", "keys_required": True, "epochs": {"posts": "e1"}, "accepted": [accepted]}
-    lost = "board posts (epoch e1) went back from offset 5 to 3"
-    (tmp_path / "witness-live.json").write_bytes(msgspec.json.encode({**before, "lost": lost}))
-    one = high_water(tmp_path)
-    assert (one.lost, one.lost_boards, one.facts.epochs) == (lost, {}, {"posts": "e1"})
-    assert one.facts.accepted[0].boards is None
-    one.end_losses([])
-    one.lose_boards({"posts": lost})
-    for process in (one, high_water(tmp_path)):
-        assert (process.lost, process.lost_boards, process.loss_of("other")) == ("", {"posts": lost}, "")
-
-
 def test_the_accepted_loss_of_a_board_ends_no_other_loss(tmp_path: Path) -> None:
     """The other boards keep their epochs, positions and versions. Processes that knew the board must be restarted."""
     one, other = high_water(tmp_path), high_water(tmp_path)

@@ -40,7 +40,7 @@ from tests.harness.topologies import Server, plain_client, wait
 from tests.harness.waiting import DEADLINE
 
 FOLDER = Path(live.__file__).parent
-KISS = {"source": ["kiss"]}
+KISS = {"types": ["kiss"]}
 VALKEY = str(get_binary_path())
 Acknowledging = Callable[[], Awaitable[object]]
 

@@ -26,13 +26,13 @@ id = "posts"
 title = "A <b>bold</b> title"
 [[board]]
 # id = "vote"
-source = ["vote"]
+types = ["vote"]
 id = "vote"
 window = "forever"
 votes = { per_key = 1, registered = true, closes = 2026-01-01T00:00:00Z }
 """
 JUNE: dict[str, Any] = {
-    "title": 'June "of" 2026', "source": ["request"], "window": {"calendar": "month", "timezone": "UTC"},
+    "title": 'June "of" 2026', "types": ["request"], "window": {"calendar": "month", "timezone": "UTC"},
     "operator": "best", "score": [{"field": "levels", "max": 9}], "idle_ttl": "90d",
 }  # fmt: skip
 
@@ -121,7 +121,7 @@ async def test_the_log_shows_acts_as_requests(valkey_url: str) -> None:
         async with httpx.AsyncClient(base_url=browser.client.base_url, headers=bearer) as api:
             await post(api, {"board": "posts", "key": "Ada <i>", "amount": 5}, {"board": "posts", "key": "Bo"})
             for method, path, body, shown in (
-                ("PUT", june, {"source": ["request"]}, '"source":["request"]'),
+                ("PUT", june, {"types": ["request"]}, '"types":["request"]'),
                 ("PATCH", june, {"title": "Other"}, '"title":"Other"'),
                 ("PATCH", june, {"frozen": True}, '{"frozen":true}'),
                 ("PATCH", record, {"add": -2, "reason": "twice <b>"}, '{"score":3,"reason":"twice <b>"}'),
@@ -189,7 +189,7 @@ async def test_a_thousand_boards_have_pages(valkey_url: str) -> None:
     """Each page has a hundred boards, and a search finds one board among all."""
     settings = fresh_settings(valkey_url, max_boards=1000)
     key = await add_key(settings, "chief")
-    text = "".join(f'[[board]]\nid = "board-{number:04}"\nsource = ["s{number}"]\n' for number in range(1000))
+    text = "".join(f'[[board]]\nid = "board-{number:04}"\ntypes = ["s{number}"]\n' for number in range(1000))
     async with administrator(settings, *parse_boards(text), key=key) as browser:
         found = []
         for number in range(1, 12):

@@ -20,18 +20,18 @@ id = "posts"
 window = "forever"
 [[board]]
 id = "vote"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 votes = { per_key = 100, per_actor = 1000 }
 [[board]]
 id = "climb"
-source = ["climb"]
+types = ["climb"]
 window = "forever"
 operator = "best"
 score = [{field = "metres", max = 9000}, {field = "minutes", order = "asc", max = 600}]
 [[board]]
 id = "secret"
-source = ["secret"]
+types = ["secret"]
 visibility = "private"
 """
 

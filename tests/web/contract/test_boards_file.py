@@ -17,7 +17,7 @@ from tests.harness.definitions import EVERY_KIND
 
 TOP = Path(__file__).parents[3]
 MISTAKES = (
-    "colour = 1", 'title = ""', 'title = "a\\u0000"', 'source = "like"', "source = []", 'operator = "sum"', "cap = 0",
+    "colour = 1", 'title = ""', 'title = "a\\u0000"', 'types = "like"', "types = []", 'operator = "sum"', "cap = 0",
     "union = ['a']", "weights = [1.5]", 'window = "day"', "window = {}", 'window = { rolling = "1h", sliding = "1h" }',
     'window = { rolling = "1 hour" }', 'window = { calendar = "fortnight" }', "votes = { per_key = 0 }",
     'votes = { opens = "soon" }', "score = [{ field = 'a' }]", "max_members = 0", "like_button = 1",

@@ -153,6 +153,6 @@ async def test_errors_and_changed_boards_are_not_kept(valkey_url: str) -> None:
     """A new board is on the list at once."""
     async with server(valkey_url, rolling_board(), anonymous_admin=True, open=True) as client:
         assert "another" not in (await client.get("/")).text
-        assert (await client.put("/v1/boards/another", json={"source": ["x"]})).status_code == 201
+        assert (await client.put("/v1/boards/another", json={"types": ["x"]})).status_code == 201
         assert "another" in (await client.get("/")).text
         assert (await client.get("/boards/another/records.csv?period=x")).status_code == 400

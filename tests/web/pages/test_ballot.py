@@ -19,19 +19,19 @@ from tests.harness.settings import fresh_settings
 BOARDS = parse_boards("""
 [[board]]
 id = "pets"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 votes = { registered = true, per_key = 1 }
 like_button = true
 [[board]]
 id = "shared"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 ranks = "competition"
 votes = { closes = "2100-01-01T00:00:00Z" }
 [[board]]
 id = "days"
-source = ["vote"]
+types = ["vote"]
 window = { calendar = "day", keep = 2 }
 votes = { registered = true, per_key = 1 }
 [[board]]

@@ -45,10 +45,10 @@ votes = {per_actor = 4, opens = 2026-01-01T00:00:00Z, closes = 2099-06-01T14:30:
 UNION = """
 [[board]]
 id = "north"
-source = ["n"]
+types = ["n"]
 [[board]]
 id = "south"
-source = ["s"]
+types = ["s"]
 [[board]]
 id = "all"
 union = ["north", "south"]

@@ -32,11 +32,11 @@ BOARDS = """
 [[board]]
 id = "posts"
 title = "帖子"
-source = ["like"]
+types = ["like"]
 [[board]]
 id = "notes"
 title = "笔记"
-source = ["note"]
+types = ["note"]
 [[board]]
 id = "week"
 title = "周榜"

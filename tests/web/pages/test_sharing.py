@@ -31,30 +31,30 @@ BOARDS = """
 [[board]]
 id = "posts"
 title = 'Most "liked" <b>'
-source = ["like"]
+types = ["like"]
 [[board]]
 id = "notes"
-source = ["note"]
+types = ["note"]
 [[board]]
 id = "climb"
-source = ["climb"]
+types = ["climb"]
 window = "forever"
 operator = "best"
 score = [{field = "levels", max = 99}, {field = "seconds", order = "asc", max = 5000}]
 [[board]]
 id = "week"
-source = ["week"]
+types = ["week"]
 window = {calendar = "week", timezone = "Asia/Shanghai"}
 clock = "event"
 [[board]]
 id = "vote"
 window = "forever"
-source = ["vote"]
+types = ["vote"]
 votes = {per_actor = 4}
 [[board]]
 id = "cakes"
 window = "forever"
-source = ["cake"]
+types = ["cake"]
 votes = {registered = true}
 [[board]]
 id = "all"
@@ -95,7 +95,7 @@ async def test_an_empty_board_shows_the_command_that_starts_it(valkey_url: str, 
 async def test_a_board_that_no_event_can_start_shows_no_command(valkey_url: str) -> None:
     """The board is frozen or needs registered members, or it is shown in a frame or beside another board."""
     async with server(valkey_url) as client:
-        await client.put("/v1/boards/cold", json={"source": ["cold"], "frozen": True})
+        await client.put("/v1/boards/cold", json={"types": ["cold"], "frozen": True})
         for path in ("/boards/cakes", "/boards/cold", "/embed/posts", "/boards/posts,notes"):
             response = await client.get(path)
             assert (response.status_code, "curl" in response.text) == (200, False)

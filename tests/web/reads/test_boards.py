@@ -40,7 +40,7 @@ async def test_the_list_of_boards_has_each_definition(valkey_url: str) -> None:
     )
     plain: dict[str, Any] = {
         "operator": "incr", "sort_order": "desc", "ties": "key", "ranks": "ordinal", "clock": "server",
-        "types": ["like"], "source": ["like"], "category": [], "union": {}, "score": [], "votes": None, "cap": None,
+        "types": ["like"], "category": [], "union": {}, "score": [], "votes": None, "cap": None,
         "max_amount": 10**9, "max_members": 10**7, "like_button": False, "journal": "events",
         "frozen": False, "idle_ttl": None, "visibility": "public", "unit": "", "scale": 0, "format": "number",
     }  # fmt: skip
@@ -51,7 +51,7 @@ async def test_the_list_of_boards_has_each_definition(valkey_url: str) -> None:
                 | plain,
                 {
                     **plain, "board": "both", "title": "Both", "clock": "event", "ties": "last", "ranks": "dense",
-                    "types": [], "source": [], "union": {"a": 1, "b": -2}, "max_amount": None,
+                    "types": [], "union": {"a": 1, "b": -2}, "max_amount": None,
                     "window": {
                         "kind": "periods", "unit": "week", "timezone": "Asia/Shanghai", "week_start": "monday",
                         "day_start": "00:00", "last": None, "keep": 10, "grace": 0,

@@ -12,7 +12,7 @@ from tests.harness.server import server
 CONTEST = """
 [[board]]
 id = "contest"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 votes = { registered = true }
 [[board]]

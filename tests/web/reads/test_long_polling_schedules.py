@@ -62,7 +62,7 @@ class Schedule:
 
     async def create(self) -> None:
         """Create the board that is deleted now and then."""
-        created = await self.here.client.put("/v1/boards/june", json={"source": ["june"], "idle_ttl": "1h"})
+        created = await self.here.client.put("/v1/boards/june", json={"types": ["june"], "idle_ttl": "1h"})
         assert created.status_code == 201
         await self.change("june")
 

@@ -13,21 +13,21 @@ from tests.harness.server import server
 BOARDS = parse_boards("""
 [[board]]
 id = "rolling"
-source = ["like"]
+types = ["like"]
 [[board]]
 id = "more"
-source = ["like"]
+types = ["like"]
 [[board]]
 id = "sliding"
-source = ["like"]
+types = ["like"]
 window = {sliding = "1h"}
 [[board]]
 id = "weeks"
-source = ["like"]
+types = ["like"]
 window = {calendar = "week", timezone = "UTC"}
 [[board]]
 id = "lowest"
-source = ["like"]
+types = ["like"]
 window = "forever"
 sort_order = "asc"
 ties = "first"
@@ -37,13 +37,13 @@ id = "both"
 union = ["rolling", "more"]
 [[board]]
 id = "runs"
-source = ["run"]
+types = ["run"]
 window = "forever"
 operator = "best"
 score = [{field = "levels", max = 99}]
 [[board]]
 id = "pets"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 votes = {registered = true, per_key = 1}
 """)

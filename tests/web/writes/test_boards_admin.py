@@ -26,7 +26,7 @@ from tests.harness.waiting import DEADLINE, eventually
 
 pytestmark = pytest.mark.slow
 
-KISS: Final[dict[str, Any]] = {"title": "Kisses", "source": ["kiss"], "window": "forever"}
+KISS: Final[dict[str, Any]] = {"title": "Kisses", "types": ["kiss"], "window": "forever"}
 PATH: Final = "/v1/boards/fresh"
 
 
@@ -98,7 +98,7 @@ async def test_a_board_is_created_changed_and_deleted(any_store: str) -> None:
         async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as three:
             assert (await three.get(PATH)).json()["records"] == [{"key": "a", "score": 2, "rank": 1}]
 
-        changed = await two.put(PATH, json={**KISS, "title": "More", "source": ["like"]})
+        changed = await two.put(PATH, json={**KISS, "title": "More", "types": ["like"]})
         assert (changed.status_code, changed.json()["title"]) == (200, "More")
         assert (await post(two, {"key": "a"}))["offsets"].keys() == {"fresh", "posts"}
 
@@ -232,7 +232,7 @@ async def test_posts_in_flight_never_revive_a_board(any_store: str) -> None:
     """
     async with servers(any_store) as (settings, clients):
         for _ in range(3):
-            await clients[0].put(PATH, json={**KISS, "source": ["kiss"]})
+            await clients[0].put(PATH, json={**KISS, "types": ["kiss"]})
             await wait_until_known(clients[1])
             codes: list[str] = []
             stopped = asyncio.Event()

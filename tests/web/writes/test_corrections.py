@@ -16,25 +16,25 @@ from tests.harness.waiting import eventually, until_early
 OF_LIKES = """
 [[board]]
 id = "posts"
-source = ["like"]
+types = ["like"]
 [[board]]
 id = "seconds"
-source = ["like"]
+types = ["like"]
 window = { sliding = "1h" }
 ranks = "dense"
 [[board]]
 id = "days"
-source = ["like"]
+types = ["like"]
 window = { calendar = "day", timezone = "UTC" }
 [[board]]
 id = "best"
-source = ["like"]
+types = ["like"]
 window = "forever"
 operator = "best"
 cap = 2
 [[board]]
 id = "last"
-source = ["like"]
+types = ["like"]
 window = "forever"
 operator = "set"
 """
@@ -42,10 +42,10 @@ BOARDS = (
     OF_LIKES
     + """[[board]]
 id = "photos"
-source = ["photo"]
+types = ["photo"]
 [[board]]
 id = "contest"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 votes = { per_key = 1, registered = true, closes = 2020-01-01T00:00:00Z }
 [[board]]

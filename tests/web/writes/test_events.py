@@ -34,7 +34,7 @@ async def ranked(client: httpx.AsyncClient, board: str = "posts") -> dict[str, i
 
 def board(name: str, *source: str, clock: str = "server") -> Board:
     """A 24-hour board fed by event types."""
-    return make_board(BoardChoice(id=name, source=source, clock=clock))  # type: ignore[arg-type]
+    return make_board(BoardChoice(id=name, types=source, clock=clock))  # type: ignore[arg-type]
 
 
 async def test_an_object_an_array_and_lines_count_alike(valkey_url: str) -> None:

@@ -21,7 +21,7 @@ id = "liked"
 like_button = true
 [[board]]
 id = "votes"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 votes = { per_key = 1 }
 like_button = true
@@ -295,7 +295,7 @@ async def test_a_flood_is_limited_by_address(valkey_url: str) -> None:
 
 async def test_frozen_closed_and_hidden_take_no_likes(valkey_url: str) -> None:
     """A like that was counted before stays counted, and sending it again gets the usual answer."""
-    choices = {"window": "forever", "votes": {"per_key": 1}, "like_button": True, "source": ["vote"]}
+    choices = {"window": "forever", "votes": {"per_key": 1}, "like_button": True, "types": ["vote"]}
     async with server(valkey_url, anonymous_admin=True) as client:
         url = str(client.base_url).rstrip("/")
         fan, late = Visitor(url), Visitor(url)

@@ -11,7 +11,7 @@ from tests.harness.server import server
 BOARDS = """
 [[board]]
 id = "contest"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 votes = { per_key = 1, per_actor = 4, registered = true }
 [[board]]

@@ -31,7 +31,7 @@ id = "posts"
 window = "forever"
 [[board]]
 id = "contest"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 votes = { per_key = 1, registered = true }
 """

@@ -45,7 +45,7 @@ class Baseline(msgspec.Struct, frozen=True, eq=False, weakref=True):
         time: when the ranking was kept, in milliseconds since 1970.
         ranks: the rank of each of the first members.
         scores: the score of each of these members.
-        rank_count: how many members were ranked; None in data of an earlier version.
+        rank_count: how many members were ranked.
         per_minute: the sum of the amounts that the board counted per minute, on average since the baseline before,
             which is usually an hour older; None if it is not known.
     """
@@ -55,7 +55,7 @@ class Baseline(msgspec.Struct, frozen=True, eq=False, weakref=True):
     time: int
     ranks: Mapping[str, int]
     scores: Mapping[str, int]
-    rank_count: int | None = None
+    rank_count: int
     per_minute: int | None = None
 
 
@@ -117,7 +117,7 @@ class BoardBaseline:
             int(kept_at),
             ranks={member: rank for member, rank, _ in shown},
             scores={member: score for member, _, score in shown},
-            rank_count=None if ranked is None else int(ranked),
+            rank_count=int(ranked),
             per_minute=self._per_minute(int(kept_at), *spans),
         )
 

@@ -25,7 +25,7 @@ if events then
     end
   end
 
-  -- Begins the field `left` (see `lib/journal`) if the board has none: it is new, or an older version did not write it.
+  -- Begins the field `left` (see `lib/journal`) if the board has none: it is new, or its journal began later.
   function name_left(board)
     if board.left or not board.journal or request.clock.by_event then return end
     local first = call('ZRANGE', log, 0, 0, 'WITHSCORES')
