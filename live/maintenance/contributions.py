@@ -63,11 +63,12 @@ class Trail(msgspec.Struct, frozen=True):
             SetupError: the journal is damaged.
         """
         for timeline, last in self.parts:
+            end = position_of(last)  # later entries are of a branch that the board has left, or were moved meanwhile
             for head, body in entries_of(connection, timeline, since=self.since):
+                if position_of(head.id) > end:
+                    break
                 if head.time >= self.since:
                     yield timeline.epoch, head, body
-                if head.link == last:
-                    break
         for entry in self.waiting:
             head = parse_head(entry.head)
             if head.time >= self.since:
