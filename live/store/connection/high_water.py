@@ -14,7 +14,7 @@ import asyncio
 import fcntl
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -83,7 +83,7 @@ class HighWater:
         self.offsets = SharedOffsets(folder, prefix)
         self._lock_path = folder / f"witness-{prefix}.lock"
         self._read_at: tuple[int, int] | None = None
-        self._accepting = False
+        self._accepting: list[_Change] | None = None  # the changes in the `with` block of `accepting`
         self._restart = False
         self._restart_boards: dict[str, str] = {}  # boards whose loss another process has accepted
         self._new_epochs: dict[str, str] | None = None  # the new epochs of boards while `remembering_epochs` runs
@@ -209,7 +209,7 @@ class HighWater:
 
     def lose(self, reason: str) -> None:
         """Record a loss of the whole store: no process acknowledges anything until an operator decides."""
-        if not self.active or self.lost or self._accepting:
+        if not self.active or self.lost or self._accepting is not None:
             return
         message = "data was lost; nothing is counted until an operator accepts the loss"
         log.error(message, reason=reason, known=self.describe(), choices=CHOICES.format(path=self.path))
@@ -220,7 +220,7 @@ class HighWater:
 
         With `at_start`, log the losses that were known before as well.
         """
-        if not self.active or self.lost or self._accepting:
+        if not self.active or self.lost or self._accepting is not None:
             return
         new = {board: reason for board, reason in reasons.items() if not self.loss_of(board)}
         logged = dict(reasons) if at_start else new
@@ -247,9 +247,13 @@ class HighWater:
     def refresh(self) -> None:
         """Read what other processes have written, and write the changes that wait. This is cheap if nothing changed.
 
+        In a `with` block of `accepting`, do nothing: `accepting` reads the file when it ends.
+
         Raises:
             SetupError: the file cannot be read.
         """
+        if self._accepting is not None:
+            return
         self._read_file()
         if self._unwritten:
             self._write_changes()
@@ -267,17 +271,12 @@ class HighWater:
     def _read_file(self) -> None:
         try:
             status = self.path.stat()
-            at = (status.st_mtime_ns, status.st_ino)
-            if at == self._read_at:
-                return
-            facts = msgspec.json.decode(self.path.read_bytes(), type=Facts)
         except FileNotFoundError:
             return
-        except (OSError, msgspec.DecodeError) as error:
-            raise SetupError(
-                f"can't read {self.path}, which tells whether the store lost data: {error}. "
-                "Restore the file from a backup, or choose another --data-dir"
-            ) from None
+        at = (status.st_mtime_ns, status.st_ino)
+        if at == self._read_at:
+            return
+        facts = self._stored()
         if self._read_at is not None and facts.accepted != self.facts.accepted:
             # Another process has accepted the loss, so the epochs and losses that this process knows are out of date.
             new = facts.accepted[len(self.facts.accepted) :]
@@ -285,9 +284,23 @@ class HighWater:
                 self._restart = True
                 self._unwritten = [_require_keys] if self.facts.keys_required else []
             self._restart_boards |= {board: _RESTART for accepted in new for board in accepted.boards or ()}
-        for change in self._unwritten:
-            facts = msgspec.structs.replace(facts, **change(facts))
-        self._read_at, self.facts = at, facts
+        self._read_at, self.facts = at, _changed(facts, self._unwritten)
+
+    def _stored(self) -> Facts:
+        """Return the facts in the file, or no facts if there is no file yet.
+
+        Raises:
+            SetupError: the file cannot be read.
+        """
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=Facts)
+        except FileNotFoundError:
+            return Facts()
+        except (OSError, msgspec.DecodeError) as error:
+            raise SetupError(
+                f"can't read {self.path}, which tells whether the store lost data: {error}. "
+                "Restore the file from a backup, or choose another --data-dir"
+            ) from None
 
     # What an operator decides
 
@@ -295,14 +308,12 @@ class HighWater:
     def accepting(self, reason: str, boards: Collection[str] | None = None) -> Iterator[None]:
         """Accept the store as it is, and record this when the `with` block ends. If the block fails, the loss stays.
 
-        `boards` limits this to some boards. The other boards keep their epochs, their positions and their losses.
+        `boards` limits this to some boards. The other boards keep their epochs, their positions and their losses, also
+        those that another process records meanwhile.
         """
         before = self.facts
-        self._accepting = True
-        kept = _without(before.epochs, boards), _without(before.lost_boards, boards)
-        self.facts = msgspec.structs.replace(before, epochs=kept[0], lost_boards=kept[1])
-        if boards is None:
-            self.facts = msgspec.structs.replace(self.facts, store="", lost="")
+        changes = self._accepting = []
+        self.facts = _accepted(before, boards)
         try:
             yield
             acceptance = Accepted(
@@ -312,8 +323,10 @@ class HighWater:
                 epochs=before.epochs if boards is None else _without(before.epochs, before.epochs.keys() - {*boards}),
                 boards=None if boards is None else tuple(sorted(boards)),
             )
-            self.facts = msgspec.structs.replace(self.facts, accepted=(*before.accepted, acceptance))
             with self._locked(_LOCK_TIMEOUT):
+                found = _changed(self._stored(), self._unwritten)
+                found = msgspec.structs.replace(found, accepted=(*found.accepted, acceptance))
+                self.facts = _changed(_accepted(found, boards), changes)
                 self._write(self.path, self.facts)
                 self._remember_file()
             self._unwritten.clear()
@@ -324,7 +337,7 @@ class HighWater:
                 raise SetupError(str(error)) from None
             raise
         finally:
-            self._accepting = False
+            self._accepting = None
 
     def end_losses(self, left: Collection[str]) -> None:
         """Record that the store holds the lost data again, except the data of the boards in `left`."""
@@ -339,8 +352,10 @@ class HighWater:
 
         In a `with` block of `accepting`, change them in memory only: `accepting` writes the file.
         """
-        self.facts = msgspec.structs.replace(self.facts, **change(self.facts))
-        if not self._accepting:
+        self.facts = _changed(self.facts, [change])
+        if self._accepting is not None:
+            self._accepting.append(change)
+        else:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._unwritten.append(change)
             self._write_changes()
@@ -384,6 +399,21 @@ class HighWater:
         with replacing(path) as file:
             file.write(msgspec.json.encode(content))
         sync_folder(path.parent)
+
+
+def _changed(facts: Facts, changes: Sequence[_Change]) -> Facts:
+    """Return the facts after changes."""
+    for change in changes:
+        facts = msgspec.structs.replace(facts, **change(facts))
+    return facts
+
+
+def _accepted(facts: Facts, boards: Collection[str] | None) -> Facts:
+    """Return the facts without what an acceptance of the loss of some boards, or of the whole store, ends."""
+    facts = msgspec.structs.replace(
+        facts, epochs=_without(facts.epochs, boards), lost_boards=_without(facts.lost_boards, boards)
+    )
+    return msgspec.structs.replace(facts, store="", lost="") if boards is None else facts
 
 
 def _without(texts: dict[str, str], boards: Collection[str] | None) -> dict[str, str]:

@@ -99,6 +99,22 @@ def test_the_accepted_loss_of_a_board_ends_no_other_loss(tmp_path: Path) -> None
     assert (other.loss_of("hot"), other.loss_of("quiet"), other.lost) == ("hot is gone", "", "")
 
 
+def test_a_loss_that_another_process_records_meanwhile_stays(tmp_path: Path) -> None:
+    """No process acknowledges anything on the other board, or in the whole store, until an operator decides."""
+    one, other = high_water(tmp_path), high_water(tmp_path)
+    one.lose_boards({"posts": "posts is gone"})
+    with one.accepting("posts is gone", ["posts"]):
+        one.remember_epoch("posts", "e2")
+        other.lose_boards({"hot": "hot is gone"})
+        one.refresh()
+    for process in (one, high_water(tmp_path)):
+        assert (process.lost_boards, process.facts.epochs) == ({"hot": "hot is gone"}, {"posts": "e2"})
+    with one.accepting("hot is gone", ["hot"]):
+        other.lose("it was emptied")
+    for process in (one, high_water(tmp_path)):
+        assert (process.lost_boards, process.loss_of("posts")) == ({}, "it was emptied")
+
+
 def test_a_held_lock_keeps_changes_from_the_file(tmp_path: Path) -> None:
     """A change applies in this process at once. It applies in other processes when the file can be written."""
     one, two = high_water(tmp_path), high_water(tmp_path)
