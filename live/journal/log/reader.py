@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Row, func, select
 
 from live.domain.board import ClockKind
 from live.errors import SetupError
@@ -57,8 +57,7 @@ def contents_of(  # noqa: PLR0913 - from where, and up to where
         SetupError: the journal is damaged, or SQL lacks the timeline that `timeline` continues.
     """
     if link is not None:
-        last = int(link.split(" ")[1])
-        data, segment = checkpoint_before(connection, timeline, lambda head, _: head.time > last)
+        data, segment = _checkpoint_until(connection, timeline, link)
     else:
         data, segment = checkpoint_before(connection, timeline, stop)
     reading = EntryReader(prefix, timeline, data, board, people=people)
@@ -205,20 +204,37 @@ def checkpoint_before(connection: Connection, timeline: Timeline, stop: Stop) ->
 
     Return empty contents and 0 if there is no such checkpoint.
     """
-    known = connection.execute(
-        select(CHECKPOINT.c.id, CHECKPOINT.c.segment, CHECKPOINT.c.time)
-        .where(CHECKPOINT.c.life == timeline.id)
-        .order_by(CHECKPOINT.c.segment.desc())
-    )
-    for row in known.all():
+    for row in _checkpoints(connection, timeline):
         if not stop(Head("checkpoint", 0, "", row.time, "", ""), b""):
-            held = connection.execute(
-                select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.id == row.id)
-            ).one()
-            data = unpack(decompress(held.crc, held.data))
+            data = _unpacked(connection, row.id)
             if not stop(Head("add", 0, "", row.time, "", ""), msgspec.msgpack.encode({"latest": data.latest})):
                 return data, row.segment
     return Snapshot(), 0
+
+
+def _checkpoint_until(connection: Connection, timeline: Timeline, link: str) -> tuple[Snapshot, int]:
+    """Return the last checkpoint at the entry with a link or before it, as `checkpoint_before` does.
+
+    Compare positions, because a clock that was set back can give a later entry an earlier time.
+    """
+    for row in _checkpoints(connection, timeline):
+        last = connection.scalar(select(SEGMENT.c.last).where(SEGMENT.c.id == row.segment))
+        if last is None or last <= position_of(link)[0]:  # unpack only a checkpoint that may be early enough
+            data = _unpacked(connection, row.id)
+            if position_of(data.link) <= position_of(link):
+                return data, row.segment
+    return Snapshot(), 0
+
+
+def _checkpoints(connection: Connection, timeline: Timeline) -> Sequence[Row[int, int, int]]:
+    """Return the id, the last segment and the time of each checkpoint of a timeline, the newest first."""
+    known = select(CHECKPOINT.c.id, CHECKPOINT.c.segment, CHECKPOINT.c.time).where(CHECKPOINT.c.life == timeline.id)
+    return connection.execute(known.order_by(CHECKPOINT.c.segment.desc())).all()
+
+
+def _unpacked(connection: Connection, checkpoint: int) -> Snapshot:
+    held = connection.execute(select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.id == checkpoint)).one()
+    return unpack(decompress(held.crc, held.data))
 
 
 def entries_of(

@@ -8,9 +8,10 @@ import pytest
 from sqlalchemy import select
 
 from live.journal.log.entries import Head
-from live.journal.log.reader import before, entries_after, entries_of, newest_segment
+from live.journal.log.reader import before, contents_of, entries_after, entries_of, newest_segment
 from live.journal.log.timelines import open_timelines
 from live.journal.schema import SEGMENT
+from live.journal.upkeep.checkpoints import Due, keep, make
 from tests.harness.journaled import journaled
 
 
@@ -48,6 +49,28 @@ async def test_entries_are_read_from_one_segment_to_another(
             for after, found in ((second.id, [3]), (third.id, []), (third.id + 5, [])):
                 newest, entries = entries_after(connection, timeline, after)
                 assert (newest, [head.offset for head, _ in entries]) == (max(after, third.id), found)
+
+        await board.databases[0].run(work)
+
+
+async def test_the_contents_at_an_entry_follow_its_position(valkey_url: str, tmp_path: Path) -> None:
+    """A clock that was set back gives a later entry, and the checkpoint after it, an earlier time."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        for _ in range(3):
+            await board.like("a")
+            await drainer.sweep()
+
+        def work(connection: Any) -> None:
+            (timeline,) = open_timelines(connection, board.settings.key_prefix)
+            links = [head.link for head, _ in entries_of(connection, timeline)]
+            segments = connection.scalars(select(SEGMENT.c.id).order_by(SEGMENT.c.id)).all()
+            for offset, time in ((1, 0), (3, 1)):
+                wanted = Due(timeline, segments[offset - 1])
+                made, _ = make(connection, board.settings.key_prefix, wanted, 60)
+                keep(connection, wanted, made, time)
+            for link in links:
+                assert contents_of(connection, board.settings.key_prefix, timeline, link=link).link == link
 
         await board.databases[0].run(work)
 
