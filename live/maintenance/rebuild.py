@@ -23,7 +23,7 @@ from live.journal.log.timelines import Timeline, end_timelines, find_timeline, m
 from live.journal.state.ranking import live_events, live_slots, newest_slot, ranked_at
 from live.journal.state.snapshot import Ranking, Snapshot, name_of, tag_of
 from live.settings import Settings
-from live.store.board.journal_stream import read_streams
+from live.store.board.journal_stream import journals, read_streams, sink_of
 from live.store.board.keys import Keys, SystemKeys
 from live.store.board.manage.lifecycle import create, delete_keys
 from live.store.board.manage.restore import BoardImage, RankingImage, restore
@@ -184,7 +184,7 @@ class Rebuilding:
             SetupError: another process uses the journal, the journal does not know the board, its definition is
                 missing, or the store holds other data.
         """
-        await self._database.in_thread(self._database.take_for_command)
+        await self._take(wanted)
         texts = await self._database.run(
             lambda connection: {kind: latest(connection, self._prefix, kind) for kind in KINDS}
         )
@@ -243,6 +243,14 @@ class Rebuilding:
             if definition.state != "leaving" and held != definition.epoch:
                 found.append(name)
         return found
+
+    async def _take(self, wanted: Wanted) -> None:
+        """Become the process that writes, and move to SQL what still waits: a board's journal can outlive the board."""
+        await self._database.in_thread(self._database.take_for_command)
+        listed = [] if wanted.dry else await journals(self._client, self._prefix)
+        if listed and await sink_of(self._client, self._prefix) == self._database.id:
+            drainer = Drainer(self._client, self._settings, self._database)
+            await drainer.drain(board for board, _ in listed)
 
     async def replace(self, board: str, epoch: str) -> Rebuilt:
         """Delete the data of a board in an epoch from the store, and rebuild the board.

@@ -9,11 +9,15 @@ from pathlib import Path
 import httpx
 import pytest
 
+from live.domain.board import Boards
 from live.errors import JournalError
 from live.journal.database import Database
+from live.maintenance.rebuild import Rebuilding, Wanted
 from live.maintenance.status import status
+from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from tests.harness.journal_server import Machine, fill, seen
+from tests.harness.journaled import journaled
 from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -81,6 +85,22 @@ async def test_a_board_under_another_id_has_a_past_too(tmp_path: Path) -> None:
         assert (await asyncio.to_thread(machine.run, "journal", "verify")).returncode == 0
     finally:
         machine.server.kill()
+
+
+async def test_what_waits_in_the_store_is_not_lost(valkey_url: str, tmp_path: Path) -> None:
+    """The journal of a board can outlive the board, with entries that SQL lacks."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        await drainer.claim()
+        await board.like("a")
+        await drainer.sweep()
+        await board.like("a", "b")
+        await board.client.delete(board.ledger.state.keys.meta)
+        work = Rebuilding(board.client, board.settings, Boards([board.board]), board.databases[0], lambda *_: None)
+        (done,) = await work.rebuild(Wanted(board="posts"))
+        assert (done.offset, done.members) == (2, 2)
+        board.ledger = Ledger(board.client, board.board, board.settings)
+        await board.must_agree()
 
 
 async def moment_of(client: httpx.AsyncClient, board: str) -> str:

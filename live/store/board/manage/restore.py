@@ -59,12 +59,13 @@ async def restore(
 ) -> bool:
     """Write a board. Return False if the store has the board already.
 
-    First, delete the data that an interrupted call has left. Call `progress` with the number of elements written so
-    far.
+    First, delete the data that an interrupted call has left. Keep entries of earlier journals: SQL may lack them. Call
+    `progress` with the number of elements written so far.
     """
     if await client.call(keys.meta, "EXISTS", keys.meta):
         return False
-    found = [name async for name in client.names(keys.pattern)]
+    journals, own = keys.journal(""), keys.journal(request.epoch)
+    found = [name async for name in client.names(keys.pattern) if name == own or not name.startswith(journals)]
     done = 0
     commands = chain(((name, ("UNLINK", name)) for name in found), _commands(keys, image))
     async for count in _sent(client, _pieces(commands, _COMMANDS)):
