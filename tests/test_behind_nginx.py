@@ -1,6 +1,7 @@
 """A server behind a real nginx with the documented configuration: frames, streams, restarts, sub-paths."""
 
 import asyncio
+import os
 import random
 import re
 import shutil
@@ -20,7 +21,7 @@ from live.domain.board import Board
 from tests.harness.admin import Administrator, add_key, trail_of
 from tests.harness.boards import rolling_board
 from tests.harness.browser import CHROMIUM, launched, rows, until_first, until_live, until_loaded
-from tests.harness.nginx import NGINX, TRUSTED, behind_nginx, nginx
+from tests.harness.nginx import DOCUMENTED, NGINX, TRUSTED, behind_nginx, nginx
 from tests.harness.producer import post
 from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
@@ -41,6 +42,23 @@ def connections_to(url: str) -> set[int]:
     lines = [line.split() for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
     ends = [(line[1].split(":")[1], line[2].split(":")[1], line[3]) for line in lines]
     return {int(local, 16) for local, remote, state in ends if int(remote, 16) == port and state == "01"}
+
+
+def test_nginx_accepts_the_file_as_it_is(tmp_path: Path) -> None:
+    """On a machine where no other program has made a folder, nginx makes those that the file names, and opens the log.
+
+    The test has folders of its own in place of those of the machine.
+    """
+    main = tmp_path / "nginx.conf"
+    main.write_text(f"user root;\nevents {{}}\nhttp {{ include {DOCUMENTED}; }}\n", encoding="utf-8")
+    apart = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--map-root-user"])]
+    if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this user may not have folders of its own in place of those of the machine")
+    own = "for folder in /var/cache /var/log/nginx; do mount -t tmpfs none $folder; done"
+    command = f"{own}; {NGINX} -t -e stderr -c {main} && ls /var/cache /var/log/nginx"
+    done = subprocess.run([*apart, "sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "live_board.log" in done.stdout
 
 
 async def test_websockets_and_streams_pass(valkey_url: str, tmp_path: Path) -> None:

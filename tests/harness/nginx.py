@@ -85,7 +85,7 @@ def _write_configuration(server: str, folder: Path, listen: str, changes: tuple[
     text = DOCUMENTED.read_text(encoding="utf-8")
     upstream = server.removeprefix("http://").rstrip("/")
     addresses = (("server 127.0.0.1:8000;", f"server {upstream};"), ("listen 80;", listen))
-    places = (("/var/cache/nginx/live_board", f"{folder}/cache"), ("/var/log/nginx/live_board", f"{folder}/access"))
+    places = (("/var/cache/live_board", f"{folder}/cache"), ("/var/log/nginx/live_board", f"{folder}/access"))
     for old, new in (*addresses, *places, *changes):
         assert old in text, f"docs/nginx.conf has no {old!r}"
         text = text.replace(old, new)
