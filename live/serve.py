@@ -35,10 +35,10 @@ from live.store.board.journal_stream import journals, sink_of, stop_journal
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.state import open_boards
-from live.store.connection.client import REPLICA, Store, connect, is_unanswered
+from live.store.connection.client import Store, connect, is_unanswered
 from live.store.connection.durability import unsafe_settings
 from live.store.connection.embedded import EmbeddedStore
-from live.store.connection.handshake import StoreFormatError, StoreReplicaError, StoreRoleError, is_login
+from live.store.connection.handshake import StoreFormatError, StoreRoleError, is_login
 from live.store.connection.high_water import CHOICES
 from live.store.connection.loss import LossWatch
 from live.store.registry.audit_trail import note_command
@@ -93,7 +93,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
     with bound_sockets(settings, manager.listener) as listeners, _store(settings) as url:
         listener = listeners[0]
         settings = msgspec.structs.replace(settings, store=url, port=listener.getsockname()[1])
-        settings = asyncio.run(check_store(settings, boards, accept=accept_loss))
+        asyncio.run(check_store(settings, boards, accept=accept_loss))
         board_count = asyncio.run(_count_boards(settings, boards))
         settings = fit(share(settings), raise_limit())
         print(f"Live Board is at {_address(settings)}/  (Ctrl-C stops it)", flush=True)  # noqa: T201 - for people
@@ -154,11 +154,11 @@ def mistakes_in(settings: Settings, invalid: AbstractSet[str]) -> list[str]:
 
     def know_store() -> None:
         if settings.store:
-            _check_replica(connect(settings.store, settings), settings)
+            connect(settings.store, settings)
 
     looks: list[tuple[Callable[[], object], set[str]]] = [
         (partial(_count_in_file, settings), {"boards", "max_boards"}),
-        (know_store, {"store", "store_primary", "role", "admin_roles"}),
+        (know_store, {"store"}),
         (partial(open_journal, settings, writes=False), {"journal", "data_dir", "key_prefix"}),
         (partial(tokens_of, settings), {"token_secret", "token_jwks"}),
     ]
@@ -205,14 +205,10 @@ def unsafe_hosts(settings: Settings) -> str | None:
     )
 
 
-async def check_store(settings: Settings, boards: Boards, *, accept: bool = False) -> Settings:
+async def check_store(settings: Settings, boards: Boards, *, accept: bool = False) -> None:
     """Check the settings and the content of the store before serving.
 
     With `accept`, an operator accepts a loss of data.
-
-    Returns:
-        The settings. If the store of a process that only shows boards is a replica, the URL of the store says so: the
-        process never writes to the replica, even if it is promoted.
 
     Raises:
         SetupError: the store is unavailable, is not what its URL says, may evict keys, or has lost data. Or it has a
@@ -220,18 +216,11 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
             `post` although other machines can reach the server.
     """
     client = connect(settings.store, settings)
-    _check_replica(client, settings)
     try:
         deadline = asyncio.get_running_loop().time() + _STORE_DEADLINE
         while True:
             try:
                 await _check(client, settings, boards, accept=accept)
-            except StoreReplicaError as error:
-                if settings.role != "viewers":
-                    raise SetupError(f"{shown(settings.store)}: {error}") from None
-                url = settings.store.replace("://", f"{REPLICA}://", 1)
-                await client.aclose()
-                return await check_store(msgspec.structs.replace(settings, store=url), boards, accept=accept)
             except (StoreFormatError, StoreRoleError) as error:
                 raise SetupError(f"{shown(settings.store)}: {error}") from None
             except StoreUnavailableError as error:
@@ -244,7 +233,7 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
                     raise SetupError(f"the store {shown(settings.store)} does not answer: {error}") from None
                 log.warning("waiting for the store", store=shown(settings.store), reason=str(error))
             else:
-                return settings
+                return
             await asyncio.sleep(1)
     finally:
         await client.aclose()
@@ -254,9 +243,7 @@ async def _check(client: Store, settings: Settings, boards: Boards, *, accept: b
     """Check the settings and the content of the store once, for `check_store`."""
     for line in await unsafe_settings(client):
         log.warning(line)
-    if settings.store_primary and not client.is_replica:
-        raise SetupError("LIVE_STORE_PRIMARY is for a store that is a replica, and this one is a primary")
-    if settings.journal == "off" and not client.is_replica:
+    if settings.journal == "off":
         # No process moves the entries of earlier journals out of the store any more, so end these journals.
         with _unless_away(client, "earlier journals"):
             for board, epoch in await journals(client, settings.key_prefix):
@@ -291,17 +278,6 @@ def _unless_away(client: Store, what: str) -> Iterator[None]:
         if not client.has_shards or not is_unanswered(error):
             raise
         log.warning("a server of the store does not answer, so a check is left out", what=what, reason=str(error))
-
-
-def _check_replica(client: Store, settings: Settings) -> None:
-    """Refuse settings with which a process would have to write to a replica."""
-    if settings.store_primary and connect(settings.store_primary, settings).is_replica:
-        raise SetupError(f"LIVE_STORE_PRIMARY is {shown(settings.store_primary)}, which names a replica")
-    if client.is_replica and (settings.role != "viewers" or "viewers" in settings.admin_roles):
-        raise SetupError(
-            f"the store {shown(settings.store)} is a replica, which takes no writes: use it with --role viewers, "
-            "and leave viewers out of LIVE_ADMIN_ROLES; or use the URL of its primary"
-        )
 
 
 async def _count_boards(settings: Settings, in_file: Boards) -> int:
@@ -348,8 +324,6 @@ async def _check_for_losses(client: Store, settings: Settings, boards: Boards, *
     Raises:
         SetupError: the store as a whole lost data.
     """
-    if client.is_replica:
-        return  # a replica can still lack the newest data
     high_water, prefix = client.high_water, settings.key_prefix
     watch = LossWatch(client, prefix)
     lost: list[Loss] = []  # the losses that a comparison with the journal shows

@@ -115,9 +115,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "address of the store: `redis://…`, `unix://…`, "
         "`redis+sentinel://…` or `redis+cluster://…`, with `rediss` for TLS; "
         "without this setting, an embedded Valkey starts")] = ""
-    store_primary: Annotated[str, _described(
-        "address of the primary, for a process with the role `viewers` whose store is a replica: "
-        "the primary then counts the viewers of the process")] = ""
     data_dir: Annotated[Path, _described(
         "directory for the data of the embedded Valkey and for the server's notes about its store")] = Path("live-data")
     store_memory: Annotated[Size, _described(

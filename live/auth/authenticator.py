@@ -71,10 +71,10 @@ class _Uses:
     that a rate has refused.
     """
 
-    def __init__(self, *, is_kept: bool) -> None:
+    def __init__(self) -> None:
         self.digests: set[bytes] = set()
         self.refused: Counter[str] = Counter()
-        self._noted = time.monotonic() if is_kept else math.inf
+        self._noted = time.monotonic()
 
     @property
     def are_due(self) -> bool:
@@ -109,7 +109,7 @@ class Authenticator:
         self._store = ProducerStore(client, settings.key_prefix)
         self._known: Mapping[str, _Known] = {}
         self._read = _Read()
-        self._uses = _Uses(is_kept=not client.is_replica)
+        self._uses = _Uses()
         self._checked = float("-inf")
         self._lapse: asyncio.TimerHandle | None = None
         self._checking = asyncio.Lock()  # otherwise the result of an older check could overwrite a newer result

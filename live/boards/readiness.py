@@ -111,7 +111,7 @@ class Readiness:
         return faults
 
     async def _tests(self) -> list[tuple[str, tuple[Word, ...]]]:
-        """Return a test write for each server of the store, or a read for each if this process reads a replica."""
+        """Return a test write for each server of the store."""
         servers, keys = self._client.servers, [self._names.ready()]
         with suppress(*ERRORS):  # if a server is lost, its test write fails with the reason
             count = len(await servers.primaries())
@@ -122,8 +122,6 @@ class Readiness:
                 if len(places) == count:
                     break
             keys = list(places.values())
-        if self._client.is_replica:
-            return [(key, ("GET", key)) for key in keys]
         return [(key, ("SET", key, 1, "PX", _EXPIRY)) for key in keys]
 
     def _losses(self) -> list[str]:

@@ -130,9 +130,8 @@ class BoardRegistry:
             if self._is_lost():
                 return
             self._version = changes.version
-            if not self._client.is_replica:
-                with suppress(StoreUnavailableError):  # the next heartbeat also reports the version
-                    await self._work.processes.all_run(changes.version)
+            with suppress(StoreUnavailableError):  # the next heartbeat also reports the version
+                await self._work.processes.all_run(changes.version)
 
     def defined(self, board: str) -> Board:
         """Return a board of this process as its file or its creator has defined it, without values from settings."""
@@ -160,8 +159,7 @@ class BoardRegistry:
         Raises:
             StoreUnavailableError: the store is unavailable. The other processes notice the end after a few seconds.
         """
-        if not self._client.is_replica:
-            await self._work.processes.leave()
+        await self._work.processes.leave()
 
     async def explain(self, board: str, error: EpochLostError, reader: Reader) -> Exception:
         """Choose the error for a board that the store does not have.
@@ -224,7 +222,7 @@ class BoardRegistry:
             ledger = Ledger(self._client, board, self._settings, born=definition.epoch)
             await ledger.state.open()
             # The process that changed the board may have died before this step.
-            if (board.frozen or definition.revision > 1) and not self._client.is_replica:
+            if board.frozen or definition.revision > 1:
                 await update(
                     self._client, ledger.state.keys, definition.epoch, definition.revision, frozen=board.frozen
                 )
@@ -232,9 +230,7 @@ class BoardRegistry:
             is_lost = False
             if isinstance(error, EpochLostError):
                 # The board has no data. If it is being deleted, finish the deletion. Otherwise its data was lost.
-                if self._client.is_replica:
-                    pass  # this replica has received the definition, but not yet the data or the deletion
-                elif board.idle_ttl is not None and await ledger.state.is_deleted():
+                if board.idle_ttl is not None and await ledger.state.is_deleted():
                     await self._board_admin.expire(name, definition.epoch, board.idle_ttl)
                 elif await self._board_admin.defined(name) == definition:
                     ledger.state.lose(error)
@@ -317,7 +313,6 @@ class BoardWork:
     def __init__(self, client: Store, settings: Settings, hub: Hub, board_admin: BoardAdmin) -> None:
         self._hub = hub
         self._board_admin = board_admin
-        self._writes = not client.is_replica
         self._committers: dict[str, Committer] = {}
         self.processes = Processes(client, settings.key_prefix, self._committers.keys())
         self._rotation = Rotation(settings.rotation_interval, self.processes.owns)
@@ -359,8 +354,6 @@ class BoardWork:
             self._group = tasks
             for committer in self._committers.values():
                 tasks.create_task(committer.run())
-            if not self._writes:
-                return  # the task group still waits for the committers
             with suppress(StoreUnavailableError):
                 await self.processes.beat()  # the first heartbeat gives this process its share of the work
             tasks.create_task(self._rotation.run())
@@ -381,7 +374,7 @@ class BoardWork:
         Raises:
             EpochLostError: the store lost data.
         """
-        for ledger, until in list(self._idle_until.items()) if self._writes else ():
+        for ledger, until in list(self._idle_until.items()):
             state = ledger.state
             idle_ttl = state.board.idle_ttl
             if idle_ttl is None or ledger not in self._idle_until or state.is_lost:

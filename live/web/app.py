@@ -26,7 +26,6 @@ from live.protocols.http.request_counts import RequestTally
 from live.protocols.http.shared import SharedParts
 from live.settings import Settings
 from live.store.board.keys import SystemKeys
-from live.store.connection.replica import Replica
 from live.store.registry.processes import ProcessLease
 from live.system.version import commit
 from live.web.http.middleware import Clients, CrossOrigin, ReadRate, SecurityHeaders
@@ -78,7 +77,7 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
             await parts.rate_limiter.close()
             await parts.intake.refusals.close()
             await parts.client.aclose()
-            for part in (parts.primary, parts.journal, parts.past, parts.players):
+            for part in (parts.journal, parts.past, parts.players):
                 if part is not None:
                     await part.aclose()
 
@@ -119,8 +118,6 @@ async def _work(parts: Live, tally: RequestTally) -> None:
             tasks.create_task(parts.authenticator.tokens.run())
         tasks.create_task(parts.bodies.run())
         tasks.create_task(parts.losses.run())
-        if isinstance(parts.client.servers, Replica):
-            tasks.create_task(parts.client.servers.watch())
         if parts.settings.demo:
             # Only one of all processes holds this lease.
             lease = ProcessLease(parts.client, SystemKeys(parts.settings.key_prefix).demo)

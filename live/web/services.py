@@ -62,7 +62,6 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     templates: Environment
     client: Store
-    primary: Store | None  # if `client` is a replica, its primary, where this process counts its viewers
     losses: LossWatch
     presence: Presence
     items: Items
@@ -165,8 +164,7 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
     rate_limiter = RateLimiter(client, settings)
     rate_limiter.on_refused = authenticator.note_refusal
     limits = ConnectionLimits(settings, clients.trusts)
-    primary = connect(settings.store_primary, settings) if settings.store_primary else None
-    presence = Presence(client, settings.key_prefix, primary=primary)
+    presence = Presence(client, settings.key_prefix)
     players = None if settings.journal == "off" else PlayerProcess(settings)
     hub, board_admin = Hub(client, (), settings, presence, players), BoardAdmin(client, settings, in_file)
     registry = BoardRegistry(client, settings, hub, board_admin)
@@ -183,7 +181,6 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
         settings=settings,
         templates=templates,
         client=client,
-        primary=primary,
         losses=losses,
         presence=presence,
         trail=AuditTrail(client, settings.key_prefix),

@@ -39,7 +39,7 @@ FLAGS = {
     "#!lua": {
         *("add", "adopt", "baseline", "create", "enter", "fix_totals", "gcra", "hold", "once", "put_items", "restore"),
     },
-    "#!lua flags=no-writes": {"changes", "contestants", "open_replica", "piece", "places", "read", "slots", "viewers"},
+    "#!lua flags=no-writes": {"changes", "contestants", "piece", "places", "read", "slots", "viewers"},
     # These scripts free memory, or operators need them to free memory, or they only replace one field with another.
     "#!lua flags=allow-oom": {
         *(

@@ -222,13 +222,6 @@ class OpenRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     journal: bool = False
 
 
-class OpenReplicaRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Open a board in order to read it on a replica. `span` and `born` are as in `OpenRequest`."""
-
-    span: int
-    born: str | None = None
-
-
 class TouchRequest(msgspec.Struct):
     """Record that somebody uses the board with this epoch."""
 

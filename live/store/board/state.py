@@ -27,7 +27,6 @@ from live.store.board.requests import (
     ExpireEventsRequest,
     HideRequest,
     LookupRequest,
-    OpenReplicaRequest,
     OpenRequest,
     PlannedClock,
     ReadRequest,
@@ -56,7 +55,6 @@ class Scripts(msgspec.Struct, frozen=True):
 
     add: Script[AddRequest] = Script("add", AddRequest)
     open: Script[OpenRequest] = Script("open", OpenRequest, waits=False)
-    open_replica: Script[OpenReplicaRequest] = Script("open_replica", OpenReplicaRequest, waits=False)
     create: Script[CreateRequest] = Script("create", CreateRequest)
     read: Script[ReadRequest] = Script("read", ReadRequest)
     places: Script[LookupRequest] = Script("places", LookupRequest)
@@ -249,12 +247,10 @@ class BoardState:
     async def open(self) -> None:
         """Open the board in the store, and create it if it is not there. If it is open already, return at once.
 
-        On a replica, change nothing.
-
         Raises:
             SetupError: the store holds the board with other settings, so that this process can't read its data.
             EpochLostError: the store does not hold the board with the epoch that the board had before.
-            StoreUnavailableError: the store is unavailable, or is a replica that does not hold the board.
+            StoreUnavailableError: the store is unavailable.
         """
         if self.epoch is not None:
             return
@@ -273,7 +269,7 @@ class BoardState:
         self.update_clock(newest, now, latest)
         self.buckets = Buckets(int(span), int(bucket))
         self.epoch = self.fence.shown_epoch = epoch.decode()
-        if self.board.journal.level == "off" and not self.client.is_replica:
+        if self.board.journal.level == "off":
             await stop_journal(self.client, self.keys, self.epoch)
         if not self.born:
             self.client.high_water.remember_epoch(self.board.id, self.epoch)
@@ -281,12 +277,6 @@ class BoardState:
     async def _opened(self, born: str) -> list[Any]:
         """Return the state of the board in the store. Create the board if it is not there and never had an epoch."""
         keys = self.keys
-        if self.client.is_replica:
-            asked = OpenReplicaRequest(span=math.ceil(self.settings.dedupe_window), born=born or None)
-            reply = await self.run(self.scripts.open_replica, [keys.meta], asked)
-            if reply == [b"none"]:
-                raise StoreUnavailableError(f"the replica does not hold board {self.board.id} yet")
-            return reply
         journaled = self.journaled
         request = OpenRequest(
             idle=_WRITER_IDLE,
@@ -337,7 +327,7 @@ class BoardState:
             EpochLostError: the store does not hold the board any more.
         """
         idle_ttl, now = self.board.idle_ttl, time.monotonic()
-        if idle_ttl is None or self.client.is_replica or now < self._noted + quiet(idle_ttl):
+        if idle_ttl is None or now < self._noted + quiet(idle_ttl):
             return
         before, self._noted = self._noted, now  # set before the call, so that other callers do not record the use too
         try:

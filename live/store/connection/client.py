@@ -21,7 +21,6 @@ from live.settings import Settings
 from live.store.connection.handshake import check_format, require_primary
 from live.store.connection.high_water import HighWater
 from live.store.connection.pipelined import ERRORS, Word, as_unavailable
-from live.store.connection.replica import Replica
 from live.store.connection.replicated import Awaited
 from live.store.connection.scripts import send_sources
 from live.store.connection.topology import (
@@ -36,15 +35,12 @@ _STEP: Final = 1000  # store keys or elements that one step of a walk looks at
 
 SCHEMES: Final = (
     "redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster",
-    "redis+replica", "rediss+replica", "unix+replica",
 )  # fmt: skip
-REPLICA: Final = "+replica"  # ends the scheme of the URL of a replica from which processes only read
 _LOGIN: Final = ("username", "password")
 _OPTIONS: Final = {  # the options that a URL may have, for each kind of servers
     "": ("db", *_LOGIN),
     "sentinel": ("db", *_LOGIN, "sentinel_username", "sentinel_password"),
     "cluster": _LOGIN,
-    "replica": ("db", *_LOGIN),
 }
 # `CLIENT LIST` names this program. redis-py would read its own version from disk for each connection.
 _DRIVER: Final = DriverInfo().add_upstream_driver("live-board", __version__)
@@ -59,11 +55,6 @@ class Store(Redis):
 
     servers: Servers
     high_water: HighWater
-
-    @property
-    def is_replica(self) -> bool:
-        """Whether the store is a replica that is only read: nothing may be written to it, even if it is promoted."""
-        return isinstance(self.servers, Replica)
 
     @property
     def has_shards(self) -> bool:
@@ -274,13 +265,11 @@ def _servers(url: str, kind: str, settings: Settings) -> tuple[ConnectionPool, S
         "protocol": 2,
         "driver_info": _DRIVER,
     }
-    if kind in {"", "replica"}:
+    if not kind:
         pool: ConnectionPool = BlockingConnectionPool.from_url(
-            url.replace(REPLICA, "", 1), max_connections=settings.store_connections, timeout=timeout, **limits
+            url, max_connections=settings.store_connections, timeout=timeout, **limits
         )
         pool.connection_class = ours(pool.connection_class)
-        if kind:
-            return pool, Replica(pool, timeout, shown(url))
         servers = Servers(pool, timeout, awaited)
         servers.on_connect.append(partial(require_primary, url=shown(url)))
         return pool, servers

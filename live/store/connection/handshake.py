@@ -26,10 +26,6 @@ class StoreRoleError(StoreUnavailableError):
     """The server is not what the URL says, or is a replica. Another attempt does not help."""
 
 
-class StoreReplicaError(StoreRoleError):
-    """The server is a replica. A process that only shows boards can read from it."""
-
-
 class StoreFormatError(StoreUnavailableError):
     """The store holds data in a format that this version cannot read."""
 
@@ -83,7 +79,7 @@ async def require_primary(connection: PipelinedConnection, _holds: Holds, url: s
             primary = ""
         scheme = "rediss" if url.startswith("rediss") else "redis"
         known = (f" of {primary}", f"use {scheme}://{primary}") if primary else ("", "use the URL of its primary")
-        raise StoreReplicaError(f"the store is a replica{known[0]}, which takes no writes: {known[1]}")
+        raise StoreRoleError(f"the store is a replica{known[0]}, which takes no writes: {known[1]}")
 
 
 async def require_kind(connection: PipelinedConnection, kind: Kind, url: str) -> dict[bytes, Any]:

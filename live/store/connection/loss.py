@@ -46,14 +46,11 @@ class LossWatch:
         self._client = client
         self._prefix = prefix
         self._names = SystemKeys(prefix)
-        # A replica that is behind has lost nothing, so it must not report a loss to the servers that share a data
-        # directory.
-        client.high_water.active = not client.is_replica
+        client.high_water.active = True
 
     def guard_connections(self) -> None:
         """Compare over every new connection before any other command, because a restarted store may have lost data."""
-        if not self._client.is_replica:
-            self._client.servers.on_connect.append(self._compare_on_connect)
+        self._client.servers.on_connect.append(self._compare_on_connect)
 
     async def run(self) -> None:
         """Compare, without the boards, until cancelled: a store can lose data without a new connection.
@@ -77,8 +74,6 @@ class LossWatch:
 
     async def find(self) -> Losses:
         """Return what the store lost. Remember a store that is new to the data directory."""
-        if self._client.is_replica:
-            return Losses()
         known = bool(self._client.high_water.facts.store)
         async with store_errors():  # the errors include errors of the data directory, where a new store is remembered
             losses = await self._compare(self._client.outcomes, boards=True)

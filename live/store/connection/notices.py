@@ -302,8 +302,7 @@ class Ears:
     async def _watch(self, ear: _Ear) -> None:
         """Return when another server holds the channels, or when the connection is lost after it worked.
 
-        Raise an error when the server is silent, when it refuses, when it has lost its replicas, and when it is a
-        replica that may be out of date.
+        Raise an error when the server is silent, when it refuses, and when it has lost its replicas.
         """
         is_waiting = False
         loop = asyncio.get_running_loop()
@@ -315,7 +314,6 @@ class Ears:
             with suppress(StoreUnavailableError, LostConnectionError):
                 trusted_until = await ear.server.require_replicas()
             await asyncio.wait([ear.lost], timeout=max(0.0, min(trusted_until, ping_at) - loop.time()))
-            self._servers.require_current()
             if ear.lost.done():
                 if ear.confirmed and ear.refusal is None:
                     return

@@ -84,9 +84,6 @@ class Servers:
         """Return the connection to the primary that holds a store key, if it is known."""
         return self.shared
 
-    def require_current(self) -> None:
-        """Raise an error while the data may be too old to show as the present. Primaries are up to date: do nothing."""
-
     async def find(self, key: str) -> PrimaryConnection:
         """Find the primary that holds a store key.
 

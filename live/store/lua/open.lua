@@ -14,7 +14,6 @@ local reign = ARGV[2] or ''
 local meta, writers = unpack(KEYS)
 --@include reign
 --@include clock
---@include opened
 local held, born = redis.call('HGET', meta, 'epoch'), request.born
 if born and held ~= born then return {'epoch', held or ''} end
 if not held then return {'none'} end
@@ -29,4 +28,8 @@ for i = 1, #known, 2 do
   local sent = tonumber(string.match(known[i + 1], '%d+$'))
   if sent < seconds - request.idle then redis.call('HDEL', writers, known[i]) end
 end
-return opened()
+local state = redis.call('HMGET', meta, 'epoch', 'shape', 'newest', 'span', 'bucket', 'latest', 'secret')
+local span = tonumber(state[4])
+local bucket = math.max(math.floor(seconds / span) * span, tonumber(state[5] or 0))
+return {state[1], state[2] or '', state[3] or '', digits(span), digits(bucket), digits(now), state[6] or '',
+  state[7] or ''}

@@ -45,12 +45,8 @@ _BOARDS_A_CALL: Final = 64  # boards in one packet, which takes the store a few 
 class Presence:
     """Report the viewers of one process, and count the viewers of all processes under one prefix of store keys."""
 
-    def __init__(
-        self, client: Store, prefix: str, present: Script[PresenceRequest] = PRESENT, primary: Store | None = None
-    ) -> None:
-        """Report to a store. For a replica, report to its primary. If the primary is not known, do not report."""
+    def __init__(self, client: Store, prefix: str, present: Script[PresenceRequest] = PRESENT) -> None:
         self._client = client
-        self._reports = primary if client.is_replica else client
         self._prefix = prefix
         self._present = present
         self._process = secrets.token_hex(8)
@@ -62,14 +58,11 @@ class Presence:
 
         Call this once a beat. The result leaves out boards that do not exist, and boards without a viewer both now and
         at the last report. It also leaves out boards that can't be reached now: the next call reports these boards
-        again. It is empty if there is no store to report to.
+        again.
 
         Raises:
             StoreUnavailableError: no board can be reached. The store may have received the report.
         """
-        reports = self._reports
-        if reports is None:
-            return {}
         async with self._reporting:
             now = time.monotonic()
             # Leave out reports that have expired in the store.
@@ -87,13 +80,13 @@ class Presence:
                     keys, request = [names.meta, names.viewers], PresenceRequest(self._process, count, _TTL_MS)
                     calls.append((board, keys, request))
                     commands.append((names.meta, self._present.command(keys, request)))
-                replies = await reports.outcomes(commands)
+                replies = await self._client.outcomes(commands)
                 for (board, keys, request), reply in zip(calls, replies, strict=True):
                     found = reply
                     if isinstance(reply, ResponseError):
                         # If the store has forgotten the script, a separate call sends the source.
                         try:
-                            found = await self._present(reports, keys, request)
+                            found = await self._present(self._client, keys, request)
                         except StoreUnavailableError as error:
                             found = error
                     if isinstance(found, StoreUnavailableError):

@@ -299,7 +299,7 @@ def calls_of(server: Server, command: str) -> int:
 
 # The effect of these scripts is neither acknowledged nor shown, or a later entry of the board repeats it.
 UNACKNOWLEDGED = {
-    *("audit", "baseline", "beat", "changes", "expire_events", "gcra", "hold", "open", "open_replica", "piece"),
+    *("audit", "baseline", "beat", "changes", "expire_events", "gcra", "hold", "open", "piece"),
     *("present", "rotate", "rotate_period", "session", "touch", "trim", "viewers"),
 }
 

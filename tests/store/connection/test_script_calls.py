@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -162,8 +161,6 @@ async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
     await client.hset(ledger.state.keys.meta, f"total{ledger.state.table(page.slot).suffix}", 99)
     await forget_member(client, ledger.state.board, ledger.state.keys, "d", [], b"")
     await auditor.audit(repair=True)
-    with patch.object(Store, "is_replica", new=True):
-        await Ledger(client, ledger.state.board, ledger.state.settings).state.open()
     (start, *_) = await ledger.state.call("ZRANGE", ledger.state.keys.slots, 0, -1)
     await read_piece(ledger.state, ledger.state.keys.slot(int(start)))
 

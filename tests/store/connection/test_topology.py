@@ -248,26 +248,6 @@ async def test_a_user_without_administration_is_enough(several_servers: str, tmp
     await client.aclose()
 
 
-async def test_a_replica_is_read(sentinel_url: str) -> None:
-    """The URL has one server, a replica, which refuses writes."""
-    sentinels = connect(sentinel_url, Settings())
-    assert isinstance(sentinels.servers, topology.Watched)
-    key = fresh_settings("").key_prefix
-    await sentinels.call(key, "SET", key, "text")
-    (place, *_) = await sentinels.servers.replicas()
-    replica = connect(f"redis+replica://{place}", Settings(role="viewers"))
-    assert replica.is_replica
-
-    async def has_copied() -> bool:
-        return bool(await replica.call(key, "GET", key) == b"text")
-
-    await eventually(has_copied)
-    with pytest.raises(StoreUnavailableError, match="read only replica"):
-        await replica.call(key, "SET", key, "other")
-    await replica.aclose()
-    await sentinels.aclose()
-
-
 @pytest.mark.parametrize("kind", [SentinelSet, ClusterSet])
 async def test_servers_with_an_untrusted_certificate_are_refused(
     kind: type[SentinelSet | ClusterSet], tmp_path: Path

@@ -139,9 +139,8 @@ class Baselines:
 
     async def of(self, board: BoardBaseline) -> Baseline | None:
         """Return the newest baseline of a board; None if there is none yet."""
-        writes = not board.state.client.is_replica
         # Another process may have kept a baseline since this process last checked.
-        if writes and time.monotonic() >= board.checked_at + _LONGEST_WAIT:
+        if time.monotonic() >= board.checked_at + _LONGEST_WAIT:
             board.checked_at = time.monotonic()  # this is set first, so that other requests do not check too
             with suppress(StoreUnavailableError, EpochLostError):  # the last known baseline remains
                 await board.keep()
