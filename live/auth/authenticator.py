@@ -33,7 +33,7 @@ log = structlog.get_logger()
 _PAUSE: Final = 1.0  # seconds between two checks of the store
 _CHECK_DEADLINE: Final = 1.0
 _NOTING: Final = 60.0  # seconds between two writes that record which secrets were used
-_FRESH: Final = 4.5  # seconds for which a check is valid, so that a process refuses a revoked API key within 5 seconds
+_SPARE: Final = 2.5  # seconds that a check is valid beyond the write deadline: the time from one check to the next one
 _ADVICE: Final[Mapping[Verb, str]] = {
     "post": "`live keys add ID`",
     "read": "`live keys add ID --verbs read`",
@@ -65,7 +65,7 @@ class _Read(NamedTuple):
 
 
 class _Uses:
-    """The uses of API keys that are not recorded in the store yet. A process on a replica records none.
+    """The uses of API keys that are not recorded in the store yet.
 
     `digests` are the digests of the secrets that were used. `refused` counts, by the id of the API key, the requests
     that a rate has refused.
@@ -110,6 +110,8 @@ class Authenticator:
         self._known: Mapping[str, _Known] = {}
         self._read = _Read()
         self._uses = _Uses()
+        # A failover may take as long as the write deadline. Until then, the keys of the last check are valid.
+        self._fresh = settings.write_deadline + _SPARE
         self._checked = float("-inf")
         self._lapse: asyncio.TimerHandle | None = None
         self._checking = asyncio.Lock()  # otherwise the result of an older check could overwrite a newer result
@@ -157,7 +159,7 @@ class Authenticator:
             self._checked = started
             if self._lapse is not None:
                 self._lapse.cancel()
-            self._lapse = asyncio.get_running_loop().call_later(started + _FRESH - time.monotonic(), self._expire)
+            self._lapse = asyncio.get_running_loop().call_later(started + self._fresh - time.monotonic(), self._expire)
 
     async def run(self) -> None:
         """Check the store repeatedly, until cancelled."""
@@ -199,7 +201,7 @@ class Authenticator:
         if authorization is None and self._anonymous_may(verb, client):
             client.require_origin()
             return anonymous(client.network, self._settings.rate, self._settings.burst, admin=verb == "admin")
-        if time.monotonic() - self._checked >= _FRESH:
+        if time.monotonic() - self._checked >= self._fresh:
             raise StoreUnavailableError("can't read the API keys")
         if authorization is None:
             raise ProblemError(
@@ -243,7 +245,7 @@ class Authenticator:
         """
         if self._high_water.lost:
             raise ProblemError("epoch_lost", EPOCH_LOST_DETAIL, retry_after=60)
-        if time.monotonic() - self._checked >= _FRESH:
+        if time.monotonic() - self._checked >= self._fresh:
             raise StoreUnavailableError("can't read the API keys")
         known = self._known.get(name)
         if known is not None:
@@ -296,7 +298,7 @@ class Authenticator:
             return self.token_reader(token[1])
         if (parsed := parse_bearer(authorization)) is None:
             return NOBODY
-        if self._high_water.lost or time.monotonic() - self._checked >= _FRESH:
+        if self._high_water.lost or time.monotonic() - self._checked >= self._fresh:
             return _UNSURE
         name, secret = parsed
         known = self._known.get(name)
