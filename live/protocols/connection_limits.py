@@ -4,11 +4,15 @@ A connection has a deadline while its client is expected to do something: to sen
 answer, to send the next request, or to close after its last answer. For a new connection at the limit of its address, a
 connection of the same address is closed. At the limit of the process, the client with the most connections loses a
 connection. An idle connection is closed first, and then the slowest. So a client can slow down only itself.
+
+Only a few connections are looked at for each new one, however many there are: some of the clients with the most, each
+time others, and then those that have been idle for longest.
 """
 
 import time
 from collections.abc import Callable, Iterable
 from enum import Enum
+from itertools import islice
 from typing import Final, Protocol
 
 from live.errors import ProblemError
@@ -21,6 +25,8 @@ HEALTH_PLACES: Final = 16  # further connections beyond the limits, for health a
 _HEALTH_TIMEOUT: Final = 1.0  # seconds in which a connection beyond the limits must send its request
 GRACE: Final = 0.5  # seconds before a connection counts as slow
 _LINGER: Final = 10.0  # seconds that a client has to stop sending after it has read its last answer
+_LOOK_AT: Final = 32  # connections of a client, or idle ones, that are looked at for a new connection
+_MOST_LOOKED_AT: Final = 64  # connections of all clients
 
 
 class Admission(Enum):
@@ -68,7 +74,8 @@ class ConnectionLimits:
         """Limit connections; `is_proxy` returns whether many clients share an address."""
         self._settings = settings
         self._is_proxy = is_proxy
-        self._open: dict[str, dict[Limited, None]] = {}  # by client, oldest first
+        self._open: dict[str, dict[Limited, None]] = {}  # by client
+        self._sizes: dict[int, dict[str, None]] = {}  # the clients, by how many connections they have
         self._count = 0
         self._health: set[Limited] = set()
         self._refused: set[Limited] = set()  # refused connections that linger without a place
@@ -89,16 +96,10 @@ class ConnectionLimits:
         elif self._count < settings.max_connections:
             has_room = True
         else:
-            # Close a connection of the same client, or of a client with more connections. The client with the most
-            # connections loses a connection first. If it has more than twice as many as the client of the new
-            # connection, it gets no grace period. A new connection from a proxy counts as the first of its client,
-            # because nobody knows how many the client has.
-            held = 0 if self._is_proxy(connection.address) else held
-            most = [client for client, theirs in self._open.items() if client == own or len(theirs) > held]
-            most.sort(key=lambda client: len(self._open[client]), reverse=True)
-            has_room = any(
-                self._make_room(client, 0.0 if len(self._open[client]) > 2 * (held + 1) else GRACE) for client in most
-            )
+            # A new connection from a proxy counts as the first of its client, because nobody knows how many the client
+            # has. At last, a client can replace a connection of its own.
+            least = 0 if self._is_proxy(connection.address) else held
+            has_room = self._replace_of_most(least) or (held > 0 and self._make_room(own, GRACE))
         if has_room:
             self._take_place(connection)
         elif len(self._health) < HEALTH_PLACES:
@@ -118,6 +119,7 @@ class ConnectionLimits:
         if held is not None and connection in held:
             del held[connection]
             self._count -= 1
+            self._resize(client, len(held) + 1)
             if not held:
                 del self._open[client]
         self._health.discard(connection)
@@ -137,8 +139,21 @@ class ConnectionLimits:
         return True
 
     def _take_place(self, connection: Limited) -> None:
-        self._open.setdefault(network_of(connection.address), {})[connection] = None
+        client = network_of(connection.address)
+        held = self._open.setdefault(client, {})
+        held[connection] = None
         self._count += 1
+        self._resize(client, len(held) - 1)
+
+    def _resize(self, client: str, before: int) -> None:
+        """Move a client, which had `before` connections, to those that have as many as it has now."""
+        if before:
+            same = self._sizes[before]
+            del same[client]
+            if not same:
+                del self._sizes[before]
+        if now := len(self._open[client]):
+            self._sizes.setdefault(now, {})[client] = None
 
     # Activity of a connection
 
@@ -222,15 +237,39 @@ class ConnectionLimits:
 
     # Closing connections to make room
 
+    def _replace_of_most(self, least: int) -> bool:
+        """Close a connection of a client that has more than `least`. Return False if none was found.
+
+        A client with more than twice as many as the client of the new connection gets no grace period.
+        """
+        left = _MOST_LOOKED_AT
+        for size in sorted((size for size in self._sizes if size > least), reverse=True):
+            same, grace = self._sizes[size], 0.0 if size > 2 * (least + 1) else GRACE
+            for client in list(islice(same, max(0, left) // min(size, _LOOK_AT))):
+                same[client] = same.pop(client)  # the next time, look at others
+                if self._make_room(client, grace):
+                    return True
+                left -= min(size, _LOOK_AT)
+        for connection in islice(self._idle, _LOOK_AT):
+            if len(self._open.get(network_of(connection.address), ())) > least:
+                return self._close_idle(connection)
+        return False
+
     def _make_room(self, client: str, grace: float) -> bool:
         """Close the longest idle connection of a client, or else its slowest one. Return False if there is neither."""
         held = self._open[client]
-        idle = next((connection for connection in self._idle if connection in held), None)
-        if idle is not None:
-            self.closed(idle)
-            idle.close_idle()
-            return True
-        return self.drop_slowest(held, grace)
+        some = list(islice(held, _LOOK_AT))
+        for connection in some:
+            held[connection] = held.pop(connection)
+        idle = [connection for connection in some if connection in self._idle]
+        if idle:
+            return self._close_idle(min(idle, key=lambda each: self._idle[each]))
+        return self.drop_slowest(some, grace)
+
+    def _close_idle(self, connection: Limited) -> bool:
+        self.closed(connection)
+        connection.close_idle()
+        return True
 
     def drop_slowest(self, held: Iterable[Limited], grace: float) -> bool:
         """Close the slowest of some connections. Return False if none of them is slow.

@@ -305,6 +305,7 @@ def test_a_new_connection_replaces_the_longest_idle_one_of_the_largest_client(pl
     lone = place.open("b")
     peers = [place.open("a") for _ in range(3)]
     for peer in (lone, peers[1], peers[0]):
+        place.now += 0.01
         place.limits.idle(peer)
     place.open("c")
     assert (peers[1].fate, peers[0].fate, lone.fate) == (["idle"], [], [])
@@ -357,6 +358,50 @@ def test_a_client_with_more_than_twice_as_many_gets_no_grace(monkeypatch: pytest
         place.now += 0.01
         place.open("b", wanted)
         assert sum(len(peer.fate) for peer in peers) == (wanted is Admission.FULL)
+
+
+class Counted(Peer):
+    """A connection that counts how often such connections are looked up."""
+
+    lookups = 0
+
+    def __hash__(self) -> int:
+        Counted.lookups += 1
+        return id(self)
+
+
+def test_a_new_connection_costs_the_same_however_many_clients_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many clients with two busy connections, and more with an idle one, which makes room."""
+
+    def lookups(clients: int) -> int:
+        place = Place(monkeypatch, max_connections=4 * clients)
+        idle = []
+        for number in range(2 * clients):
+            for address, is_idle in ((f"busy {number % clients}", False), (f"idle {number}", True)):
+                peer = Counted(address)
+                assert place.limits.opened(peer) is Admission.FULL
+                place.limits.busy(peer)
+                if is_idle:
+                    idle.append(peer)
+                    place.limits.idle(peer)
+        before = Counted.lookups
+        assert place.limits.opened(Counted("new")) is Admission.FULL
+        assert [peer.fate for peer in idle[:2]] == [["idle"], []]
+        return Counted.lookups - before
+
+    assert lookups(400) < 2 * lookups(100)
+
+
+def test_each_new_connection_looks_at_other_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow connection makes room, whichever of many clients has it."""
+    place = Place(monkeypatch, max_connections=80)
+    for number in range(79):
+        place.open(f"busy {number // 2}")
+    slow = place.open("busy 39", busy=False)
+    place.now += 2 * GRACE
+    place.open("new", Admission.HEALTH)
+    place.open("new")
+    assert slow.fate == ["aborted"]
 
 
 def test_bodies_fit_into_a_budget(place: Place) -> None:
