@@ -15,7 +15,6 @@ from websockets.asyncio.client import connect
 from live.protocols.http.pipeline import Get
 from live.settings import CacheTime
 from live.web.reads.fast import FastReads
-from tests.harness.mutation import must_be_caught
 from tests.harness.nginx import NGINX, behind_nginx
 from tests.harness.producer import post
 from tests.harness.sse import streaming
@@ -92,17 +91,6 @@ async def test_a_thousand_pollers_are_a_request_a_second(
             return bool((await client.get(BOARD)).json()["total_score"] == 7)
 
         await eventually(changed)
-
-
-@pytest.mark.mutant
-async def test_pollers_all_reach_a_server_behind_a_proxy_that_keeps_nothing(
-    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The check of the test above notices that nginx keeps nothing."""
-    async with edge(valkey_url, tmp_path, monkeypatch, "off") as at:
-        with must_be_caught("no `proxy_cache`"):
-            await check_polling(at)
-        assert at.asked.total() == POLLERS * ROUNDS
 
 
 async def test_each_page_is_kept_by_itself(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,20 +5,14 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
-from unittest.mock import patch
 
 import httpx
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from live.auth.rate_limiter import RateLimiter
-from live.boards.admin import BoardAdmin
 from live.domain.board_file import parse_boards
-from live.domain.limits import PrefixLimits
-from live.fanout import hub
 from tests.harness.ingest import make_key
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import run_server, serving
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
@@ -162,43 +156,14 @@ CHECKS: Final[dict[str, tuple[str, Check]]] = {
     "viewers": ("viewers = 3", viewers_hold),
     "rate": (f"rate = {RATE}", rates_hold),
 }
-MUTANTS: Final[dict[str, tuple[object, str, Callable[..., object]]]] = {
-    "boards": (BoardAdmin, "_require_place", lambda *_: None),
-    "members": (BoardAdmin, "_require_members", lambda *_: None),
-    "viewers": (hub, "share_of", lambda *_: 1000),
-    "rate": (RateLimiter, "spend", lambda *_: None),
-}
-
-
-async def check(store: str, name: str) -> None:
-    """Check one limit on two servers."""
-    limits, holds = CHECKS[name]
-    async with two_servers(store, limits) as (one, two):
-        await holds(one, two)
 
 
 @pytest.mark.parametrize("name", CHECKS)
 async def test_a_limit_holds_for_one_tenant_alone(valkey_url: str, name: str) -> None:
     """The refusal names the limit, its value and what to do."""
-    await check(valkey_url, name)
-
-
-@pytest.mark.mutant
-@pytest.mark.parametrize("name", CHECKS)
-async def test_a_missing_limit_is_caught(valkey_url: str, name: str) -> None:
-    """In the mutants, a tenant goes on beyond its limit."""
-    with must_be_caught(f"no limit of {name}"), replaced(*MUTANTS[name]):
-        await check(valkey_url, name)
-
-
-@pytest.mark.mutant
-async def test_a_shared_rate_is_caught(valkey_url: str) -> None:
-    """In the mutant, one tenant uses up the rate of all tenants."""
-    with (
-        must_be_caught("all prefixes have one rate"),
-        patch.object(PrefixLimits, "rate_key", property(lambda _: "boards:")),
-    ):
-        await check(valkey_url, "rate")
+    limits, holds = CHECKS[name]
+    async with two_servers(valkey_url, limits) as (one, two):
+        await holds(one, two)
 
 
 async def test_limits_hold_for_boards_that_are_older(valkey_url: str) -> None:

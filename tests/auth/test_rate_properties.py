@@ -8,20 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.harness.mutation import Mutant, must_be_caught
 from tests.harness.rate_model import NOON, Model, Simulation, sender
-
-MUTANTS = {
-    "the burst is not bounded": Mutant("gcra", "math.max(0, math.min(need, left))", "need"),
-    "a lease exceeds the credit": Mutant("gcra", "math.min(spare, math.floor((left - need) / 4))", "spare * 4"),
-    "lent credit is not counted": Mutant("gcra", "ahead = ahead + lent * pause", "local _ = 0"),
-    "a debt is forgotten": Mutant("gcra", "+ debt * pause", ""),
-    "the time that has passed is not counted": Mutant(
-        "gcra", "math.max(now, tonumber(written or 0))", "tonumber(written or 0)"
-    ),
-    "a clock that is set back adds credit": Mutant("gcra", "math.max(now, tonumber(written or 0))", "now"),
-    "the rate counts twice": Mutant("gcra", "local pause = 1000000 / rate", "local pause = 1000000 / rate / 2"),
-}
 
 
 class Step(NamedTuple):
@@ -53,12 +40,10 @@ quick = settings(
 )  # fmt: skip
 
 
-async def admits_at_most_the_rate(
-    store: str, limit: tuple[float, int], run: list[Step], mutant: Mutant | None = None
-) -> None:
+async def admits_at_most_the_rate(store: str, limit: tuple[float, int], run: list[Step]) -> None:
     """Check that in any interval, two processes together admit at most the burst and what the rate adds."""
     model = Model(*limit)
-    async with Simulation(store, 2, mutant) as simulation:
+    async with Simulation(store, 2) as simulation:
         for step in run:
             await simulation.go_on(step.pause / limit[0])
             if await simulation.send(step.process, sender(*limit)):
@@ -66,9 +51,7 @@ async def admits_at_most_the_rate(
     assert model.most_in_a_window() <= limit[1] + 1e-6
 
 
-async def matches_the_model(
-    store: str, limit: tuple[float, int], run: list[Step], mutant: Mutant | None = None
-) -> None:
+async def matches_the_model(store: str, limit: tuple[float, int], run: list[Step]) -> None:
     """Check that one process admits a request only if the model has room for an event.
 
     It refuses a request only without room for two events. After a refusal, it may wait for room for `patience + 1`.
@@ -76,7 +59,7 @@ async def matches_the_model(
     The number of events in a body is known only after admission. Events beyond the burst delay later requests.
     """
     model = Model(*limit)
-    async with Simulation(store, 1, mutant) as simulation:
+    async with Simulation(store, 1) as simulation:
         # A refused sender is asked to wait until the process can lease at least this many events.
         patience = max(1, min(round(limit[0] / 10), limit[1] // 4))
         refused = False
@@ -92,9 +75,7 @@ async def matches_the_model(
             refused = not admitted
 
 
-async def waits_at_most_a_burst(
-    store: str, limit: tuple[float, int], run: list[Step | Jump], mutant: Mutant | None = None
-) -> None:
+async def waits_at_most_a_burst(store: str, limit: tuple[float, int], run: list[Step | Jump]) -> None:
     """Wherever the store's clock is set, a wait is never longer than the time in which a whole burst refills.
 
     Setting the clock ahead lets the producer send at most one more burst. Setting it back gives the producer nothing,
@@ -104,7 +85,7 @@ async def waits_at_most_a_burst(
     producer = sender(*limit)
     model = Model(*limit)
     ahead = 0
-    async with Simulation(store, 2, mutant) as simulation:
+    async with Simulation(store, 2) as simulation:
         for step in run:
             if isinstance(step, Jump):
                 ahead += step.bursts > 0
@@ -168,22 +149,6 @@ def test_two_processes_never_admit_too_many(valkey_url: str, limit: tuple[float,
 def test_one_process_matches_the_model(valkey_url: str, limit: tuple[float, int], run: list[Step]) -> None:
     """The bodies have any number of events."""
     asyncio.run(matches_the_model(valkey_url, limit, run))
-
-
-@pytest.mark.mutant
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_wrong_script_is_caught(valkey_url: str, name: str) -> None:
-    """The properties above detect each mutant."""
-
-    @settings(quick, phases=(Phase.generate,))
-    @given(limits, steps, bodies, jumping)
-    def run(limit: tuple[float, int], events: list[Step], requests: list[Step], jumps: list[Step | Jump]) -> None:
-        asyncio.run(waits_at_most_a_burst(valkey_url, limit, jumps, MUTANTS[name]))
-        asyncio.run(admits_at_most_the_rate(valkey_url, limit, events, MUTANTS[name]))
-        asyncio.run(matches_the_model(valkey_url, limit, requests, MUTANTS[name]))
-
-    with must_be_caught(name):
-        run()
 
 
 @pytest.mark.slow

@@ -26,7 +26,6 @@ from live.domain.reader import NO_BOARDS
 from live.errors import TOKEN_EXPIRED, SetupError
 from live.settings import Duration, Instant, Settings, TokenKeys, TokenSecret, as_environment, load_settings
 from tests.harness.certificate import make_certificate
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.tasks import stop
 from tests.harness.tokens import SECRET, make_token
 from tests.harness.waiting import eventually
@@ -176,26 +175,6 @@ async def test_mistakes_of_libraries_are_not_ours(tmp_path: Path) -> None:
     assert len({mistake for mistake, _, _ in mistakes()}) > 40
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some keys of these tests are short, and the library warns of them
-        check_mistakes(tmp_path)
-
-
-@pytest.mark.mutant
-async def test_an_algorithm_from_the_header_is_caught(tmp_path: Path) -> None:
-    """In the mutant, the token's own header chooses the algorithm that checks it."""
-
-    def wrong(_: Tokens, token: bytes, key: jwt.PyJWK) -> object:
-        algorithm = str(jwt.get_unverified_header(token).get("alg"))
-        try:
-            return jwt.decode(token, key.key, algorithms=[algorithm], audience="live-board")
-        except TypeError as error:  # the library refuses to use a public key as the secret of HMAC
-            raise jwt.PyJWTError from error
-
-    with (
-        warnings.catch_warnings(),
-        must_be_caught("the header chooses the algorithm"),
-        replaced(Tokens, "_payload", wrong),
-    ):
-        warnings.simplefilter("ignore")
         check_mistakes(tmp_path)
 
 

@@ -17,12 +17,10 @@ from websockets.exceptions import InvalidStatus
 
 from live.boards import registry
 from live.boards.registry import BoardRegistry
-from live.ingest.intake import _Refused
 from live.store.connection.client import connect as connect_store
 from live.store.connection.notices import Notice, listen
 from live.store.registry.processes import Processes
 from tests.harness.boards import rolling_board
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
@@ -215,8 +213,9 @@ async def test_unknown_boards_cost_the_store_little(valkey_url: str) -> None:
             assert asked <= loop.time() - began + 2
 
 
-async def steady(store: str, events: list[dict[str, str]], most: int) -> None:
-    """Send bodies one after the other, and check how often the process asks for new boards."""
+async def test_a_steady_stream_of_unknown_types_does_not_wait(valkey_url: str) -> None:
+    """The process asks at most once a second for the same board or type."""
+    events = [{"key": "a", "type": "none"}, {"key": "a", "board": "none"}]
     asked, ask_soon = 0, BoardRegistry.ask_soon
 
     def counted(registry: BoardRegistry, callback: Any) -> None:
@@ -227,26 +226,14 @@ async def steady(store: str, events: list[dict[str, str]], most: int) -> None:
     loop = asyncio.get_running_loop()
     with patch.object(BoardRegistry, "ask_soon", counted):
         async with (
-            run_server(fresh_settings(store), [rolling_board()]) as url,
+            run_server(fresh_settings(valkey_url), [rolling_board()]) as url,
             httpx.AsyncClient(base_url=url, timeout=60) as client,
         ):
             began = loop.time()
             for _ in range(30):
                 answer = (await client.post("/v1/events", json=[{"key": "a"}, *events])).json()
                 assert (answer["accepted"], len(answer["rejected"])) == (1, len(events))
-            assert asked <= most + loop.time() - began, "the process asks the store again and again"
-
-
-async def test_a_steady_stream_of_unknown_types_does_not_wait(valkey_url: str) -> None:
-    """The process asks at most once a second for the same board or type."""
-    await steady(valkey_url, [{"key": "a", "type": "none"}, {"key": "a", "board": "none"}], 1)
-
-
-@pytest.mark.mutant
-async def test_asking_for_each_body_is_caught(valkey_url: str) -> None:
-    """The mutant does not remember which boards and types it has just refused."""
-    with must_be_caught("the process asks the store for each body"), replaced(_Refused, "add", lambda *_: None):
-        await test_a_steady_stream_of_unknown_types_does_not_wait(valkey_url)
+            assert asked <= 1 + loop.time() - began, "the process asks the store again and again"
 
 
 async def test_a_process_that_can_not_ask_does_not_refuse(own_store: StoreProcess) -> None:
@@ -264,24 +251,6 @@ async def test_a_process_that_can_not_ask_does_not_refuse(own_store: StoreProces
         await eventually(is_refused)
 
 
-@pytest.mark.mutant
-@pytest.mark.parametrize(
-    ("use", "method", "mutant"),
-    [
-        ("board of an event", "ask_soon", lambda _registry, answer: answer(None)),
-        ("type of an event", "ask_soon", lambda _registry, answer: answer(None)),
-        ("viewer's socket", "ask_soon", lambda _registry, answer: answer(None)),
-        ("page", "ask", lambda _registry: asyncio.sleep(0)),
-    ],
-)
-async def test_refusing_without_asking_is_caught(valkey_url: str, use: str, method: str, mutant: Any) -> None:
-    """The mutant looks for new boards only once a second, not when a request names an unknown board."""
-    with replaced(BoardRegistry, method, mutant):
-        async with two_processes(valkey_url) as (one, other):
-            with must_be_caught("a process refuses boards that it does not know yet"):
-                await serves_new_boards(one, other, USES[use])
-
-
 async def listen_late(*arguments: Any) -> AsyncIterator[Notice]:
     """Let a process receive each notice a moment late, as if it were busy."""
     async for notice in listen(*arguments):
@@ -289,42 +258,19 @@ async def listen_late(*arguments: Any) -> AsyncIterator[Notice]:
         yield notice
 
 
-async def known_when_put_answers(store: str, boards: int = 8) -> None:
-    """Create boards in one process. Another process must list each of them right after the response."""
-    async with two_processes(store, hears=True) as (first, second):
-        for number in range(boards):
-            made = await first.put(f"/v1/boards/b{number}", json={"types": [f"t{number}"]})
-            assert made.status_code == 201, made.text
-            listed = (await second.get("/v1/boards")).json()["boards"]
-            assert f"b{number}" in {board["board"] for board in listed}
-            changed = await first.patch(f"/v1/boards/b{number}", json={"title": "Changed"})
-            assert changed.status_code == 200, changed.text
-            shown = (await second.get(f"/v1/boards/b{number}")).json()
-            assert shown["title"] == "Changed"
-
-
 async def test_a_change_is_known_everywhere_when_it_is_answered(any_store: str) -> None:
     """Every process gets a notice of the change. The response waits until each process runs the changed boards."""
     with patch.object(registry, "listen", listen_late):
-        await known_when_put_answers(any_store)
-
-
-@pytest.mark.mutant
-async def test_a_change_without_a_notice_is_noticed(any_store: str) -> None:
-    """Without the notice, other processes learn of the change up to a second later."""
-    with must_be_caught("no notice"), replaced(BoardRegistry, "_follow_notices", deaf):
-        await known_when_put_answers(any_store)
-
-
-@pytest.mark.mutant
-async def test_a_change_that_waits_for_nobody_is_noticed(any_store: str) -> None:
-    """The mutant responds without waiting until the other process has read the change."""
-    with (
-        must_be_caught("no wait"),
-        patch.object(registry, "listen", listen_late),
-        replaced(BoardRegistry, "until_known", at_once),
-    ):
-        await known_when_put_answers(any_store)
+        async with two_processes(any_store, hears=True) as (first, second):
+            for number in range(8):
+                made = await first.put(f"/v1/boards/b{number}", json={"types": [f"t{number}"]})
+                assert made.status_code == 201, made.text
+                listed = (await second.get("/v1/boards")).json()["boards"]
+                assert f"b{number}" in {board["board"] for board in listed}
+                changed = await first.patch(f"/v1/boards/b{number}", json={"title": "Changed"})
+                assert changed.status_code == 200, changed.text
+                shown = (await second.get(f"/v1/boards/b{number}")).json()
+                assert shown["title"] == "Changed"
 
 
 async def test_a_process_that_hangs_delays_a_change_only_for_a_moment(any_store: str) -> None:

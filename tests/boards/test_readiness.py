@@ -9,13 +9,11 @@ import httpx
 import pytest
 
 from live.boards.readiness import Faults, Readiness
-from live.errors import StoreUnavailableError
 from live.settings import Duration
 from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.client import connect
-from live.web import health
 from tests.harness.boards import rolling_board
-from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.mutation import replaced
 from tests.harness.server import ServerProcess, serving, until_ready
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
@@ -168,29 +166,3 @@ async def test_a_server_that_stops_is_not_ready(own_store: StoreProcess, tmp_pat
             assert b'{"status":"not_ready","reasons":["the server is shutting down' in ready
     finally:
         await asyncio.to_thread(process.stop)
-
-
-@pytest.mark.mutant
-async def test_a_page_in_place_of_the_reasons_is_noticed(own_store: StoreProcess) -> None:
-    """In the mutant, `/readyz` fails with an error page, like other routes outside of `/v1`."""
-
-    def fail(error: Exception) -> str:
-        raise error
-
-    with must_be_caught("`/readyz` answers with an error page"), replaced(health, "public_reason", fail):
-        async with serving(fresh_settings(own_store.url), rolling_board()) as client:
-            own_store.kill()
-            await not_ready(client, "the store does not answer")
-
-
-@pytest.mark.mutant
-async def test_the_text_of_a_driver_is_noticed(own_store: StoreProcess) -> None:
-    """The mutant shows the driver's message, which has the address of the store."""
-
-    def reason(error: StoreUnavailableError) -> str:
-        return str(error)
-
-    with must_be_caught("`/readyz` shows the driver's message"), replaced(health, "public_reason", reason):
-        async with serving(fresh_settings(own_store.url), rolling_board()) as client:
-            own_store.kill()
-            await not_ready(client, "the store does not answer")

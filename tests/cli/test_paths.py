@@ -11,14 +11,12 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-import live.store.connection.embedded
 from live.errors import JournalError, SetupError, StoreUnavailableError
 from live.journal.database import Database
 from live.maintenance.backup import copy_database
 from live.store.connection.client import connect
 from live.store.connection.embedded import EmbeddedStore
 from tests.harness.journal_server import Machine, fill
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.settings import fresh_settings
 
 NAMES = ["100%", "a%41", "#1", "why?", "two words", "ü&=+", "[bold]"]
@@ -70,27 +68,6 @@ def test_the_journal_is_in_the_directory_that_was_named(tmp_path: Path, name: st
 async def test_the_store_is_in_the_directory_that_was_named(name: str) -> None:
     """The path of a unix socket must be short, so the data directory is not in `tmp_path`."""
     with TemporaryDirectory(prefix="live-") as folder:
-        await store_is_found(Path(folder) / name)
-
-
-@pytest.mark.mutant
-@pytest.mark.parametrize("name", ["a%41", "#1", "why?"])
-def test_a_path_of_the_journal_that_is_not_quoted_is_detected(tmp_path: Path, name: str) -> None:
-    """In the mutant, SQLite opens another file, or none."""
-    (tmp_path / name).mkdir()
-    with must_be_caught("`file:` comes before an unquoted path"), replaced(Path, "as_uri", lambda path: f"file:{path}"):
-        journal_is_found(tmp_path / name)
-
-
-@pytest.mark.mutant
-@pytest.mark.parametrize("name", ["a%41", "#1"])
-async def test_a_path_of_the_store_that_is_not_quoted_is_detected(name: str) -> None:
-    """In the mutant, the client looks for another socket."""
-    with (
-        TemporaryDirectory(prefix="live-") as folder,
-        must_be_caught("`unix://` comes before an unquoted path"),
-        replaced(live.store.connection.embedded, "quote", lambda path: path),
-    ):
         await store_is_found(Path(folder) / name)
 
 

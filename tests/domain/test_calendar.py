@@ -3,7 +3,6 @@
 import re
 import zoneinfo
 from bisect import bisect_left
-from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -12,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live.domain.calendar import _MOST_KNOWN, EXAMPLES, FIRST, LAST, UNITS, WEEKDAYS, Calendar, Period, Unit, Weekday
-from tests.harness.mutation import must_be_caught, replaced
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -140,29 +138,6 @@ def test_days_begin_at_their_hour(zone: str, day_start: str, day: str, start: st
     """A day begins when the clocks first show its hour or, if they skip that hour, at the first time after it."""
     period = Calendar("day", ZoneInfo(zone), day_start=day_start).parse(day)
     assert period == Period(moment(start), moment(start) + int(hours * HOUR), day)
-
-
-def start_of(calendar: Calendar, day: date, fold: int = 0) -> int:
-    """Return when a day starts, computed by `datetime`.
-
-    If the clocks show that time twice, `fold` selects the first or the second. If they skip it, the result is wrong.
-    """
-    start = datetime(day.year, day.month, day.day, tzinfo=calendar.zone) + calendar.day_start
-    return int(start.replace(fold=fold).timestamp())
-
-
-@pytest.mark.mutant
-def test_a_wrong_start_of_days_is_noticed() -> None:
-    """Each mistake makes one of the days in `DAYS` begin at another time."""
-    mistakes: dict[str, Callable[[Calendar, date], int]] = {
-        "days begin at midnight": lambda one, day: start_of(one, day) - one.day_start.seconds,
-        "a time that comes twice is the second one": lambda one, day: start_of(one, day, fold=1),
-        "a day whose start is skipped begins later": start_of,
-    }
-    for mistake, mutant in mistakes.items():
-        with must_be_caught(mistake), replaced(Calendar, "_opening", mutant):
-            for case in DAYS:
-                test_days_begin_at_their_hour(*case)
 
 
 @pytest.mark.parametrize("unit", UNITS[1:])

@@ -4,9 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from live.domain import urls
 from live.domain.urls import check_url, scrubbed, shown
-from tests.harness.mutation import must_be_caught, replaced
 
 PASSWORD: Final = "s3c{}ret"  # noqa: S105
 SCHEMES: Final = ["redis", "rediss", "postgresql"]
@@ -87,19 +85,6 @@ def test_errors_of_drivers_are_scrubbed(text: str, expected: str) -> None:
 def test_user_information_in_options_is_scrubbed() -> None:
     """The options of a URL can also have a user name and a password."""
     assert scrubbed("alice, s3c#ret", "postgresql://h/db?user=alice&password=s3c%23ret") == "***, ***"
-
-
-@pytest.mark.mutant
-def test_a_check_of_the_authority_alone_is_noticed() -> None:
-    """The mutant refuses only `#`. With `@`, it takes a part of the password for the host, and shows it."""
-
-    def lenient(url: str, _schemes: object) -> None:
-        if "#" in url:
-            raise ValueError("percent-encode the characters @ / ? # % and :")
-
-    with must_be_caught("only the character # is refused"), replaced(urls, "check_url", lenient):
-        for character in READERS_DISAGREE:
-            assert_hidden(shown(f"redis://:{PASSWORD.format(character)}"))
 
 
 def test_a_url_is_refused_in_reasonable_time() -> None:

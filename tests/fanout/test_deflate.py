@@ -5,7 +5,6 @@ import gc
 import random
 import weakref
 import zlib
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -16,7 +15,7 @@ from live.domain.ranking import Page, Record
 from live.fanout.engine import delivery
 from live.fanout.engine.channel import Channel
 from live.fanout.engine.deflate import GzipStream, SharedText, TextHistory, following
-from live.fanout.engine.delivery import Outbox, ViewerPosition
+from live.fanout.engine.delivery import Outbox
 from live.fanout.engine.intervals import TickSchedule
 from live.fanout.frames import Around, Frame, around_frame
 from live.fanout.subscription import Subscription
@@ -24,7 +23,6 @@ from live.fanout.viewer import PullViewer, PushViewer
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from live.web.reads.stream import GzipEvents, PlainEvents
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.settings import fresh_settings
 
 BOARD: Final = Board(id="posts", title="Posts")
@@ -269,54 +267,7 @@ def test_compressed_viewers_read_what_plain_viewers_read(valkey_url: str, pair: 
     assert sum(compare(seed, valkey_url, pair) for seed in range(RUNS)) > 20 * RUNS
 
 
-def _any_history(self: ViewerPosition) -> tuple[object, ...]:
-    return self.offset, self.epoch, self.stale, self.viewers, self.deflates
-
-
-def _plain_is_history(self: ViewerPosition, frame: Frame) -> bytes:
-    data = frame.message.after(self.history) if self.deflates and frame.type != "around" else frame.wire
-    self.history = (*self.history, frame.message)[-4:]
-    return data
-
-
-@pytest.mark.parametrize(("name", "mutant"), [("state", _any_history), ("encode", _plain_is_history)])
-def test_history_that_a_member_did_not_receive_is_noticed(
-    valkey_url: str, name: str, mutant: Callable[..., object]
-) -> None:
-    """The mutants put viewers with different histories into one cohort, or take a plain frame for history."""
-    with replaced(ViewerPosition, name, mutant), must_be_caught(name):
-        for seed in range(RUNS):
-            compare(seed, valkey_url)
-
-
-def _own_is_history(self: GzipStream, text: bytes) -> bytes:
-    history = self._history
-    data = RIGHT_OWN(self, text)
-    self._history = history
-    return data
-
-
-def _never_new(self: GzipStream, text: SharedText) -> bytes:
-    data = RIGHT_SHARED(self, text)
-    self._history = (NEVER_SENT,)
-    return data
-
-
 RIGHT_OWN, RIGHT_SHARED = GzipStream.own, GzipStream.shared
-NEVER_SENT: Final = SharedText(b'"rank":'.join(b"%d,https://example.org/posts/" % number for number in range(99)))
-
-
-@pytest.mark.parametrize(("name", "mutant"), [("own", _own_is_history), ("shared", _never_new)])
-def test_history_that_a_stream_did_not_send_last_is_noticed(
-    valkey_url: str, name: str, mutant: Callable[..., object]
-) -> None:
-    """One mutant leaves a text for a single viewer out of the history.
-
-    The other replaces the history by a text that was never sent.
-    """
-    with replaced(GzipStream, name, mutant), must_be_caught(name):
-        for seed in range(RUNS):
-            compare(seed, valkey_url, StreamPair)
 
 
 def test_a_text_is_compressed_for_a_bounded_number_of_histories() -> None:

@@ -1,10 +1,8 @@
 """Readings of the past that take long. They are in their own module, because each reader process imports it."""
 
 import time
-from typing import Any, Final
+from typing import Final
 
-from live.journal.past import worker
-from live.journal.past.worker import Ticket, run_limited
 from live.settings import Settings
 
 SLOW: Final = 5.0  # seconds that a long query takes
@@ -24,9 +22,3 @@ def sleep_a_while(settings: Settings) -> None:
     with (settings.data_dir / "begun").open("a") as file:
         file.write(".")
     time.sleep(SLOW)
-
-
-def run_to_the_end(ticket: Ticket, work: Any, *given: object) -> Any:
-    """Do work as `run_limited` does, but never look whether the client is still there."""
-    worker._Worker.wanted = [ticket.number] * 9
-    return run_limited(ticket, work, *given, longest=60)

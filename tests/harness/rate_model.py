@@ -9,7 +9,7 @@ from live.errors import ProblemError
 from live.store.connection.client import connect
 from live.store.connection.scripts import Script
 from live.store.registry.rate_credit import GCRA, CreditRequest, CreditStore
-from tests.harness.mutation import Mutant, compiled, mutated
+from tests.harness.mutation import compiled, mutated
 from tests.harness.settings import fresh_settings
 
 NOON: Final = 1_800_000_000
@@ -56,16 +56,16 @@ class Model:
 class Simulation:
     """Processes on one store, with a clock that moves only when the test advances it."""
 
-    def __init__(self, store: str, processes: int, mutant: Mutant | None = None) -> None:
+    def __init__(self, store: str, processes: int) -> None:
         self.settings = fresh_settings(store)
         self.client = connect(store, self.settings)
         self.now = 0.0
         self.skew = 0.0  # the store's clock minus the clock of the processes
         self._time_key = f"{self.settings.key_prefix}:time"
-        credit = CreditStore(self.client, self.settings.key_prefix, compiled(store, self._script(mutant)))
+        credit = CreditStore(self.client, self.settings.key_prefix, compiled(store, self._script()))
         self.processes = [RateLimiter(self.client, self.settings, credit, lambda: self.now) for _ in range(processes)]
 
-    def _script(self, mutant: Mutant | None) -> Script[CreditRequest]:
+    def _script(self) -> Script[CreditRequest]:
         """Return the script, changed to read the time from a list.
 
         It sets no expiry, which would follow the real time.
@@ -73,8 +73,6 @@ class Simulation:
         source = GCRA.source
         right = {"redis.call('TIME')": f"redis.call('LRANGE', '{self._time_key}', 0, -1)"}
         right[", 'PX', string.format('%.0f', expiry))"] = ")"
-        if mutant is not None:
-            right = {mutant.right: mutant.wrong, **right}
         return GCRA.changed(mutated(source, right))
 
     async def go_on(self, seconds: float) -> None:

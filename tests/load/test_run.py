@@ -14,7 +14,6 @@ from rich.console import Console
 from live.domain.producer import Scope
 from live.errors import SetupError
 from live.load import latencies
-from live.load.latencies import Acknowledged
 from live.load.options import Options, Schedule, make_options, parse_rate
 from live.load.report import LoadReport, show
 from live.load.run import run
@@ -23,7 +22,6 @@ from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
 from tests.harness.forked import run_live
-from tests.harness.mutation import must_be_caught
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
@@ -64,14 +62,9 @@ def text_of(report: LoadReport) -> str:
     return console.export_text()
 
 
-async def loaded_with_a_freeze(store: StoreProcess, patch: pytest.MonkeyPatch | None = None) -> LoadReport:
-    """Run a load during which the store is frozen for 1.5 s.
-
-    With `patch`, times count from the sending of a request.
-    """
+async def loaded_with_a_freeze(store: StoreProcess) -> LoadReport:
+    """Run a load during which the store is frozen for 1.5 s."""
     async with run_server(fresh_settings(store.url), [rolling_board()]) as url:
-        if patch is not None:
-            patch.setattr(Acknowledged, "due", property(lambda self: self.sent))
         loading = asyncio.create_task(load(url, rate="100", duration="4s", producers=4, viewers=2))
         await until_counted(url, 50)
         with store.frozen():
@@ -185,14 +178,6 @@ async def test_a_frozen_store_shows_with_its_whole_length(own_store: StoreProces
     """Only a few requests wait for the store, but all requests that were due in that time count."""
     report = await loaded_with_a_freeze(own_store)
     assert_freeze_shows(report)
-
-
-@pytest.mark.mutant
-async def test_latency_since_sending_hides_a_freeze(own_store: StoreProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the mutant, times count from the sending of a request, and the check of the frozen store fails."""
-    with must_be_caught("latency counts from the sending of a request"):
-        report = await loaded_with_a_freeze(own_store, monkeypatch)
-        assert_freeze_shows(report)
 
 
 async def test_a_load_that_the_server_refuses_ends_with_its_answer(valkey_url: str) -> None:

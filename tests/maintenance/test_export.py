@@ -8,16 +8,14 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import msgspec
-import pytest
 
 import live.maintenance.export
 from live.domain.item import Item
-from live.journal.log.definitions import DefinitionLog, latest
+from live.journal.log.definitions import DefinitionLog
 from live.journal.past.queries import AsOf
 from live.maintenance.export import ranking_parts
 from live.store.board.keys import SystemKeys
 from tests.harness.journaled import Journaled, journaled
-from tests.harness.mutation import must_be_caught, replaced
 
 MEMBERS: Final = 2000
 TITLE: Final = 100  # characters
@@ -64,16 +62,3 @@ async def test_an_export_holds_the_rows_and_titles_of_one_part(valkey_url: str, 
     async with journaled(valkey_url, tmp_path) as board:
         await with_titles(board)
         await asyncio.to_thread(holds_one_part, board)
-
-
-@pytest.mark.mutant
-async def test_an_export_that_holds_everything_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant reads all titles for each part."""
-
-    def all_titles(*arguments: Any, names: Any = None, **choices: Any) -> object:  # noqa: ARG001
-        return latest(*arguments, **choices)
-
-    async with journaled(valkey_url, tmp_path) as board:
-        await with_titles(board)
-        with must_be_caught("all titles are read at once"), replaced(live.maintenance.export, "latest", all_titles):
-            await asyncio.to_thread(holds_one_part, board)

@@ -22,7 +22,6 @@ from live.store.board.write.correction import Correction, correct, read_held
 from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import connect
 from tests.harness.commands import run_command
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually, until_early
@@ -133,12 +132,15 @@ class Place:
         return [change.get("reason") for change in answer.json().get("changes", ())] == reasons
 
 
-async def check_import(store: str, folder: Path) -> None:
-    """Import twice into boards that already have records, and check the scores, the journal and the unions."""
+async def test_an_import_twice_is_the_same_as_once(valkey_url: str, tmp_path: Path) -> None:
+    """An import can be repeated on boards of every kind, with hidden members.
+
+    The journal has the reason, and agrees with the store.
+    """
     await until_early("day")
-    settings = fresh_settings(store, anonymous_admin=True, journal="sqlite")
+    settings = fresh_settings(valkey_url, anonymous_admin=True, journal="sqlite")
     async with serving(settings, *parse_boards(BOARDS)) as client:
-        place = Place(settings, folder, client)
+        place = Place(settings, tmp_path, client)
         await client.post("/v1/events", json=[{"key": "Ann", "amount": 9}, {"key": "=b", "amount": 5}])
         await client.patch("/v1/boards/posts/records/Ann", json={"hidden": True})
         for board in ("posts", "seconds", "days", "best"):
@@ -167,21 +169,6 @@ async def check_import(store: str, folder: Path) -> None:
         acts = json.loads(await place.run("trail", "--json"))["trail"]
         assert {act["what"] for act in acts} == {"begun", "imported", "hidden", "shown", "registered"}
         await eventually(partial(place.is_explained, "best", ["import of scores.csv", None]))
-
-
-async def test_an_import_twice_is_the_same_as_once(valkey_url: str, tmp_path: Path) -> None:
-    """An import can be repeated on boards of every kind, with hidden members.
-
-    The journal has the reason, and agrees with the store.
-    """
-    await check_import(valkey_url, tmp_path)
-
-
-@pytest.mark.mutant
-async def test_unions_that_do_not_follow_are_noticed(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant makes no changes for unions."""
-    with replaced(import_scores, "changes_of_union", lambda *_: []), must_be_caught("scores of unions do not change"):
-        await check_import(valkey_url, tmp_path)
 
 
 async def test_refused_lines_are_named(valkey_url: str, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """`live rebuild` when the store is lost again, or right after boards were deleted or made again."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import create
 from live.store.registry.definitions import DefinitionStore
 from tests.harness.journaled import Journaled, Rows, journaled
-from tests.harness.mutation import must_be_caught, replaced
 from tests.journal.test_empty_boards import MADE, State, defined
 
 
@@ -57,22 +55,6 @@ async def test_a_store_that_is_lost_again_is_rebuilt_again(valkey_url: str, tmp_
     async with journaled(valkey_url, tmp_path) as board:
         await lose_twice(board)
         assert await rebuilding(board).rebuild(Wanted()) == [], "a second rebuild finds something to do"
-
-
-@pytest.mark.mutant
-async def test_an_old_timeline_that_ends_too_early_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """In the mutant, the old timeline ends while the new timeline is only in the store."""
-
-    async def nothing(_: Drainer, boards: Iterable[str]) -> None:
-        assert list(boards)
-
-    async with journaled(valkey_url, tmp_path) as board:
-        await board.drainer()
-        with must_be_caught("the old timeline ends before the new one is in SQL"), replaced(Drainer, "drain", nothing):
-            try:
-                await lose_twice(board)
-            except SetupError as error:
-                raise AssertionError(str(error)) from None
 
 
 async def test_a_loss_that_the_journal_cannot_mend_stays(valkey_url: str, tmp_path: Path) -> None:
@@ -134,21 +116,6 @@ async def test_a_deleted_board_does_not_stop_a_rebuild(valkey_url: str, tmp_path
     """The deleted board's timeline is open until the next sweep."""
     async with journaled(valkey_url, tmp_path) as board:
         await delete_and_lose(board)
-
-
-@pytest.mark.mutant
-async def test_a_deleted_board_that_is_not_left_out_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The mutant does not see that the definition of the board was deleted."""
-    async with journaled(valkey_url, tmp_path) as board:
-        with (
-            must_be_caught("the rebuild does not know that the board was deleted"),
-            replaced(Rebuilding, "_read_lines", lambda self, connection: (_lines(self, connection), set())),
-        ):
-            await delete_and_lose(board)
-
-
-def _lines(work: Rebuilding, connection: Any) -> list[Any]:
-    return [[timeline] for timeline in open_timelines(connection, work._prefix)]
 
 
 async def test_both_timelines_of_a_board_made_again_end(valkey_url: str, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Bodies behind requests that take long: no client can make the server hold a body for as long as it likes."""
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Final
@@ -14,7 +13,6 @@ from live.protocols.http.connection import HttpProtocol
 from live.protocols.http.fast_post import Post
 from live.settings import Duration
 from live.store.board.read.reader import BoardReader
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.waiting import DEADLINE, eventually
 from tests.harness.wire import CHUNKED, connected, post, request, statuses
 from tests.security.test_unanswered_bodies import BODY, MOST_BODY, OTHER, STRANGER, serving, watching
@@ -153,41 +151,3 @@ async def test_a_refused_body_is_dropped_at_once(valkey_url: str) -> None:
             await wire.send(post(b"", CHUNKED), *[piece] * (MOST_BODY // 100_000 + 1))
             assert statuses([await wire.answer()]) == [413]
     assert kept == [0]
-
-
-def keeping(protocol: HttpProtocol) -> None:
-    """A mutant of `HttpProtocol.release_place` that keeps what the connection holds."""
-    protocol._is_viewer = True
-    protocol._shared.limits.closed(protocol)
-    protocol.transport.set_write_buffer_limits(high=0)
-
-
-def patient(protocol: HttpProtocol) -> None:
-    """A mutant of `HttpProtocol._report` without a deadline for a body behind a request without an answer."""
-    pipeline, limits = protocol._pipeline, protocol._shared.limits
-    if pipeline.awaits_answer or protocol._is_viewer or pipeline.is_closed:
-        return
-    if pipeline.arriving is not None or protocol._reader.inside:
-        limits.receiving(protocol)
-    else:
-        limits.idle(protocol)
-
-
-def forgetting(protocol: HttpProtocol) -> None:
-    """A mutant of `HttpProtocol._finish` that forgets a body without freeing it."""
-    protocol._pipeline.clear()
-    protocol.release(0)
-    protocol.transport.close()
-
-
-@pytest.mark.mutant
-async def test_bodies_that_stay_are_caught(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each mutant keeps bodies: of viewers, behind a slow request, or behind the last answer."""
-    monkeypatch.setattr(sys.modules[__name__], "patience", 3.0)  # a mutant would take all of the usual deadline
-    for kind in ("stream", "wait", "own"):
-        with must_be_caught("viewers keep bodies"), replaced(HttpProtocol, "release_place", keeping):
-            await test_viewers_hold_no_bodies(valkey_url, kind)
-    with must_be_caught("a body behind a slow request has no deadline"), replaced(HttpProtocol, "_report", patient):
-        await test_a_body_behind_a_slow_request_has_a_deadline(valkey_url)
-    with must_be_caught("the last answer frees no body behind it"), replaced(HttpProtocol, "_finish", forgetting):
-        await test_an_answer_that_ends_the_connection_frees_the_body_behind_it(valkey_url)

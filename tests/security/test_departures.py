@@ -1,13 +1,9 @@
 """Clients that leave in the middle of a request: the server does not take this for a failure, and logs nothing."""
 
-from unittest.mock import patch
-
 import pytest
 from structlog.testing import capture_logs
 
 from live.domain.board_file import parse_boards
-from live.web import app
-from tests.harness.mutation import must_be_caught
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.wire import JSON, connected, request
@@ -59,10 +55,3 @@ async def leave(store: str, *, plain: bool) -> list[str]:
 async def test_a_client_that_leaves_in_the_middle_of_a_body_is_not_logged(valkey_url: str, *, plain: bool) -> None:
     """The server logs nothing, on any route."""
     assert await leave(valkey_url, plain=plain) == []
-
-
-@pytest.mark.mutant
-async def test_a_server_that_takes_a_departure_for_a_failure_is_caught(valkey_url: str) -> None:
-    """The mutant takes the error of a departed client for an unexpected error."""
-    with must_be_caught("a departed client is a failed request"), patch.object(app, "ClientDisconnect", KeyError):
-        await test_a_client_that_leaves_in_the_middle_of_a_body_is_not_logged(valkey_url, plain=False)

@@ -7,9 +7,7 @@ from typing import Final
 import httpx
 import pytest
 
-from live.system.fair_queue import FairQueue
 from tests.harness.boards import rolling_board
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.nginx import TRUSTED
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -29,9 +27,10 @@ async def stopped(tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def a_modest_client_comes_second(store: str, effort: int = 1) -> None:
-    """Let a client ask for pages over many connections. Another client must get its page after a few of these pages."""
-    async with run_server(fresh_settings(store, trusted_proxies=TRUSTED), [rolling_board()]) as url:
+@pytest.mark.alone
+async def test_clients_take_turns_at_drawing(valkey_url: str, effort: int) -> None:
+    """A client with one connection waits for few pages of a client with many connections, not for a page of each."""
+    async with run_server(fresh_settings(valkey_url, trusted_proxies=TRUSTED), [rolling_board()]) as url:
         served = 0
 
         async def flood(number: int) -> None:
@@ -61,36 +60,6 @@ async def a_modest_client_comes_second(store: str, effort: int = 1) -> None:
     assert sorted(overtaken)[len(overtaken) // 2] < CONNECTIONS / 2, (
         f"pages of the greedy client before each other page: {overtaken}"
     )
-
-
-@pytest.mark.alone
-async def test_clients_take_turns_at_drawing(valkey_url: str, effort: int) -> None:
-    """A client with one connection waits for few pages of a client with many connections, not for a page of each."""
-    await a_modest_client_comes_second(valkey_url, effort)
-
-
-@pytest.mark.alone
-@pytest.mark.mutant
-async def test_one_queue_for_all_clients_is_caught(valkey_url: str) -> None:
-    """In the mutant, a page waits for one page of every connection of the greedy client."""
-    enter = FairQueue.enter
-    leave = FairQueue.leave
-    turns: dict[int, str] = {}
-
-    async def enter_alone(self: FairQueue, _client: str) -> None:
-        name = f"{len(turns)}"
-        turns[len(turns)] = name
-        await enter(self, name)
-
-    def leave_any(self: FairQueue, _client: str) -> None:
-        leave(self, next(iter(self._served)))
-
-    with (
-        must_be_caught("a queue in the order of arrival"),
-        replaced(FairQueue, "enter", enter_alone),
-        replaced(FairQueue, "leave", leave_any),
-    ):
-        await a_modest_client_comes_second(valkey_url)
 
 
 @pytest.mark.alone

@@ -1,17 +1,14 @@
 """A browser that sends likes before it has a cookie is one visitor, in whatever order the answers arrive."""
 
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from itertools import permutations
 
 import httpx
 import pytest
-from starlette.requests import Request
 
 from live.domain.board_file import parse_boards
-from live.web.writes import likes
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.server import server
 
@@ -120,22 +117,3 @@ async def test_likes_before_the_cookie_are_of_one_visitor(
             await likes_before_the_cookie(url_of(client), order, *[board] * len(set(order)))
         score = (await client.get(f"/v1/boards/{board}/records/Ada")).json()["score"]
         assert score == 1 + len(orders(2)) + len(drawn)
-
-
-@pytest.mark.mutant
-@pytest.mark.parametrize("mistake", ["youngest", "one name"])
-async def test_a_visitor_of_each_request_is_caught(valkey_url: str, mistake: str) -> None:
-    """In the mutants, the youngest cookie counts, or a cookie replaces another cookie."""
-    right = likes._visitor_of
-
-    async def youngest(request: Request) -> tuple[str | None, Sequence[str]]:
-        request._cookies = dict(reversed(request.cookies.items()))
-        return await right(request)
-
-    mutant: tuple[object, str, Callable[..., object]] = (likes, "_visitor_of", youngest)
-    if mistake == "one name":
-        mutant = (likes, "_cookie_name", lambda request: f"{likes._cookie_prefix(request)}same")
-    async with likeable(valkey_url) as client:
-        with must_be_caught("a browser is several visitors"), replaced(*mutant):
-            for order in orders(2):
-                await likes_before_the_cookie(url_of(client), order, "liked", "liked")

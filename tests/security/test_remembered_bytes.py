@@ -4,18 +4,12 @@ import gc
 import json
 import tracemalloc
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Final
-from unittest.mock import patch
 from urllib.parse import clear_cache, quote  # type: ignore[attr-defined]
 
 import pytest
 
 from live.domain.board_file import parse_boards
-from live.ingest import routing
-from live.store.registry.items import Items
-from live.web.reads import records
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
 from tests.harness.wire import connected, post, request, statuses
@@ -116,25 +110,3 @@ async def growth(store: str, attack: Attack, repeated: int) -> int:
 async def test_nothing_remembers_the_bytes_of_strangers(valkey_url: str, kind: str, effort: int) -> None:
     """The requests of each kind hold several megabytes together, and the process remembers next to nothing of them."""
     assert await growth(valkey_url, ATTACKS[kind], REPEATED * effort) < MOST
-
-
-async def remembering(self: Items, members: list[str]) -> dict[str, Any]:
-    """A mutant of `Items.of` that remembers members without an item, as an earlier version did."""
-    await self._refresh()
-    missing = [member for member in members if member not in self._known]
-    if missing:
-        await self._client.call(self._key, "HMGET", self._key, *missing)
-        self._known.update(dict.fromkeys(missing))  # type: ignore[arg-type]
-    return {}
-
-
-@pytest.mark.mutant
-async def test_caches_without_a_limit_in_bytes_are_caught(valkey_url: str) -> None:
-    """The mutants remember members without items, look up impossible members, or remember unknown boards."""
-    with must_be_caught("members without items are remembered"), replaced(Items, "of", remembering):
-        await test_nothing_remembers_the_bytes_of_strangers(valkey_url, "titles", 1)
-    with must_be_caught("impossible members are looked up"), patch.object(records, "key_fault", lambda _key: None):
-        await test_nothing_remembers_the_bytes_of_strangers(valkey_url, "a record", 1)
-    remembered = lru_cache(maxsize=1024)(routing.boards_for)
-    with must_be_caught("unknown boards are remembered"), replaced(routing, "boards_for", remembered):
-        await test_nothing_remembers_the_bytes_of_strangers(valkey_url, "a board of an event", 1)

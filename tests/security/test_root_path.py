@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 import httpx
@@ -12,9 +11,6 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from live.network.hosts import below_root
-from live.protocols.http import connection
-from live.web.http import middleware
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.nginx import NGINX, behind_nginx
 from tests.harness.server import server
 
@@ -121,12 +117,3 @@ async def test_a_proxy_that_removes_the_path_serves_nothing(valkey_url: str, tmp
 def removed_again(path: Any, root: Any) -> Any:
     """Make the mistake of removing the root path as often as a path begins with the root path."""
     return removed_again(below_root(path, root), root) if below_root(path, root) else path
-
-
-@pytest.mark.mutant
-@pytest.mark.parametrize("module", [connection, middleware])
-async def test_a_root_path_that_is_removed_again_is_caught(valkey_url: str, module: ModuleType) -> None:
-    """The mutants remove the root path repeatedly, on the fast path or in the application."""
-    async with below_a_path(valkey_url, plain=False) as client:
-        with must_be_caught("the root path is removed twice"), replaced(module, "below_root", removed_again):
-            await one_path_for_each_resource(client)

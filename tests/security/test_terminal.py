@@ -14,13 +14,12 @@ import pytest
 
 import live.boards.admin
 from live.boards.admin import BoardAdmin
-from live.cli import terminal
 from live.domain.board import Boards
 from live.logs import _plain_traceback
 from live.settings import Settings, as_environment
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
-from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.mutation import replaced
 from tests.harness.server import server
 from tests.harness.settings import fresh_settings
 
@@ -135,16 +134,3 @@ def test_a_traceback_on_a_terminal_is_shown_with_escapes() -> None:
         _plain_traceback(file, (type(error), error, error.__traceback__))
     assert_obeys_nothing(file.getvalue())
     assert file.getvalue().count("\n") > 2
-
-
-@pytest.mark.mutant
-def test_a_terminal_that_shows_texts_as_they_are_is_noticed() -> None:
-    """In the mutant, the console of the commands prints texts as they are."""
-    file = StringIO()
-    console = terminal.Terminal(file=file, width=200)
-    with must_be_caught("the console prints hostile texts unchanged"), replaced(terminal, "visible", lambda text: text):
-        console.print(HOSTILE, markup=False)
-        table = terminal.make_table("title")
-        table.add_row(HOSTILE)
-        console.print(table)
-        assert_obeys_nothing(file.getvalue())

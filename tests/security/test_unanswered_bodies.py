@@ -11,10 +11,8 @@ from unittest.mock import patch
 import pytest
 
 from live.protocols.body_budget import BodyBudget
-from live.protocols.http.connection import HttpProtocol
 from live.settings import Duration
 from tests.harness.boards import rolling_board
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
@@ -237,20 +235,3 @@ def memory(server: ServerProcess) -> int:
 async def has_at_most(server: ServerProcess, most: int) -> bool:
     """Return whether the server uses at most this much memory."""
     return memory(server) <= most
-
-
-@pytest.mark.mutant
-async def test_budgets_that_do_not_hold_are_caught(valkey_url: str) -> None:
-    """The mutants have no limit for the process, no share for an address, or keep the bodies of clients that left."""
-    with must_be_caught("the process has no limit for bodies"), replaced(BodyBudget, "_fits", lambda *_: True):
-        await test_slow_bodies_make_room_for_others(valkey_url)
-    with (
-        must_be_caught("one address may use the whole budget"),
-        replaced(BodyBudget, "_is_within_share", lambda *_, **__: True),
-    ):
-        await test_one_address_holds_half_and_others_are_served(valkey_url)
-    with (
-        must_be_caught("bodies of departed clients stay in the budget"),
-        replaced(HttpProtocol, "_count_bodies", lambda _: None),
-    ):
-        await test_clients_that_leave_hold_nothing(valkey_url, "/v1/events")

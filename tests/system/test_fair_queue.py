@@ -4,13 +4,11 @@ import asyncio
 from collections import Counter
 from contextlib import suppress
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from live.errors import ProblemError
 from live.system.fair_queue import FairQueue
-from tests.harness.mutation import must_be_caught, replaced
 
 GREEDY, MODEST = "greedy", "modest"
 
@@ -40,11 +38,8 @@ async def cancelled(tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def a_modest_client_comes_second() -> None:
-    """Let fifty requests of one client wait.
-
-    The first request of another client must come after the current request.
-    """
+async def test_clients_take_turns() -> None:
+    """One client has many requests, and another client has a single request."""
     queue, served = FairQueue(1, 100), list[str]()
     tasks = await crowd(queue, GREEDY, 50, served)
     tasks += await crowd(queue, MODEST, 1, served)
@@ -54,31 +49,6 @@ async def a_modest_client_comes_second() -> None:
         await settled()
     assert MODEST in served, f"the modest client still waits: {Counter(served)}"
     await cancelled(tasks)
-
-
-async def test_clients_take_turns() -> None:
-    """One client has many requests, and another client has a single request."""
-    await a_modest_client_comes_second()
-
-
-@pytest.mark.mutant
-async def test_a_queue_by_arrival_is_caught() -> None:
-    """In the mutant, one client delays all other clients, because requests are served in the order of arrival."""
-    right, turns = FairQueue.enter, iter(range(1000))
-
-    async def as_one_client_each(self: FairQueue, _client: str) -> None:
-        await right(self, f"{next(turns)}")
-
-    def leave_any(self: FairQueue, _client: str) -> None:
-        left(self, next(iter(self._served)))
-
-    left = FairQueue.leave
-    with (
-        must_be_caught("requests are served in the order of their arrival"),
-        replaced(FairQueue, "enter", as_one_client_each),
-        replaced(FairQueue, "leave", leave_any),
-    ):
-        await a_modest_client_comes_second()
 
 
 async def test_a_client_has_one_turn_at_a_time() -> None:

@@ -1,6 +1,6 @@
 """Read rates: every way to read counts for the API key or the network of a client, and nobody else is slowed down."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 from typing import Final
@@ -10,10 +10,6 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from live.auth.rate_limiter import RateLimiter
-from live.protocols import websocket
-from live.web.http import middleware
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.nginx import TRUSTED
 from tests.harness.producers import with_keys
 from tests.harness.wire import connected, request
@@ -28,11 +24,6 @@ ROUTES: Final = (
 HEALTH: Final = ("/healthz", "/readyz", "/metrics")
 DOORS: Final = {"fast path": FAST, "routes": ROUTES, "socket": (SOCKET,)}
 NUMBERS: Final = count()
-MUTANTS: Final[dict[str, tuple[object, str, Callable[..., object]]]] = {
-    "fast path": (RateLimiter, "admit_read", lambda *_: None),
-    "routes": (middleware, "payer_of", lambda *_: f"nobody {next(NUMBERS)}"),
-    "socket": (websocket, "payer_of", lambda *_: f"nobody {next(NUMBERS)}"),
-}
 
 
 @asynccontextmanager
@@ -65,28 +56,15 @@ async def exhaust(client: httpx.AsyncClient, target: str, fields: dict[str, str]
     return False
 
 
-async def every_read_counts(store: str, targets: tuple[str, ...]) -> None:
-    """Check that each target is refused to an address that reads too often, and not to another address."""
-    async with limited(store) as (client, _):
-        for number, target in enumerate(targets):
+@pytest.mark.parametrize("door", DOORS)
+async def test_every_way_to_read_counts(valkey_url: str, door: str) -> None:
+    """Reads of boards, records, pages, documents, files and wrong paths count, and so do handshakes of sockets."""
+    async with limited(valkey_url) as (client, _):
+        for number, target in enumerate(DOORS[door]):
             fields = {"X-Forwarded-For": f"192.0.2.{number}"}
             assert await status(client, target, fields) != 429
             assert await exhaust(client, target, fields), f"{target} has no limit"
             assert await status(client, target, {"X-Forwarded-For": f"198.51.100.{number}"}) != 429
-
-
-@pytest.mark.parametrize("door", DOORS)
-async def test_every_way_to_read_counts(valkey_url: str, door: str) -> None:
-    """Reads of boards, records, pages, documents, files and wrong paths count, and so do handshakes of sockets."""
-    await every_read_counts(valkey_url, DOORS[door])
-
-
-@pytest.mark.mutant
-@pytest.mark.parametrize("door", DOORS)
-async def test_a_door_without_a_limit_is_caught(valkey_url: str, door: str) -> None:
-    """In the mutants, requests do not count, or count for somebody else."""
-    with must_be_caught(f"no limit: {door}"), replaced(*MUTANTS[door]):
-        await every_read_counts(valkey_url, DOORS[door])
 
 
 async def test_one_client_does_not_slow_down_another(valkey_url: str) -> None:

@@ -5,15 +5,12 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import httpx
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from live.system import processes
-from tests.harness.mutation import must_be_caught
 from tests.harness.waiting import eventually
 from tests.harness.workers import running_workers, until_ready
 
@@ -60,16 +57,6 @@ async def test_limits_hold_over_all_workers(valkey_url: str, tmp_path: Path) -> 
     boards.write_text('[[board]]\nid = "posts"\n[limits."pos*"]\nviewers = 10\n', encoding="utf-8")
     await admit_as_many(valkey_url, boards=boards)
     await read_as_much(valkey_url)
-
-
-@pytest.mark.slow
-@pytest.mark.mutant
-async def test_a_limit_for_each_worker_is_noticed(valkey_url: str) -> None:
-    """The mutant's server with two workers admits twice as many viewers, and twice as many reads."""
-    with must_be_caught("limits are not divided"), patch.object(processes, "SHARED_LIMITS", ()):
-        await admit_as_many(valkey_url, max_viewers=10)
-    with must_be_caught("rates are not divided"), patch.object(processes, "SHARED_LIMITS", ()):
-        await read_as_much(valkey_url)
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import asyncio
 import signal
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import httpx
@@ -15,8 +14,6 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from live.errors import SHUTTING_DOWN
 from live.workers import supervisor
-from live.workers.worker import RETIRE
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.waiting import eventually
 from tests.harness.workers import RunningWorkers, never_ready, running_workers, slow_to_start, until_ready
 
@@ -82,10 +79,11 @@ async def sums(workers: RunningWorkers) -> dict[str, float]:
     return {name: float(value) for name, _, value in lines if name.partition("{")[0].endswith(kinds)}
 
 
-async def reload_under_load(store: str, effort: int, reloads: int = 2, **named: Any) -> None:
-    """Reload while producers post and viewers watch."""
+@pytest.mark.slow
+async def test_a_reload_cuts_nothing(valkey_url: str, effort: int) -> None:
+    """Every POST is answered, each viewer is disconnected once per reload, and no gauge of a dead worker is left."""
     producers, viewers = min(16, 3 * effort), min(1000, 30 * effort)
-    async with running_workers(store, 2 if effort == 1 else 4, open=True, **named) as workers:
+    async with running_workers(valkey_url, 2 if effort == 1 else 4, open=True) as workers:
         await until_ready(workers)
         load = Load(workers, viewers)
         tasks = [asyncio.create_task(load.watch(number)) for number in range(viewers)]
@@ -104,7 +102,7 @@ async def reload_under_load(store: str, effort: int, reloads: int = 2, **named: 
         try:
             await eventually(all_watch)
             before = await sums(workers)
-            for number in range(reloads):
+            for number in range(2 if effort == 1 else 5):
                 await reload(workers)
                 await eventually(all_watch)
                 assert load.closed == [number + 1] * viewers
@@ -124,27 +122,6 @@ async def reload_under_load(store: str, effort: int, reloads: int = 2, **named: 
             return (await sums(workers))['live_events_accepted_total{board="posts"}'] >= load.accepted
 
         await eventually(all_counted)
-
-
-@pytest.mark.slow
-async def test_a_reload_cuts_nothing(valkey_url: str, effort: int) -> None:
-    """Every POST is answered, each viewer is disconnected once per reload, and no gauge of a dead worker is left."""
-    await reload_under_load(valkey_url, effort, reloads=2 if effort == 1 else 5)
-
-
-@pytest.mark.slow
-@pytest.mark.mutant
-async def test_connections_that_close_at_once_are_noticed(valkey_url: str) -> None:
-    """A parent that ends old workers with SIGTERM closes connections on which a request is under way."""
-    right = supervisor.Worker.send
-
-    def terminate(worker: supervisor.Worker, word: str, *rest: Any) -> None:
-        if word == RETIRE:
-            worker.signal(signal.SIGTERM, "")
-        right(worker, word, *rest)
-
-    with must_be_caught("a reload sends SIGTERM"), replaced(supervisor.Worker, "send", terminate):
-        await reload_under_load(valkey_url, 4, reloads=4)
 
 
 @pytest.mark.slow
@@ -192,22 +169,9 @@ async def test_a_reload_reads_the_limits_again(valkey_url: str, tmp_path: Path) 
         assert await make() == 201
 
 
-async def reloads_with_slow_workers(store: str) -> None:
-    """Reload while workers take long to start, as on a busy machine."""
-    async with running_workers(store, 2, target=slow_to_start) as workers:
-        await until_ready(workers)
-        await reload(workers)
-
-
 @pytest.mark.slow
 async def test_a_reload_waits_for_slow_workers(valkey_url: str) -> None:
     """The parent waits until the new workers are ready."""
-    await reloads_with_slow_workers(valkey_url)
-
-
-@pytest.mark.slow
-@pytest.mark.mutant
-async def test_a_short_wait_is_noticed(valkey_url: str) -> None:
-    """If the parent waits for less time than a worker needs to start, every reload fails."""
-    with must_be_caught("a short wait"), patch.object(supervisor, "READY_WITHIN", 1.0):
-        await reloads_with_slow_workers(valkey_url)
+    async with running_workers(valkey_url, 2, target=slow_to_start) as workers:
+        await until_ready(workers)
+        await reload(workers)

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from socket import socket
 from typing import Any
 from unittest.mock import patch
 
@@ -16,19 +15,10 @@ import pytest
 
 from live.workers import supervisor
 from live.workers.supervisor import Supervisor, pause_after
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
-from tests.harness.workers import Listeners, RunningWorkers, children, never_ready, running_workers, until_ready
-
-
-async def spread_evenly(store: str, count: int, **named: Any) -> None:
-    """Open many connections at once, three times. No worker holds much more than its share."""
-    async with running_workers(store, 4, max_connections=40_000, max_address_connections=40_000, **named) as workers:
-        await until_ready(workers)
-        for _ in range(3):
-            await spread_once(workers, count)
+from tests.harness.workers import RunningWorkers, children, never_ready, running_workers, until_ready
 
 
 async def spread_once(workers: RunningWorkers, count: int) -> None:
@@ -54,27 +44,16 @@ async def spread_once(workers: RunningWorkers, count: int) -> None:
 @pytest.mark.slow
 async def test_connections_spread_evenly(valkey_url: str, effort: int) -> None:
     """Every worker has a listening socket of its own, so the kernel spreads connections that come at once."""
-    await spread_evenly(valkey_url, min(4000, 1000 * effort))
+    async with running_workers(valkey_url, 4, max_connections=40_000, max_address_connections=40_000) as workers:
+        await until_ready(workers)
+        for _ in range(3):
+            await spread_once(workers, min(4000, 1000 * effort))
 
 
 @pytest.mark.slow
-@pytest.mark.mutant
-async def test_one_listening_socket_for_all_is_noticed(valkey_url: str) -> None:
-    """In the mutant, the worker that wakes first takes most of the connections."""
-
-    def one(listeners: list[socket]) -> Sequence[socket]:
-        for listener in listeners[1:]:
-            listener.close()
-        return [listeners[0]] * len(listeners)
-
-    listen: Listeners = one
-    with must_be_caught("one listening socket"):
-        await spread_evenly(valkey_url, 1000, listen=listen)
-
-
-async def others_take_over(store: str) -> None:
-    """Kill a worker whose successor comes late. Other workers must answer the clients of its socket."""
-    async with running_workers(store, 2) as workers:
+async def test_no_client_waits_for_a_worker_that_has_ended(valkey_url: str) -> None:
+    """Another worker accepts the connections of the ended worker's socket."""
+    async with running_workers(valkey_url, 2) as workers:
         await until_ready(workers)
         with patch.object(supervisor, "pause_after", lambda *_args, **_named: 1000.0):
             first, _ = workers.pids()
@@ -85,26 +64,6 @@ async def others_take_over(store: str) -> None:
 
             await eventually(has_ended)
             assert await workers.answer(), "some connections wait on a socket from which nobody accepts"
-
-
-@pytest.mark.slow
-async def test_no_client_waits_for_a_worker_that_has_ended(valkey_url: str) -> None:
-    """Another worker accepts the connections of the ended worker's socket."""
-    await others_take_over(valkey_url)
-
-
-@pytest.mark.slow
-@pytest.mark.mutant
-async def test_a_socket_without_a_worker_is_noticed(valkey_url: str) -> None:
-    """In the mutant, clients of the ended worker's socket wait until the next worker is ready."""
-    right = Supervisor._assign
-
-    def only_its_own(parent: Supervisor) -> None:
-        if all(worker is not None and worker.is_ready for worker in parent._current):
-            right(parent)
-
-    with must_be_caught("nobody takes over a socket"), replaced(Supervisor, "_assign", only_its_own):
-        await others_take_over(valkey_url)
 
 
 @pytest.mark.slow
@@ -175,8 +134,9 @@ async def test_a_killed_fork_server_is_replaced(valkey_url: str, tmp_path: Path)
         server.kill()
 
 
-async def starts_rarely() -> None:
-    """Pauses grow between the starts of a worker that is never ready."""
+@pytest.mark.slow
+async def test_a_worker_that_is_never_ready_starts_rarely() -> None:
+    """The supervisor waits between starts, because frequent starts would use all of the processor."""
     starts: list[float] = []
     ends: list[float] = []
 
@@ -200,20 +160,6 @@ async def starts_rarely() -> None:
     pauses = [start - end for end, start in zip(ends, starts[1:], strict=False)]
     assert pauses[0] >= 0.5, pauses
     assert pauses[1] >= 1, pauses
-
-
-@pytest.mark.slow
-async def test_a_worker_that_is_never_ready_starts_rarely() -> None:
-    """The supervisor waits between starts, because frequent starts would use all of the processor."""
-    await starts_rarely()
-
-
-@pytest.mark.slow
-@pytest.mark.mutant
-async def test_a_hot_loop_is_noticed() -> None:
-    """The mutant starts the next worker at once."""
-    with must_be_caught("no pause"), replaced(supervisor, "pause_after", lambda *_args, **_named: 0.0):
-        await starts_rarely()
 
 
 def test_pauses_grow_to_a_limit() -> None:

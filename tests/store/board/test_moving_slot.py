@@ -5,11 +5,8 @@ already. A script begins only if all its store keys exist. It must not ask for a
 """
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from redis.crc import key_slot
 
 from live.domain.board import Board
@@ -18,11 +15,8 @@ from live.domain.window import Rolling, Sliding
 from live.errors import StoreUnavailableError
 from live.store.board.journal_stream import begin_journal
 from live.store.board.ledger import Ledger
-from live.store.board.state import SCRIPTS, Scripts
 from live.store.connection.client import Store, connect
-from live.store.connection.scripts import Script
 from tests.harness.invariants import drifted
-from tests.harness.mutation import compiled, must_be_caught, mutated
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
@@ -32,15 +26,28 @@ BOARDS = [
 ]
 
 
-async def leaves_while_moving(url: str, board: Board, scripts: Scripts = SCRIPTS) -> None:
-    """Let everything leave the window while a server believes that it moves the board's Cluster slot to another server.
-
-    Nothing is wrong afterwards.
-    """
-    settings = fresh_settings(url)
-    client = connect(url, settings)
+async def moving(client: Store, key: str, ledger: Ledger) -> str:
+    """Do a step of rotation while the server believes that it moves the slot away. Returns why it failed."""
+    number = key_slot(key.encode())
+    nodes: str = (await client.call(key, "CLUSTER", "NODES")).decode()
+    other = next(node.split()[0] for node in nodes.splitlines() if node.split()[2] == "master")
+    await client.call(key, "CLUSTER", "SETSLOT", number, "MIGRATING", other)
     try:
-        ledger = Ledger(client, board, settings, scripts)
+        await ledger.rotator.rotate()
+    except StoreUnavailableError as error:
+        return str(error)
+    finally:
+        await client.call(key, "CLUSTER", "SETSLOT", number, "STABLE")
+    return ""
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=["slots", "sliding"])
+async def test_what_leaves_while_a_slot_moves_is_subtracted(cluster_url: str, board: Board) -> None:
+    """All store keys of the board exist before the move, and the last records leave."""
+    settings = fresh_settings(cluster_url)
+    client = connect(cluster_url, settings)
+    try:
+        ledger = Ledger(client, board, settings)
         await ledger.writer.add([make_entry("a", 2), make_entry("a", -1), make_entry("b", 1), make_entry("hidden", 1)])
         await ledger.moderation.hide("hidden", hidden=True)
         keys, epoch = ledger.state.keys, ledger.state.epoch or ""
@@ -63,44 +70,3 @@ async def leaves_while_moving(url: str, board: Board, scripts: Scripts = SCRIPTS
         assert await drifted(client, keys) == []
     finally:
         await client.aclose()
-
-
-async def moving(client: Store, key: str, ledger: Ledger) -> str:
-    """Do a step of rotation while the server believes that it moves the slot away. Returns why it failed."""
-    number = key_slot(key.encode())
-    nodes: str = (await client.call(key, "CLUSTER", "NODES")).decode()
-    other = next(node.split()[0] for node in nodes.splitlines() if node.split()[2] == "master")
-    await client.call(key, "CLUSTER", "SETSLOT", number, "MIGRATING", other)
-    try:
-        await ledger.rotator.rotate()
-    except StoreUnavailableError as error:
-        return str(error)
-    finally:
-        await client.call(key, "CLUSTER", "SETSLOT", number, "STABLE")
-    return ""
-
-
-@pytest.mark.parametrize("board", BOARDS, ids=["slots", "sliding"])
-async def test_what_leaves_while_a_slot_moves_is_subtracted(cluster_url: str, board: Board) -> None:
-    """All store keys of the board exist before the move, and the last records leave."""
-    await leaves_while_moving(cluster_url, board)
-
-
-MISTAKES: Mapping[str, tuple[str, int, Mapping[str, str]]] = {
-    "EXISTS after HDEL in a rotation": ("rotate", 0, {"if left == 0 then": "if call('EXISTS', slot) == 0 then"}),
-    "EXISTS after HDEL in a sliding window": (
-        "expire_events", 1, {"if size == 0 then call": "if call('EXISTS', slot) == 0 then call"},
-    ),
-    "ZCOUNT after ZREM": ("rotate", 0, {"if size == 0 or call('ZCOUNT'": "if call('ZCOUNT'"}),
-}  # fmt: skip
-
-
-@pytest.mark.mutant
-@pytest.mark.parametrize("mistake", MISTAKES)
-async def test_a_script_that_asks_for_what_it_has_emptied_is_noticed(cluster_url: str, mistake: str) -> None:
-    """The server refuses the command, and the step stays half done."""
-    name, board, changes = MISTAKES[mistake]
-    script: Script[Any] = getattr(SCRIPTS, name)
-    wrong = compiled(cluster_url, script.changed(mutated(script.source, changes)))
-    with must_be_caught(mistake):
-        await leaves_while_moving(cluster_url, BOARDS[board], replace(SCRIPTS, **{name: wrong}))

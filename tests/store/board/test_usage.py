@@ -4,19 +4,16 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
-from unittest.mock import patch
 
 import msgspec
 import pytest
 
 from live.boards.definition import read_board
 from live.domain.event import Entry, Extra, make_entry
-from live.store.board import usage
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.usage import _FIXED, COSTS, KeyUsage, Memory, count, keys_of, measure, opened_boards
 from live.store.connection.client import Store, connect
-from tests.harness.mutation import must_be_caught
 from tests.harness.settings import fresh_settings
 
 FEW = 3000
@@ -120,13 +117,6 @@ async def test_a_small_board_is_estimated_by_the_costs_of_large_ones(valkey_url:
         await ledger.writer.add(load(kind, range(SMALL, 3 * SMALL)))
         many = await settled(client, settings.key_prefix)
         assert predicted == pytest.approx(many.bytes, rel=0.2)
-
-
-@pytest.mark.mutant
-async def test_an_estimate_from_packed_elements_is_detected(valkey_url: str) -> None:
-    """In a small, packed collection, an element takes fewer bytes than in a large collection."""
-    with must_be_caught("the estimate uses the bytes of packed elements"), patch.object(usage, "_PACKED", 0):
-        await test_a_small_board_is_estimated_by_the_costs_of_large_ones(valkey_url, "rolling")
 
 
 async def test_memory_by_events_is_estimated_separately(valkey_url: str) -> None:

@@ -15,7 +15,7 @@ from live.store.board.keys import Keys
 from live.store.connection import high_water
 from live.store.connection.high_water import HighWater
 from tests.harness.ingest import make_key
-from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.mutation import replaced
 from tests.harness.scripts import connected
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
@@ -65,8 +65,9 @@ def counted_tries() -> Iterator[Counter[int]]:
         yield tries
 
 
-async def frozen_process_stops_no_server(valkey_url: str) -> None:
-    """A process that holds the lock is frozen while a server learns of API keys, counts events and finds a loss."""
+@pytest.mark.fault
+async def test_a_frozen_process_stops_no_server(valkey_url: str) -> None:
+    """The server acknowledges events and finds a loss. What it learns reaches the file when the process continues."""
     settings = fresh_settings(valkey_url)
     meta = Keys(settings.key_prefix, "posts").meta
 
@@ -97,22 +98,3 @@ async def frozen_process_stops_no_server(valkey_url: str) -> None:
         await eventually(is_written)
         assert await is_refused()
         assert HighWater(settings.data_dir, settings.key_prefix).facts.keys_required
-
-
-@pytest.mark.fault
-async def test_a_frozen_process_stops_no_server(valkey_url: str) -> None:
-    """The server acknowledges events and finds a loss. What it learns reaches the file when the process continues."""
-    await frozen_process_stops_no_server(valkey_url)
-
-
-@pytest.mark.fault
-@pytest.mark.mutant
-async def test_waiting_for_a_frozen_process_is_caught(valkey_url: str) -> None:
-    """The mutant waits for the lock in its event loop."""
-    locked = HighWater._locked
-    mistake = "the server waits for the lock"
-    with (
-        must_be_caught(mistake),
-        replaced(HighWater, "_locked", lambda high_water, timeout: locked(high_water, timeout + 0.5)),
-    ):
-        await frozen_process_stops_no_server(valkey_url)

@@ -15,7 +15,7 @@ from live.domain.board import Boards
 from live.domain.event import make_entry
 from live.errors import SetupError, StoreUnavailableError
 from live.serve import check_store
-from live.settings import Duration, Settings
+from live.settings import Settings
 from live.store.board.ledger import Ledger
 from live.store.connection import topology
 from live.store.connection.client import Store, connect
@@ -25,7 +25,6 @@ from live.store.connection.notices import Changed, Channels, Missed, listen
 from live.store.registry.idempotency import StoredResponses
 from tests.harness.boards import rolling_board
 from tests.harness.certificate import OPENSSL, make_certificate
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.settings import fresh_settings
 from tests.harness.store import REDIS_SERVER
 from tests.harness.topologies import NAME, ClusterSet, SentinelSet, running
@@ -146,20 +145,6 @@ async def test_servers_that_nobody_knows_are_unavailable() -> None:
     client = connect("redis+cluster://127.0.0.1:1", Settings())
     with pytest.raises(StoreUnavailableError):
         await client.each("PING")
-    await client.aclose()
-
-
-@pytest.mark.mutant
-async def test_one_server_for_all_store_keys_is_detected(cluster_url: str) -> None:
-    """The mutant sends all commands to one server, which holds only some of the store keys."""
-    client = connect(cluster_url, fresh_settings("", write_deadline=Duration(0.2)))
-    cluster = client.servers
-    assert isinstance(cluster, topology.Cluster)
-    await client.call("a", "PING")
-    first = cluster.primary("a")
-    with must_be_caught("one server gets all commands"), replaced(topology.Cluster, "primary", lambda *_: first):
-        replies = await client.outcomes([(name, ("GET", name)) for name in NAMES])
-        assert [str(reply) for reply in replies if isinstance(reply, Exception)] == []
     await client.aclose()
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from live.web.http import drawings
 from live.web.http.drawings import Drawings
 from live.web.pages import board as pages
 from tests.harness.boards import rolling_board
-from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.mutation import replaced
 from tests.harness.producer import post
 from tests.harness.server import server
 from tests.harness.waiting import DEADLINE, eventually
@@ -23,9 +22,10 @@ from tests.harness.waiting import DEADLINE, eventually
 SHARED: Final = ("/", "/metrics", "/boards/posts/qr.svg", "/boards/posts/records.csv")
 
 
-async def many_requests_share_a_drawing(store: str, path: str) -> None:
-    """A process draws a reply at most once a second, however many connections ask for it."""
-    async with server(store, rolling_board()) as client:
+@pytest.mark.parametrize("path", SHARED)
+async def test_a_reply_is_drawn_once_a_second(valkey_url: str, path: str) -> None:
+    """The replies are the list of boards, the metrics, a QR code and a table."""
+    async with server(valkey_url, rolling_board()) as client:
         await post(client, {"key": "a"})
         drawn, keep = 0, Drawings._keep
 
@@ -43,25 +43,8 @@ async def many_requests_share_a_drawing(store: str, path: str) -> None:
         assert drawn <= 1 + seconds, f"{drawn} drawings for {len(answers)} requests in {seconds:.1f} s"
 
 
-@pytest.mark.parametrize("path", SHARED)
-async def test_a_reply_is_drawn_once_a_second(valkey_url: str, path: str) -> None:
-    """The replies are the list of boards, the metrics, a QR code and a table."""
-    await many_requests_share_a_drawing(valkey_url, path)
-
-
-@pytest.mark.mutant
-async def test_a_drawing_for_each_request_is_caught(valkey_url: str) -> None:
-    """The mutant caches nothing."""
-
-    def forget(_self: Drawings, _key: object) -> None:
-        return None
-
-    with must_be_caught("every request draws the reply again"), replaced(Drawings, "_find", forget):
-        await many_requests_share_a_drawing(valkey_url, "/")
-
-
-async def metrics_wait_for_no_page(store: str) -> None:
-    """Ask for the metrics while a page is drawn."""
+async def test_metrics_wait_for_no_page(valkey_url: str) -> None:
+    """An operator gets the metrics although the page of somebody else is not drawn yet."""
     drawing, done = asyncio.Event(), asyncio.Event()
 
     async def slow(*_: object, **__: object) -> Reply:
@@ -69,7 +52,7 @@ async def metrics_wait_for_no_page(store: str) -> None:
         await done.wait()
         return Reply(HTTPStatus.OK, b"text/html", b"")
 
-    async with server(store, rolling_board()) as client:
+    async with server(valkey_url, rolling_board()) as client:
         with replaced(pages, "_index", slow):
             page = asyncio.create_task(client.get("/"))
             await asyncio.wait_for(drawing.wait(), DEADLINE)
@@ -80,13 +63,8 @@ async def metrics_wait_for_no_page(store: str) -> None:
             assert finished, "the metrics wait for a page"
 
 
-async def test_metrics_wait_for_no_page(valkey_url: str) -> None:
-    """An operator gets the metrics although the page of somebody else is not drawn yet."""
-    await metrics_wait_for_no_page(valkey_url)
-
-
-async def drawing_leaves_half_of_the_time() -> None:
-    """Check that other work has as much time after a drawing as the drawing took."""
+async def test_drawing_leaves_half_of_the_time_to_others() -> None:
+    """After a drawing, events and viewers have as much time as the drawing took."""
     ends: list[tuple[float, float]] = []
     rests: list[float] = []
     leave = FairQueue.leave
@@ -109,24 +87,6 @@ async def drawing_leaves_half_of_the_time() -> None:
                 ends.append((time.thread_time() - began, time.monotonic()))
         await eventually(have_ended)
     assert min(rests) > 0.9, f"the rests after drawings, as shares of their time: {rests}"
-
-
-async def test_drawing_leaves_half_of_the_time_to_others() -> None:
-    """After a drawing, events and viewers have as much time as the drawing took."""
-    await drawing_leaves_half_of_the_time()
-
-
-@pytest.mark.mutant
-async def test_drawing_without_a_rest_is_caught() -> None:
-    """In the mutant, the next drawing begins at once."""
-    loop = asyncio.get_running_loop()
-    call_later = loop.call_later
-
-    def at_once(_delay: float, callback: Callable[..., object], *given: object) -> object:
-        return call_later(0, callback, *given)
-
-    with must_be_caught("no rest after a drawing"), replaced(loop, "call_later", at_once):
-        await drawing_leaves_half_of_the_time()
 
 
 async def test_kept_drawings_have_a_limit_of_memory(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

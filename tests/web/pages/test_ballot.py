@@ -11,7 +11,6 @@ import pytest
 from live.domain.board_file import parse_boards
 from live.store.board.read import contestants
 from live.web.pages import ballot
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -79,8 +78,8 @@ async def ballots(client: httpx.AsyncClient, most: int = 20) -> list[list[str]]:
     raise AssertionError("the links do not end")
 
 
-async def all_are_listed_once(client: httpx.AsyncClient) -> None:
-    """Check that the pages list each contestant once after the ranked rows, although some get votes meanwhile."""
+async def test_contestants_without_votes_are_listed_once(client: httpx.AsyncClient) -> None:
+    """Each contestant is listed once even if the contestants are read from the store in several pieces."""
     every = [f"m{number:03}" for number in range(120)]
     await register(client, *every)
     await post(client, {"board": "pets", "key": "m007", "actor": "a"}, {"board": "pets", "key": "m077", "actor": "a"})
@@ -92,31 +91,6 @@ async def all_are_listed_once(client: httpx.AsyncClient) -> None:
     await post(client, *({"board": "pets", "key": f"m{number:03}", "actor": "a"} for number in range(5)))
     second = members((await client.get(f"/boards/pets{path}")).text)
     assert second[7:] == pages[1][2:], "votes for earlier contestants moved the place"
-
-
-async def test_contestants_without_votes_are_listed_once(client: httpx.AsyncClient) -> None:
-    """Each contestant is listed once even if the contestants are read from the store in several pieces."""
-    await all_are_listed_once(client)
-
-
-@pytest.mark.mutant
-async def test_a_place_that_counts_contestants_is_noticed(client: httpx.AsyncClient) -> None:
-    """A link names the last listed member.
-
-    The mutant names only the start of a piece, so the next page repeats members.
-    """
-    real = contestants.list_contestants
-
-    async def forgets(*given: object) -> contestants.Contestants:
-        found = await real(*given)  # type: ignore[arg-type]
-        place = found.following
-        return found._replace(following=place and contestants.ContestantsPlace(place.cursor, place.after[:2]))
-
-    with (
-        replaced(ballot, "list_contestants", forgets),
-        must_be_caught("the next page lists some contestants again"),
-    ):
-        await all_are_listed_once(client)
 
 
 async def test_large_contests_are_read_in_pieces(client: httpx.AsyncClient) -> None:

@@ -4,7 +4,6 @@ import json
 import random
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +16,6 @@ from live.web.pages.language import languages
 from live.web.pages.words import gap_words, short
 from live.web.services import assets
 from tests.harness.boards import BOARD
-from tests.harness.mutation import must_be_caught, mutated, replaced
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
@@ -52,24 +50,6 @@ def test_a_score_is_written_in_the_format_of_its_board(
     assert (score_format.write(number), short(ENGLISH, number, score_format)) == (text, brief)
 
 
-@pytest.mark.mutant
-def test_a_wrong_format_is_noticed() -> None:
-    """At least one of `CASES` detects each mistake."""
-    joined = ScoreFormat._joined
-    mistakes: dict[str, tuple[str, Callable[..., str]]] = {
-        "no unit": ("_joined", lambda *given: joined(*given).split("\u00a0")[0]),
-        "durations are numbers": ("_joined", lambda one, *given: joined(ScoreFormat(one.unit, one.scale), *given)),
-        "zeros after the point are lost": ("write", lambda one, number: joined(
-            one, number, abs(number) // 10**one.scale, f".{abs(number) % 10**one.scale}" if one.scale else "")),
-        "short numbers are rounded up": ("write_short", lambda one, number, write: joined(
-            one, number, -(-abs(number) // 10**one.scale), "", write)),
-    }  # fmt: skip
-    for mistake, (name, mutant) in mistakes.items():
-        with must_be_caught(mistake), replaced(ScoreFormat, name, mutant):
-            for case in CASES:
-                test_a_score_is_written_in_the_format_of_its_board(*case)
-
-
 def written(cases: list[tuple[dict[str, Any], int]], *scripts: Path) -> list[list[list[str]]]:
     """What each version of the script writes for scores, in full and shortened."""
     script = f"""
@@ -99,27 +79,6 @@ def test_scripts_write_scores_as_the_server_does() -> None:
     formats = [(ScoreFormat(**choices), number) for choices, number in cases]
     expected = [[one.write(number), short(ENGLISH, number, one)] for one, number in formats]
     assert written(cases, CLIENT / "units.js") == [expected]
-
-
-@pytest.mark.mutant
-@pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
-def test_a_wrong_format_of_scripts_is_noticed(tmp_path: Path) -> None:
-    """At least one of `CASES` detects each mistake."""
-    source = (CLIENT / "units.js").read_text(encoding="utf-8")
-    mistakes = {
-        "no unit": ("${unit ? ", "${!unit ? "),
-        "no sign": ("value < 0 ?", "value < -Infinity ?"),
-        "durations are numbers": ('format === "duration" ?', 'format === "" ?'),
-        "zeros after the point are lost": ('.padStart(scale + 1, "0")', ""),
-        "short numbers have decimals": ("scale && !isShort", "scale"),
-    }
-    scripts = [tmp_path / f"{number}.mjs" for number in range(len(mistakes))]
-    for path, change in zip(scripts, mistakes.values(), strict=True):
-        path.write_text(mutated(source, dict([change])), encoding="utf-8")
-    texts = written([(choices, number) for choices, number, _, _ in CASES], *scripts)
-    for mistake, found in zip(mistakes, texts, strict=True):
-        with must_be_caught(mistake):
-            assert found == [[text, brief] for _, _, text, brief in CASES]
 
 
 async def test_pages_show_scores_with_their_unit_and_json_states_it(valkey_url: str) -> None:

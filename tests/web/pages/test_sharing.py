@@ -8,7 +8,6 @@ import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from html import unescape
-from types import ModuleType
 
 import httpx
 import pytest
@@ -16,10 +15,6 @@ import segno
 
 from live.domain.board_file import parse_boards
 from live.settings import HostPattern
-from live.web.pages import board as pages
-from live.web.pages import sharing
-from live.web.pages.rendering import Visit
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.producers import with_keys
 from tests.harness.server import run_server
@@ -202,16 +197,3 @@ async def test_a_board_is_shared_under_its_public_address(valkey_url: str) -> No
             await shares(client, "http://localhost:81/live", INNER)
     async with behind_a_proxy(valkey_url, "192.0.2.1") as client:  # the server does not trust the proxy's address
         await shares(client, "http://localhost:81/live", OUTER)
-
-
-@pytest.mark.mutant
-@pytest.mark.parametrize("module", [pages, sharing])
-async def test_sharing_the_inner_address_is_caught(valkey_url: str, module: ModuleType) -> None:
-    """The mutant shares the inner address on the page or in the QR code."""
-
-    def inner(visit: Visit) -> str:
-        return f"http://127.0.0.1:{visit.live.settings.port}/live"
-
-    async with behind_a_proxy(valkey_url) as client:
-        with must_be_caught("the page shares the inner address"), replaced(module, "site_of", inner):
-            await shares(client, "https://board.test:8443/live", OUTER)

@@ -2,17 +2,13 @@
 
 import re
 from collections.abc import AsyncIterator
-from typing import Any
 
-import msgspec
 import pytest
 import pytest_asyncio
 
 from live.fanout.engine.channel import SILENCE
 from live.settings import CacheTime
-from live.web.reads.fast import FastReads
 from tests.harness.both_paths import FRIEND, Both, both_servers, read, tag_in
-from tests.harness.mutation import must_be_caught, replaced
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -94,15 +90,3 @@ async def test_without_the_setting_every_reader_asks(both: Both) -> None:
     """The setting is off by default."""
     for target in EVERYBODY:
         assert fields_of(await both.same(read(target)), "cache-control") == ["no-cache"]
-
-
-@pytest.mark.mutant
-async def test_an_answer_that_only_one_path_marks_is_noticed(cached: Both) -> None:
-    """In the mutant, the fast path ignores the setting."""
-    right = FastReads._completed
-
-    def unmarked(self: FastReads, plain: Any, reply: Any) -> Any:
-        return msgspec.structs.replace(right(self, plain, reply), cache=b"no-cache")
-
-    with replaced(FastReads, "_completed", unmarked), must_be_caught("the fast path ignores the setting"):
-        await cached.same(read("/v1/boards/posts"))

@@ -16,7 +16,6 @@ from live.store.connection.client import connect
 from live.store.registry.items import Items
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.server import run_server, server, serving
 from tests.harness.settings import fresh_settings
@@ -232,10 +231,10 @@ async def test_without_items_pages_ask_the_store_once_a_second(valkey_url: str) 
     await client.aclose()
 
 
-async def remembered_items_are_limited(store: str) -> None:
-    """Read many items, and check that the process remembers no more than its limit and that every answer is right."""
-    settings = fresh_settings(store)
-    client = connect(store, settings)
+async def test_remembered_items_are_limited_in_bytes(valkey_url: str) -> None:
+    """An item takes up to three kilobytes, so a limit on the number of items is not enough."""
+    settings = fresh_settings(valkey_url)
+    client = connect(valkey_url, settings)
     items = Items(client, settings.key_prefix, 100)
     async with aclosing(client):
         await items.put([Item(f"k{number}", "A" * 200, f"https://example.org/{'x' * 1000}") for number in range(40)])
@@ -244,22 +243,6 @@ async def remembered_items_are_limited(store: str) -> None:
                 members = [f"k{number}" for number in range(first, first + 4)]
                 assert list(await items.of([*members, "none"])) == members
                 assert 0 < sum(len(item.title + (item.url or "")) for item in items._known.values()) <= 20_000
-
-
-async def test_remembered_items_are_limited_in_bytes(valkey_url: str) -> None:
-    """An item takes up to three kilobytes, so a limit on the number of items is not enough."""
-    await remembered_items_are_limited(valkey_url)
-
-
-@pytest.mark.mutant
-async def test_items_that_are_never_forgotten_are_caught(valkey_url: str) -> None:
-    """The mutant remembers every item that it reads."""
-
-    def remember(items: Items, item: Item, _size: int) -> None:
-        items._known[item.member] = item
-
-    with must_be_caught("items are never forgotten"), replaced(Items, "_remember", remember):
-        await remembered_items_are_limited(valkey_url)
 
 
 async def test_titles_stay_when_the_store_does_not_answer(valkey_url: str) -> None:

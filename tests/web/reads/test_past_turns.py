@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import httpx
 import pytest
@@ -20,11 +20,9 @@ from live.errors import JournalError, ProblemError
 from live.journal.past.pool import Past
 from live.journal.past.worker import identity, run_limited
 from live.settings import Settings
-from live.system.fair_queue import FairQueue
 from live.system.processes import CHILDREN
 from live.web.reads import history, sources
-from tests.harness.long_readings import SLOW, run_to_the_end, sleep_a_while, sleep_on
-from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.long_readings import SLOW, sleep_a_while, sleep_on
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
@@ -49,7 +47,7 @@ async def reading(folder: Path) -> AsyncIterator[Past]:
     finally:
         processes = [] if past._pool is None else list(past._pool._processes.values())
         for process in processes:
-            process.kill()  # a mutant does not stop its queries, and the test run would wait for them
+            process.kill()  # after a failure, queries may go on, and the test run would wait for them
         await past.aclose()
 
 
@@ -75,19 +73,20 @@ async def ended(tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def others_are_answered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a client ask for forty long readings at once. Another client's reading must not wait for them."""
+@pytest.mark.slow
+async def test_a_long_reading_delays_no_other_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client uses one process at a time, however many queries it sends."""
     order: list[str] = []
 
     def note(task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         order.append(error.code if isinstance(error, ProblemError) else "answered")
 
-    async with reading(folder) as past:
+    async with reading(tmp_path) as past:
         await asyncio.gather(quick(past, "first"), quick(past, "second"))  # this starts the processes, which takes long
         monkeypatch.setattr(live.journal.past.pool, "run_limited", partial(run_limited, longest=SLOW))
         greedy = [asyncio.create_task(past.run(GREEDY, sleep_on)) for _ in range(40)]
-        await started(folder)
+        await started(tmp_path)
         modest = asyncio.create_task(quick(past, MODEST))
         for task in (*greedy, modest):
             task.add_done_callback(note)
@@ -100,71 +99,22 @@ async def others_are_answered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.slow
-async def test_a_long_reading_delays_no_other_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client uses one process at a time, however many queries it sends."""
-    await others_are_answered(tmp_path, monkeypatch)
-
-
-@pytest.mark.mutant
-@pytest.mark.slow
-async def test_a_single_process_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one process, a reading waits for another client's whole reading."""
-    monkeypatch.setattr(live.journal.past.pool, "_PROCESSES", 1)
-    with must_be_caught("one process for all clients"):
-        await others_are_answered(tmp_path, monkeypatch)
-
-
-@pytest.mark.mutant
-@pytest.mark.slow
-async def test_processes_without_a_share_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without shares, one client uses all processes."""
-    enter, leave = FairQueue.enter, FairQueue.leave
-    names = iter(range(1000))
-
-    async def enter_alone(self: FairQueue, _client: str) -> None:
-        await enter(self, f"{next(names)}")
-
-    def leave_any(self: FairQueue, _client: str) -> None:
-        leave(self, next(iter(self._served)))
-
-    with (
-        must_be_caught("clients have no shares of the processes"),
-        replaced(FairQueue, "enter", enter_alone),
-        replaced(FairQueue, "leave", leave_any),
-    ):
-        await others_are_answered(tmp_path, monkeypatch)
-
-
-async def a_departed_client_is_forgotten(folder: Path, monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
-    """A client leaves during a long reading. Its next query is answered before a reading that began later ends."""
-    async with reading(folder) as past:
+async def test_the_readings_of_a_client_that_leaves_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readings that wait never begin, and the running reading stops."""
+    async with reading(tmp_path) as past:
         await asyncio.gather(quick(past, "first"), quick(past, "second"))  # this starts the processes, which takes long
-        monkeypatch.setattr(live.journal.past.pool, "run_limited", run)
+        monkeypatch.setattr(live.journal.past.pool, "run_limited", partial(run_limited, longest=60))
         gone = [asyncio.create_task(past.run(GREEDY, sleep_on)) for _ in range(5)]
-        await started(folder)
+        await started(tmp_path)
         later = asyncio.create_task(past.run(MODEST, sleep_a_while))
-        await started(folder, 2)
+        await started(tmp_path, 2)
         await ended(gone)
         again = asyncio.create_task(quick(past, GREEDY))
         await asyncio.wait([again, later], return_when="FIRST_COMPLETED")
         is_first = again.done()
         await ended([again, later])
     assert is_first, "the reading of a client that has left goes on"
-    assert begun(folder) == 2, "readings of a client that has left begin"
-
-
-@pytest.mark.slow
-async def test_the_readings_of_a_client_that_leaves_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readings that wait never begin, and the running reading stops."""
-    await a_departed_client_is_forgotten(tmp_path, monkeypatch, partial(run_limited, longest=60))
-
-
-@pytest.mark.mutant
-@pytest.mark.slow
-async def test_a_reading_that_goes_on_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the mutant, the worker never checks whether its client has left, so a reading takes all its allowed time."""
-    with must_be_caught("the worker does not know that a client has left"):
-        await a_departed_client_is_forgotten(tmp_path, monkeypatch, run_to_the_end)
+    assert begun(tmp_path) == 2, "readings of a client that has left begin"
 
 
 # Requests that can take long. ASGI serves the first two, and the fast path serves the archived period.
@@ -235,33 +185,18 @@ async def test_a_long_history_of_a_large_board_is_refused(valkey_url: str) -> No
         assert answer.status_code == 200, answer.text
 
 
-async def read_and_leave(folder: Path, *, waits: bool) -> None:
+async def read_and_leave(folder: Path) -> None:
     """Begin a long reading, and end while it goes on."""
     past = Past(Settings(data_dir=folder))
     reading = asyncio.create_task(past.run(GREEDY, sleep_on))
     await started(folder)
-    if waits:
-        await past.aclose()
-    else:
-        assert past._pool is not None
-        past._pool.shutdown(wait=False, cancel_futures=True)
+    await past.aclose()
     reading.cancel()
 
 
-def be_a_worker(folder: Path, *, waits: bool) -> None:
+def be_a_worker(folder: Path) -> None:
     """Run `read_and_leave` in a process that another process has started, as a server starts its workers."""
-    asyncio.run(read_and_leave(folder, waits=waits))
-
-
-def a_worker_ends(folder: Path, *, waits: bool = True) -> None:
-    """Check that a process that runs `be_a_worker` ends."""
-    worker = CHILDREN.Process(target=be_a_worker, args=(folder,), kwargs={"waits": waits})
-    worker.start()
-    worker.join(60 if waits else 3)
-    has_ended = worker.exitcode == 0
-    worker.kill()
-    worker.join()
-    assert has_ended, "the worker waits for its own processes"
+    asyncio.run(read_and_leave(folder))
 
 
 @pytest.mark.slow
@@ -270,11 +205,10 @@ def test_a_worker_that_reads_the_past_ends(tmp_path: Path) -> None:
 
     Otherwise it would stop the thread that ends them, and wait for them forever.
     """
-    a_worker_ends(tmp_path)
-
-
-@pytest.mark.mutant
-def test_a_worker_that_leaves_its_processes_alone_is_detected(tmp_path: Path) -> None:
-    """The mutant does not end its processes, and so never ends itself."""
-    with must_be_caught("no waiting"):
-        a_worker_ends(tmp_path, waits=False)
+    worker = CHILDREN.Process(target=be_a_worker, args=(tmp_path,))
+    worker.start()
+    worker.join(60)
+    has_ended = worker.exitcode == 0
+    worker.kill()
+    worker.join()
+    assert has_ended, "the worker waits for its own processes"

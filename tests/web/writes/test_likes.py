@@ -9,8 +9,6 @@ import httpx
 import pytest
 
 from live.domain.board_file import parse_boards
-from live.web.writes import likes
-from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.server import run_server, server
 from tests.harness.settings import fresh_settings
@@ -155,18 +153,6 @@ async def test_servers_on_two_ports_have_their_own_cookies(url: str, valkey_url:
     async with server(valkey_url, *BOARDS) as client:
         await post(client, {"key": "Ada", "board": "liked"})
         await likes_on_two_ports(url, str(client.base_url).rstrip("/"))
-
-
-@pytest.mark.mutant
-async def test_a_cookie_for_all_ports_is_caught(url: str, valkey_url: str) -> None:
-    """In the mutant, the name of the cookie does not say which server it belongs to."""
-    async with server(valkey_url, *BOARDS) as client:
-        await post(client, {"key": "Ada", "board": "liked"})
-        with (
-            must_be_caught("a server deletes the cookie of another one"),
-            replaced(likes, "_cookie_prefix", lambda _request: "live-visitor."),
-        ):
-            await likes_on_two_ports(url, str(client.base_url).rstrip("/"))
 
 
 async def test_a_form_returns_to_its_page(url: str) -> None:

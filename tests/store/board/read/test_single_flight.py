@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Hashable
 from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
@@ -15,13 +14,12 @@ from live.domain.event import make_entry
 from live.domain.ranking import Page
 from live.store.board.ledger import Ledger
 from live.store.board.read import single_flight
-from live.store.board.read.reader import PageReading, ReadPlan, Selection
+from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import SharedPages, SingleFlight
-from live.store.board.state import SCRIPTS
 from live.store.connection.client import connect
 from live.store.registry.presence import Presence
 from tests.harness.boards import open_ledger, rolling_board
-from tests.harness.mutation import compiled, must_be_caught, mutated, replaced
+from tests.harness.mutation import replaced
 from tests.harness.settings import fresh_settings
 
 TOP = Selection("rank", 0, "", 100)
@@ -50,8 +48,9 @@ async def test_a_read_after_an_acknowledgement_contains_the_event(any_store: str
         await asyncio.gather(*(client(f"k{number}") for number in range(30)))
 
 
-async def everyone_sees_what_they_know(seed: int) -> None:
-    """Run callers that each change a value and then ask for it. A call returns the value that it sees at its start."""
+@pytest.mark.parametrize("seed", range(20))
+async def test_a_call_answers_those_that_came_before_it_began(seed: int) -> None:
+    """The callers, their changes and the calls take turns at random."""
     calls, chosen, value = SingleFlight(), random.Random(seed), 0
 
     async def call() -> int:
@@ -70,31 +69,6 @@ async def everyone_sees_what_they_know(seed: int) -> None:
             assert await calls.call("a", call) >= known, "a caller got an older value than it knew"
 
     await asyncio.gather(*(caller() for _ in range(10)))
-
-
-@pytest.mark.parametrize("seed", range(20))
-async def test_a_call_answers_those_that_came_before_it_began(seed: int) -> None:
-    """The callers, their changes and the calls take turns at random."""
-    await everyone_sees_what_they_know(seed)
-
-
-def test_a_call_that_answers_later_callers_is_caught() -> None:
-    """The mutant also answers callers that came while the call was in progress."""
-
-    async def run_too_long(self: SingleFlight, key: Hashable, call: Callable[[], Any]) -> None:
-        try:
-            while key in self._waiting:
-                result = await call()
-                for resolve in self._waiting.pop(key):
-                    resolve(result)
-        finally:
-            del self._calling[key]
-
-    with (
-        must_be_caught("a call answers callers that came after it began"),
-        replaced(SingleFlight, "_run", run_too_long),
-    ):
-        asyncio.run(everyone_sees_what_they_know(1))
 
 
 async def test_concurrent_readers_share_calls() -> None:
@@ -222,30 +196,6 @@ def bare(page: Page) -> dict[str, Any]:
     return msgspec.structs.asdict(page)
 
 
-async def no_held_page_is_outdated(store: str, script: str = "") -> None:
-    """After each change of any kind, compare a shared read with a direct read."""
-    settings = fresh_settings(store)
-    client = connect(store, settings)
-    scripts = SCRIPTS
-    if script:
-        source = mutated(SCRIPTS.read.source, {SAME: script})
-        scripts = msgspec.structs.replace(SCRIPTS, read=compiled(store, SCRIPTS.read.changed(source)))
-    ledger = Ledger(client, Board(id="posts", title="posts"), settings, scripts)
-    plain = Ledger(client, Board(id="posts", title="posts"), settings)
-    reads, chosen = SharedPages(Presence(client, settings.key_prefix)), random.Random(7)
-    selections = [TOP, Selection("rank", 2, "", 3), Selection("score", 2, "", 5), Selection("around", 1, "k1", 0)]
-    try:
-        for step in range(60):
-            await _change(ledger, plain, chosen, step)
-            for _ in range(2):
-                for selection in selections:
-                    board, page, *_ = await reads.read(ledger.reader, selection)
-                    own = await plain.reader.select(selection)
-                    assert (board, bare(page)) == (own.board, bare(own.page)), f"step {step}"
-    finally:
-        await client.aclose()
-
-
 async def _change(ledger: Ledger, plain: Ledger, chosen: random.Random, step: int) -> None:
     member = f"k{chosen.randrange(8)}"
     match chosen.randrange(5):
@@ -262,26 +212,22 @@ async def _change(ledger: Ledger, plain: Ledger, chosen: random.Random, step: in
 
 async def test_a_held_page_is_never_out_of_date(any_store: str) -> None:
     """Events, hidden records and new definitions change the board."""
-    await no_held_page_is_outdated(any_store)
-
-
-@pytest.mark.parametrize(
-    "script", ["request.epoch == head.epoch", "request.epoch and request.offset >= tonumber(head.offset) - 1"]
-)
-def test_a_wrong_comparison_of_positions_is_caught(valkey_url: str, script: str) -> None:
-    """The mutants miss a change."""
-    with must_be_caught(script):
-        asyncio.run(no_held_page_is_outdated(valkey_url, script))
-
-
-def test_a_page_of_an_old_definition_is_caught(valkey_url: str) -> None:
-    """The mutant keeps a page although the board has a new definition."""
-
-    def fits(_self: ReadPlan, _held: PageReading) -> bool:
-        return True
-
-    with must_be_caught("a held page fits every definition"), replaced(ReadPlan, "fits", fits):
-        asyncio.run(no_held_page_is_outdated(valkey_url))
+    settings = fresh_settings(any_store)
+    client = connect(any_store, settings)
+    ledger = Ledger(client, Board(id="posts", title="posts"), settings)
+    plain = Ledger(client, Board(id="posts", title="posts"), settings)
+    reads, chosen = SharedPages(Presence(client, settings.key_prefix)), random.Random(7)
+    selections = [TOP, Selection("rank", 2, "", 3), Selection("score", 2, "", 5), Selection("around", 1, "k1", 0)]
+    try:
+        for step in range(60):
+            await _change(ledger, plain, chosen, step)
+            for _ in range(2):
+                for selection in selections:
+                    board, page, *_ = await reads.read(ledger.reader, selection)
+                    own = await plain.reader.select(selection)
+                    assert (board, bare(page)) == (own.board, bare(own.page)), f"step {step}"
+    finally:
+        await client.aclose()
 
 
 @pytest.mark.slow
@@ -331,10 +277,10 @@ async def test_a_page_larger_than_the_memory_is_read(valkey_url: str, monkeypatc
         assert reads._size == 0
 
 
-async def names_are_part_of_the_memory(store: str) -> None:
-    """Held pages of members with long names stay within the memory limit, even if a member is not on the board."""
+async def test_the_names_of_held_pages_count(valkey_url: str) -> None:
+    """The names in a page count as its memory, and so does the name in its selection."""
     most = 300_000
-    async with open_ledger(store, rolling_board()) as ledger:
+    async with open_ledger(valkey_url, rolling_board()) as ledger:
         await ledger.writer.add([make_entry(f"k{number}".ljust(1000, "x"), 1, None) for number in range(20)])
         reads = shared(ledger)
         with patch.object(single_flight, "_MOST_MEMORY", most):
@@ -348,19 +294,3 @@ async def names_are_part_of_the_memory(store: str) -> None:
             for record, name in zip(page.records, page.names, strict=True)
         )
         assert 0 < texts + sum(len(selection.name) for _, selection in reads._held) <= most
-
-
-async def test_the_names_of_held_pages_count(valkey_url: str) -> None:
-    """The names in a page count as its memory, and so does the name in its selection."""
-    await names_are_part_of_the_memory(valkey_url)
-
-
-@pytest.mark.mutant
-async def test_a_size_without_names_is_caught(valkey_url: str) -> None:
-    """The mutant counts the records of a page, but not the lengths of their names."""
-
-    def size_of(_selection: Selection, page: Page) -> int:
-        return 8000 + 400 * len(page.records)
-
-    with must_be_caught("the size of names is not counted"), replaced(single_flight, "_size_of", size_of):
-        await names_are_part_of_the_memory(valkey_url)
