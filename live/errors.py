@@ -52,7 +52,6 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
     "too_many_events": ProblemType(413, "The body contains too many events"),
     "unsupported_media_type": ProblemType(415, "The media type or encoding of the body is not supported"),
     "item_invalid": ProblemType(422, "The title, URL or picture of a member is invalid"),
-    "idempotency_key_reused": ProblemType(422, "The Idempotency-Key was used with another body"),
     "board_invalid": ProblemType(422, "The definition of the board has mistakes"),
     "upgrade_required": ProblemType(426, "This path needs a WebSocket handshake"),
     "rate_exceeded": ProblemType(429, "The client exceeds its rate"),

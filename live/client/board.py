@@ -86,7 +86,7 @@ class LiveBoard:
         """Send up to 1,000 events in one request, and return the result once the events are on disk.
 
         The request has an `Idempotency-Key`. If the response is lost, the client sends the request again. The server
-        counts it once, and returns the same response.
+        counts each event once, and reports events that it has already counted as duplicates.
 
         Raises:
             ValueError: an event is longer than 64 KiB of JSON.

@@ -124,6 +124,7 @@ Entry: TypeAlias = tuple[str, int, int | None, bytes | None, Extra | None]
 
 
 _MOST_SOURCES: Final = 100
+_encode = msgspec.json.Encoder().encode
 
 
 class Identities:
@@ -154,12 +155,20 @@ class Identities:
         identity: bytes = whole.digest()
         return identity
 
-    def of_part(self, key: str, index: int) -> bytes:
-        """Compute the identity of the event at `index` in a body that has the `Idempotency-Key` `key`.
+    def of_parts(self, key: str) -> Callable[[int, IncomingEvent], bytes]:
+        """Return a function that computes identities for a body with the `Idempotency-Key` `key`.
 
-        The result never equals the identity of an event with an id.
+        The identity of an event without an id is a hash of the key, of its index in the body, and of its content. It
+        never equals the identity of an event with an id.
         """
-        return blake2b(f"{self._producer}\n*{key}\n{index}".encode(), digest_size=16).digest()
+        begun = blake2b(f"{self._producer}\n*{key}\n".encode(), digest_size=16)
+
+        def of(index: int, event: IncomingEvent) -> bytes:
+            whole = begun.copy()
+            whole.update(b"%d\n%b" % (index, _encode(event)))
+            return whole.digest()
+
+        return of
 
 
 _LIKE: Final = (1, None, None, None)  # the rest of a like's entry, after the member

@@ -6,7 +6,6 @@ the head, reads the body and submits it.
 """
 
 import asyncio
-import hashlib
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -35,7 +34,6 @@ from live.ingest.replies import Reply, json_reply, problem_reply
 from live.ingest.routing import Kind, OnResult, Posting, boards_for, limit_of
 from live.ingest.standings import Counted, read_records
 from live.settings import Settings
-from live.store.registry.idempotency import StoredResponses
 
 Decoder: TypeAlias = Callable[[bytes, int], DecodedBody]
 Headers = Sequence[tuple[bytes, bytes]]
@@ -45,7 +43,6 @@ AskSoon = Callable[[Callable[[Exception | None], None]], None]
 """A function that reads changed boards, and calls back with None or the error."""
 
 _BYTES_OF_AN_EVENT: Final = 256  # bytes of a refused body that are charged as one event
-_STORED_FOR_AN_EVENT: Final = 256  # bytes of a stored answer that are charged as one event
 _REFUSED_FOR: Final = 1.0  # seconds for which a refused kind of events is refused without reading new boards
 _MOST_REFUSED: Final = 1024
 _LONGEST_REFUSED: Final = 128  # characters of each part of a remembered kind
@@ -68,9 +65,9 @@ _IDEMPOTENCY_KEY: Final = re.compile(rb'"([\x21\x23-\x5b\x5d-\x7e]{1,255})"|([\x
 class CheckedHead(msgspec.Struct, frozen=True):
     """The result of checking the head of a request.
 
-    `wants` has the options of the request. `idempotency_key` makes the whole body count once. `only_board` is the board
-    that takes plain likes of this producer. It is None if the body can't take the fastest path: for example, there may
-    be several such boards, or the body is not plain JSON. `boards` are the boards at the time of the check.
+    `wants` has the options of the request. `idempotency_key` makes each event of a body count once. `only_board` is the
+    board that takes plain likes of this producer. It is None if the body can't take the fastest path: for example,
+    there may be several such boards, or the body is not plain JSON. `boards` are the boards at the time of the check.
     """
 
     producer: Principal
@@ -125,14 +122,13 @@ class Intake:
     connection then ends after the answer to its next request.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of a process
+    def __init__(
         self,
         settings: Settings,
         boards: Boards,
         committers: dict[str, Committer],
         authenticator: Authenticator,
         rate_limiter: RateLimiter,
-        answers: StoredResponses,
         ask_soon: AskSoon,
         *,
         refusals: Refusals,
@@ -142,7 +138,6 @@ class Intake:
         self._rate_limiter = rate_limiter
         self._boards = boards
         self._committers = committers
-        self._answers = answers
         self._ask_soon = ask_soon
         self.refusals = refusals
         self.is_retiring = False
@@ -237,9 +232,6 @@ class Intake:
 
     def submit(self, head: CheckedHead, body: bytes, done: Done) -> None:
         """Count the events of a body. Calls `done` once with the answer, possibly before it returns."""
-        if head.idempotency_key is not None:
-            self.spawn(self._receive_idempotent(head, body), done)
-            return
         if head.wants.records:
             self.spawn(self._reply_with_records(head, body), done)
             return
@@ -356,29 +348,6 @@ class Intake:
             posting.send(self._committers, self._rate_limiter)
         else:
             self._ask_soon(send_after_asking)
-
-    async def _receive_idempotent(self, head: CheckedHead, body: bytes) -> Reply:
-        """Count a body with an `Idempotency-Key`. A repeated request gets the same answer."""
-        idempotency_key, producer = head.idempotency_key or "", head.producer.id
-        try:
-            # The body is decoded first, because an invalid body must not use up the key.
-            decoded = self._decode(head, body)
-            # In binary mode the event is not in the body, so the digest is of the decoded events too.
-            content = _encode((decoded.events, decoded.rejections)) + body
-            known = await self._answers.begin(producer, idempotency_key, hashlib.sha256(content).digest())
-            if known is not None:
-                return json_reply(known)
-            answer = await self._count(head, decoded)
-            reply = _encode(answer)
-            if head.wants.strict and answer.rejected:
-                return _reply_of(reply, refused=True)  # the reply is not stored, because a retry may succeed
-            # A retry may reach a board that is unavailable now, so a reply that names such a board is not stored.
-            if all(rejection.code != "board_unavailable" for rejection in answer.rejected):
-                reply, size = await self._answers.finish(producer, idempotency_key, reply)
-                self._rate_limiter.charge(head.producer, 1 + size // _STORED_FOR_AN_EVENT)
-        except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
-            return problem_reply(error)
-        return json_reply(reply)
 
     async def _count(self, head: CheckedHead, decoded: DecodedBody) -> Answer:
         """Count the events of a body. Raise the error of a board if no board has counted an event."""

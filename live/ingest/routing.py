@@ -90,12 +90,11 @@ class Posting:
     """The decoded events of one body.
 
     `on_result` is called once with the outcome. `refusals` samples refused events. With `idempotency_key`, each event
-    without an id gets an identity from the key. If the body is sent again, the answer reports such an event as accepted
-    again, and not as a duplicate.
+    without an id gets an identity from the key.
     """
 
     __slots__ = (
-        "_boards", "_body", "_counted", "_idempotency_key", "_identities", "_implied", "_left", "_on_result",
+        "_boards", "_body", "_counted", "_idempotency_key", "_identities", "_left", "_on_result",
         "_producer", "_rejected", "_sampled", "_shares", "_unknown", "_wants",
     )  # fmt: skip
 
@@ -118,7 +117,6 @@ class Posting:
         self._on_result = on_result
         self._idempotency_key = idempotency_key
         self._identities = identities
-        self._implied: set[int] = set()  # indexes of the events whose identity comes from the `Idempotency-Key`
         self._rejected = [*body.rejections]  # a new list, because another posting may route the body again
         self._shares: dict[str, _Share] = {}
         self._unknown: dict[Kind, str] = {}  # the kinds that no board takes, each with its explanation
@@ -302,15 +300,11 @@ class Posting:
         body, identities = self._body, self._identities
         if self._idempotency_key is None:
             return entries_of(body.events, identities.of)
-        entries = []
-        for index, event in zip(body.indexes, body.events, strict=True):
-            if event.id is UNSET:
-                self._implied.add(index)
-                identity = identities.of_part(self._idempotency_key, index)
-            else:
-                identity = identities.of(event)
-            entries.append(entry_of(event, identity))
-        return entries
+        of_part = identities.of_parts(self._idempotency_key)
+        return [
+            entry_of(event, of_part(index, event) if event.id is UNSET else identities.of(event))
+            for index, event in zip(body.indexes, body.events, strict=True)
+        ]
 
     def _shares_for(
         self, board: str | UnsetType, kind: str | UnsetType, category: str | UnsetType
@@ -416,7 +410,7 @@ class Posting:
             hidden_here = self._hidden_on(share.board)
             for position, index in enumerate(share.indexes):
                 code = share.refused.get(position)
-                if code is None or (code == "duplicate" and index in self._implied):
+                if code is None:
                     accepted.add(index)
                 elif code == "duplicate":
                     duplicates.add(index)

@@ -24,7 +24,6 @@ from live.store.board.manage.erasure import forget_member, knows_member, read_he
 from live.store.connection.durability import rewrite_log
 from live.store.connection.loss import require_no_loss
 from live.store.registry.audit_trail import AuditTrail
-from live.store.registry.idempotency import StoredResponses
 from live.store.registry.items import Items
 
 _FOREVER: Final = 2**63
@@ -90,7 +89,6 @@ class MemberErasing(Erasing):
         if await self._client.call(items, "HEXISTS", items, member):
             await Items(self._client, self._prefix, 0).delete(member)
         person.log_entries = await AuditTrail(self._client, self._prefix).redact(member.__eq__)
-        await StoredResponses(self._client, self._settings).forget(member)
         refusals = SystemKeys(self._prefix).refusals  # the samples of refused events may name the member
         await self._client.write(refusals, "DEL", refusals)
         digest, last, elsewhere = member_digest(key, member), "", list[tuple[str, list[bytes]]]()

@@ -38,7 +38,6 @@ from live.store.board.read.slots import TopSlots
 from live.store.connection.client import Store, connect
 from live.store.connection.loss import LossWatch
 from live.store.registry.audit_trail import AuditTrail
-from live.store.registry.idempotency import StoredResponses
 from live.store.registry.items import Items
 from live.store.registry.presence import Presence
 from live.store.registry.sessions import SessionStore
@@ -168,9 +167,8 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
     players = None if settings.journal == "off" else PlayerProcess(settings)
     hub, board_admin = Hub(client, (), settings, presence, players), BoardAdmin(client, settings, in_file)
     registry = BoardRegistry(client, settings, hub, board_admin)
-    answers = StoredResponses(client, settings)
     intake = Intake(
-        settings, registry.boards, registry.committers, authenticator, rate_limiter, answers, registry.ask_soon,
+        settings, registry.boards, registry.committers, authenticator, rate_limiter, registry.ask_soon,
         refusals=Refusals(client, settings.key_prefix),
     )  # fmt: skip
     registry.publish = intake.set_boards

@@ -47,7 +47,7 @@ async def test_an_answer_has_the_result_of_each_event(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_lost_answer_is_requested_again(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests and answers are lost at random. Each answer is the same as without losses."""
+    """Requests and answers are lost at random. The event of a lost answer is a duplicate."""
     monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.02)
     events = [Event(f"m{number % 5}", number) for number in range(1, 200)]
     async with (
@@ -55,10 +55,12 @@ async def test_a_lost_answer_is_requested_again(valkey_url: str, monkeypatch: py
         lossy(url, share=0.2) as proxy,
         LiveBoard(proxy.url) as live,
     ):
+        duplicates = 0
         for event in events:
             answer = await live.post(event)
-            assert (answer.accepted, answer.duplicate, answer.rejected) == (1, 0, ())
-        assert proxy.lost_answers > 5
+            assert (answer.accepted + answer.duplicate, answer.rejected) == (1, ())
+            duplicates += answer.duplicate
+        assert proxy.lost_answers >= duplicates > 5
         assert proxy.lost_requests > 5
         assert await scores(url) == sums(events)
 
@@ -103,7 +105,8 @@ async def test_a_frozen_store_counts_the_current_batch_once(own_store: StoreProc
             waiting = asyncio.create_task(live.post(Event("a"), Event("c")))
             await asyncio.wait({waiting}, timeout=1)
             assert not waiting.done()
-        assert (await waiting).accepted == 2
+        answer = await waiting
+        assert answer.accepted + answer.duplicate == 2
         assert await scores(url) == {"a": 2, "c": 1}
 
 

@@ -19,7 +19,6 @@ from live.store.board.state import SCRIPTS
 from live.store.connection.client import Store, connect
 from live.store.registry.audit_trail import NOTE, REDACT
 from live.store.registry.definitions import CHANGES, DEFINE
-from live.store.registry.idempotency import ONCE
 from live.store.registry.items import PUT_ITEMS
 from live.store.registry.presence import PRESENT, VIEWERS
 from live.store.registry.processes import BEAT, HOLD
@@ -31,13 +30,13 @@ FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
 PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
 BEGINNINGS = (UPDATE, EXPIRE_BOARD, DELETE_KEYS, RENEW, DEFINE, CHANGES, RESTORE, TRIM, PIECE, ERASE, FORGET, CONFIRM)
-OTHERS = (AUDIT, BEAT, FIX_TOTALS, REGISTER, GCRA, ONCE, PRESENT, PUT_ITEMS, VIEWERS, HOLD, NOTE, REDACT, SESSION)
+OTHERS = (AUDIT, BEAT, FIX_TOTALS, REGISTER, GCRA, PRESENT, PUT_ITEMS, VIEWERS, HOLD, NOTE, REDACT, SESSION)
 USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, *OTHERS)}
 GOOD = "-- Does it.\n-- KEYS[1] a — hash: it\n-- Request: Plain\n-- Returns {'ok'}\nreturn {KEYS[1]}\n"
 
 FLAGS = {
     "#!lua": {
-        *("add", "adopt", "baseline", "create", "enter", "fix_totals", "gcra", "hold", "once", "put_items", "restore"),
+        *("add", "adopt", "baseline", "create", "enter", "fix_totals", "gcra", "hold", "put_items", "restore"),
     },
     "#!lua flags=no-writes": {"changes", "contestants", "piece", "places", "read", "slots", "viewers"},
     # These scripts free memory, or operators need them to free memory, or they only replace one field with another.

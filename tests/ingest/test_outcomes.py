@@ -31,7 +31,6 @@ from live.ingest.standings import Counted
 from live.store.board.ledger import Ledger
 from live.store.board.write.slot_assignment import Placement
 from live.store.connection.client import connect
-from live.store.registry.idempotency import StoredResponses
 from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
 from tests.harness.tasks import stop
@@ -159,7 +158,7 @@ def expected(case: Case) -> Expected | list[Exception]:
         return failed
     accepted, duplicates, offsets, counted = 0, [], set(), []
     for index, names in taken.items():
-        named, has_id, codes = case.sent[index]
+        named, _, codes = case.sent[index]
         found = {name: "board_unavailable" if name in case.faults else codes[name] for name in names}
         readable = {name: code for name, code in found.items() if case.may_read(name)}
         offsets |= {name for name, code in readable.items() if code is None}
@@ -167,7 +166,7 @@ def expected(case: Case) -> Expected | list[Exception]:
         # For a producer that may neither read nor feed it, a private union does not exist.
         told = {name: code for name, code in found.items() if case.may_read(name) or case.producer.feeds(name)}
         is_known = "duplicate" in told.values()
-        is_accepted = None in told.values() or (is_known and case.has_key and not has_id)
+        is_accepted = None in told.values()
         accepted += is_accepted
         if is_known and not is_accepted:
             duplicates.append(index)
@@ -316,8 +315,8 @@ async def intake(valkey_url: str) -> AsyncIterator[Intake]:
     committers = {"posts": committer}
     running = asyncio.create_task(committer.run())
     boards = Boards([ledger.state.board])
-    answers, refusals = StoredResponses(client, settings), Refusals(client, settings.key_prefix)
-    yield Intake(settings, boards, committers, authenticator, rates, answers, _unavailable, refusals=refusals)
+    refusals = Refusals(client, settings.key_prefix)
+    yield Intake(settings, boards, committers, authenticator, rates, _unavailable, refusals=refusals)
     await stop(running)
     await client.aclose()
 

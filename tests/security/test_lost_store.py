@@ -63,11 +63,11 @@ async def test_an_emptied_store_is_not_taken_for_a_new_one(
 
 
 async def expect_empty(made: Servers) -> None:
-    """Check that the store has only store keys that expire: rates, claims of idempotency keys, live processes."""
+    """Check that the store has only store keys that expire: rates and live processes."""
     client = connect(made.store.url, made.settings)
     found = [key async for key in client.scan_iter(count=1000)]
     await client.aclose()
-    assert [key for key in found if not any(tag in key for tag in (b"{rate:", b"{once:", b"{:processes}"))] == []
+    assert [key for key in found if not any(tag in key for tag in (b"{rate:", b"{:processes}"))] == []
 
 
 async def test_a_server_that_forgets_the_store_is_caught(tmp_path: Path) -> None:

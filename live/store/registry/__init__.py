@@ -1,1 +1,1 @@
-"""The data in the store besides boards: definitions, producers, their credit, leases, viewers, stored responses."""
+"""The data in the store besides boards: definitions, producers, their credit, leases, viewers."""

@@ -98,7 +98,7 @@ _ENTERING: Final = _ADMIN | _BOARD | {"record_invalid", "outcome_unknown"}
 _ITEMS: Final = _ADMIN | _BODY | {"item_invalid", "too_many_items", "outcome_unknown"}
 _KEYS: Final = _ADMIN | _BODY | {"api_key_invalid", "outcome_unknown"}
 _POSTING: Final = _ADMIN | _BODY | {
-    "idempotency_key_invalid", "idempotency_key_reused", "too_many_events", "unsupported_media_type",
+    "idempotency_key_invalid", "too_many_events", "unsupported_media_type",
     "outcome_unknown", "overloaded", "journal_behind", "stopping",
 }  # fmt: skip
 _LIKING: Final = _BODY | {
@@ -182,6 +182,7 @@ _EVENTS: Final = {
         "application/*": {"schema": {"anyOf": [_CLOUD_EVENT, {"type": "array", "items": _CLOUD_EVENT}]}},
     },
 }
+_REFUSED: Final = {**document(Answer)["200"], "description": "The request is strict, and an event is refused."}
 _BOARD_SHOWN: Final = document(views.BoardSummary)
 _BOARD_MADE: Final = {**_BOARD_SHOWN["200"], "description": "Created.", "headers": {"Location": TEXT}}
 _LIKE_FORM: Final = {
@@ -225,7 +226,7 @@ _PATHS: Final[Mapping[str, Json]] = {
             "postEvents", "events", "Post events.",
             "The server responds after the store has synced the events to disk. It refuses invalid events by their "
             f"index, and counts the others.\n\nThese codes say why an event is refused:\n\n{listed(REFUSALS)}",
-            document(Answer), _POSTING,
+            {**document(Answer), "422": _REFUSED}, _POSTING,
             query("strict", {"type": "boolean", "default": False},
                   "Refuse the request with 422 if an event is refused. Each board counts all of its events, or none."),
             parameter("Prefer", "header", STRING, "`handling=strict` is the same as `strict=true`."),
@@ -233,8 +234,7 @@ _PATHS: Final[Mapping[str, Json]] = {
                   "Return the record of the member of each event that counted or is a duplicate, on each board. A body "
                   f"that needs more than {MOST_EVENT_RECORDS:,} records is refused."),
             parameter("Idempotency-Key", "header", {"type": "string", "minLength": 1, "maxLength": 255},
-                      "Requests with the same value and body return the same response and count once. Another body "
-                      "with the same value is refused."),
+                      "Each event counts once if it is sent again at the same index of a body with the same value."),
             body=_EVENTS, is_keyed=True,
         ),
     },
@@ -525,8 +525,6 @@ _PATHS: Final[Mapping[str, Json]] = {
         is_page=True,
     )},
 }  # fmt: skip
-# The response to a refused strict request has the same form of body as the response to an accepted request.
-_PATHS["/v1/events"]["post"]["responses"]["422"]["content"] |= json_of(reference(Answer))
 for _status in ("500", "503"):  # a process that is not ready says why in the form of `_READY`
     _PATHS["/readyz"]["get"]["responses"][_status]["content"] = json_of(_READY)
 

@@ -27,7 +27,6 @@ from live.store.board.ledger import Ledger
 from live.store.connection import replicated
 from live.store.connection.client import Store, connect
 from live.store.connection.pipelined import ReplicasError
-from live.store.registry.idempotency import StoredResponses
 from live.store.registry.items import Items
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
@@ -89,7 +88,6 @@ class Paths:
         self.admin = BoardAdmin(self.client, settings, Boards(()))
         self.producers = ProducerStore(self.client, prefix)
         self.items = Items(self.client, prefix, 10)
-        self.responses = StoredResponses(self.client, settings)
 
     async def prepare(self) -> None:
         """Create the boards and producers that the calls need."""
@@ -129,8 +127,6 @@ class Paths:
             "no board deleted": lambda: self.admin.delete("none", "test"),
             "key added": lambda: self.producers.add("added", Scope()),
             "key revoked": lambda: self.producers.revoke("revoked"),
-            "body claimed": lambda: self.responses.begin("shop", "k", b"digest"),
-            "answer kept": lambda: self.responses.finish("shop", "l", b"{}"),
             "item put": lambda: self.items.put([Item("m", "title")]),
             "item deleted": lambda: self.items.delete("m"),
             "cookie": lambda: Visitors(self.client, self.prefix).make(),
@@ -322,7 +318,6 @@ QUIET: Mapping[str, set[str]] = {
     "store/board/manage/restore.py": {"EXPIREAT", "HSET", "SADD", "UNLINK", "ZADD"},
     "store/connection/handshake.py": {"RENAMENX", "SET", "SETNX"},  # the next connection writes the same again
     "store/connection/loss.py": {"SETNX"},  # gives an empty store its identity
-    "store/registry/idempotency.py": {"EXPIRE", "HSET"},  # `outcomes` waits for replicas
     "store/registry/items.py": {"HDEL", "INCR"},  # `outcomes` waits for replicas
     "store/registry/journals.py": {"DEL", "SET"},  # reports of the drainer, and the end of a pause
     "store/registry/memory.py": {"LPUSH", "LTRIM"},  # measurements of the store's memory

@@ -30,7 +30,6 @@ from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script
 from live.store.registry.audit_trail import AuditTrail, entry_of
-from live.store.registry.idempotency import StoredResponses
 from live.store.registry.items import Items
 from live.store.registry.presence import Presence
 from live.store.registry.processes import Processes, ProcessLease
@@ -88,8 +87,6 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_
             auditor = Auditor(client, board.id, settings.key_prefix, lambda *_: None)
             await drive(client, Ledger(client, board, settings), auditor)
         record, _ = await ProducerStore(client, settings.key_prefix).add("shop", Scope())
-        stored = StoredResponses(client, settings)
-        await stored.begin("shop", "k", b"digest")
         await CreditStore(client, settings.key_prefix).take(record.producer(1, 1), 0, 1, 1)
         await watch(Presence(client, settings.key_prefix))
         await create_and_delete(client, settings)
@@ -115,7 +112,7 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_
             ":sessions",
         )
     ]
-    known += [{board.id} for board in BOARDS] + [{stored._name("shop", "k").partition("{")[2].rstrip("}")}]
+    known += [{board.id} for board in BOARDS]
     for script, keys, request in recorded_calls:
         header = parse_header(script.source)
         assert type(request) is script.request
