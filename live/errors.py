@@ -174,7 +174,14 @@ class JournalBehindError(StoreUnavailableError):
 
 
 class EpochLostError(Exception):
-    """The store lost data: a board has an unexpected epoch or a lower offset, or a definition is older (I8)."""
+    """The store lost data: a board has an unexpected epoch or a lower offset, or a definition is older (I8).
+
+    `board` names a board with an unexpected epoch. Perhaps it was deleted.
+    """
+
+    def __init__(self, reason: str, board: str = "") -> None:
+        super().__init__(reason)
+        self.board = board
 
 
 class SetupError(Exception):

@@ -147,8 +147,9 @@ async def _forget(_request: Request, _error: Exception) -> Response:
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    if isinstance(error, EpochLostError) and "board" in request.path_params:
-        error = await live_of(request).registry.explain(request.path_params["board"], error, reader_of(request))
+    # A page of several boards has all their ids in its path.
+    if isinstance(error, EpochLostError) and error.board in request.path_params.get("board", "").split(","):
+        error = await live_of(request).registry.explain(error.board, error, reader_of(request))
     if isinstance(error, HTTPException):
         error = explain_route(request, error)
     if request.scope["path"].startswith("/v1/"):

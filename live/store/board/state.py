@@ -165,7 +165,8 @@ class BoardState:
         """Return the error for a lost board. `held` is the epoch in the store, empty if the store has no such board."""
         return EpochLostError(
             f"board {self.board.id!r} had epoch {self.epoch or self.born}, and the store now holds "
-            f"{held.decode() or 'none'}: its data was lost"
+            f"{held.decode() or 'none'}: its data was lost",
+            self.board.id,
         )
 
     def moved_too_often(self) -> StoreUnavailableError:

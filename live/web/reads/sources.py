@@ -238,16 +238,18 @@ class BoardPast(NamedTuple):
 
         Raises:
             ProblemError: the server keeps no journal.
+            EpochLostError: the store lost the board.
         """
         if live.past is None:
             raise ProblemError("past_unavailable", "this server keeps no journal: see LIVE_JOURNAL")
         state, sink = ledger.state, SystemKeys(live.settings.key_prefix).sink
         await state.open()
         meta = state.keys.meta
-        (seconds, micro), hidden, link, holder = await live.client.calls([
-            (meta, ("TIME",)), (meta, ("HKEYS", state.keys.hidden)), (meta, ("HGET", meta, "journal")),
+        (seconds, micro), hidden, (epoch, link), holder = await live.client.calls([
+            (meta, ("TIME",)), (meta, ("HKEYS", state.keys.hidden)), (meta, ("HMGET", meta, "epoch", "journal")),
             (sink, ("GET", sink)),
         ])  # fmt: skip
+        state.require_epoch(epoch)
         return cls(
             past=live.past,
             client=client,

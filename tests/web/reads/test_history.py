@@ -69,6 +69,32 @@ async def get(client: httpx.AsyncClient, path: str, **query: Any) -> dict[str, A
     return found
 
 
+async def test_the_past_of_a_lost_board_is_unavailable(valkey_url: str) -> None:
+    """This also holds beside a board that is not lost, and after a restart. A deleted board is not found."""
+    settings = fresh_settings(valkey_url, journal="sqlite", anonymous_admin=True)
+
+    async def answers(client: httpx.AsyncClient, at: str, *boards: str) -> set[int]:
+        paths = [f"/v1/boards/{boards[-1]}", f"/v1/boards/{boards[-1]}/records/a", f"/boards/{','.join(boards)}"]
+        return {(await client.get(path, params={"as_of": at})).status_code for path in paths}
+
+    async with serving(settings, rolling_board(), FOREVER) as client:
+        assert (await client.put("/v1/boards/made", json={"types": ["like"]})).status_code == 201
+        await like(client, "a")
+        at = await now()
+        assert await answers(client, at, "posts", "all") == {200}
+        assert await answers(client, at, "posts", "made") == {200}
+        store = connect(valkey_url, settings)
+        meta = f"{settings.key_prefix}:{{all}}:meta"
+        await store.call(meta, "DEL", meta)
+        await store.aclose()
+        assert await answers(client, at, "posts", "all") == {503}
+        assert (await client.delete("/v1/boards/made")).status_code == 204
+        assert await answers(client, at, "posts", "made") == {404}
+    async with serving(settings, rolling_board(), FOREVER) as client:
+        assert await answers(client, at, "posts", "all") == {503}
+        assert "posts, all" in (await client.get("/boards/posts,all")).text
+
+
 def ranked(counts: Counter[str]) -> list[tuple[str, int, int]]:
     """Records by score, then by member."""
     rows = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
