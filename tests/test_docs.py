@@ -193,9 +193,11 @@ def functions() -> set[str]:
     return found
 
 
-def test_the_architecture_page_names_what_exists() -> None:
-    """Each file, folder and function that the page names exists."""
+def test_the_pages_for_developers_name_what_exists() -> None:
+    """Each file, folder and function that these pages name exists."""
     assert wrong_names(DOCS["architecture"]) == set()
+    maps = DOCS["contributing"].split("## Find a rule")[1].split("## Write code")[0]
+    assert wrong_names(maps) == set()
 
 
 @pytest.mark.parametrize(
