@@ -18,6 +18,7 @@ from live.cli.terminal import (
 from live.domain.board_file import load_boards
 from live.domain.text import counted, unknown
 from live.errors import NotFoundError
+from live.maintenance.unions import UnionReport, compare_unions
 from live.settings import load_settings
 from live.store.board.audit import Auditor, AuditReport
 from live.store.connection.embedded import opened_store
@@ -40,7 +41,8 @@ def audit(
 ) -> None:
     """Check that the score of every member of a running board is the sum of its slots; exit with 1 on drift.
 
-    The board keeps running. Without --store, the command uses the embedded store of a running `live serve`.
+    Also check that a union has the weighted sum of its parts. The board keeps running. Without --store, the command
+    uses the embedded store of a running `live serve`.
 
     Example: live audit --board posts
     """
@@ -49,7 +51,7 @@ def audit(
         in_file = list(load_boards(settings.boards).by_id)
         with progress_bar("Comparing", quiet=as_json) as show:
 
-            async def work() -> list[AuditReport]:
+            async def work() -> tuple[list[AuditReport], dict[str, UnionReport]]:
                 async with opened_store(settings, start=False) as client:
                     made = (await DefinitionStore(client, settings.key_prefix).load()).boards
                     alive = [name for name, definition in made.items() if definition.state == "live"]
@@ -65,13 +67,14 @@ def audit(
                             async with command_acting(client, settings.key_prefix, "repaired", report, board=one):
                                 report = await auditor.audit(repair=True)
                         found.append(report)
-                    return found
+                    return found, await compare_unions(client, settings, wanted)
 
-            reports = asyncio.run(work())
-    clean = all(report.clean for report in reports)
-    if not reported({"clean": clean, "boards": reports}, as_json=as_json):
+            reports, unions = asyncio.run(work())
+    clean = all(report.clean for report in reports) and not any(union.wrong for union in unions.values())
+    if not reported({"clean": clean, "boards": reports, "unions": unions}, as_json=as_json):
         for report in reports:
             print_report(report)
+        print_unions(unions)
     if not clean:
         raise typer.Exit(1)
 
@@ -91,3 +94,14 @@ def print_report(report: AuditReport) -> None:
         out.print(f"  {drift.key}: {score}, the slots hold {drift.held:,}")
     for slot in report.stray_slots:
         out.print(f"  {slot}: this slot is unknown to rotation")
+
+
+def print_unions(unions: dict[str, UnionReport]) -> None:
+    """Print how unions differ from their parts, for people."""
+    for name, union in unions.items():
+        if union.note:
+            out.print(f"{name}: not compared with its parts: {union.note}", soft_wrap=True)
+        elif union.wrong:
+            out.print(f"{name}: DIFFERS from its parts for {counted(union.wrong, 'member')}; the first ones are:")
+        for one in union.examples:
+            out.print(f"  {one.key}: the union has {one.union:,}, its parts have {one.parts:,}")

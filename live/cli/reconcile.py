@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from live.boards.all_boards import all_boards
+from live.cli.audit import print_unions
 from live.cli.terminal import (
     BoardsOption,
     DataDirOption,
@@ -24,6 +25,7 @@ from live.errors import EpochLostError, NotFoundError, SetupError
 from live.journal.database import existing_journal
 from live.maintenance.rebuild import Rebuilding
 from live.maintenance.reconcile import Report, compare_board
+from live.maintenance.unions import UnionReport, compare_unions
 from live.settings import Settings, load_settings
 from live.store.board.journal_stream import begin_journal
 from live.store.board.keys import Keys
@@ -61,7 +63,7 @@ def reconcile(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare boards in the store with their journals while events come; exit with 1 if they differ.
+    """Compare boards in the store with their journals, and unions with their parts; exit with 1 if they differ.
 
     With `--repair journal`, the journal of a board that differs begins again with what the store holds. With `--repair
     store`, the board is rebuilt from its journal under a new epoch: stop the servers first. Without --store, the
@@ -73,11 +75,12 @@ def reconcile(
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
         with progress_bar("Comparing", quiet=as_json) as show:
             try:
-                reports = asyncio.run(_reconcile(settings, board or [], repair, show))
+                reports, unions = asyncio.run(_reconcile(settings, board or [], repair, show))
             except EpochLostError as error:
                 raise SetupError(f"{error}. Run the command again when the board is back") from None
     equal = not any(report.drifted or report.fault for report in reports)
-    if not reported({"equal": equal, "boards": reports}, as_json=as_json):
+    equal &= not any(union.wrong for union in unions.values())
+    if not reported({"equal": equal, "boards": reports, "unions": unions}, as_json=as_json):
         for report in reports:
             verdict = f"the {repair} is replaced" if report.repaired else "DRIFT" if report.drifted else "equal"
             compared = f"{counted(sum(report.compared.values()), 'value')} compared at offset {report.offset:,}"
@@ -94,11 +97,17 @@ def reconcile(
                     for value in (drift.store, drift.journal)
                 ]
                 out.print(f"  {drift.key}: {_NAMES[drift.kind]}{slot}: store {held}, journal {kept}")
+        print_unions(unions)
     if not equal:
         raise typer.Exit(1)
 
 
-async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, show: Any) -> list[Report]:  # noqa: ANN401
+async def _reconcile(
+    settings: Settings,
+    wanted: list[str],
+    side: Side | None,
+    show: Any,  # noqa: ANN401
+) -> tuple[list[Report], dict[str, UnionReport]]:
     """Compare boards. If the store and the journal of a board differ and a side is named, replace this side."""
     existing_journal(settings).close()  # raises an error if there is no journal
     async with opened_store(settings) as client:
@@ -132,7 +141,7 @@ async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, s
                 reports[-1] = again
             else:
                 report.repaired = True
-        return reports
+        return reports, await compare_unions(client, settings, [report.board for report in reports])
 
 
 async def _replace(client: Store, settings: Settings, board: str, epoch: str, side: Side, show: Any) -> str:  # noqa: ANN401

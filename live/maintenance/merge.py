@@ -1,4 +1,8 @@
-"""Merge two members that are one person: move what one of them has to the other, on all boards."""
+"""Merge two members that are one person: move what one of them has to the other, on all boards.
+
+Events may come in between the moves of a board and of a union that adds it up. So a union does not move what it holds,
+but what its parts have moved.
+"""
 
 from typing import Final
 
@@ -7,10 +11,12 @@ import msgspec
 from live.boards.all_boards import all_boards
 from live.domain.board import Board, Boards
 from live.errors import SetupError
+from live.maintenance.unions import Sample, Union, find_unions
 from live.settings import Settings
 from live.store.board.keys import Keys
 from live.store.board.ledger import open_ledger
 from live.store.board.manage.erasure import knows_member
+from live.store.board.write.correction import read_held
 from live.store.board.write.merging import Move, put_move, read_move
 from live.store.connection.client import Store
 from live.store.connection.loss import require_no_loss
@@ -60,13 +66,27 @@ class Merging:
         """
         await require_no_loss(self._client, self._prefix)
         boards = await all_boards(self._client, self._settings, self._in_file)
-        found = [await self._merge(board, epoch, dry=dry) for board, epoch in boards.values()]
+        unions = await find_unions(self._client, self._settings, self._in_file)
+        knowing = {name for name, (board, _) in boards.items() if await self._is_known(board)}
+        before: dict[str, Sample] = {}
+        if not dry:
+            for name, union in unions.items():
+                if not knowing.isdisjoint((name, *(part.board.id for part, _ in union.parts))):
+                    before[name] = await union.settled(self._members[0])
+        moves, found = dict[str, Move](), list[Merged]()
+        for name, (board, epoch) in boards.items():
+            if name in knowing and name not in before:
+                found.append(await self._merge(board, epoch, moves, dry=dry))
+        for name, sample in before.items():
+            found.append(await self._follow(unions[name], sample, moves))
         return [one for one in found if one.slots or one.fault]
 
-    async def _merge(self, board: Board, epoch: str, *, dry: bool) -> Merged:
-        one, keys = Merged(board=board.id), Keys(self._prefix, board.id)
-        if not await knows_member(self._client, keys, board, self._members[0]):
-            return one
+    async def _is_known(self, board: Board) -> bool:
+        return await knows_member(self._client, Keys(self._prefix, board.id), board, self._members[0])
+
+    async def _merge(self, board: Board, epoch: str, moves: dict[str, Move], *, dry: bool) -> Merged:
+        """Move everything that a board has of the member, and add the move to `moves`."""
+        one = Merged(board=board.id)
         if board.votes is not None:
             one.fault = _VOTES
             return one
@@ -76,8 +96,37 @@ class Merging:
             return await read_move(ledger.state, self._members, self._reason)
 
         try:
-            _note(one, board, await put_move(ledger.writer, make, dry=dry))
+            moves[board.id] = await put_move(ledger.writer, make, dry=dry)
+            _note(one, board, moves[board.id])
         except SetupError as error:  # the merge can still succeed on other boards
+            one.fault = str(error)
+        return one
+
+    async def _follow(self, union: Union, before: Sample, moves: dict[str, Move]) -> Merged:
+        """Move in a union what it held before its parts changed, and what its parts have counted until they changed.
+
+        So the union has the sum of its parts again, whatever came in meanwhile.
+        """
+        one, state, amounts = Merged(board=union.board.id), union.ledger.state, before.own
+        await state.open_to_write()
+        for (part, weight), held in zip(union.parts, before.parts, strict=True):
+            moved = moves[part.board.id].amounts if part.board.id in moves else {}
+            for place in {*held, *moved}:
+                amounts[place] += weight * (moved.get(place, 0) - held[place])
+
+        async def make() -> Move:
+            held = await read_held(state, self._members)
+            some = {place: amount for place, amount in amounts.items() if amount}
+            return Move(*self._members, self._reason, held, some, is_whole=False)
+
+        try:
+            _note(one, union.board, await put_move(union.ledger.writer, make))
+            left = await union.settled(self._members[0])
+            if left.difference:  # several servers have counted events in different orders
+                amounts = left.own
+                amounts.subtract(left.weighted)
+                await put_move(union.ledger.writer, make)
+        except SetupError as error:
             one.fault = str(error)
         return one
 

@@ -15,7 +15,8 @@ local meta, journal = unpack(KEYS)
 --@include journal
 local board = read_board()
 if board.epoch then return {'epoch', board.epoch, board.made or ''} end
-call('HSET', meta, 'epoch', request.epoch, 'shape', request.shape, 'offset', 0, 'total', 0, 'secret', request.secret)
+call('HSET', meta, 'epoch', request.epoch, 'shape', request.shape, 'offset', 0, 'total', 0, 'secret', request.secret,
+  'began', digits(now))
 if reign ~= '' then call('HSET', meta, 'reign', reign) end
 if request.made then call('HSET', meta, 'made', 1, 'used', digits(now)) end
 if request.journal then

@@ -362,4 +362,5 @@ async def test_the_command_prints_json(bench: Bench) -> None:
                 "drift": [{"key": "a", "score": 4, "held": 3}], "stray_slots": [], "totals": "ok", "repaired": False,
             }
         ],
+        "unions": {},
     }  # fmt: skip

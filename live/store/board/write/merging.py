@@ -1,6 +1,6 @@
 """Moves the amounts of one member to another as one batch. Viewers see an ordinary change."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -8,6 +8,7 @@ import msgspec
 from live.domain.board import Board
 from live.domain.window import EVER, Sliding
 from live.errors import REFUSALS, SetupError, StoreUnavailableError
+from live.store.board.read.reader import TAG
 from live.store.board.state import BoardState
 from live.store.board.write.correction import CODES, read_held
 from live.store.board.write.slot_assignment import Plan, SlotPlan, begin_plan
@@ -37,6 +38,7 @@ class Move(msgspec.Struct):
         amounts: on boards that add up amounts, what moves in each slot. In a sliding window, what moves of each time
             (milliseconds).
         values: on boards with the best or the last amount, what the new member has in each slot afterwards.
+        is_whole: whether the move is of everything that the old member has. Then it fails if the members have changed.
         slots: in how many slots the last plan changes something.
     """
 
@@ -46,11 +48,12 @@ class Move(msgspec.Struct):
     held: Mapping[str, Mapping[int, bytes]]
     amounts: Mapping[int, int] = {}
     values: Mapping[int, Value] = {}
+    is_whole: bool = True
     slots: int = 0
 
     def fill(self, board: Board, plan: Plan) -> None:
         """Plan the amounts of the move that still count by the board's clock."""
-        plan.producers, plan.reason, plan.held = [MERGER], self.reason, self.held
+        plan.producers, plan.reason, plan.held = [MERGER], self.reason, self.held if self.is_whole else None
         if isinstance(board.window, Sliding):
             length = board.window.length * 1000
             events = [event for event in sorted(self.amounts.items()) if event[0] > plan.now - length]
@@ -130,24 +133,24 @@ async def read_metadata(
     }
 
 
-async def read_events(state: BoardState, member: str) -> dict[int, int]:
-    """Return the sum of a member's events in a sliding window, for each time (in milliseconds)."""
-    found: dict[bytes, tuple[int, int]] = {}
-    name = member.encode()
+async def read_events(state: BoardState, members: Collection[str]) -> dict[str, dict[int, int]]:
+    """Return the sum of each member's events in a sliding window, for each time (in milliseconds)."""
+    found: dict[bytes, tuple[str, int, int]] = {}
+    sums: dict[str, dict[int, int]] = {member: {} for member in members}
     async for events in state.client.elements("ZSCAN", state.keys.log):
         for event, time in zip(events[::2], events[1::2], strict=True):
-            amount, _, owner = event[8:].partition(b" ")
-            if owner == name:
-                found[event] = int(float(time)), int(amount)
-    sums: dict[int, int] = {}
-    for at, number in found.values():
-        sums[at] = sums.get(at, 0) + number
+            amount, _, owner = event[TAG:].partition(b" ")
+            if (member := owner.decode()) in sums:
+                found[event] = member, int(float(time)), int(amount)
+    for member, at, number in found.values():
+        sums[member][at] = sums[member].get(at, 0) + number
     return sums
 
 
 async def read_move(state: BoardState, members: tuple[str, str], reason: str) -> Move:
     """Return the move that merges two members as they are now. See `merged`."""
-    events = await read_events(state, members[0]) if isinstance(state.board.window, Sliding) else {}
+    old = members[0]
+    events = (await read_events(state, [old]))[old] if isinstance(state.board.window, Sliding) else {}
     held = await read_held(state, members)
     metadata = await read_metadata(state, members, list(held[members[0]]))
     return merged(state.board, members, reason, held, events=events, metadata=metadata)

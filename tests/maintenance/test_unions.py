@@ -1,0 +1,129 @@
+"""A union has the weighted sum of its parts, also after two members were merged while events came."""
+
+import asyncio
+import json
+from collections import Counter
+from itertools import count
+from pathlib import Path
+
+import httpx
+import pytest
+
+from live.domain.board import Boards
+from live.domain.board_file import parse_boards
+from live.domain.event import make_entry
+from live.maintenance.unions import Sample
+from live.settings import Settings
+from live.store.board.ledger import Ledger
+from live.store.connection.client import Store
+from tests.harness.scripts import connected
+from tests.harness.server import serving
+from tests.harness.settings import fresh_settings
+from tests.web.writes.test_trail import command
+
+OLD, NEW = "Jon Smith", "John Smith"
+WINDOWS = {
+    "forever": '"forever"',
+    "rolling": '{ rolling = "2h", slot = "1h" }',
+    "sliding": '{ sliding = "1h" }',
+    "days": '{ calendar = "day" }',
+}
+BOARDS = "".join(
+    f"""
+[[board]]
+id = "{name}-a"
+types = ["a"]
+window = {window}
+[[board]]
+id = "{name}-b"
+types = ["b"]
+window = {window}
+[[board]]
+id = "{name}"
+union = ["{name}-a", "{name}-b"]
+weights = [1, 10]
+window = {window}
+"""
+    for name, window in WINDOWS.items()
+)
+
+
+async def score(client: httpx.AsyncClient, board: str, member: str) -> int:
+    """The score of a member; 0 for none."""
+    answer = await client.get(f"/v1/boards/{board}/records/{member}")
+    return int(answer.json()["score"]) if answer.is_success else 0
+
+
+async def send_until(client: httpx.AsyncClient, stopped: asyncio.Event) -> None:
+    """Send events of both members, one after another."""
+    for number in count():
+        if stopped.is_set():
+            return
+        event = {"key": (OLD, NEW)[number % 2], "type": "ab"[number // 2 % 2], "amount": 1 + number % 3}
+        assert (await client.post("/v1/events", json=event)).json()["accepted"] == 1
+
+
+async def merged_under_load(url: str, tmp_path: Path) -> None:
+    """Merge two members while events of both come, and compare the unions with their parts."""
+    settings = fresh_settings(url, journal="sqlite", data_dir=tmp_path / "data")
+    file = tmp_path / "boards.toml"
+    file.write_text(BOARDS)
+    boards = parse_boards(BOARDS)
+    async with connected(url, settings) as store, serving(settings, *boards) as client:
+        for key in (OLD, NEW):
+            for kind in ("a", "b"):
+                await client.post("/v1/events", json={"key": key, "type": kind})
+        stopped = asyncio.Event()
+        sending = [asyncio.create_task(send_until(client, stopped)) for _ in range(6)]
+        printed = await command(settings, "merge", OLD, NEW, "--yes", "--json", "--boards", str(file))
+        stopped.set()
+        await asyncio.gather(*sending)
+        assert {one["board"] for one in json.loads(printed)["boards"]} == {board.id for board in boards}
+        for name in WINDOWS:
+            for member in (OLD, NEW):
+                parts = await score(client, f"{name}-a", member), await score(client, f"{name}-b", member)
+                assert await score(client, name, member) == parts[0] + 10 * parts[1], (name, member)
+        await command(settings, "audit", "--boards", str(file))
+        await command(settings, "reconcile", "--boards", str(file))
+        await is_found(store, settings, boards, file)
+
+
+async def is_found(store: Store, settings: Settings, boards: Boards, file: Path) -> None:
+    """Let a union count what no part counts, and check that both commands find it."""
+    (union,) = (board for board in boards if board.id == "rolling")
+    await Ledger(store, union, settings).writer.add([make_entry(NEW, 7)])
+    for name in ("audit", "reconcile"):
+        printed = json.loads(await command(settings, name, "--json", "--boards", str(file), status=1))
+        wrong = {board: found["examples"] for board, found in printed["unions"].items() if found["wrong"]}
+        assert list(wrong) == ["rolling"]
+        (one,) = wrong["rolling"]
+        assert (one["key"], one["union"] - one["parts"]) == (NEW, 7)
+
+
+async def test_unions_have_the_sum_of_their_parts_after_a_merge(valkey_url: str, tmp_path: Path) -> None:
+    """Events of both members come in while the boards are merged one after another."""
+    await merged_under_load(valkey_url, tmp_path)
+
+
+@pytest.mark.slow
+async def test_unions_on_other_servers_have_the_sum_after_a_merge(cluster_url: str, tmp_path: Path) -> None:
+    """A union and its parts are on different servers of a Cluster."""
+    await merged_under_load(cluster_url, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("own", "parts", "is_explained"),
+    [
+        ({}, {}, True),
+        ({0: 5}, {0: 5}, True),
+        ({0: 5}, {0: 4}, False),
+        ({1: 2, 2: 1}, {1: 3}, True),  # an event counted a slot later on the union
+        ({1: 1, 2: 1, 3: 1, 4: 2}, {1: 1, 2: 1, 3: 1, 4: 1}, False),
+        ({5: 1}, {4: 1, 5: 1}, True),  # the union has dropped its oldest slot
+    ],
+)
+def test_an_event_that_counts_in_another_slot_is_no_difference(
+    own: dict[int, int], parts: dict[int, int], *, is_explained: bool
+) -> None:
+    """The sums over all slots from one on decide."""
+    assert Sample(Counter(own), [], Counter(parts)).is_explained == is_explained
