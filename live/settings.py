@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from live.domain.board import parse_retention
 from live.domain.text import unknown
-from live.domain.validation_messages import PLACE, at, refusal
+from live.domain.validation_messages import invalid_value
 from live.domain.window import parse_duration
 from live.errors import SetupError
 from live.network.forwarded import check_network
@@ -380,7 +380,7 @@ def load_settings(
             )
         except ValueError as error:  # or its subclass `msgspec.ValidationError`, which a reader's error causes
             shown = "(not shown)" if field.type.__origin__ is TokenSecret else repr(given_text)
-            reason = error.__cause__ or refusal(*at(value, field.type, str(error).partition(PLACE)[2][:-1]))
+            reason = error.__cause__ or invalid_value(error, value, field.type)
             mistakes.append(f"{environment_name(field.name)} (or its flag) = {shown}: {reason}")
             invalid.add(field.name)
     settings = Settings(**values)

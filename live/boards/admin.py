@@ -322,7 +322,7 @@ class BoardAdmin:
             raise ProblemError("board_invalid", str(error)) from None
         others = _OtherBoards(self.in_file, found, made, self._hidden_from(maker))
         parts = set(made.union) - set(old.union if old else ())
-        mistakes = [*text_mistakes(made), *part_mistakes(made, parts, others, {})]
+        mistakes = [*text_mistakes(made), *part_mistakes(made, parts, others)]
         mistakes += [
             f"board {board!r}: its union names {part!r}, which may be deleted after its `idle_ttl`"
             for part in made.union

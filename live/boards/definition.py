@@ -12,7 +12,8 @@ from live.domain.board_file import (
     FieldChoice,
     VotesChoice,
     default_max_amount,
-    read_choices,
+    make_board,
+    read_table,
 )
 from live.domain.views import score_facts
 from live.domain.window import Duration, choice_of, format_duration, make_window, parse_duration
@@ -26,7 +27,7 @@ class RunningChoice(BoardChoice, frozen=True, kw_only=True):
 
 
 class DefinitionError(ValueError):
-    """A definition has mistakes. `mistakes` lists all of them."""
+    """A definition has mistakes: one invalid choice, or all choices that contradict each other."""
 
     def __init__(self, mistakes: list[str]) -> None:
         super().__init__("\n".join(mistakes))
@@ -37,24 +38,32 @@ def read_board(board_id: str, choices: Mapping[str, Any]) -> Board:
     """Make the board that some choices define.
 
     Raises:
-        DefinitionError: the choices are invalid. The error lists every mistake.
+        DefinitionError: a choice is invalid, or choices contradict each other.
     """
-    mistakes = ["`id`: the id is the one in the path"] if "id" in choices else []
-    reading = read_choices({**choices, "id": board_id}, RunningChoice)
-    mistakes += reading.mistakes
-    text, seconds = reading.choice.idle_ttl, None
-    if text is not None:
+    if "id" in choices:
+        raise DefinitionError(["`id`: the id is the one in the path"])
+    try:
+        choice = read_table({**choices, "id": board_id}, RunningChoice)
+    except ValueError as error:
+        raise DefinitionError([str(error)]) from None
+    mistakes: list[str] = []
+    idle_ttl = None
+    if choice.idle_ttl is not None:
         try:
-            seconds = parse_duration(text)
+            seconds = parse_duration(choice.idle_ttl)
         except ValueError as error:
             mistakes.append(f"`idle_ttl`: {error}")
         else:
-            if seconds < 1 or seconds != int(seconds):
-                mistakes.append(f"`idle_ttl`: {text!r} is not a whole number of seconds, 1s or more")
-    if mistakes or reading.board is None:
+            idle_ttl = int(seconds)
+            if seconds < 1 or seconds != idle_ttl:
+                mistakes.append(f"`idle_ttl`: {choice.idle_ttl!r} is not a whole number of seconds, 1s or more")
+    try:
+        board = make_board(choice)
+    except ValueError as error:
+        mistakes = str(error).split("\n") + mistakes
+    if mistakes:
         raise DefinitionError(mistakes)
-    idle_ttl = None if seconds is None else int(seconds)
-    return msgspec.structs.replace(reading.board, frozen=reading.choice.frozen, idle_ttl=idle_ttl)
+    return msgspec.structs.replace(board, frozen=choice.frozen, idle_ttl=idle_ttl)
 
 
 def choices_of(board: Board) -> dict[str, Any]:

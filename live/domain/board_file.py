@@ -1,16 +1,17 @@
-"""The TOML file that defines boards. An error reports all mistakes of a file at once."""
+"""The TOML file that defines boards.
 
-import re
+An error reports the first invalid choice of each board, or else all its choices that contradict each other.
+"""
+
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
-from msgspec import UNSET, Meta
+from msgspec import Meta
 
 from live.domain.board import (
     BOARD_ID,
@@ -36,7 +37,7 @@ from live.domain.packing import Field, Packing
 from live.domain.ranking import Ranks
 from live.domain.score_format import NumberFormat, ScoreFormat
 from live.domain.text import ID_FORM, PATTERN, text_fault, unknown
-from live.domain.validation_messages import PLACE, at, refusal
+from live.domain.validation_messages import choice_mistake
 from live.domain.window import (
     Duration,
     Rolling,
@@ -52,16 +53,14 @@ from live.errors import SetupError
 _READABLE: Final = {"pattern": PATTERN}  # for the contracts only: `text_mistakes` checks the texts
 EventType = Annotated[str, Meta(min_length=1, max_length=64, extra_json_schema=_READABLE)]
 Category = Annotated[str, Meta(min_length=1, max_length=256, extra_json_schema=_READABLE)]
-C = TypeVar("C", bound="BoardChoice")
-_NAMELESS: Final = "nameless"  # stands for a missing id, so that the other choices are still checked
-_ANY_UNIT: Final = "day"  # replaces an invalid `window.calendar`, so that the other choices are still checked
+C = TypeVar("C", bound=msgspec.Struct)
 DEFAULT_TYPE: Final = "like"
+_AT_WINDOW: Final = " - at `$.window`"  # of msgspec
 _MOST_CAP: Final = 100_000
 _MOST_MEMBERS: Final = 1_000_000_000
 _MOST_CONFLATION: Final = 60_000  # maximum milliseconds of `conflation_interval`
 _MOST_UNIT: Final = 16  # maximum characters of `unit`
 _MOST_SCALE: Final = 9  # maximum of `scale`, the number of decimals
-_COMPARED: Final = frozenset({"window", "clock"})  # choices in which a union and its parts must agree
 
 
 class Choice(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True, kw_only=True):
@@ -319,136 +318,36 @@ def text_mistakes(board: Board) -> Iterator[str]:
                 yield f"`{name}` {fault}"
 
 
-class Mistake(NamedTuple):
-    """One mistake.
+def read_table(table: Mapping[str, Any], kind: type[C]) -> C:
+    """Read a table of choices from a file or a request.
 
-    `path` is like `window.slot` or `score[0].max`. `about_value` is false if the mistake is the name of the choice, and
-    not its value.
+    Raises:
+        ValueError: a choice is invalid. The message is about the first such choice.
     """
-
-    path: str
-    reason: str
-    about_value: bool = True
-
-    def __str__(self) -> str:
-        return f"`{self.path}`: {self.reason}"
-
-
-def read_table(
-    table: Mapping[str, Any], struct: type[msgspec.Struct], path: str = ""
-) -> tuple[dict[str, Any], list[Mistake]]:
-    """Check a table and its inner tables. Return the choices that can be converted to the struct, and the mistakes.
-
-    The choices do not include an inner table in which a required choice is missing, or a list with a mistake.
-    """
-    fields = _fields(struct)
-    valid: dict[str, Any] = {}
-    mistakes = []
-    for name, value in table.items():
-        if name in fields:
-            checked, found = _read_value(value, fields[name].type, path + name)
-            mistakes += found
-            if checked is not UNSET:
-                valid[name] = checked
-        else:
-            mistakes.append(Mistake(path + name, unknown("choice", name, fields), about_value=False))
-    mistakes += [
-        Mistake(path + name, "missing") for name, field in fields.items() if field.required and name not in table
-    ]
-    return valid, mistakes
-
-
-@cache
-def _fields(struct: type[msgspec.Struct]) -> Mapping[str, msgspec.structs.FieldInfo]:
-    """Map the fields of a struct by name.
-
-    The result is cached, because finding the types takes longer than all other checks of a board.
-    """
-    return {field.name: field for field in msgspec.structs.fields(struct)}
-
-
-def _read_value(value: object, kind: Any, path: str) -> tuple[object, list[Mistake]]:  # noqa: ANN401 - a type from an annotation
-    """Check the value of a choice. Return the valid part of the value (UNSET if there is none), and the mistakes."""
-    if isinstance(value, dict) and (struct := _struct_of(kind)) is not None:
-        valid, mistakes = read_table(value, struct, f"{path}.")
-        is_whole = all(name in valid for name, field in _fields(struct).items() if field.required)
-        return valid if is_whole else UNSET, mistakes
-    if isinstance(value, list) and (struct := _struct_of(kind, of_list=True)) is not None:
-        mistakes = [wrong for at, part in enumerate(value) for wrong in _read_value(part, struct, f"{path}[{at}]")[1]]
-        if mistakes:
-            return UNSET, mistakes
     try:
-        msgspec.convert(value, kind)
+        return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
-        place = str(error).partition(PLACE)[2].removesuffix("`")
-        if path == "window" and isinstance(value, str):
-            return UNSET, [Mistake(path, window_advice(value))]
-        return UNSET, [Mistake(path + place, refusal(*at(value, kind, place)))]
-    return value, []
-
-
-def _struct_of(kind: Any, *, of_list: bool = False) -> type[msgspec.Struct] | None:  # noqa: ANN401 - an annotation
-    """Return the struct of a choice that can be a table (with `of_list`, a list of tables), or None."""
-    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-    if (get_origin(kind) is tuple) is not of_list:
-        return None
-    return next(
-        (one for one in (*get_args(kind), kind) if isinstance(one, type) and issubclass(one, msgspec.Struct)), None
-    )
-
-
-class CheckedChoices(NamedTuple, Generic[C]):
-    """The valid choices of a table, the board made of them, and all mistakes.
-
-    `unsure` names the choices whose value is unknown because of a mistake.
-    """
-
-    choice: C
-    board: Board | None
-    mistakes: list[str]
-    unsure: frozenset[str]
-
-
-def read_choices(table: Mapping[str, Any], kind: type[C]) -> CheckedChoices[C]:
-    """Read a table of choices from a file or a request, and report all its mistakes."""
-    valid, wrong = read_table(table, kind)
-    mistakes = [str(mistake) for mistake in wrong]
-    paths = [mistake.path for mistake in wrong if mistake.about_value]
-    if "window.calendar" in paths:
-        valid["window"]["calendar"] = _ANY_UNIT
-    choice, board = msgspec.convert({"id": _NAMELESS, **valid}, kind), None
-    try:
-        board = make_board(choice)
-    except ValueError as error:
-        # The choices with mistakes were removed and have their defaults now. Ignore mistakes that follow from these
-        # defaults.
-        out = {path.rpartition(".")[2] for path in paths} | {path.partition("[")[0] for path in paths if "[" in path}
-        mistakes += [line for line in str(error).split("\n") if not out & set(re.findall(r"\w+", line))]
-    return CheckedChoices(choice, board, mistakes, frozenset(re.split(r"[.\[]", path)[0] for path in paths))
+        if str(error).endswith(_AT_WINDOW) and isinstance(text := table.get("window"), str):
+            raise ValueError(f"`window`: {window_advice(text)}") from None
+        raise ValueError(choice_mistake(error, table, kind)) from None
 
 
 def part_mistakes(
-    board: Board, parts: Collection[str], boards: Mapping[str, Board], unsure: Mapping[str, frozenset[str]]
+    board: Board, parts: Collection[str], boards: Mapping[str, Board], invalid: Collection[str] = ()
 ) -> Iterator[str]:
-    """Find mistakes between a union and some of its parts.
-
-    `unsure` has the ids of boards with other mistakes. For each of these boards, it names the choices that are unknown
-    because of the mistakes.
-    """
+    """Find mistakes between a union and some of its parts. `invalid` has the ids of boards with other mistakes."""
     for part in board.union:
-        if part not in parts:
+        if part not in parts or part in invalid:
             continue
         fed = boards.get(part)
-        unknown_choices = unsure.get(part, frozenset()) | unsure.get(board.id, frozenset())
         if fed is None:
-            if part not in unsure:
-                known = {*boards, *unsure} - {"", board.id}
-                yield f"board {board.id!r}: its union: {unknown('board', part, known)}"
+            known = {*boards, *invalid} - {"", board.id}
+            yield f"board {board.id!r}: its union: {unknown('board', part, known)}"
         elif fed.union:
             yield f"board {board.id!r}: its union names {part!r}, which is a union itself; name its boards instead"
         elif fed.operator != "incr" or fed.votes is not None:
             yield f"board {board.id!r}: its union names {part!r}, whose scores are not plain sums"
-        elif (fed.window, fed.clock) != (board.window, board.clock) and not unknown_choices & _COMPARED:
+        elif (fed.window, fed.clock) != (board.window, board.clock):
             yield f"board {board.id!r}: its union names {part!r}, which has another window or clock"
         if fed is not None and (fault := exposure(board, fed)):
             yield f"board {board.id!r}: {fault}"
@@ -481,9 +380,12 @@ def read_limits(tables: object) -> tuple[list[PrefixLimits], list[str]]:
         elif not isinstance(table, dict):
             mistakes.append(f"{name}: expected a table, got {table!r}")
         else:
-            valid, wrong = read_table(table, LimitsChoice)
-            mistakes += [f"{name}: {mistake}" for mistake in wrong]
-            found.append(PrefixLimits(prefix=pattern[:-1], **valid))
+            try:
+                choice = read_table(table, LimitsChoice)
+            except ValueError as error:
+                mistakes.append(f"{name}: {error}")
+            else:
+                found.append(PrefixLimits(prefix=pattern[:-1], **{name: getattr(choice, name) for name in table}))
     in_order = sorted(found, key=lambda limits: limits.prefix)
     mistakes += [
         f'[limits."{second.pattern}"]: its boards have the limits of "{first.pattern}" already; a board has one prefix'
@@ -523,24 +425,27 @@ def parse_boards(text: str) -> Boards:
         raise SetupError('it contains no [[board]]; the smallest file is:\n[[board]]\nid = "posts"')
     mistakes += [f"{name}: unknown name; boards are [[board]] tables" for name in document]
     boards: dict[str, Board] = {}
-    unsure: dict[str, frozenset[str]] = {}
+    invalid: set[str] = set()
     for number, table in enumerate(tables, 1):
         if not isinstance(table, dict):
             mistakes.append(f"board {number}: expected a table, got {table!r}; write [[board]]")
             continue
         board_id = str(table.get("id", ""))
         name = f"board {number}" + (f" ({table['id']!r})" if "id" in table else "")
-        reading = read_choices(table, BoardChoice)
-        mistakes += [f"{name}: {mistake}" for mistake in reading.mistakes]
-        if board_id in unsure:
+        is_known = board_id in boards or board_id in invalid
+        try:
+            board = make_board(read_table(table, BoardChoice))
+            found = list(text_mistakes(board))
+        except ValueError as error:
+            found = str(error).split("\n")
+            invalid.add(board_id)
+        else:
+            boards.setdefault(board_id, board)
+        mistakes += [f"{name}: {mistake}" for mistake in found]
+        if is_known:
             mistakes.append(f"{name}: another board has this id")
-            continue
-        unsure[board_id] = reading.unsure
-        if reading.board is not None and "id" not in reading.unsure:
-            boards[board_id] = reading.board
-            mistakes += [f"{name}: {mistake}" for mistake in text_mistakes(reading.board)]
     for board in boards.values():
-        mistakes += part_mistakes(board, board.union, boards, unsure)
+        mistakes += part_mistakes(board, board.union, boards, invalid)
     mistakes += [mistake for each in limits for mistake in _limit_mistakes(each, boards.values())]
     if mistakes:
         raise SetupError("\n".join(mistakes))

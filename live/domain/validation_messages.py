@@ -1,17 +1,19 @@
 """Messages for invalid values of settings and choices of boards: they say in plain words which values are valid."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
 from live.domain.text import unknown
 
-PLACE: Final = " - at `$"  # precedes the path in an error message of msgspec
+_PLACE: Final = re.compile(r" - at `\$([.\w\[\]]*)`$")  # ends an error message of msgspec
+_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
 _MOST_SHOWN: Final = 60  # maximum characters of the value in a message
 _BASIC: Final[Mapping[object, str]] = {
     bool: "true or false",
@@ -42,8 +44,31 @@ _PLAIN: Final[Mapping[str, str]] = {  # for words of msgspec, the words that rep
 _PLURAL: Final[Mapping[object, str]] = {str: "texts", int: "whole numbers"}
 
 
+def choice_mistake(error: msgspec.ValidationError, table: Mapping[str, Any], struct: type[msgspec.Struct]) -> str:
+    """Say what msgspec found in a table of choices, with the place of the choice, such as `score[0].max`."""
+    message, place = _split(str(error))
+    try:
+        value, kind = find(table, struct, place)
+    except LookupError:  # the table has an unknown name that looks like a place
+        message, value, kind, place = str(error), table, struct, ""
+    path = place.strip(".")
+    inner = f"{path}." if path else ""
+    if message.startswith(_MISSING_FIELD):
+        return f"`{inner}{message.removeprefix(_MISSING_FIELD).strip('`')}`: missing"
+    known = struct_of(kind)
+    if message.startswith(_UNKNOWN_FIELD) and known is not None:
+        name = message.removeprefix(_UNKNOWN_FIELD)[1:-1]
+        return f"`{inner}{name}`: {unknown('choice', name, known.__struct_fields__)}"
+    return f"`{path}`: {refusal(value, kind)}"
+
+
+def invalid_value(error: ValueError, value: object, kind: Any) -> str:  # noqa: ANN401 - a type from an annotation
+    """Say which values are valid for a setting in which msgspec found an error."""
+    return refusal(*find(value, kind, _split(str(error))[1]))
+
+
 def refusal(value: object, kind: Any) -> str:  # noqa: ANN401 - a type from an annotation
-    """Say which values are valid, if `value` is invalid. If it is a list, use `at` first to find the invalid element.
+    """Say which values are valid, if `value` is invalid.
 
     Args:
         value: from TOML, JSON or an environment variable.
@@ -64,7 +89,7 @@ def refusal(value: object, kind: Any) -> str:  # noqa: ANN401 - a type from an a
 
 def in_words(error: msgspec.ValidationError, known: Sequence[str] = ()) -> str:
     """Say in plain words what msgspec found in JSON. `known` are the fields of the object, to list them."""
-    message, _, place = str(error).partition(PLACE)
+    message, place = _split(str(error))
     if message.startswith(_UNKNOWN_FIELD):
         listed = f"; there are: {', '.join(known)}" if known else ""
         message = f"there is no field {message.removeprefix(_UNKNOWN_FIELD)}{listed}"
@@ -73,15 +98,30 @@ def in_words(error: msgspec.ValidationError, known: Sequence[str] = ()) -> str:
     else:
         for word, plain in _PLAIN.items():
             message = message.replace(word, plain)
-    path = place.strip(".`")
+    path = place.strip(".")
     return f"`{path}`: {message}" if path else message
 
 
-def at(value: object, kind: Any, place: str) -> tuple[object, Any]:  # noqa: ANN401 - a type from an annotation
-    """Return the element at a place such as `[2]` in a list, and its kind. Without a place, return both unchanged."""
-    if place.startswith("[") and isinstance(value, Sequence):
-        return value[int(place[1:-1])], get_args(_list_of(kind))[0]
+def _split(message: str) -> tuple[str, str]:
+    """Split the place, such as `.score[0].max`, from a message of msgspec."""
+    found = _PLACE.search(message)
+    return (message[: found.start()], found[1]) if found else (message, "")
+
+
+def find(value: Any, kind: Any, place: str) -> tuple[Any, Any]:  # noqa: ANN401 - of any type
+    """Return the value at a place such as `.score[0].max`, and its kind."""
+    for name, index in _STEP.findall(place):
+        struct = struct_of(kind)
+        if index:
+            value, kind = value[int(index)], get_args(_list_of(kind))[0]
+        elif struct is not None:
+            value, kind = value[name], get_type_hints(struct, include_extras=True)[name]
     return value, kind
+
+
+def struct_of(kind: Any) -> type[msgspec.Struct] | None:  # noqa: ANN401 - a type from an annotation
+    """Return the struct of a choice that can be a table, or None."""
+    return next((part for part in _parts(kind) if isinstance(part, type) and issubclass(part, msgspec.Struct)), None)
 
 
 def expected(kind: Any) -> str:  # noqa: ANN401 - a type from an annotation

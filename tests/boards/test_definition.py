@@ -36,18 +36,12 @@ def test_choices_are_those_of_the_boards_file() -> None:
     assert (board.votes.per_actor, board.votes.opens) == (3, 1_767_225_600_000)
 
 
-def test_all_mistakes_are_reported_at_once() -> None:
-    """The mistakes are in types, names, nested tables and combinations. A default never causes a message."""
-    found = mistakes(
-        "B!", title=5, operator="most", cap=3, idle_ttl="0s", id="x", colour="red", ranks="dense",
-        window={"rolling": "1h", "slot": "7m", "width": 3}, votes={"per_key": 0, "per_actor": 1, "closes": 3},
-    )  # fmt: skip
-    parts = [line.split(":")[0] for line in found[:7]]
-    assert parts == ["`id`", "`title`", "`operator`", "`colour`", "`window.width`", "`votes.per_key`", "`votes.closes`"]
-    assert [line.split(" ")[0] for line in found[7:9]] == ["id", "the"]
-    assert "not a multiple of its slot" in found[8]
-    assert found[-1].startswith("`idle_ttl`: '0s'")
-    assert not any("`cap`" in line for line in found)
+def test_the_first_invalid_choice_is_reported() -> None:
+    """Contradictions are reported when all choices are valid, and then all of them."""
+    assert mistakes("B!", id="x", title=5) == ["`id`: the id is the one in the path"]
+    assert mistakes("B!", title=5, operator="most") == ["`title`: expected a text of 1 to 200 characters, got 5"]
+    found = mistakes("B!", cap=3, idle_ttl="0s", window={"rolling": "1h", "slot": "7m"})
+    assert [line.split(" ")[0] for line in found] == ["id", "`cap`", "the", "`idle_ttl`:"]
 
 
 def test_contradictory_choices_are_reported() -> None:
