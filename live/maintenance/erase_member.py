@@ -85,9 +85,10 @@ class MemberErasing(Erasing):
         """
         key = await self._begin()
         person, known = await self._find(member), await all_boards(self._client, self._settings, self._in_file)
-        items = SystemKeys(self._prefix).items
-        if await self._client.call(items, "HEXISTS", items, member):
+        names = SystemKeys(self._prefix)
+        if await self._client.call(names.items, "HEXISTS", names.items, member):
             await Items(self._client, self._prefix, 0).delete(member)
+        await self._client.write(names.items_changes, "DEL", names.items_changes)  # it can name the member
         person.log_entries = await AuditTrail(self._client, self._prefix).redact(member.__eq__)
         refusals = SystemKeys(self._prefix).refusals  # the samples of refused events may name the member
         await self._client.write(refusals, "DEL", refusals)

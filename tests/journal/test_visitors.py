@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -64,9 +65,9 @@ async def test_a_journal_without_the_secret_is_detected(valkey_url: str, tmp_pat
     """In the mutant, every visitor could like again after a rebuild."""
     right = DefinitionLog._copy
 
-    async def forgetful(log: DefinitionLog, kind: str, found: dict[str, str], version: int) -> None:
+    async def forgetful(log: DefinitionLog, kind: str, *given: Any, **named: Any) -> None:
         if kind != "visitors":
-            await right(log, kind, found, version)
+            await right(log, kind, *given, **named)
 
     async with journaled(valkey_url, tmp_path) as board:
         with must_be_caught("the journal has no copy of the secret"), replaced(DefinitionLog, "_copy", forgetful):

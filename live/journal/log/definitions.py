@@ -6,7 +6,7 @@ visitors, and the audit log.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, required
 from live.store.connection.high_water import Versioned
 from live.store.connection.pipelined import Word
+from live.store.registry.definitions import CHANGES, ChangesRequest
 
 KINDS: Final = ("boards", "producers", "items", "visitors")
 COOKIES: Final = "cookies"
@@ -72,24 +73,38 @@ class DefinitionLog:
             for kind, version in versions.items():
                 if version is not None and version != self._versions.get(kind):
                     key, asks = places[kind]
-                    replies_of_kind = await self._ask(asks, ("HGETALL", key), replicated=True)
-                    if replies_of_kind is None or int(replies_of_kind[0] or 0) < int(version):
+                    changed = await self._changes(kind)
+                    words = () if changed else (("HGETALL", key),)
+                    replies_of_kind = await self._ask(asks, *words, replicated=True)
+                    least = version if changed is None else changed[0]
+                    if replies_of_kind is None or int(replies_of_kind[0] or 0) < int(least):
                         return False
-                    now, fields = replies_of_kind
-                    found = {
-                        name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)
-                    }
-                    found.pop(_VERSION, None)
-                    await self._copy(kind, found, int(now))
+                    now, found = changed or (replies_of_kind[0], _fields_of(replies_of_kind[1]))
+                    await self._copy(kind, found, int(now), is_whole=changed is None)
                     self._versions[kind] = now
             secret = replies[-1]
             # If the store has no secret, keep the copy.
             if secret is not None and secret != self._versions.get("visitors"):
                 if await self._ask(("GET", names.visitors), replicated=True) != [secret]:
                     return False
-                await self._copy("visitors", {COOKIES: secret.hex()}, 0)
+                await self._copy("visitors", {COOKIES: secret.hex()}, 0, is_whole=True)
                 self._versions["visitors"] = secret
             return await self._follow_trail(names.trail)
+
+    async def _changes(self, kind: str) -> tuple[bytes, dict[str, str | None]] | None:
+        """Return the version, and what has changed since the last call; None if only all values tell that."""
+        names, known = SystemKeys(self._prefix), self._versions.get(kind)
+        keys = {
+            "boards": [names.definitions, names.changes],
+            "items": [names.items, names.items_changes, names.items_version],
+        }.get(kind)
+        if keys is None or known is None:
+            return None
+        reply = await CHANGES(self._client, keys, ChangesRequest(int(known)))
+        if reply[0] != b"ok":
+            return None
+        _, version, _, *fields = reply
+        return version, {name: value or None for name, value in _fields_of(fields).items()}
 
     async def _follow_trail(self, key: str) -> bool:
         """Append the new entries of the audit log. Return False if the store lost data."""
@@ -118,24 +133,31 @@ class DefinitionLog:
         identity = (replies.pop() or b"").decode()
         return None if high_water.lost or high_water.facts.store not in ("", identity) else replies
 
-    async def _copy(self, kind: str, found: dict[str, str], version: int) -> None:
-        """Add a row for each value that has changed or that is missing in `found`."""
+    async def _copy(self, kind: str, found: Mapping[str, str | None], version: int, *, is_whole: bool) -> None:
+        """Add a row for each value that has changed. If `found` is whole, a value that is missing there is gone."""
 
         def keep(connection: Connection) -> None:
-            known = latest(connection, self._prefix, kind)
-            changed = {name: value for name, value in found.items() if known.get(name) != value}
-            changed_or_gone: dict[str, str | None] = {**changed, **dict.fromkeys(known.keys() - found.keys())}
+            known = latest(connection, self._prefix, kind, None if is_whole else list(found))
+            gone = dict.fromkeys(known.keys() - found.keys()) if is_whole else {}
             rows = [
                 {
                     "prefix": self._prefix, "kind": kind, "name": name, "version": version,
                     "time": time.time_ns() // 1000, "value": value,
                 }
-                for name, value in changed_or_gone.items()
+                for name, value in {**found, **gone}.items()
+                if known.get(name) != value
             ]  # fmt: skip
             if rows:
                 connection.execute(insert(DEFINITION), rows)
 
         await self._database.run(keep)
+
+
+def _fields_of(words: Sequence[bytes]) -> dict[str, str]:
+    """Return the fields of a hash without its version."""
+    fields = {name.decode(): value.decode() for name, value in zip(words[::2], words[1::2], strict=True)}
+    fields.pop(_VERSION, None)
+    return fields
 
 
 def latest(connection: Connection, prefix: str, kind: str, names: Sequence[str] | None = None) -> dict[str, str]:

@@ -112,6 +112,7 @@ class SystemKeys:
         self.visitors = f"{prefix}:{{:visitors}}"
         self.items = f"{prefix}:{{:items}}"
         self.items_version = f"{prefix}:{{:items}}:version"
+        self.items_changes = f"{prefix}:{{:items}}:changes"
 
     def ready(self, number: int = 0) -> str:
         """Return a store key for test writes. The hash slot depends on the number, so each server has such a key."""

@@ -1,14 +1,15 @@
 #!lua flags=no-writes
--- Reads the definitions that have changed since the caller read them.
--- KEYS[1] definitions — hash: board, its definition as JSON; the field ':version' grows with every change
--- KEYS[2] changes — list: "version board" of each of the last changes, newest first
+-- Reads the fields of a hash, such as definitions, that have changed since the caller read them.
+-- KEYS[1] hash — name, JSON; the field ':version' grows with every change, unless KEYS[3] does
+-- KEYS[2] changes — list: "version name" of each of the last changes, newest first
+-- KEYS[3] version — string: grows with every change
 -- Request: ChangesRequest
--- Returns {'ok', version, now, board, definition, ...} — a definition that was deleted is ''; now in seconds
---         {'gap'} — the list does not reach back to the caller's version: read all definitions
+-- Returns {'ok', version, now, name, value, ...} — a value that was deleted is ''; now in seconds
+--         {'gap'} — the list does not reach back to the caller's version: read the whole hash
 local request = cmsgpack.unpack(ARGV[1])
-local definitions, changes = unpack(KEYS)
+local hash, changes, counter = unpack(KEYS)
 
-local version = redis.call('HGET', definitions, ':version') or ''
+local version = (counter and {redis.call('GET', counter)} or {redis.call('HGET', hash, ':version')})[1] or ''
 local reply = {'ok', version, redis.call('TIME')[1]}
 local count = (tonumber(version) or 0) - request.version
 if count == 0 then return reply end
@@ -19,10 +20,10 @@ local named = redis.call('LRANGE', changes, 0, count - 1)
 if tonumber(string.match(named[1], '^%d+')) ~= tonumber(version) then return {'gap'} end
 local seen = {}
 for i = 1, count do
-  local board = string.match(named[i], ' (.*)$')
-  if not seen[board] then
-    seen[board] = true
-    reply[#reply + 1], reply[#reply + 2] = board, redis.call('HGET', definitions, board) or ''
+  local name = string.match(named[i], ' (.*)$')
+  if not seen[name] then
+    seen[name] = true
+    reply[#reply + 1], reply[#reply + 2] = name, redis.call('HGET', hash, name) or ''
   end
 end
 return reply

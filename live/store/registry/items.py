@@ -10,22 +10,26 @@ from live.domain.event import key_fault
 from live.domain.item import Item
 from live.errors import ProblemError
 from live.store.board.keys import SystemKeys
-from live.store.connection.client import Store, required
-from live.store.connection.pipelined import Word
+from live.store.connection.client import Store
 from live.store.connection.scripts import Script, Text, text
 from live.store.registry.versioned import decode_entry
 
 FRESH: Final = 1.0  # seconds between two checks whether an item has changed
 _MOST_MEMORY: Final = 20_000_000  # bytes of all items that a process remembers, approximately
 _ITEM: Final = 500  # bytes of an item besides its texts
+_MOST_CHANGES: Final = 10_000  # some 500 KB; if more items change within a second, the journal reads all items
 
 
 class PutItemsRequest(msgspec.Struct):
-    """Store the items (JSON) of distinct members. `most` is the maximum number of all items."""
+    """Store the items (JSON) of distinct members; an empty text deletes an item.
+
+    `most` is the maximum number of all items, and `changes` is how many of the last changes the store remembers.
+    """
 
     members: list[str]
     items: list[Text]
     most: int
+    changes: int = _MOST_CHANGES
 
 
 PUT_ITEMS: Final = Script("put_items", PutItemsRequest)
@@ -43,6 +47,7 @@ class Items:
         keys = SystemKeys(prefix)
         self._client = client
         self._key, self._version_key = keys.items, keys.items_version
+        self._written = [keys.items, keys.items_version, keys.items_changes]
         self._most = most
         self._clock = clock
         self._refreshed = float("-inf")
@@ -80,22 +85,19 @@ class Items:
         Raises:
             ProblemError: `too_many_items`.
         """
-        request = PutItemsRequest(
-            [item.member for item in items], [text(msgspec.json.encode(item)) for item in items], self._most
-        )
-        reply = await PUT_ITEMS(self._client, [self._key, self._version_key], request)
-        self._refreshed = float("-inf")
+        reply = await self._write([item.member for item in items], [msgspec.json.encode(item) for item in items])
         if reply[0] == b"full":
             raise ProblemError("too_many_items", f"the setting max_items allows {self._most}")
 
     async def delete(self, member: str) -> None:
         """Delete the item of a member, if it has one."""
-        commands: list[tuple[str, tuple[Word, ...]]] = [
-            (self._key, ("HDEL", self._key, member)),
-            (self._version_key, ("INCR", self._version_key)),
-        ]
-        required(await self._client.outcomes(commands, replicated=True))
+        await self._write([member], [b""])
+
+    async def _write(self, members: list[str], items: Sequence[bytes]) -> list[bytes]:
+        request = PutItemsRequest(members, [text(item) for item in items], self._most)
+        reply: list[bytes] = await PUT_ITEMS(self._client, self._written, request)
         self._refreshed = float("-inf")
+        return reply
 
     async def _refresh(self) -> None:
         """Check whether an item has changed, at most once a second. If so, forget all remembered items."""

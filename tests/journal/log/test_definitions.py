@@ -203,6 +203,38 @@ async def test_after_a_failover_everything_is_compared_again(valkey_url: str, tm
         assert [act.who for act in acts.values()] == ["ann"]
 
 
+async def test_only_the_titles_that_changed_are_read(valkey_url: str, tmp_path: Path) -> None:
+    """Everything is read only if the store does not remember what has changed."""
+    right, read = DefinitionLog._ask, list[str]()
+
+    async def asking(log: DefinitionLog, *commands: Any, **named: Any) -> list[Any] | None:
+        read.extend(str(words[1]) for words in commands if words[0] == "HGETALL")
+        return await right(log, *commands, **named)
+
+    async with journaled(valkey_url, tmp_path) as board:
+        held = Copied(board)
+        await held.begin()
+        with replaced(DefinitionLog, "_ask", asking):
+            for change, title in (
+                (held.items.put([Item("a", title="Anne"), Item("b c", title="Bob")]), {"a": "Anne", "b c": "Bob"}),
+                (held.items.delete("a"), {"b c": "Bob"}),
+                (
+                    held.items.put([Item("d", title="Dan"), Item("a", title="Ann")]),
+                    {"b c": "Bob", "d": "Dan", "a": "Ann"},
+                ),
+            ):
+                await change
+                assert await held.definitions.follow()
+                items = (await held.in_sql())["items"]
+                assert {member: json.loads(item)["title"] for member, item in items.items()} == title
+            assert read == []
+            await held.items.put([Item("d", title="Dora")])
+            await board.client.delete(held.names.items_changes)
+            assert await held.definitions.follow()
+        assert read == [held.names.items]
+        assert "Dora" in (await held.in_sql())["items"]["d"]
+
+
 async def test_the_audit_log_has_an_entry_that_is_copied_meanwhile(valkey_url: str, tmp_path: Path) -> None:
     """`live trail` reads SQL and then the store. In between, the entry is copied to SQL."""
     async with journaled(valkey_url, tmp_path) as board:
