@@ -96,7 +96,7 @@ KEYS_EXPIRE: Final = _gauge(
     "livemax",
 )
 JOURNAL_ENTRIES: Final = _counter("live_journal_entries", "Entries of journals moved to SQL")
-JOURNAL_GAPS: Final = _counter("live_journal_gaps", "Gaps found in journals, after which a journal began again")
+JOURNAL_MISSING: Final = _counter("live_journal_missing", "Times that entries of a journal were missing")
 JOURNAL_COMMIT_SECONDS: Final = _histogram(
     "live_journal_commit_seconds", "Duration of a transaction of the drainer", SECONDS
 )
@@ -107,9 +107,6 @@ JOURNAL_LAG: Final = _gauge(
     "livemax",
 )
 JOURNAL_BACKLOG: Final = _gauge("live_journal_backlog_bytes", "Bytes of journals that wait in the store", "livemax")
-JOURNAL_DAMAGED: Final = _gauge(
-    "live_journal_damaged_rows", "Rows of the journal that were damaged when they were last read", "livemax"
-)
 JOURNAL_ARCHIVE_LAG: Final = _gauge(
     "live_journal_archive_lag_seconds",
     "Time since checkpoints and the archive of periods were last up to date; while they keep up, this is the duration "

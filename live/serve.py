@@ -363,9 +363,11 @@ async def _check_for_losses(client: Store, settings: Settings, boards: Boards, *
         return
     await accept_loss(client, prefix, boards, watch, losses)
     await note_command(client, prefix, "loss_accepted", before=str(losses))
+    defined = (await DefinitionStore(client, prefix).load()).boards
+    left = boards.by_id.keys() | {board for board, definition in defined.items() if definition.state == "live"}
     with _journal(settings) as journal:
         if journal is not None:
-            journal.work(partial(end_lost, lost=lost))
+            journal.work(partial(end_lost, lost=lost, left=left))
 
 
 @contextmanager

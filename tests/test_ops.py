@@ -13,12 +13,14 @@ import yaml  # type: ignore[import-untyped]
 from prometheus_client import Counter, Gauge, Histogram
 
 from live import metrics
+from live.cli.journal import journal
 from live.domain.window import parse_duration
 from live.settings import Settings, environment_name
 from tests.harness.server import server
 
 ROOT: Final = Path(__file__).parents[1]
 OPS: Final = ROOT / "ops"
+UNITS: Final = [OPS / f"live-board{name}" for name in (".service", ".socket", "-verify.service", "-verify.timer")]
 TABLE: Final = {
     f"{family.name}{'_total' if family.type == 'counter' else ''}"
     for metric in vars(metrics).values()
@@ -89,7 +91,7 @@ def test_prometheus_accepts_the_alerts() -> None:
 def test_files_for_services_name_settings_that_exist() -> None:
     """Settings that are named in comments must exist too."""
     known = {environment_name(field) for field in Settings.__struct_fields__} | {"LIVE_NAME"}
-    for name in ("Caddyfile", "live-board.service", "live-board.socket"):
+    for name in ("Caddyfile", *(unit.name for unit in UNITS)):
         text = (OPS / name).read_text(encoding="utf-8")
         assert set(re.findall(r"\bLIVE_[A-Z_]+", text)) <= known, name
     if caddy := shutil.which("caddy"):
@@ -99,21 +101,36 @@ def test_files_for_services_name_settings_that_exist() -> None:
 
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     """Checking the units gives no warning. The service reports when it is ready, and that it is alive."""
-    units = [OPS / "live-board.service", OPS / "live-board.socket"]
-    text = units[0].read_text(encoding="utf-8")
+    text = UNITS[0].read_text(encoding="utf-8")
     for line in ("Type=notify", "WatchdogSec=30", "StateDirectory=live-board", "LimitNOFILE=65536"):
         assert f"\n{line}\n" in text
-    assert "ListenStream=127.0.0.1:8000" in units[1].read_text(encoding="utf-8")
+    assert "ListenStream=127.0.0.1:8000" in UNITS[1].read_text(encoding="utf-8")
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("systemd is not installed")
-    for unit in units:
+    for unit in UNITS:
         made = unit.read_text(encoding="utf-8").replace("/opt/live-board/bin/live", "/bin/true")
         (tmp_path / unit.name).write_text(made, encoding="utf-8")
-    paths = [str(tmp_path / unit.name) for unit in units]
+    paths = [str(tmp_path / unit.name) for unit in UNITS]
     checked = subprocess.run([analyze, "verify", *paths], capture_output=True, text=True, check=False)
     own = [line for line in checked.stderr.splitlines() if "live-board" in line]
     assert (checked.returncode, own) == (0, [])
-    rating = [analyze, "security", "--offline=true", "--threshold=20", paths[0]]
-    rated = subprocess.run(rating, capture_output=True, text=True, check=False)
-    assert rated.returncode == 0, rated.stdout
+    for path in (paths[0], paths[2]):
+        rating = [analyze, "security", "--offline=true", "--threshold=20", path]
+        rated = subprocess.run(rating, capture_output=True, text=True, check=False)
+        assert rated.returncode == 0, rated.stdout
+
+
+def test_the_timer_runs_a_command_that_exists() -> None:
+    """It runs once a week, with the data and the settings of the service."""
+    text = UNITS[2].read_text(encoding="utf-8")
+    (line,) = re.findall(r"^ExecStart=/opt/live-board/bin/live (.+)$", text, re.MULTILINE)
+    assert line == "journal verify"
+    assert {command.name for command in journal.registered_commands} >= {"verify"}
+    wanted = ("Environment=", "EnvironmentFile=", "StateDirectory=")
+    served, checked = (
+        [line for line in unit.read_text(encoding="utf-8").splitlines() if line.startswith(wanted)]
+        for unit in (UNITS[0], UNITS[2])
+    )
+    assert served == checked
+    assert "\nOnCalendar=weekly\n" in UNITS[3].read_text(encoding="utf-8")

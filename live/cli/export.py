@@ -146,7 +146,7 @@ def _ranking(database: Database, board: Board, as_of: str | None, period: str | 
     is_gone = False
     if as_of is None and start is not None and newest.slot is not None:
         is_gone = start < board.window.oldest(newest.slot)
-    moment = AsOf(board, at, start, newest.hidden)
+    moment = AsOf(board, None, at, start, newest.hidden)
     try:
         return ranking_parts(database, moment, archived=is_gone)
     except NoPastError as error:

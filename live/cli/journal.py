@@ -98,7 +98,7 @@ def show_status(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what the journal holds of each board: its position, its size and its gaps.
+    """List what the journal holds of each board: its position and its size.
 
     The command also says what the store has lost, and the most that can be lost when something fails. It warns if
     acknowledged events can be lost because of a setting of the store or of the database, or because no write waits for
@@ -165,7 +165,7 @@ def check(*, data_dir: DataDirOption = None, as_json: JsonOption = False) -> Non
         for verdict in found.boards:
             state, entries = "DAMAGED" if verdict.faults else "sound", counted(verdict.entries, "entry", "entries")
             out.print(f"{verdict.board} (epoch {verdict.epoch}): {state}; {entries}")
-            for line in (*verdict.faults, *verdict.gaps):
+            for line in verdict.faults:
                 out.print(f"  {line}")
         for fault in found.faults:
             out.print(f"DAMAGED: {fault}")
@@ -244,11 +244,11 @@ def adopt(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json:
 
 def _table(found: list[TimelineStatus]) -> Table:
     table = make_table(
-        "board", "epoch", "offset", "last entry", "entries", "size", "gaps",
-        wraps=["board"], numbers=["offset", "entries", "size", "gaps"],
+        "board", "epoch", "offset", "last entry", "entries", "size",
+        wraps=["board"], numbers=["offset", "entries", "size"],
     )  # fmt: skip
     for timeline in found:
         last = rfc3339(timeline.last, 1e6, "seconds", " ") if timeline.last else "none"
-        numbers = (f"{timeline.entries:,}", decimal(timeline.bytes), f"{timeline.gaps:,}")
+        numbers = (f"{timeline.entries:,}", decimal(timeline.bytes))
         table.add_row(timeline.board, timeline.epoch, f"{timeline.offset:,}", last, *numbers)
     return table

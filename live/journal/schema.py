@@ -14,7 +14,6 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    UniqueConstraint,
 )
 from sqlalchemy.types import TypeEngine
 
@@ -64,8 +63,15 @@ LIFE: Final = Table(
     _needed("drained", String(64), comment="the id of the last entry"),
     _needed("link", String(160), comment="the link of the last entry"),
     _needed("size", BigInteger, comment="bytes of all entries so far"),
-    UniqueConstraint("prefix", "board", "epoch"),
-    comment="the lives of boards: one for each epoch",
+    Column(
+        "lost",
+        Boolean,
+        nullable=False,
+        default=False,
+        comment="whether the store lost it, and the board went on without it",
+    ),
+    Index("life_of_board", "prefix", "board", "epoch"),
+    comment="the timelines of boards: one for each epoch, and another one wherever entries are missing",
 )
 SEGMENT: Final = Table(
     "segment",
@@ -105,16 +111,6 @@ DEFINITION: Final = Table(
     Column("value", Text, comment="JSON; NULL for one that was removed"),
     Index("definition_of_name", "prefix", "kind", "name"),
     comment="run-time boards, API keys, titles of members and the secret of cookies with their versions; the audit log",
-)
-GAP: Final = Table(
-    "gap",
-    METADATA,
-    _row_id(),
-    _life(),
-    _needed("time", BigInteger, comment="when the board was in the journal again, microseconds"),
-    _needed("expected", String(160), comment="the link of the last entry before it"),
-    _needed("found", String(160), comment="the entry that the next one names: after a loss an earlier one, or none"),
-    comment="where entries are missing, or the store lost some; the next entry is the whole content of the board",
 )
 ERASED: Final = Table(
     "erased",

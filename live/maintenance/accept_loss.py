@@ -3,7 +3,6 @@
 import hashlib
 import secrets
 from contextlib import suppress
-from typing import Final
 
 import msgspec
 import structlog
@@ -19,8 +18,6 @@ from live.store.registry.definitions import DefinitionStore
 
 log = structlog.get_logger()
 
-_UNKNOWN: Final = ("", -1)  # the position of a board whose position is not known
-
 
 async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWatch, losses: Losses) -> None:
     """Continue with the data in the store, and record that an operator accepted the loss.
@@ -34,14 +31,13 @@ async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWa
     """
     reason, known, before = str(losses), client.high_water.describe(), client.high_water.facts
     lost = None if losses.store else losses.boards.keys()
-    positions = client.high_water.board_positions
     salt = f"{before.store}:{len(before.accepted)}"
     with client.high_water.accepting(reason, lost):
         await watch.find()  # this call connects to the store
         for board in in_file.by_id:
             if lost is None or board in lost:
                 keys = Keys(prefix, board)
-                if not await renew(client, keys, secrets.token_hex(4), positions.get(board, _UNKNOWN)):
+                if not await renew(client, keys, secrets.token_hex(4)):
                     await _clear(client, keys)
         definitions = DefinitionStore(client, prefix)
         held = (await definitions.load()).boards
@@ -69,7 +65,7 @@ async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWa
                     "another process is changing boards: stop all servers that use the store, and try again"
                 )
             keys = Keys(prefix, board)
-            if is_lost and not await renew(client, keys, new_epoch, positions.get(board, _UNKNOWN)):
+            if is_lost and not await renew(client, keys, new_epoch):
                 await _clear(client, keys)
                 with suppress(DefinitionError):  # a later version of the server has created the board
                     await create(client, keys, read_board(board, changed.choices), new_epoch)

@@ -117,8 +117,11 @@ def _parts(
         if first is None:
             return parts, int(last.split(" ")[1])  # a link contains the time of its entry
         head, body = first
-        (epoch, _), last = continued(head, body), head.before
-        parent = find_parent(connection, timeline, prefix, epoch) if epoch else None
+        epoch, last, of = continued(head, body), head.before, parts[0][0]
+        if head.kind == "adopt" and not epoch and (earlier := find_parent(connection, of, prefix, of.epoch)):
+            parts.insert(0, (earlier, earlier.link))  # entries between the two timelines are missing
+            continue
+        parent = find_parent(connection, of, prefix, epoch) if epoch else None
         if parent is None or (head.kind == "adopt" and not holds(connection, parent, last)):
             return parts, 0 if head.kind == "begin" else head.time
         parts.insert(0, (parent, last))

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from live.boards.definition import DefinitionError, read_board
 from live.domain.board import Board, Boards
+from live.domain.event import rfc3339
 from live.domain.text import unknown
 from live.domain.window import Sliding
 from live.errors import NotFoundError, SetupError
@@ -20,6 +21,8 @@ from live.journal.log.definitions import COOKIES, KINDS, DefinitionLog, latest, 
 from live.journal.log.drainer import Drainer
 from live.journal.log.reader import before, contents_of
 from live.journal.log.timelines import Timeline, end_timelines, find_timeline, made_once, open_timelines, origins
+from live.journal.past.coverage import reaches_of, timeline_at
+from live.journal.past.queries import NoPastError
 from live.journal.state.ranking import live_events, live_slots, newest_slot, ranked_at
 from live.journal.state.snapshot import Ranking, Snapshot, name_of, tag_of
 from live.settings import Settings
@@ -348,6 +351,8 @@ class Rebuilding:
             if not wanted.dry:
                 other = await create(self._client, keys, board, epoch, journal=board.journal.level != "off") is not None
             return None if other else Rebuilt(keys.board, epoch, 0, 0)
+        if wanted.at is not None:
+            timeline = await self._timeline_at(timeline, board, wanted.at)
         read = partial(
             contents_of,
             prefix=self._prefix,
@@ -370,6 +375,20 @@ class Rebuilding:
             made=timeline.board in made,
             progress=lambda done, total: self._show(timeline.board, total + done, 2 * total),
         )
+
+    async def _timeline_at(self, timeline: Timeline, board: Board, at: int) -> Timeline:
+        """Return the timeline in which to read a board at a time: `timeline`, or one that it continues.
+
+        Raises:
+            SetupError: the journal does not cover the time.
+        """
+        by_server = msgspec.structs.replace(board, id=timeline.board, clock="server")
+        read = partial(reaches_of, prefix=self._prefix, board=by_server, epoch=timeline.epoch)
+        try:
+            return timeline_at(await self._database.run(read), at) or timeline
+        except NoPastError as error:
+            since = "" if error.since is None else f"; it does from {rfc3339(error.since)} on"
+            raise SetupError(f"the journal does not cover board {timeline.board!r} at that time{since}") from None
 
     async def _restore_texts(self, texts: _Texts, lines: Sequence[_Line], wanted: Wanted) -> None:
         """Write the data that belongs to no single board. The definitions of run-time boards get the new epochs.

@@ -7,17 +7,16 @@ from typing import Final
 import msgspec
 from sqlalchemy import BigInteger, Connection, desc, func, literal_column, select
 
-from live.domain.event import rfc3339
 from live.domain.text import counted
 from live.errors import JournalBrokenError, SetupError
 from live.journal.database import Database
 from live.journal.log.audit_trail import trail_faults
 from live.journal.log.entries import Head, read_entries_of
 from live.journal.log.reader import contents_of
-from live.journal.log.timelines import Timeline, gaps_of, open_timelines, timelines_of
+from live.journal.log.timelines import open_timelines, timelines_of
 from live.journal.past.worker import database_of
 from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
-from live.journal.upkeep.scrubber import WRONG_TYPES, scan
+from live.journal.upkeep.scan import WRONG_TYPES, scan
 from live.settings import Settings
 from live.store.board.keys import Keys
 from live.store.connection.client import Store
@@ -32,8 +31,8 @@ _MOST_DAYS: Final = 400
 class TimelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a board in the journal.
 
-    `last` is the time of the last entry in microseconds since 1970, or 0. `bytes` is the compressed size. `gaps`
-    includes the gaps of the board's earlier timelines.
+    `last` is the time of the last entry in microseconds since 1970, or 0. `bytes` is the compressed size. `timelines`
+    counts this timeline and the timelines of the board before it.
     """
 
     board: str
@@ -43,20 +42,19 @@ class TimelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     entries: int
     bytes: int
     checkpoints: int
-    gaps: int
+    timelines: int
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The result of reading all entries of a board.
 
-    `faults` has a sentence for everything that is damaged or missing, and `gaps` has a sentence for each recorded gap.
+    `faults` has a sentence for everything that is damaged or missing.
     """
 
     board: str
     epoch: str
     entries: int
     faults: list[str]
-    gaps: list[str]
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +81,7 @@ def status(connection: Connection, prefix: str) -> list[TimelineStatus]:
                 entries=int(entries or 0),
                 bytes=int(size or 0),
                 checkpoints=connection.scalar(checkpoints) or 0,
-                gaps=len(_gaps(connection, prefix, timeline)),
+                timelines=len(timelines_of(connection, prefix, timeline.board)),
             )
         )
     return found
@@ -155,19 +153,6 @@ async def lost_at_most(client: Store | None, settings: Settings, found: Sequence
     }
 
 
-def _gaps(connection: Connection, prefix: str, timeline: Timeline) -> list[str]:
-    """Return a sentence for each gap in the timelines of a board."""
-    return [
-        f"{'the store lost data' if gap.is_loss else 'entries are missing'}: between {_time(gap.since)} "
-        f"(entry {gap.expected.partition(' ')[0]}) and {_time(gap.time)}"
-        for gap in gaps_of(connection, timelines_of(connection, prefix, timeline.board))
-    ]
-
-
-def _time(microseconds: int) -> str:
-    return rfc3339(microseconds, 1e6, "seconds", " ")
-
-
 def verify(database: Database, prefix: str, show: Progress) -> Verification:
     """Read every row of the journal, in the thread of the caller, even if some rows are damaged.
 
@@ -204,7 +189,7 @@ def verify(database: Database, prefix: str, show: Progress) -> Verification:
                 found.append(f"segment {segment}: {error}")
                 link, heads = None, []
             for head in heads:
-                if link is not None and head.before != link and head.kind != "adopt":
+                if link is not None and head.before != link:
                     found.append(f"an entry is missing before offset {head.offset}")
                 link, entries = head.link, entries + 1
                 is_whole = is_whole or link == timeline.link  # a running server may have added later entries meanwhile
@@ -219,12 +204,7 @@ def verify(database: Database, prefix: str, show: Progress) -> Verification:
                 found.append(str(error))
             except (LookupError, *WRONG_TYPES) as error:
                 found.append(f"the board can't be read: {error}")
-        try:
-            gaps = database.work(partial(_gaps, prefix=prefix, timeline=timeline))
-        except (SetupError, LookupError, *WRONG_TYPES) as error:
-            gaps = []
-            found.append(f"its gaps can't be read: {error}")
-        verdicts.append(Verdict(board=timeline.board, epoch=timeline.epoch, entries=entries, faults=found, gaps=gaps))
+        verdicts.append(Verdict(board=timeline.board, epoch=timeline.epoch, entries=entries, faults=found))
     return Verification(sound=not faults and not any(of_timelines.values()), faults=faults, boards=verdicts)
 
 

@@ -24,7 +24,7 @@ BOARD = {
 }  # fmt: skip
 LIFE = TimelineStatus(
     board=LONG, epoch="12345678", offset=123_456_789, last=1_763_844_766_000_000, entries=12_345_678,
-    bytes=12_345_678_901, checkpoints=365, gaps=0,
+    bytes=12_345_678_901, checkpoints=365, timelines=1,
 )  # fmt: skip
 SECRET = Secret(bytes(32), 1_763_844_766)
 PRODUCER = StoredProducer(
@@ -34,7 +34,7 @@ PRODUCER = StoredProducer(
 TABLES = {
     "boards": (boards_table([BOARD]), "1,234,567  123,456,789  not opened"),
     "memory": (_memory_table([BOARD], predicted=True), "1,234,567  123.5 GB   123 bytes          \u2013   12.3 GB"),
-    "status": (status_table([LIFE]), "12345678  123,456,789  2025-11-22 20:52:46Z  12,345,678  12.3 GB     0"),
+    "status": (status_table([LIFE]), "12345678  123,456,789  2025-11-22 20:52:46Z  12,345,678  12.3 GB"),
     "keys": (table_of([PRODUCER], Settings()), f"{SECRET.fingerprint}      2025-11-22  2025-11-22"),
 }
 

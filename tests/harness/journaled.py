@@ -14,7 +14,7 @@ from live.journal.database import Database
 from live.journal.log.drainer import Drainer
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import find_timeline
-from live.journal.schema import GAP
+from live.journal.schema import LIFE
 from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Snapshot
 from live.maintenance.backup import Manifest, back_up
@@ -89,9 +89,9 @@ class Journaled:
         assert await self.rows_in_sql() == rows
         assert await self.waiting() == 0
 
-    async def gaps(self) -> int:
-        """The number of gaps that SQL has recorded."""
-        count = select(func.count()).select_from(GAP)
+    async def begun_again(self) -> int:
+        """How often a new timeline began because entries were missing."""
+        count = select(func.count()).where(LIFE.c.parent == LIFE.c.epoch)
         return await self.databases[0].run(lambda connection: connection.scalar(count) or 0)
 
 

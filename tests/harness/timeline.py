@@ -126,7 +126,7 @@ class RecordedBoard(Journaled):
         def work(connection: Connection, _timeline: Timeline) -> list[list[Row]]:
             found = []
             times = [hour * 1000 for hour in hours]
-            for _, scores in scores_at_all(connection, self.settings.key_prefix, self.board, times):
+            for _, scores in scores_at_all(connection, self.settings.key_prefix, self.board, None, times):
                 ranking = scores.ranked(self.board, self.model.hidden).members
                 ranks = scores.ranks(self.board, self.model.hidden, [*ranking, "e", "nobody"])
                 assert ranks == {member: place for place, member in enumerate(ranking, 1)}
@@ -182,7 +182,7 @@ async def past_is_exact(store: str, folder: Path, kind: str, seed: int, url: str
     """Check that the journal has the counted ranking at each hour, both in one pass over all hours and hour by hour."""
     async with timeline(store, folder, board_of(kind), url) as line:
         await live_through(line, seed)
-        since = since_of(await line.read(lambda sql, _: reaches_of(sql, line.settings.key_prefix, line.board)))
+        since = since_of(await line.read(lambda sql, _: reaches_of(sql, line.settings.key_prefix, line.board, None)))
         assert since is not None
         hours = [hour for hour in sorted(line.said) if hour * 1000 >= since]
         assert len(hours) > HOURS // 2

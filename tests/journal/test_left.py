@@ -204,7 +204,7 @@ async def test_the_past_is_what_viewers_saw(valkey_url: str, tmp_path: Path) -> 
         await leave_and_go_back(board)
         await board.like("c")
         await (await board.made.drainer()).sweep()
-        moment = AsOf(BOARD, (NOON + 32) * 1000, None, frozenset())
+        moment = AsOf(BOARD, None, (NOON + 32) * 1000, None, frozenset())
         database = board.made.databases[0]
         found = await database.run(lambda connection: ranking_at(connection, board.settings.key_prefix, moment))
         assert [*zip(found.members, found.scores, strict=True)] == await board.rows()

@@ -222,7 +222,7 @@ async def lose_commits(
             await drainer.sweep()
             await board.must_agree()
         assert proxy.faults == rounds
-        assert await board.gaps() == 0
+        assert await board.begun_again() == 0
 
 
 @pytest.mark.fault

@@ -62,7 +62,7 @@ async def power_cuts(
             with Database("sqlite", root / "data", board.settings.key_prefix, writes=False) as database:
                 board.databases = [database]
                 await board.must_agree()
-                assert await board.gaps() == 0
+                assert await board.begun_again() == 0
     finally:
         _end(drainer)
         store.kill()

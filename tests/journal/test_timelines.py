@@ -16,7 +16,7 @@ import live.store.board.manage.lifecycle
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.journal.log.drainer import Drainer
 from live.journal.log.timelines import open_timelines, origins
-from live.journal.past.coverage import reaches_of
+from live.journal.past.coverage import reaches_of, timeline_at
 from live.journal.state.snapshot import Snapshot
 from live.maintenance.status import status, verify
 from live.settings import Duration
@@ -89,20 +89,20 @@ async def lose_and_accept(board: Journaled, store: StoreProcess, folder: Path) -
     await drainer.sweep()
     await board.must_agree()
     assert not drainer._health.lost
-    assert await board.gaps() == 1
     prefix, database = board.settings.key_prefix, board.databases[0]
     (timeline,) = await database.run(partial(status, prefix=prefix))
-    assert (timeline.epoch, timeline.gaps) == ("accepted", 1)
+    assert (timeline.epoch, timeline.timelines) == ("accepted", 2)
 
     def continued(connection: Connection) -> list[str]:
         (last,) = open_timelines(connection, prefix)
         return [timeline.epoch for timeline in origins(connection, prefix, last)]
 
     assert await database.run(continued) == [before[0].decode()]
-    new, old = await database.run(partial(reaches_of, prefix=prefix, board=board.board))
-    assert (new.gaps, old.gaps) == ([], []), "the past before the loss has a gap"
+    new, old = await database.run(partial(reaches_of, prefix=prefix, board=board.board, epoch="accepted"))
+    assert new.began <= new.entries <= new.began + 1, "the past before the loss can't be read"
+    assert timeline_at([new, old], new.began - 1) == old.timeline
     (verdict,) = (await asyncio.to_thread(verify, database, prefix, lambda *_: None)).boards
-    assert (verdict.faults, len(verdict.gaps)) == ([], 1)
+    assert not verdict.faults
 
 
 async def test_a_lost_board_stops_until_the_loss_is_accepted(own_store: StoreProcess, tmp_path: Path) -> None:
@@ -188,53 +188,12 @@ async def test_a_journal_that_goes_on_after_a_loss_is_detected(
         if mistake == "direction":
             wrong = replaced(live.journal.log.drainer, "went_back", lambda *_: False)
         else:
-            source = mutated(ADOPT.source, {"held.parent, held.lost = parent or ''": "held.parent, held.lost = ''"})
+            source = mutated(ADOPT.source, {"held.parent = parent or ''": "held.parent = ''"})
             script = compiled(own_store.url, ADOPT.changed(source))
             begin = partial(begin_journal, adopt=script)
             wrong = replaced(live.store.board.manage.lifecycle, "begin_journal", begin)
         with must_be_caught(mistake), wrong:
             await lose_and_accept(board, own_store, tmp_path)
-
-
-async def lose_what_sql_never_had(board: Journaled, store: StoreProcess, folder: Path) -> None:
-    """Lose events that waited in the store.
-
-    The loss is recorded, although SQL has everything that the store still has.
-    """
-    drainer = await board.drainer()
-    await board.like("a")
-    await drainer.sweep()
-    copy = Copy(store, folder)
-    await board.like("b")
-    epoch, offset, *_ = await held(board)
-    copy.restore()
-    await eventually(partial(answers, board))
-    await drainer.sweep()
-    await renew(board.client, board.ledger.state.keys, "accepted", (epoch.decode(), int(offset)))
-    board.ledger, board.counted = Ledger(board.client, board.board, board.settings), 1
-    await board.like("c")
-    await drainer.sweep()
-    await board.must_agree()
-    verifying = asyncio.to_thread(verify, board.databases[0], board.settings.key_prefix, lambda *_: None)
-    (verdict,) = (await verifying).boards
-    assert [gap.partition(":")[0] for gap in verdict.gaps] == ["the store lost data"]
-    assert "(entry 2-0)" in verdict.gaps[0]
-
-
-async def test_a_loss_that_sql_never_saw_is_recorded(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The server knows which offsets it has acknowledged."""
-    async with journaled(own_store.url, tmp_path) as board:
-        await lose_what_sql_never_had(board, own_store, tmp_path)
-
-
-@pytest.mark.mutant
-async def test_an_unrecorded_loss_is_detected(own_store: StoreProcess, tmp_path: Path) -> None:
-    """In the mutant, the new epoch does not know what was acknowledged."""
-    change = {"if request.was == parent and request.known > board.offset then": "if false then"}
-    wrong = compiled(own_store.url, RENEW.changed(mutated(RENEW.source, change)))
-    async with journaled(own_store.url, tmp_path) as board:
-        with must_be_caught("no record"), replaced(live.store.board.manage.lifecycle, "RENEW", wrong):
-            await lose_what_sql_never_had(board, own_store, tmp_path)
 
 
 async def acknowledge_nothing(board: Journaled, store: StoreProcess, folder: Path) -> None:

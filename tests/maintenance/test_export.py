@@ -36,7 +36,7 @@ async def with_titles(board: Journaled) -> None:
 
 def holds_one_part(board: Journaled) -> None:
     """Check that rows and titles are made for one part at a time."""
-    at = AsOf(board.board, time.time_ns() // 10**6 + 1000, None, frozenset())
+    at = AsOf(board.board, None, time.time_ns() // 10**6 + 1000, None, frozenset())
     with patch.object(live.maintenance.export, "_ROWS", ROWS):
         found, parts = ranking_parts(board.databases[0], at)
         # Making the first part also fills caches of the database, so it comes before the measurement.

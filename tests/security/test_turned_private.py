@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
@@ -230,3 +231,40 @@ async def test_boards_share_no_compression_history(valkey_url: str) -> None:
                 await eventually(compared)
         assert not any(b"secret" in dictionary for text, dictionary in used if b"open" in text)
         assert not any(b"open" in dictionary for text, dictionary in used if b"secret" in text)
+
+
+async def test_the_past_of_a_deleted_private_board_stays_closed(valkey_url: str) -> None:
+    """A later public board with the same id has only its own past."""
+    settings = fresh_settings(valkey_url, journal="sqlite")
+    owner = bearer(await make_key(settings, "owner", verbs=("admin", "post")))
+    async with run_server(settings, []) as url, httpx.AsyncClient(base_url=url, timeout=_PATIENCE) as stranger:
+        async with httpx.AsyncClient(base_url=url, headers=dict([owner]), timeout=_PATIENCE) as client:
+            choices = {"types": ["june"], "window": "forever"}
+            made = await client.put("/v1/boards/june", json={**choices, "visibility": "private"})
+            assert made.status_code == 201, made.text
+            await post(client, {"key": "a-secret", "board": "june"})
+            await asyncio.sleep(0.01)
+            then = datetime.now(UTC)
+            text = then.isoformat()
+            before = await client.get("/v1/boards/june", params={"as_of": text})
+            assert [record["key"] for record in before.json()["records"]] == ["a-secret"], before.text
+            assert (await client.delete("/v1/boards/june")).is_success
+            made = await client.put("/v1/boards/june", json={**choices, "visibility": "public"})
+            assert made.status_code == 201, made.text
+            await post(client, {"key": "b", "board": "june"})
+        history = {"from": text, "to": (then + timedelta(milliseconds=1)).isoformat(), "step": "1s", "key": "a-secret"}
+        for path, query in (
+            ("/v1/boards/june", {"as_of": text}),
+            ("/boards/june", {"as_of": text}),
+            ("/v1/boards/june/records/a-secret", {"as_of": text}),
+            ("/v1/boards/june/records/a-secret/explanation", {"as_of": text}),
+            ("/v1/boards/june/history", history),
+        ):
+            answer = await stranger.get(path, params=query)
+            assert answer.status_code == 404, (path, answer.text)
+            assert '"score"' not in answer.text, path
+        now = (datetime.now(UTC)).isoformat()
+        after = await stranger.get("/v1/boards/june", params={"as_of": now})
+        assert [record["key"] for record in after.json()["records"]] == ["b"], after.text
+        since = (await stranger.get("/v1/boards/june/history")).json()["since"]
+        assert datetime.fromisoformat(since) > then, "a stranger sees since when there was a board with this id"

@@ -10,7 +10,7 @@ from live.domain.board import Board
 from live.domain.board_file import load_boards
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import find_timeline
-from live.journal.schema import GAP
+from live.journal.schema import LIFE
 from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Snapshot
 from live.store.board.journal_stream import journals, read_streams
@@ -52,9 +52,9 @@ async def verdict(machine: Machine, known: Acknowledged) -> list[str]:
                     continue
                 data = database.work(lambda sql, timeline=timeline: contents_of(sql, settings.key_prefix, timeline))  # type: ignore[misc]
                 faults += await _board_faults(ledger, board, data, now, known.scores(board.id))
-            gaps = database.work(lambda sql: sql.scalar(select(func.count()).select_from(GAP)))
-        if gaps:
-            faults.append(f"the journal has {gaps} gaps")
+            again = database.work(lambda sql: sql.scalar(select(func.count()).where(LIFE.c.parent == LIFE.c.epoch)))
+        if again:
+            faults.append(f"entries of the journal were missing {again} times")
     finally:
         await client.aclose()
     return faults + await asyncio.to_thread(lambda: list(_command_faults(machine)))

@@ -16,6 +16,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Final
 
 import structlog
@@ -30,10 +31,10 @@ from live.journal.log.health import HealthReport
 from live.journal.log.resending import UnsentError, send_again
 from live.journal.log.timelines import (
     ConflictError,
-    Gap,
     Segment,
     Timeline,
     add_segments,
+    begin_again,
     begin_timelines,
     end_timelines,
     following,
@@ -42,8 +43,7 @@ from live.journal.log.timelines import (
     went_back,
 )
 from live.journal.upkeep.compactor import Compactor
-from live.journal.upkeep.scrubber import Scrubber
-from live.metrics import JOURNAL_BACKLOG, JOURNAL_COMMIT_SECONDS, JOURNAL_ENTRIES, QUEUE_LENGTH
+from live.metrics import JOURNAL_BACKLOG, JOURNAL_COMMIT_SECONDS, JOURNAL_ENTRIES, JOURNAL_MISSING, QUEUE_LENGTH
 from live.settings import Settings
 from live.store.board.journal_stream import (
     MOST_ENTRIES,
@@ -103,7 +103,6 @@ class Drainer:
         self._recheck = False  # whether the next round sweeps, without waiting for `_SWEEP`
         self._changes = Changes(client, prefix)
         self._health = HealthReport(client, prefix)
-        self._scrubber = Scrubber(settings, self._health)
 
     @property
     def _prefix(self) -> str:
@@ -196,7 +195,7 @@ class Drainer:
             )
 
     async def _work(self) -> None:
-        """Drain, compact and scrub at once. If one of these tasks ends with an error, end all tasks."""
+        """Drain and compact at once. If one of these tasks ends with an error, end all tasks."""
         self._delayed.clear()
         self._health.waits.clear()
         works = (
@@ -205,7 +204,6 @@ class Drainer:
             self._follow_definitions(),
             self._retry_forever(),
             self._compactor.run(),
-            self._scrubber.run(),
         )
         tasks = [asyncio.create_task(work) for work in works]
         try:
@@ -300,7 +298,7 @@ class Drainer:
         # A killed drainer may have left entries that SQL has. Producers wait until the store knows that SQL has them.
         left = [self._timelines[name] for name, stream in streams.items() if stream.entries]
         await self._trim([found for found in left if found.size and (found.board, found.epoch) not in self._behind])
-        await self._mend(streams)
+        await self._ask_again(streams)
         # End the timelines of deleted boards, once everything is in SQL.
         deleted = [
             name for name, stream in streams.items() if stream.ended and not stream.entries and name not in self._behind
@@ -381,7 +379,6 @@ class Drainer:
             after = segment.after
             self._timelines[after.board, after.epoch] = after
             JOURNAL_ENTRIES.inc(segment.entries)
-            self._health.count_gaps(len(segment.gaps))
         await self._trim([segment.after for segment in segments])
         return [name for name in names if name in full and name not in self._delayed]
 
@@ -459,51 +456,58 @@ class Drainer:
         return [self._timelines[name] for name in names]
 
     async def _segment(self, timeline: Timeline, entries: list[Entry]) -> Segment | None:
-        """Pack the entries that follow a timeline, if any. If the next entry is missing, continue after the gap."""
+        """Pack the entries that follow a timeline, if any. If the next entry is missing, begin a new timeline."""
         followers, found = following(timeline, entries)
         if found is not None and not followers:
-            return await self._skip(timeline, entries, found)
+            return await self._begin_again(timeline, entries, found)
         if not followers:
             return None
         if sum(len(entry.content) for entry in followers) < _SMALL:
             return segment_of(timeline, followers)
         return await asyncio.get_running_loop().run_in_executor(None, segment_of, timeline, followers)
 
-    async def _skip(self, timeline: Timeline, entries: list[Entry], found: str) -> Segment | None:
-        """Continue after a gap with an entry that holds the whole content of the board. If none waits, ask for one.
+    async def _begin_again(self, timeline: Timeline, entries: list[Entry], found: str) -> Segment | None:
+        """Begin a new timeline, because entries are missing: first comes an entry with the whole content of the board.
 
         If the board has another epoch now, end the timeline. If the store lost entries that SQL has, stop the journal.
         """
         keys, name = Keys(self._prefix, timeline.board), (timeline.board, timeline.epoch)
-        (stream,) = required(await read_streams(self._client, self._prefix, [name]))
-        if stream.ended and await self._is_missing(name):
-            self._stop(timeline, "")
-            return None
-        if stream.ended:
-            gap = Gap(timeline.link, found, parse_head(entries[0].head).time)
-            await self._database.run(lambda connection: end_timelines(connection, [timeline], [gap]))
-            await forget_journal(self._client, keys, timeline.epoch)
-            self._timelines.pop(name, None)
-            return None
-        if went_back(timeline, found):
-            self._stop(timeline, found)
-            return None
-        log.error(
-            "the journal has a gap", board=timeline.board, epoch=timeline.epoch, expected=timeline.link, found=found
-        )
-        self._health.count_gaps(0 if timeline.size else 1)  # a gap before the first entry is not recorded in SQL
-        while True:
-            while entries:  # an earlier attempt, whose commit failed, may have asked for an `adopt` entry
-                whole = [index for index, entry in enumerate(entries) if parse_head(entry.head).kind == "adopt"]
-                if whole:
-                    return await self._segment(timeline, entries[whole[0] :])
-                (entries,) = required(await read_entries(self._client, [(keys, timeline.epoch, entries[-1].id)]))
-            begun = await begin_journal(self._client, keys, timeline.epoch, again=True)
-            if not begun:  # the board has just been deleted
+        if not _is_whole(entries[0]):
+            (stream,) = required(await read_streams(self._client, self._prefix, [name]))
+            if stream.ended and not await self._is_missing(name):
+                await self._database.run(lambda connection: end_timelines(connection, [timeline]))
+                await forget_journal(self._client, keys, timeline.epoch)
+                self._timelines.pop(name, None)
                 return None
-            offset, _, number = begun.partition("-")
-            after = f"{offset}-{int(number) - 1}"
-            (entries,) = required(await read_entries(self._client, [(keys, timeline.epoch, after)]))
+            if stream.ended or went_back(timeline, found):
+                self._stop(timeline, "" if stream.ended else found)
+                return None
+            entries = await self._whole(keys, timeline.epoch, entries)
+            if not entries:  # the board has just been deleted
+                return None
+        expected, found = timeline.link, parse_head(entries[0].head).before
+        log.error("entries of a journal are missing", board=timeline.board, expected=expected, found=found)
+        JOURNAL_MISSING.inc()
+        if timeline.size:
+            timeline = await self._database.run(partial(begin_again, timeline=timeline))
+        return await self._segment(timeline, entries)
+
+    async def _whole(self, keys: Keys, epoch: str, entries: list[Entry]) -> list[Entry]:
+        """Return entries of which the first has the whole content of the board. If none waits, ask for one.
+
+        Return none if the board has just been deleted.
+        """
+        while entries:  # an earlier attempt, whose commit failed, may have asked for an `adopt` entry
+            if whole := [index for index, entry in enumerate(entries) if _is_whole(entry)]:
+                return entries[whole[0] :]
+            (entries,) = required(await read_entries(self._client, [(keys, epoch, entries[-1].id)]))
+        begun = await begin_journal(self._client, keys, epoch, again=True)
+        if not begun:
+            return []
+        offset, _, number = begun.partition("-")
+        after = f"{offset}-{int(number) - 1}"
+        (entries,) = required(await read_entries(self._client, [(keys, epoch, after)]))
+        return await self._whole(keys, epoch, entries)
 
     async def _is_missing(self, name: Name) -> bool:
         """Return whether the store should have a board in an epoch.
@@ -554,10 +558,10 @@ class Drainer:
         QUEUE_LENGTH.labels("journal").set(sum(stream.entries for stream in streams.values()))
         return streams
 
-    async def _mend(self, streams: dict[Name, StreamState]) -> None:
+    async def _ask_again(self, streams: dict[Name, StreamState]) -> None:
         """Begin a journal again if SQL lacks its last entries."""
 
-        async def mend_one(name: Name, stream: StreamState) -> None:
+        async def ask_one(name: Name, stream: StreamState) -> None:
             timeline, keys = self._timelines[name], Keys(self._prefix, name[0])
             with self._delaying(name):
                 if not stream.entries and stream.link and stream.link != timeline.link:
@@ -569,5 +573,10 @@ class Drainer:
                     )
                     await begin_journal(self._client, keys, timeline.epoch, again=True)
 
-        left = [mend_one(name, stream) for name, stream in streams.items() if name not in self._behind]
+        left = [ask_one(name, stream) for name, stream in streams.items() if name not in self._behind]
         await asyncio.gather(*left)  # the calls share packets
+
+
+def _is_whole(entry: Entry) -> bool:
+    """Return whether an entry has the whole content of a board."""
+    return parse_head(entry.head).kind == "adopt"

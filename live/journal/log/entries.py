@@ -165,12 +165,10 @@ class Adopt(msgspec.Struct, frozen=True, kw_only=True):
 
     Numbers are texts, as in the store. An empty text means no number.
 
-    After a loss, `parent` is the epoch that the board continues. Otherwise it is empty. `lost` is the offset up to
-    which the store lost data that SQL may never have had, or 0.
+    After a loss, `parent` is the epoch that the board continues. Otherwise it is empty.
     """
 
     parent: str = ""
-    lost: int = 0
     shape: str
     secret: msgspec.Raw
     newest: str

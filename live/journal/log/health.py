@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 
 from live.errors import StoreUnavailableError
-from live.metrics import JOURNAL_BACKLOG, JOURNAL_GAPS, JOURNAL_LAG
+from live.metrics import JOURNAL_BACKLOG, JOURNAL_LAG
 from live.store.board.journal_stream import journals, read_streams
 from live.store.connection.client import Store
 from live.store.registry.journals import JournalHealth, publish_health
@@ -29,7 +29,6 @@ class HealthReport:
         waits: for each kind of work on data that belongs to no board, the reason why it can't be done now.
         delayed: for each journal, the reason why it can't be read from the store now.
         lost: for each journal of which SQL has more than the store, a sentence that says so.
-        damage: what is damaged in SQL; empty if nothing is damaged.
         sql_away: whether SQL does not answer.
     """
 
@@ -39,7 +38,6 @@ class HealthReport:
         self.waits: dict[str, str] = {}
         self.delayed: dict[tuple[str, str], str] = {}
         self.lost: dict[tuple[str, str], str] = {}
-        self.damage = ""
         self.sql_away = False
         self._client = client
         self._prefix = prefix
@@ -47,17 +45,11 @@ class HealthReport:
         self._measured = float("-inf")
         self._waiting = 0
         self._fullest = ("", 0)
-        self._gaps = 0
 
     def mark_drained(self, since: float) -> None:
         """Record that SQL has everything that was in the store at the time `since` of the monotonic clock."""
         self._drained, self.fault, self.sql_away = time.monotonic(), "", False
         JOURNAL_LAG.set(self._drained - since)
-
-    def count_gaps(self, count: int) -> None:
-        """Add to the number of places at which entries of a journal are missing."""
-        self._gaps += count
-        JOURNAL_GAPS.inc(count)
 
     async def run(self) -> None:
         """Publish the state of the journals until cancelled, while this process moves entries to SQL or has a fault."""
@@ -97,12 +89,10 @@ class HealthReport:
             waiting=self._waiting,
             fullest=board,
             most=most,
-            gaps=self._gaps,
             delayed=len(self.delayed),
             why=next((f"the journal of board {name} waits: {why}" for (name, _), why in self.delayed.items()), ""),
             lost=len(self.lost),
             example=next(iter(self.lost.values()), ""),
-            damage=self.damage,
             sql_away=self.sql_away,
         )
         await publish_health(self._client, self._prefix, health, fault)

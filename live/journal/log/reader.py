@@ -286,10 +286,10 @@ def contents_of_parent(
 
     Leave out the actors who were erased from `board`, by default the board of `timeline`.
     """
-    parent, board = find_parent(connection, timeline, prefix, epoch), board or timeline.board
-    data = (
-        Snapshot() if parent is None else contents_of(connection, prefix, parent, link=link, board=board, people=people)
-    )
+    parent, data = find_parent(connection, timeline, prefix, epoch), Snapshot()
+    while parent is not None and data.link != link:  # where entries are missing, an epoch has several timelines
+        read = partial(contents_of, connection, prefix, parent, link=link, board=board or timeline.board, people=people)
+        data, parent = read(), find_parent(connection, parent, prefix, epoch)
     if data.link != link:
         raise SetupError(
             f"the journal does not hold what board {timeline.board!r} had when epoch {timeline.epoch} began. "

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Collection, Sequence
+from itertools import takewhile
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, RowMapping, bindparam, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, delete, insert, select, update
 
 from live.journal.database import Database
 from live.journal.erasures import add_erasures
@@ -21,7 +22,7 @@ from live.journal.log.entries import (
     position_of,
     unpack_entries,
 )
-from live.journal.schema import CHECKPOINT, DEFINITION, GAP, LIFE, SEGMENT
+from live.journal.schema import CHECKPOINT, DEFINITION, LIFE, SEGMENT
 from live.store.board.journal_stream import Entry
 from live.store.board.keys import Keys
 from live.store.connection.client import Store
@@ -30,6 +31,8 @@ from live.store.connection.pipelined import Word
 _MOST_NUMBERS: Final = 1000  # row numbers in one query
 START: Final = "0"
 """The id before the first entry."""
+
+_BEGINNINGS: Final = ("adopt", "renew")  # kinds of entries with which a timeline may continue another
 
 _MOVE: Final = (
     update(LIFE)
@@ -63,32 +66,10 @@ class Timeline(msgspec.Struct, frozen=True):
         return int(self.drained.partition("-")[0])
 
 
-class Gap(msgspec.Struct, frozen=True):
-    """A gap: the link of the entry before it, the link that the next entry names, and the time of the next entry.
-
-    After an accepted loss, `found` names an earlier entry, or is empty.
-    """
-
-    expected: str
-    found: str
-    time: int
-
-    @property
-    def is_loss(self) -> bool:
-        """Whether the store lost data. If not, entries did not reach SQL."""
-        return not self.found or (self.found != FIRST and position_of(self.found) <= position_of(self.expected))
-
-    @property
-    def since(self) -> int:
-        """The time of the last entry before the gap, in microseconds since 1970."""
-        return int(self.expected.split(" ")[1])
-
-
 class Segment(msgspec.Struct, frozen=True):
     """Compressed entries that follow the last entry of a timeline, and the heads of the first and the last of them.
 
-    `gaps` are the gaps before and between the entries. If the first entry says that the timeline continues an older
-    epoch, `parent` is that epoch. `lost` is the offset up to which the store lost data, or 0. `erased` has the `erase`
+    If the first entry says that the timeline continues an older epoch, `parent` is that epoch. `erased` has the `erase`
     and `forget` entries, each with its time.
     """
 
@@ -97,9 +78,7 @@ class Segment(msgspec.Struct, frozen=True):
     first: Head
     last: Head
     packed: Packed
-    gaps: Sequence[Gap] = ()
     parent: str = ""
-    lost: int = 0
     erased: Sequence[tuple[int, Erase]] = ()
 
     @property
@@ -112,37 +91,32 @@ class Segment(msgspec.Struct, frozen=True):
 def segment_of(timeline: Timeline, entries: Sequence[Entry]) -> Segment:
     """Pack entries that follow a timeline, at least one."""
     first, last = parse_head(entries[0].head), parse_head(entries[-1].head)
-    gaps, erased = [], []
     for number, entry in enumerate(entries):
         if entry.head.startswith("forget "):
             entries = [*forgotten(entries[:number], _ERASE.decode(entry.content)), *entries[number:]]
-    for number, entry in enumerate(entries):
-        if entry.head.startswith("adopt "):
-            head, link = parse_head(entry.head), parse_head(entries[number - 1].head).link if number else timeline.link
-            if link not in (FIRST, head.before):
-                gaps.append(Gap(link, head.before, head.time))
-        elif entry.head.startswith(("erase ", "forget ")):
-            erased.append((parse_head(entry.head).time, _ERASE.decode(entry.content)))
-    parent, lost = continued(first, entries[0].content)
-    return Segment(timeline, len(entries), first, last, pack_entries(entries), gaps, parent, lost, erased)
+    erased = [
+        (parse_head(entry.head).time, _ERASE.decode(entry.content))
+        for entry in entries
+        if entry.head.startswith(("erase ", "forget "))
+    ]
+    parent = continued(first, entries[0].content)
+    return Segment(timeline, len(entries), first, last, pack_entries(entries), parent, erased)
 
 
-def continued(head: Head, body: bytes) -> tuple[str, int]:
-    """Return the epoch that the first entry continues (empty for none), and the offset up to which data was lost."""
+def continued(head: Head, body: bytes) -> str:
+    """Return the epoch that the first entry of a timeline continues; empty for none."""
     match head.kind:
         case "renew":
-            return body.decode(), 0
+            return body.decode()
         case "adopt":
-            found = _CONTINUING.decode(body)
-            return found.parent, found.lost
-    return "", 0
+            return _CONTINUING.decode(body).parent
+    return ""
 
 
 class _Continuing(msgspec.Struct, frozen=True):
-    """The fields of `Adopt` that this module needs."""
+    """The field of `Adopt` that this module needs."""
 
     parent: str = ""
-    lost: int = 0
 
 
 _ERASE: Final = msgspec.msgpack.Decoder(Erase)
@@ -194,23 +168,25 @@ def all_timelines(connection: Connection, prefix: str) -> list[tuple[Timeline, s
 
 
 def find_timeline(connection: Connection, prefix: str, board: str, epoch: str) -> Timeline | None:
-    """Return a timeline; None if SQL does not know it."""
-    where = (LIFE.c.prefix == prefix, LIFE.c.board == board, LIFE.c.epoch == epoch)
-    row = connection.execute(select(LIFE).where(*where)).mappings().first()
+    """Return the last timeline of an epoch; None if SQL does not know it."""
+    return _last(connection, LIFE.c.prefix == prefix, LIFE.c.board == board, LIFE.c.epoch == epoch)
+
+
+def _last(connection: Connection, *where: ColumnElement[bool]) -> Timeline | None:
+    row = connection.execute(select(LIFE).where(*where).order_by(LIFE.c.id.desc()).limit(1)).mappings().first()
     return None if row is None else _timeline(row)
 
 
 def find_parent(connection: Connection, timeline: Timeline, prefix: str, epoch: str) -> Timeline | None:
     """Return the timeline that `timeline` continues, or None if SQL does not know it.
 
-    That timeline can belong to another board, which was rebuilt under the id of this board.
+    That timeline can belong to another board, which was rebuilt under the id of this board. Where entries are missing,
+    a timeline continues an earlier timeline of the same epoch.
     """
-    found = find_timeline(connection, prefix, timeline.board, epoch)
-    if found is None:
-        where = (LIFE.c.prefix == prefix, LIFE.c.epoch == epoch)
-        row = connection.execute(select(LIFE).where(*where).order_by(LIFE.c.id)).mappings().first()
-        found = None if row is None else _timeline(row)
-    return found
+    where = [LIFE.c.prefix == prefix, LIFE.c.epoch == epoch]
+    if epoch == timeline.epoch:
+        where.append(LIFE.c.id < timeline.id)
+    return _last(connection, *where, LIFE.c.board == timeline.board) or _last(connection, *where)
 
 
 def origins(connection: Connection, prefix: str, timeline: Timeline) -> list[Timeline]:
@@ -222,6 +198,26 @@ def origins(connection: Connection, prefix: str, timeline: Timeline) -> list[Tim
             break
         timeline = earlier
         found.append(timeline)
+    return found
+
+
+def life_of(connection: Connection, prefix: str, board: str, epoch: str | None) -> list[Timeline]:
+    """Return the timelines of a board's present life, whose epoch is `epoch` now, the newest first.
+
+    A board that was deleted may have had other readers. So its timelines do not belong to the life of a later board
+    with the same id. A board that the store lost goes on living after an operator has accepted the loss. Without an
+    epoch, return the timelines of every life.
+    """
+    if epoch is None:
+        return timelines_of(connection, prefix, board)[::-1]
+    of_board = (LIFE.c.prefix == prefix, LIFE.c.board == board)
+    found: list[Timeline] = []
+    last = find_timeline(connection, prefix, board, epoch)
+    while last is not None:
+        found += last, *takewhile(lambda timeline: timeline.board == board, origins(connection, prefix, last))
+        last = _last(connection, *of_board, LIFE.c.id < found[-1].id, LIFE.c.size > 0)
+        if last is not None and not connection.scalar(select(LIFE.c.lost).where(LIFE.c.id == last.id)):
+            break
     return found
 
 
@@ -257,16 +253,33 @@ def _find_timelines(
     connection: Connection, prefix: str, names: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], Timeline]:
     where = (LIFE.c.prefix == prefix, LIFE.c.board.in_([board for board, _ in names]))
-    rows = connection.execute(select(LIFE).where(*where)).mappings()
+    rows = connection.execute(select(LIFE).where(*where).order_by(LIFE.c.id)).mappings()
     return {(row["board"], row["epoch"]): _timeline(row) for row in rows}
 
 
-def end_timelines(connection: Connection, timelines: Sequence[Timeline], gaps: Sequence[Gap] = ()) -> None:
-    """Record that timelines have ended. If entries are missing at the end, `gaps` says so."""
-    for timeline in timelines:
-        add_gaps(connection, timeline, gaps)
+def end_timelines(connection: Connection, timelines: Sequence[Timeline]) -> None:
+    """Record that timelines have ended."""
     ids = [timeline.id for timeline in timelines]
     connection.execute(update(LIFE).where(LIFE.c.id.in_(ids), LIFE.c.ended.is_(None)).values(ended=_now()))
+
+
+def begin_again(connection: Connection, timeline: Timeline) -> Timeline:
+    """End a timeline after which entries are missing. Begin another timeline of its epoch, and return that one.
+
+    Raises:
+        ConflictError: the timeline ends at another entry by now.
+    """
+    where = (LIFE.c.id == timeline.id, LIFE.c.drained == timeline.drained, LIFE.c.link == timeline.link)
+    if connection.execute(update(LIFE).where(*where).values(ended=_now())).rowcount != 1:
+        raise ConflictError(f"board {timeline.board}")
+    # The entries after the last millisecond of the timeline are missing.
+    began = (int(timeline.link.split(" ")[1]) // 1000 + 1) * 1000
+    row = {
+        "prefix": _prefix(connection, timeline), "board": timeline.board, "epoch": timeline.epoch, "began": began,
+        "parent": timeline.epoch, "drained": START, "link": FIRST, "size": 0,
+    }  # fmt: skip
+    (new,) = connection.execute(insert(LIFE).returning(LIFE.c.id), [row]).one()
+    return Timeline(new, timeline.board, timeline.epoch)
 
 
 def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
@@ -294,7 +307,6 @@ def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
             add_erasures(connection, prefix, board, segment.erased)
             for entry in [entry for _, entry in segment.erased if entry.member]:
                 forget_by(connection, prefix, board, entry)
-        add_gaps(connection, segment.timeline, segment.gaps)
     rows = [
         {
             "life": segment.timeline.id, "first": segment.first.offset, "last": segment.last.offset,
@@ -348,7 +360,7 @@ def cut(connection: Connection, timeline: Timeline, link: str) -> Timeline:
 def following(timeline: Timeline, entries: Sequence[Entry]) -> tuple[list[Entry], str | None]:
     """Return the entries that follow a timeline. If an entry does not follow, also return the link that it names.
 
-    An entry with the whole content of a board follows any entry. A timeline may begin by continuing another timeline.
+    A timeline may begin with an entry that continues another timeline, or that has the whole content of the board.
 
     Raises:
         SetupError: this version cannot read an entry.
@@ -357,43 +369,21 @@ def following(timeline: Timeline, entries: Sequence[Entry]) -> tuple[list[Entry]
     found: list[Entry] = []
     for entry in entries:
         head = parse_head(entry.head)
-        begins = head.kind == "renew" and link == FIRST
-        if head.before != link and head.kind != "adopt" and not begins:
+        begins = head.kind in _BEGINNINGS and link == FIRST
+        if head.before != link and not begins:
             return found, head.before
         found.append(entry)
         link = head.link
     return found, None
 
 
-def gaps_of(connection: Connection, timelines: Sequence[Timeline]) -> list[Gap]:
-    """Return the gaps of some timelines, the oldest first."""
-    where = GAP.c.life.in_([timeline.id for timeline in timelines])
-    rows = connection.execute(select(GAP.c.expected, GAP.c.found, GAP.c.time).where(where).order_by(GAP.c.id))
-    return [Gap(*row) for row in rows]
-
-
-def add_gaps(connection: Connection, timeline: Timeline, gaps: Sequence[Gap]) -> None:
-    """Record that entries of a timeline are missing."""
-    for gap in gaps:
-        connection.execute(insert(GAP).values(life=timeline.id, time=gap.time, expected=gap.expected, found=gap.found))
-
-
 def _continue(connection: Connection, segment: Segment) -> None:
-    """Record that a timeline continues another timeline of its board, and end that other timeline.
-
-    After a loss, record a gap if SQL has entries beyond the beginning of the timeline, or if SQL never had entries that
-    the store had acknowledged.
-    """
-    timeline, first = segment.timeline, segment.first
+    """Record that a timeline continues another timeline of its board, and end that other timeline."""
+    timeline = segment.timeline
     connection.execute(update(LIFE).where(LIFE.c.id == timeline.id).values(parent=segment.parent))
     parent = find_timeline(connection, _prefix(connection, timeline), timeline.board, segment.parent)
-    if parent is None:
-        return
-    end_timelines(connection, [parent])
-    if first.kind == "adopt" and went_back(parent, first.before):
-        add_gaps(connection, timeline, [Gap(parent.link, first.before, first.time)])
-    elif segment.lost:
-        add_gaps(connection, timeline, [Gap(f"{segment.lost}-0 {first.time} - 0", first.before, first.time)])
+    if parent is not None:
+        end_timelines(connection, [parent])
 
 
 def _prefix(connection: Connection, timeline: Timeline) -> str:
@@ -467,13 +457,8 @@ def _what_is_missing(timeline: Timeline, offset: int, journal: bytes | None, wai
     return ""
 
 
-def end_lost(connection: Connection, lost: Sequence[Loss]) -> None:
-    """End lost timelines, after an operator has accepted the loss.
-
-    Record a gap only for a timeline that the store lacks completely. If a board goes on from an earlier entry, its new
-    timeline records what is missing.
-    """
-    for loss in lost:
-        end_timelines(
-            connection, [loss.timeline], [Gap(loss.timeline.link, "", time.time_ns() // 1000)] if loss.gone else []
-        )
+def end_lost(connection: Connection, lost: Sequence[Loss], left: Collection[str]) -> None:
+    """End lost timelines, after an operator has accepted the loss. `left` are the boards that go on without data."""
+    end_timelines(connection, [loss.timeline for loss in lost])
+    ids = [loss.timeline.id for loss in lost if loss.gone and loss.timeline.board in left]
+    connection.execute(update(LIFE).where(LIFE.c.id.in_(ids)).values(lost=True))

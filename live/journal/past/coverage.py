@@ -8,7 +8,7 @@ from sqlalchemy import Connection, func, select
 from live.domain.board import Board
 from live.journal.log.entries import read_entries_of
 from live.journal.log.reader import oldest_checkpoint
-from live.journal.log.timelines import Timeline, find_parent, gaps_of, timelines_of
+from live.journal.log.timelines import Timeline, find_parent, life_of
 from live.journal.past.queries import NoPastError
 from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
 from live.journal.state.fold import apply
@@ -24,21 +24,18 @@ class Coverage(NamedTuple):
     Attributes:
         timeline: the timeline that these times are about.
         began: when the timeline began.
-        entries: the time since which the journal has all entries of the timeline, except in `gaps`.
-        gaps: where entries are missing: the times of the last entry before a gap and of the first entry after it.
+        entries: the time since which the journal has all entries of the timeline.
     """
 
     timeline: Timeline
     began: int
     entries: int
-    gaps: Sequence[tuple[int, int]] = ()
 
 
-def reaches_of(connection: Connection, prefix: str, board: Board) -> list[Coverage]:
-    """Return the coverage of each timeline of a board, the last timeline first."""
+def reaches_of(connection: Connection, prefix: str, board: Board, epoch: str | None) -> list[Coverage]:
+    """Return the coverage of the timelines of a board's life, as `life_of` finds them, the last timeline first."""
     found = [
-        _coverage(connection, prefix, board, timeline)
-        for timeline in reversed(timelines_of(connection, prefix, board.id))
+        _coverage(connection, prefix, board, timeline) for timeline in life_of(connection, prefix, board.id, epoch)
     ]
     return [reach for reach in found if reach is not None]
 
@@ -52,9 +49,6 @@ def timeline_at(reaches: Sequence[Coverage], at: int) -> Timeline | None:
         NoPastError: the journal does not cover the time.
     """
     for reach in reaches:
-        for begin, end in reach.gaps:
-            if begin < at <= end:
-                raise NoPastError(end)
         if at >= reach.entries:
             return reach.timeline
         if at >= reach.began:
@@ -79,8 +73,9 @@ def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timel
     if checkpoint is None and segment is None:
         return None
     row = connection.execute(select(LIFE.c.began, LIFE.c.parent).where(LIFE.c.id == timeline.id)).one()
+    first = next(read_entries_of(segment))[0].kind if segment else ""
     # If the first entry does not begin a timeline, the segments can be read only from a checkpoint on.
-    if segment and checkpoint is not None and next(read_entries_of(segment))[0].kind not in _BEGINNINGS:
+    if segment and checkpoint is not None and first not in _BEGINNINGS:
         segment = None
     if board.clock == "event":
         data = Snapshot()
@@ -94,12 +89,10 @@ def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timel
         entries = _ALWAYS if latest is None else latest + 1
         continues = segment and row.parent is not None and latest is not None
         return Coverage(timeline, entries if continues else _ALWAYS, entries)
-    entries = segment.began // 1000 if segment else (checkpoint or 0) // 1000 + 1
-    # Ignore a gap that stands for a loss: the board still had the lost data until an operator accepted the loss.
-    gaps = [gap for gap in gaps_of(connection, [timeline]) if not gap.is_loss]
-    stretches = [(gap.since // 1000, gap.time // 1000) for gap in gaps]
+    # Before its first entry, a new board was empty. Any other timeline has its contents only after its first entry.
+    entries = segment.began // 1000 + (first != "begin") if segment else (checkpoint or 0) // 1000 + 1
     # If the journal has deleted the previous timeline, the board existed before this timeline began.
     has_lost = row.parent is not None and find_parent(connection, timeline, prefix, row.parent) is None
     # The timeline begins with the whole millisecond of its first entry: no event was counted before that entry.
     began = entries if segment and row.parent is None else min(row.began // 1000, entries)
-    return Coverage(timeline, _ALWAYS if has_lost else began, entries, stretches)
+    return Coverage(timeline, _ALWAYS if has_lost else began, entries)

@@ -25,9 +25,14 @@ _MOST_SCORES: Final = 10_000_000  # maximum of the steps of a history times the 
 
 
 def read_history(
-    settings: Settings, board: Board, hidden: frozenset[str], members: Sequence[str], times: Sequence[int]
+    settings: Settings,
+    board: Board,
+    epoch: str,
+    hidden: frozenset[str],
+    members: Sequence[str],
+    times: Sequence[int],
 ) -> list[list[Step]]:
-    """Return the records of members at some ascending times, in milliseconds since 1970.
+    """Return the records of members at some ascending times, in milliseconds since 1970. `epoch` is the epoch now.
 
     Raises:
         NoPastError: the journal does not cover one of the times, or all times are before the board began.
@@ -36,7 +41,7 @@ def read_history(
 
     def work(connection: Connection) -> list[list[Step]]:
         steps: list[list[Step]] = [[] for _ in members]
-        for at, found in scores_at_all(connection, settings.key_prefix, board, times):
+        for at, found in scores_at_all(connection, settings.key_prefix, board, epoch, times):
             if len(times) * len(found.scores) > _MOST_SCORES:
                 most = max(1, _MOST_SCORES // len(found.scores))
                 size = f"{len(found.scores):,} members"
@@ -51,7 +56,7 @@ def read_history(
 
 
 def scores_at_all(
-    connection: Connection, prefix: str, board: Board, times: Sequence[int]
+    connection: Connection, prefix: str, board: Board, epoch: str | None, times: Sequence[int]
 ) -> Iterator[tuple[int, Scores]]:
     """Yield the scores at some ascending times. Before the board began, there are no scores.
 
@@ -60,7 +65,7 @@ def scores_at_all(
     Raises:
         NoPastError: the journal does not cover one of the times, or all times are before the board began.
     """
-    reaches = reaches_of(connection, prefix, board)
+    reaches = reaches_of(connection, prefix, board, epoch)
     found = [timeline_at(reaches, at) for at in times]
     if not any(found):
         raise NoPastError(since_of(reaches))

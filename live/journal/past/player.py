@@ -106,7 +106,7 @@ class Player:
 
 def _beginning(connection: Connection, prefix: str, board: Board, at: int) -> tuple[int, Timeline]:
     """Return when to begin, and in which timeline: at `at`, or at the first later time that the journal covers."""
-    reaches = reaches_of(connection, prefix, msgspec.structs.replace(board, clock="server"))
+    reaches = reaches_of(connection, prefix, msgspec.structs.replace(board, clock="server"), None)
     at = max(at, since_of(reaches) or at)
     while True:
         try:

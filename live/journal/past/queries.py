@@ -12,12 +12,15 @@ class AsOf(msgspec.Struct, frozen=True):
 
     Attributes:
         board: the definition of the board.
+        epoch: the epoch of the board now. The answer is about the life of the board with this epoch. None means every
+            life of a board with this id, which only commands may read.
         at: the time in milliseconds since 1970. Everything that was counted before it is included.
         period: the start of a period; None means the period that was current at that time.
         hidden: the members that are hidden now. The answer leaves them out, even if they were not hidden at that time.
     """
 
     board: Board
+    epoch: str | None
     at: int
     period: int | None
     hidden: frozenset[str]

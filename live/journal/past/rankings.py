@@ -56,11 +56,11 @@ def find_record(settings: Settings, moment: AsOf, member: str, around: int) -> R
     return _around(_ranking(settings, moment), member, around)
 
 
-def read_reach(settings: Settings, board: Board, times: Sequence[int]) -> Reach:
+def read_reach(settings: Settings, board: Board, epoch: str, times: Sequence[int]) -> Reach:
     """Return the first time that the journal covers, and which of `times` it covers (in milliseconds since 1970)."""
 
     def work(connection: Connection) -> Reach:
-        reaches = reaches_of(connection, settings.key_prefix, board)
+        reaches = reaches_of(connection, settings.key_prefix, board, epoch)
         return Reach(since_of(reaches), [_covers(reaches, at) for at in times])
 
     return database_of(settings).work(work)
@@ -102,7 +102,7 @@ def _ranking(settings: Settings, moment: AsOf) -> PastRanking:
     database = database_of(settings)
     erased = database.work(lambda connection: connection.scalar(select(func.max(ERASED.c.id))))
     board, at = moment.board, moment.at
-    key = (settings.key_prefix, board.shape.encode(), board.id, at, moment.period, moment.hidden, erased)
+    key = (settings.key_prefix, board.shape.encode(), board.id, moment.epoch, at, moment.period, moment.hidden, erased)
     found = _RANKINGS.get(key)
     if found is None:
         found = database.work(partial(ranking_at, prefix=settings.key_prefix, moment=moment))
@@ -142,7 +142,7 @@ def period_at(connection: Connection, prefix: str, moment: AsOf) -> PastRanking 
     """Return the whole ranking of a period that the board does not keep any more; None if the journal has none."""
     board, period = moment.board, moment.period
     assert period is not None, "the query names a period"  # noqa: S101
-    archived = find_archived(connection, prefix, board, period)
+    archived = find_archived(connection, prefix, board, moment.epoch, period)
     if archived is None:
         return None
     kept = archived.period
@@ -190,7 +190,7 @@ def _covers(reaches: Sequence[Coverage], at: int) -> bool:
 
 def _timeline(connection: Connection, prefix: str, moment: AsOf) -> Timeline:
     """Return the timeline in which to read a board at a time."""
-    reaches = reaches_of(connection, prefix, moment.board)
+    reaches = reaches_of(connection, prefix, moment.board, moment.epoch)
     timeline = timeline_at(reaches, moment.at)
     if timeline is None:
         raise NoPastError(since_of(reaches))

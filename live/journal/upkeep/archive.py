@@ -15,7 +15,7 @@ from live.domain.board import Board
 from live.errors import SetupError
 from live.journal.log.entries import Packed, compress, decompress
 from live.journal.log.reader import contents_of
-from live.journal.log.timelines import Timeline, timelines_of
+from live.journal.log.timelines import Timeline, life_of
 from live.journal.schema import PERIOD
 from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Ranking, Snapshot
@@ -94,16 +94,16 @@ def reopen(connection: Connection, timeline: Timeline, board: Board) -> None:
             connection.execute(update(PERIOD).where(*where).values(final=False))
 
 
-def find_archived(connection: Connection, prefix: str, board: Board, start: int) -> Archived | None:
+def find_archived(connection: Connection, prefix: str, board: Board, epoch: str | None, start: int) -> Archived | None:
     """Return a period that the board has dropped, from the archive or the journal. Return None if neither has it.
+
+    `epoch` is as in `AsOf`.
 
     Raises:
         SetupError: the journal is damaged.
     """
-    timelines, revision = (
-        [timeline for timeline in reversed(timelines_of(connection, prefix, board.id)) if timeline.size],
-        1,
-    )
+    timelines = [timeline for timeline in life_of(connection, prefix, board.id, epoch) if timeline.size]
+    revision = 1
     for timeline in timelines:
         row = connection.execute(select(PERIOD).where(PERIOD.c.life == timeline.id, PERIOD.c.start == start)).first()
         if row is not None and row.final:

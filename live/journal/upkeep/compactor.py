@@ -21,7 +21,7 @@ from live.journal.log.entries import Packed
 from live.journal.log.timelines import Timeline, drained_of, end_timelines, open_timelines
 from live.journal.upkeep.archive import Closed, closed_periods, keep_closed, reopen
 from live.journal.upkeep.checkpoints import Due, due, keep, make
-from live.journal.upkeep.retention import forget_entries, forget_periods, forget_timelines
+from live.journal.upkeep.retention import forget_definitions, forget_entries, forget_periods, forget_timelines
 from live.metrics import JOURNAL_ARCHIVE_LAG
 from live.settings import Settings
 from live.system.processes import CHILDREN, follow_parent
@@ -29,6 +29,8 @@ from live.system.processes import CHILDREN, follow_parent
 log = structlog.get_logger()
 
 _INTERVAL: Final = 60.0  # seconds between two steps
+_DAY: Final = 86_400_000_000  # microseconds
+_EVERY_VERSION: Final = 30 * _DAY  # for this time, the journal keeps every version of a definition or a title
 _R = TypeVar("_R")
 
 _Known = tuple[Timeline, Board | None]
@@ -49,6 +51,7 @@ class Compactor:
         # For each timeline of a calendar board: the period in which its final periods were last archived. With an event
         # clock, it is the hour.
         self._archived_in: dict[int, int] = {}
+        self._forgot_on = 0  # the day on which old versions of definitions were last deleted
 
     async def run(self) -> None:
         """Keep the journal in order until cancelled."""
@@ -98,6 +101,10 @@ class Compactor:
             return self._events(boards.get(name)), self._periods(boards.get(name))
 
         await self._database.run(lambda connection: forget_timelines(connection, self._prefix, kept_of, now))
+        if self._forgot_on != (day := now // _DAY):
+            forgetting = partial(forget_definitions, prefix=self._prefix, before=now - _EVERY_VERSION)
+            await self._database.run(forgetting)
+            self._forgot_on = day
 
     async def _checkpoint(self, kept: Sequence[_Known], now: int) -> None:
         """Make the checkpoints that are due, in another process, because this process serves clients."""
@@ -142,7 +149,7 @@ class Compactor:
 
 @contextmanager
 def _of_one_board(timeline: Timeline) -> Iterator[None]:
-    """Go on with other boards if the journal of one board is damaged. The scrubber reports the damage in /readyz."""
+    """Go on with other boards if the journal of one board is damaged."""
     try:
         yield
     except SetupError as error:

@@ -1,13 +1,14 @@
-"""What is deleted from the journal, and when: entries and checkpoints, archived periods, and timelines that ended."""
+"""What is deleted from the journal, and when: entries, checkpoints, archived periods, definitions, and timelines."""
 
 from collections.abc import Callable
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import BigInteger, delete, func, literal_column, or_, select
 from sqlalchemy.engine import Connection
 
 from live.domain.board import Board
+from live.journal.log.audit_trail import KIND as TRAIL
 from live.journal.log.timelines import Timeline
-from live.journal.schema import CHECKPOINT, GAP, LIFE, PERIOD, SEGMENT
+from live.journal.schema import CHECKPOINT, DEFINITION, LIFE, PERIOD, SEGMENT
 
 
 def forget_entries(connection: Connection, timeline: Timeline, before: int) -> int:
@@ -35,6 +36,23 @@ def forget_periods(connection: Connection, timeline: Timeline, board: Board, now
     connection.execute(delete(PERIOD).where(of_timeline, PERIOD.c.start < board.window.slot_at(now - kept).start))
 
 
+def forget_definitions(connection: Connection, prefix: str, before: int) -> None:
+    """Delete versions of definitions and titles from before a time (microseconds), except the last one of each day.
+
+    The newest version stays, and so does the whole audit log.
+    """
+    names = (DEFINITION.c.kind, DEFINITION.c.name)
+    later = (
+        func.lead(DEFINITION.c.time, type_=BigInteger).over(partition_by=names, order_by=DEFINITION.c.id).label("later")
+    )
+    where = (DEFINITION.c.prefix == prefix, DEFINITION.c.kind != TRAIL)
+    versions = select(DEFINITION.c.id, DEFINITION.c.time, later).where(*where).subquery()
+    day = literal_column(str(86_400_000_000), BigInteger)
+    same_day = versions.c.later // day == versions.c.time // day
+    replaced = select(versions.c.id).where(versions.c.time < before, same_day)
+    connection.execute(delete(DEFINITION).where(DEFINITION.c.id.in_(replaced)))
+
+
 def forget_timelines(connection: Connection, prefix: str, kept: Callable[[str], tuple[int, int]], now: int) -> None:
     """Delete the timelines that ended too long before `now` (microseconds), with everything that belongs to them.
 
@@ -52,10 +70,13 @@ def forget_timelines(connection: Connection, prefix: str, kept: Callable[[str], 
             select(func.count()).where(PERIOD.c.life == row.id)
         ):
             continue
-        later = connection.scalars(select(LIFE.c.id).where(LIFE.c.prefix == prefix, LIFE.c.parent == row.epoch))
+        is_later = or_(LIFE.c.epoch != row.epoch, LIFE.c.id > row.id)
+        later = connection.scalars(
+            select(LIFE.c.id).where(LIFE.c.prefix == prefix, LIFE.c.parent == row.epoch, is_later)
+        )
         if any(_has_first_entry(connection, timeline) for timeline in later.all()):
             continue
-        for table in (SEGMENT, CHECKPOINT, GAP, PERIOD):
+        for table in (SEGMENT, CHECKPOINT, PERIOD):
             connection.execute(delete(table).where(table.c.life == row.id))
         connection.execute(delete(LIFE).where(LIFE.c.id == row.id))
 

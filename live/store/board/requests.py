@@ -396,14 +396,10 @@ class RenewRequest(msgspec.Struct):
     Attributes:
         epoch: the new epoch.
         channel: the channel on which the change is announced.
-        was: the epoch of the board that the caller last saw; empty if it saw none.
-        known: the offset that the board had then.
     """
 
     epoch: str
     channel: str
-    was: str
-    known: int
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -57,8 +57,8 @@ end
 held.log = call('ZRANGE', log, 0, -1, 'WITHSCORES')
 held.entrants, held.hidden = call('HGETALL', entrants), call('HKEYS', hidden)
 
-local parent, lost, link = string.match(call('HGET', meta, 'parent') or '', '^(%S+) (%d+) (.*)$')
-held.parent, held.lost = parent or '', tonumber(lost or 0)
+local parent, link = string.match(call('HGET', meta, 'parent') or '', '^(%S+) (.*)$')
+held.parent = parent or ''
 board.journal = board.journal or (link or '0-0 0 - 0') .. ' 0'
 -- The id ends with the time, because another entry at the same offset needs a higher id.
 local id = digits(board.offset) .. '-' .. digits(time[1] * 1000000 + time[2])

@@ -2,8 +2,7 @@
 -- Gives a board a new epoch and keeps its data, so that positions of the old epoch are no longer valid.
 --
 -- Its journal ends: SQL may have entries that the board lacks by now. The journal of the new epoch has to begin with
--- everything that the board holds. Until then, `parent` keeps the old epoch, the offset up to which data was lost (or
--- 0), and the last entry of the old journal.
+-- everything that the board holds. Until then, `parent` keeps the old epoch and the last entry of the old journal.
 -- KEYS[1] meta — hash: the board's state
 -- Request: RenewRequest
 -- Returns {'ok', offset, journaled} — journaled is '1' if a journal has to begin, and else ''
@@ -16,13 +15,12 @@ local meta = KEYS[1]
 --@include board
 local board = read_board()
 if not board.epoch then return {'none'} end
-local parent, lost = board.epoch, 0
-if request.was == parent and request.known > board.offset then lost = request.known end
+local parent = board.epoch
 board.epoch = request.epoch
 announce(board)
 if reign ~= '' then call('HSET', meta, 'reign', reign) end
 if board.journal then
-  call('HSET', meta, 'parent', parent .. ' ' .. digits(lost) .. ' ' .. string.match(board.journal, '^(.*) %d+$'))
+  call('HSET', meta, 'parent', parent .. ' ' .. string.match(board.journal, '^(.*) %d+$'))
   call('HDEL', meta, 'journal', 'drained', 'safe', 'resending')
 end
 local offset = commit(board, 'epoch', request.epoch)

@@ -25,12 +25,10 @@ class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
         waiting: the bytes that wait in the store.
         fullest: the board with the most waiting bytes.
         most: the number of its waiting bytes.
-        gaps: how many gaps in journals this process has found.
         delayed: the number of journals that can't be read from the store now.
         why: a sentence about one of the delayed journals.
         lost: the number of boards of which SQL has more than the store.
         example: a sentence about one of these boards.
-        damage: a description of what is damaged in SQL; empty if nothing is.
         sql_away: whether SQL does not answer.
     """
 
@@ -38,12 +36,10 @@ class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     fullest: str = ""
     most: int = 0
-    gaps: int = 0
     delayed: int = 0
     why: str = ""
     lost: int = 0
     example: str = ""
-    damage: str = ""
     sql_away: bool = False
 
 
@@ -77,8 +73,4 @@ def faults_of(health: bytes | None, fault: bytes | None, backlog: int) -> list[s
         faults.append(f"board {found.fullest} takes no events: {found.most:,} bytes of its journal wait")
     elif found.most >= _NEARLY * backlog:
         faults.append(f"board {found.fullest} soon takes no events: {found.most:,} bytes of its journal wait")
-    if found.damage:
-        faults.append(found.damage)
-    if found.gaps:
-        faults.append(f"{counted(found.gaps, 'gap')} since the server started: see `live journal status`")
     return faults

@@ -392,7 +392,7 @@ async def _find(visit: Visit, ledger: Ledger, as_of: int | None) -> FoundMembers
                 for member in dict.fromkeys([*(one.member for one in members), text])
                 if key_fault(member) is None
             ]
-            steps = await past.run(read_history, past.board, past.hidden, known, [as_of])
+            steps = await past.run(read_history, past.board, past.epoch, past.hidden, known, [as_of])
             then = [FoundMember(member, step.rank) for member, (step,) in zip(known, steps, strict=True)]
             members = sorted((one for one in then if one.rank is not None), key=lambda one: one.rank or 0)
         return FoundMembers(members, found.next_cursor or None)
@@ -495,7 +495,7 @@ async def _show(visit: Visit, ledger: Ledger, stretch: Stretch, top: PageResult 
 async def _steps_from(language: Language, past: BoardPast, as_of: int) -> tuple[Link, ...]:
     """Link from a time to other times that the journal has."""
     times = [as_of + seconds * 1000 for seconds, _ in _STEPS]
-    reach = await past.run(read_reach, past.board, times)
+    reach = await past.run(read_reach, past.board, past.epoch, times)
     return tuple(
         Link("prev" if at < as_of else "next", rfc3339(at), language.translate(words))
         for (_, words), at, is_covered in zip(_STEPS, times, reach.covered, strict=True)

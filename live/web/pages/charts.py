@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
@@ -95,7 +96,8 @@ class RankCharts:
                     await past.wait(client, state.board, state.epoch or "", link.decode(), times[-1])
                     found = await state.call("HKEYS", state.keys.hidden)
                     hidden = frozenset(name.decode() for name in found)
-                    (steps,) = await past.run(client, read_history, state.board, hidden, [member], times)
+                    read = partial(past.run, client, read_history, state.board, state.epoch or "")
+                    (steps,) = await read(hidden, [member], times)
             except (NoPastError, TimeoutError, StoreUnavailableError, SetupError, ProblemError):
                 return None
             ranks = self._known[key] = [step.rank for step in steps]

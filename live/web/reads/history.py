@@ -107,7 +107,7 @@ async def list_history(request: Request) -> Response:
     live = live_of(request)
     ledger = await live.use(request.path_params["board"], reader_of(request))
     past = await BoardPast.of(live, ledger, client_of(request).network)
-    since = (await past.run(read_reach, past.board, ())).since
+    since = (await past.run(read_reach, past.board, past.epoch, ())).since
     body = HistoryList(past.board.id, (), None if since is None else rfc3339(since))
     return negotiated(request, kept_json(body, live.board_cache))
 
@@ -131,7 +131,7 @@ async def _history(request: Request, members: Sequence[str]) -> Response:
         )
     times = list(range(begin, end + 1, step))
     await past.wait(times[-1])
-    found = await past.run(read_history, past.board, past.hidden, members, times)
+    found = await past.run(read_history, past.board, past.epoch, past.hidden, members, times)
     return negotiated(request, past_reply(HistoryList(past.board.id, _records(members, found))))
 
 

@@ -301,7 +301,7 @@ class BoardPast(NamedTuple):
         if when.period != "current":
             period = _start_of(_calendar_of(self.board, when.period), when.period, at // 1000)
         await self.wait(at)
-        return AsOf(self.board, at, period, self.hidden)
+        return AsOf(self.board, self.epoch, at, period, self.hidden)
 
     async def page(self, when: When, what: Selection) -> PageResult:
         """Read a page as it was at a time. Raises the errors of `moment` and `run`."""
@@ -315,7 +315,7 @@ class BoardPast(NamedTuple):
         Raises:
             ProblemError: `period_not_found`.
         """
-        moment = AsOf(self.board, self.now, period, self.hidden)
+        moment = AsOf(self.board, self.epoch, self.now, period, self.hidden)
         try:
             await self.wait(self.now)
         except ProblemError as error:

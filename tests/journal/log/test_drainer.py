@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from live.errors import JournalBehindError, JournalError, SetupError, StoreUnava
 from live.journal.log.definitions import latest
 from live.journal.log.drainer import Drainer
 from live.journal.log.timelines import ConflictError, add_segments, following
+from live.journal.past.coverage import reaches_of, timeline_at
+from live.journal.past.queries import NoPastError
 from live.journal.schema import LIFE
 from live.journal.upkeep.compactor import Compactor
 from live.metrics import JOURNAL_LAG, REGISTRY
@@ -169,22 +172,32 @@ async def test_a_second_database_is_refused_until_it_is_adopted(valkey_url: str,
             await (await board.drainer(tmp_path / "other")).claim()
 
 
-async def test_after_a_gap_the_journal_begins_again(valkey_url: str, tmp_path: Path) -> None:
-    """An operator trims the stream. The gap is recorded, and SQL has the whole board again."""
+async def test_after_missing_entries_a_new_timeline_begins(valkey_url: str, tmp_path: Path) -> None:
+    """An operator trims the stream. SQL has the whole board again, and refuses the times between."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a", "b")
         drainer = await board.drainer()
         await drainer.sweep()
         await _trimmed_by_a_stranger(board)
-        counted = REGISTRY.get_sample_value("live_journal_gaps_total") or 0
+        counted = REGISTRY.get_sample_value("live_journal_missing_total") or 0
         for _ in range(3):
             await drainer.sweep()
         await board.must_agree()
         await board.like("c")
         await drainer.sweep()
         await board.must_agree()
-        assert await board.gaps() == 1
-        assert REGISTRY.get_sample_value("live_journal_gaps_total") == counted + 1
+        assert await board.begun_again() == 1
+        assert REGISTRY.get_sample_value("live_journal_missing_total") == counted + 1
+        epoch = board.ledger.state.epoch
+        new, old = await board.databases[0].run(
+            partial(reaches_of, prefix=board.settings.key_prefix, board=board.board, epoch=epoch)
+        )
+        assert new.began < new.entries
+        assert (old.timeline.epoch, timeline_at([new, old], new.began - 1)) == (epoch, old.timeline)
+        assert timeline_at([new, old], new.entries) == new.timeline
+        with pytest.raises(NoPastError) as refused:
+            timeline_at([new, old], new.entries - 1)
+        assert refused.value.since == new.entries
 
 
 async def test_a_missing_check_of_the_previous_entry_is_detected(valkey_url: str, tmp_path: Path) -> None:

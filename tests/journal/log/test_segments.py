@@ -8,12 +8,10 @@ from sqlalchemy import Connection, func, insert, select
 
 from live.journal.database import Database
 from live.journal.erasures import member_digest
-from live.journal.log.entries import FIRST as FIRST_LINK
 from live.journal.log.entries import Erase, Packed, unpack_entries
 from live.journal.log.reader import entries_of
 from live.journal.log.timelines import (
     ConflictError,
-    Gap,
     Timeline,
     _what_is_missing,
     cut,
@@ -31,18 +29,6 @@ from tests.harness.journaled import journaled
 from tests.harness.settings import fresh_settings
 
 FIRST, SECOND = "1-0 1000 w 1", "2-0 2000 w 2"  # links
-
-
-@pytest.mark.parametrize(("named", "gaps"), [(SECOND, []), (FIRST, [Gap(SECOND, FIRST, 3000)])])
-def test_an_entry_that_begins_again_names_the_one_before_it(named: str, gaps: list[Gap]) -> None:
-    """If an `adopt` entry names another entry than the last entry, the entries between them are missing."""
-    heads = [
-        "add 10 1-0 1000 w 1 0-0 0 - 0",
-        f"add 20 2-0 2000 w 2 {FIRST}",
-        f"adopt 30 2-1 3000 - 0 {named}",
-    ]
-    entries = [Entry(head.split(" ")[2], head, msgspec.msgpack.encode({})) for head in heads]
-    assert segment_of(Timeline(1, "posts", "e"), entries).gaps == gaps
 
 
 def test_a_segment_forgets_a_member_before_its_erasure() -> None:
@@ -88,25 +74,17 @@ def test_a_loss_says_what_the_store_has_instead(
     assert _what_is_missing(timeline, offset, *held).partition(", and counted")[0] == what
 
 
-@pytest.mark.parametrize(
-    ("found", "is_loss"), [("", True), (FIRST_LINK, False), (FIRST, True), (SECOND, True), ("3-0 3000 w 3", False)]
-)
-def test_a_gap_is_a_loss_if_the_store_went_back(found: str, is_loss: bool) -> None:  # noqa: FBT001
-    """If the store did not go back, entries did not reach SQL."""
-    gap = Gap(SECOND, found, 9000)
-    assert (gap.is_loss, gap.since) == (is_loss, 2000)
-
-
 def test_entries_follow_a_timeline_until_one_is_missing() -> None:
-    """An entry with the whole board follows any entry. Only the first entry may continue another timeline."""
+    """Only the first entry of a timeline may have the whole board, or continue another timeline."""
 
     def entries(*heads: str) -> list[Entry]:
         return [Entry(head.split(" ")[2], head, b"") for head in heads]
 
-    some = entries(f"add 9 2-0 2 w 2 {FIRST}", "adopt 9 5-0 5 - 0 4-0 4 w 4", "add 9 7-0 7 w 7 6-0 6 w 6")
+    some = entries(f"add 9 2-0 2 w 2 {FIRST}", "adopt 9 2-1 3 - 0 2-0 2 w 2", "adopt 9 5-0 5 - 0 4-0 4 w 4")
     timeline = Timeline(1, "posts", "e", "1-0", FIRST)
-    assert following(timeline, some) == (some[:2], "6-0 6 w 6")
+    assert following(timeline, some) == (some[:2], "4-0 4 w 4")
     assert following(timeline, some[:2]) == (some[:2], None)
+    assert following(Timeline(1, "posts", "e"), some[2:]) == (some[2:], None)
     renewed = entries(f"renew 9 2-0 2000 - 0 {FIRST}")
     assert following(Timeline(1, "posts", "e"), renewed) == (renewed, None)
     assert following(Timeline(1, "posts", "e", "2-0", SECOND), renewed) == ([], FIRST)

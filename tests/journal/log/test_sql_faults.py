@@ -66,7 +66,7 @@ async def survive_locks(board: Journaled, chance: random.Random, rounds: int) ->
             assert sum(score for _, score in rows) == board.counted, "an event did not count while SQL failed"
         await drainer.sweep()
         await board.must_agree()
-    assert await board.gaps() == 0
+    assert await board.begun_again() == 0
 
 
 async def test_a_locked_database_delays_entries(
@@ -112,7 +112,7 @@ async def survive_a_full_disk(board: Journaled, folder: Path, chance: random.Ran
             await board.like("after")
             await drainer.sweep()
             await board.must_agree()
-        assert await board.gaps() == 0
+        assert await board.begun_again() == 0
         for database in board.databases:
             await database.aclose()
         board.databases.clear()
@@ -135,7 +135,7 @@ async def test_a_database_that_went_back_receives_everything_again(valkey_url: s
         for _ in range(2):
             await drainer.sweep()
         await board.must_agree()
-        assert await board.gaps() == 1
+        assert await board.begun_again() == 1
 
 
 @needs_mount

@@ -89,14 +89,14 @@ async def test_the_past_beyond_the_events_is_refused(valkey_url: str, tmp_path: 
     (board,) = parse_boards(f'[[board]]\nid = "posts"\n{choices}')
     async with timeline(valkey_url, tmp_path, board) as line:
         await live_through(line, 7)
-        moment = AsOf(board, (BEGIN + 3 * HOUR) * 1000, None, frozenset())
+        moment = AsOf(board, None, (BEGIN + 3 * HOUR) * 1000, None, frozenset())
         assert read_ranking(line.settings, moment, 0, 100).count
         await forget_events(line)
         moment = msgspec.structs.replace(moment, at=moment.at + 1)
         for work in (
             lambda: read_ranking(line.settings, moment, 0, 100),
             lambda: explain_record(line.settings, moment, "a"),
-            lambda: read_history(line.settings, board, frozenset(), ["a"], [moment.at]),
+            lambda: read_history(line.settings, board, line.ledger.state.epoch or "", frozenset(), ["a"], [moment.at]),
         ):
             with pytest.raises(NoPastError) as refused:
                 work()
@@ -105,7 +105,9 @@ async def test_the_past_beyond_the_events_is_refused(valkey_url: str, tmp_path: 
         found = read_ranking(line.settings, msgspec.structs.replace(moment, at=refused.value.since), 0, 100)
         assert found.ranking.epoch
         for _ in range(2):
-            reach = read_reach(line.settings, board, [moment.at, refused.value.since or 0])
+            reach = read_reach(
+                line.settings, board, line.ledger.state.epoch or "", [moment.at, refused.value.since or 0]
+            )
             assert (reach.since, reach.covered) == (refused.value.since, [False, True])
             await line.count(("a", 1, line.now))
             await line.drainers[0].sweep()
@@ -126,11 +128,11 @@ async def test_a_few_rankings_and_changes_are_kept(
             await line.count(("a", amount, None), ("b", 1, None))
             if amount % 2:
                 await drainer.sweep()
-        moments = [AsOf(line.board, (BEGIN + 60 * minute) * 1000 + 1, None, frozenset()) for minute in (1, 2, 5)]
+        moments = [AsOf(line.board, None, (BEGIN + 60 * minute) * 1000 + 1, None, frozenset()) for minute in (1, 2, 5)]
         kept = []
         for moment in (moments[0], moments[1], moments[0], moments[2], moments[0]):
             read_ranking(line.settings, moment, 0, 9)
-            kept.append([key[3] for key in held])
+            kept.append([key[4] for key in held])
         first, second, last = (moment.at for moment in moments)
         assert kept == [[first], [first, second], [first, second], [second, last], [last, first]]
         for moment, amounts in ((moments[2], [5, 4, 3]), (moments[1], [2, 1])):
@@ -147,11 +149,11 @@ async def test_a_history_has_a_size_limit(valkey_url: str, tmp_path: Path, monke
         await drainer.sweep()
         times = [(BEGIN + seconds) * 1000 for seconds in (60, 120, 180)]
         monkeypatch.setattr("live.journal.past.history._MOST_SCORES", 9)
-        (steps,) = read_history(line.settings, line.board, frozenset(), ["b"], times)
+        (steps,) = read_history(line.settings, line.board, line.ledger.state.epoch or "", frozenset(), ["b"], times)
         assert steps == [Step(at, 2, 2) for at in times]
         monkeypatch.setattr("live.journal.past.history._MOST_SCORES", 8)
         with pytest.raises(TooLongError, match="the board has 3 members: a history of it may have at most 2 steps"):
-            read_history(line.settings, line.board, frozenset(), ["b"], times)
+            read_history(line.settings, line.board, line.ledger.state.epoch or "", frozenset(), ["b"], times)
         monkeypatch.setattr("live.journal.past.history._MOST_SCORES", 2)
         with pytest.raises(TooLongError, match="at most 1 step"):
-            read_history(line.settings, line.board, frozenset(), ["b"], times)
+            read_history(line.settings, line.board, line.ledger.state.epoch or "", frozenset(), ["b"], times)

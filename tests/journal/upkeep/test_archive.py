@@ -47,7 +47,7 @@ async def keep(line: RecordedBoard) -> None:
 async def found(line: RecordedBoard, start: int) -> Archived | None:
     """A period that the board has dropped, from the archive or the journal."""
     one: Archived | None = await line.read(
-        lambda connection, _: find_archived(connection, line.settings.key_prefix, line.board, start)
+        lambda connection, _: find_archived(connection, line.settings.key_prefix, line.board, None, start)
     )
     return one
 

@@ -16,7 +16,7 @@ from live.boards.definition import read_board
 from live.domain.board import Boards
 from live.journal.log.reader import before
 from live.journal.log.timelines import begin_timeline, end_timelines, find_lost, open_timelines
-from live.journal.schema import CHECKPOINT, LIFE, PERIOD, SEGMENT
+from live.journal.schema import CHECKPOINT, DEFINITION, LIFE, PERIOD, SEGMENT
 from live.journal.state.snapshot import pack
 from live.journal.upkeep.checkpoints import due, keep, make
 from live.journal.upkeep.compactor import Compactor
@@ -92,6 +92,30 @@ async def test_entries_older_than_the_setting_are_deleted(valkey_url: str, tmp_p
         assert (await count(board, CHECKPOINT), await count(board, SEGMENT)) == (1, 0)
         await filled(board, 2)
         assert await board.rows_in_sql() == await board.rows()
+
+
+async def test_old_titles_are_kept_once_a_day(valkey_url: str, tmp_path: Path) -> None:
+    """Every version of the last 30 days stays, and the newest one. So does the whole audit log."""
+    day, now = 86_400_000_000, time.time_ns() // 1000
+    begin = now // day * day - 40 * day
+    times = [begin, begin + day // 2, begin + day - 1, begin + day, begin + 3 * day // 2, now - day, now - day + 1]
+    async with journaled(valkey_url, tmp_path) as board:
+        await filled(board, 1)
+        database, prefix = board.databases[0], board.settings.key_prefix
+        rows = [
+            {"prefix": prefix, "kind": kind, "name": name, "version": version, "time": at, "value": "{}"}
+            for kind, name in (("items", "a"), ("trail", "a"), ("items", "b"))
+            for version, at in enumerate(times[: 2 if name == "b" else None])
+        ]
+        await database.run(lambda connection: connection.execute(insert(DEFINITION), rows))
+        await Compactor(board.settings, database).step(now)
+
+        def left(kind: str, name: str) -> Any:
+            wanted = select(DEFINITION.c.version).where(DEFINITION.c.kind == kind, DEFINITION.c.name == name)
+            return database.work(lambda connection: connection.scalars(wanted.order_by(DEFINITION.c.id)).all())
+
+        found = [await asyncio.to_thread(left, *key) for key in (("items", "a"), ("trail", "a"), ("items", "b"))]
+        assert found == [[2, 4, 5, 6], [*range(7)], [1]]
 
 
 async def test_the_compactor_makes_checkpoints_in_another_process(

@@ -22,8 +22,7 @@ from live.journal.database import Database
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import open_timelines
 from live.journal.schema import METADATA, SEGMENT
-from live.journal.upkeep import scrubber
-from live.journal.upkeep.scrubber import Batch
+from live.journal.upkeep import scan
 from live.maintenance.status import verify
 from live.settings import Duration, Settings, as_environment
 from tests.harness.boards import rolling_board
@@ -38,24 +37,6 @@ from tests.harness.waiting import DEADLINE, eventually
 with_postgres = pytest.mark.skipif(not has_postgres(), reason="needs a PostgreSQL server: apt-get install postgresql")
 
 
-@pytest.fixture(autouse=True)
-def _without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the scrubber pause only for a moment between its steps and rounds."""
-    monkeypatch.setattr(scrubber, "_PAUSE", 0.01)
-    monkeypatch.setattr(scrubber, "_REST", 0.05)
-
-
-def test_a_step_reads_about_as_many_rows_as_a_second_allows() -> None:
-    """A step ends with the batch that reaches the limit of rows or of bytes. A batch without rows can have faults."""
-    rows, size, fault = scrubber._ROWS, scrubber._BYTES, (1, "damaged")
-    batches = iter([
-        Batch(rows - 1, 0, []), Batch(1, size, [fault]), Batch(1, size - 1, []), Batch(1, 1, []), Batch(1, 0, []),
-    ])  # fmt: skip
-    assert [scrubber._step(batches) for _ in range(4)] == [[fault], [], [], None]
-    broken = iter([Batch(0, 0, [fault])])
-    assert [scrubber._step(broken) for _ in range(2)] == [[fault], None]
-
-
 async def test_rows_are_read_in_small_pieces(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A piece has few rows or few bytes, but at least one row. All rows are read."""
     async with journaled(valkey_url, tmp_path) as board:
@@ -66,15 +47,15 @@ async def test_rows_are_read_in_small_pieces(valkey_url: str, tmp_path: Path, mo
 
         def pieces() -> list[int]:
             tables = [table for table in METADATA.sorted_tables if table is not SEGMENT]
-            return [batch.rows for batch in scrubber.scan(board.databases[0], without=tables)]
+            return [batch.rows for batch in scan.scan(board.databases[0], without=tables)]
 
         sizes = await board.databases[0].run(lambda sql: sql.scalars(select(func.length(SEGMENT.c.data))).all())
         found = [await asyncio.to_thread(pieces)]
-        monkeypatch.setattr(scrubber, "_ROWS", 2)
+        monkeypatch.setattr(scan, "_ROWS", 2)
         found.append(await asyncio.to_thread(pieces))
-        monkeypatch.setattr(scrubber, "_ROWS", 9)
+        monkeypatch.setattr(scan, "_ROWS", 9)
         for most in (sum(sizes[:2]), 1):
-            monkeypatch.setattr(scrubber, "_BYTES", most)
+            monkeypatch.setattr(scan, "_BYTES", most)
             found.append(await asyncio.to_thread(pieces))
         assert (found[0], found[1], found[3]) == ([5], [2, 2, 1], [1] * 5)
         assert (found[2][0], sum(found[2])) == (2, 5)
@@ -292,28 +273,6 @@ async def is_found_by_verify(board: Journaled, folder: Path) -> None:
     assert len(verdict.faults) == 1
 
 
-async def lists_damaged_gaps(board: Journaled, folder: Path) -> None:
-    """Check that `verify` reports a gap whose row has a value of another type."""
-    path = await filled(board)
-    with closing(sqlite3.connect(path)) as sql:
-        sql.execute("INSERT INTO gap (life, time, expected, found) SELECT min(id), 1, 'x', '' FROM life")
-        sql.commit()
-    aborted = ""
-    with Database("sqlite", folder, board.settings.key_prefix, writes=False) as database:
-        try:
-            (verdict,) = verify(database, board.settings.key_prefix, lambda *_: None).boards
-        except (IndexError, ValueError) as error:
-            aborted = repr(error)
-    assert not aborted
-    assert any("its gaps can't be read" in fault for fault in verdict.faults), verdict
-
-
-async def test_verify_lists_damaged_gaps(valkey_url: str, tmp_path: Path) -> None:
-    """The command continues after a damaged gap."""
-    async with journaled(valkey_url, tmp_path) as board:
-        await lists_damaged_gaps(board, tmp_path)
-
-
 async def test_verify_compares_checksums(valkey_url: str, tmp_path: Path) -> None:
     """A segment with a wrong checksum is a fault of its board."""
     async with journaled(valkey_url, tmp_path) as board:
@@ -332,51 +291,13 @@ async def test_a_segment_whose_checksum_is_not_compared_is_detected(valkey_url: 
             await is_found_by_verify(board, tmp_path)
 
 
-async def notices_damage(store: str, folder: Path, deadline: float) -> None:
-    """A server that runs says which file is damaged, without a request that needs the data."""
-    async with watched(store, folder) as server:
-        with closing(sqlite3.connect(server.path)) as sql:
-            sql.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        spoil_a_segment(server.path)
-        await server.says(str(server.path), "the checksum of segment 1, of board posts, is wrong", deadline=deadline)
-        metrics = (await server.client.get("/metrics")).text
-        assert "live_journal_damaged_rows 1.0" in metrics
-        assert await server.count() == 200, "the damage stops events"
-        past = await server.client.get("/v1/boards/posts", params={"as_of": datetime.now(UTC).isoformat()})
-        assert past.status_code == 503, "damaged data does not give 503"
-        with closing(sqlite3.connect(server.path)) as sql:
-            sql.execute("UPDATE segment SET crc = crc - 1 WHERE id = 1")
-            sql.commit()
-        await eventually(lambda: _is_well(server))
-
-
-async def _is_well(server: Watched) -> bool:
-    return not await server.reasons()
-
-
-async def test_a_server_notices_a_wrong_checksum(valkey_url: str, tmp_path: Path) -> None:
-    """In the background, the server notices the damage, and later its repair."""
-    await notices_damage(valkey_url, tmp_path, DEADLINE)
-
-
-@pytest.mark.mutant
-async def test_a_scrubber_that_compares_nothing_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """In the mutant, only the next rebuild would show the damage."""
-    with must_be_caught("no scrubbing"), replaced(scrubber, "_faults", lambda *_, **__: []):
-        await notices_damage(valkey_url, tmp_path, 2)
-
-
-async def test_a_server_notices_a_damaged_page(valkey_url: str, tmp_path: Path) -> None:
-    """The server notices the damage although it still has the page in memory."""
+async def test_damaged_rows_are_not_used(valkey_url: str, tmp_path: Path) -> None:
+    """A server refuses the past that needs them, and events still count."""
     async with watched(valkey_url, tmp_path) as server:
-        with closing(sqlite3.connect(server.path)) as sql:
-            sql.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            (root,) = sql.execute("SELECT rootpage FROM sqlite_master WHERE name = 'segment'").fetchone()
-            (size,) = sql.execute("PRAGMA page_size").fetchone()
-        with server.path.open("r+b") as file:
-            file.seek((root - 1) * size)
-            file.write(bytes(100))
-        await server.says(str(server.path), "malformed")
+        spoil_a_segment(server.path)
+        past = await server.client.get("/v1/boards/posts", params={"as_of": datetime.now(UTC).isoformat()})
+        assert past.status_code == 503
+        assert await server.count() == 200
 
 
 @pytest.fixture(scope="module")
@@ -399,7 +320,7 @@ async def test_damage_in_postgres_is_noticed(valkey_url: str, tmp_path: Path, po
         await database.run(lambda sql: sql.exec_driver_sql("UPDATE segment SET crc = crc + 1"))
         found = verify(database, prefix, lambda *_: None)
         assert len(found.boards[0].faults) == 1
-        faults = [fault for batch in scrubber.scan(database) for _, fault in batch.faults]
+        faults = [fault for batch in scan.scan(database) for _, fault in batch.faults]
         assert faults == [
             f"the journal is damaged: {database.place}: the checksum of segment 1, of board posts, is wrong"
         ]
@@ -415,5 +336,5 @@ async def test_damage_in_postgres_is_noticed(valkey_url: str, tmp_path: Path, po
             await database.run(lambda sql: sql.exec_driver_sql("SELECT 1"))
         found = verify(database, prefix, lambda *_: None)
         assert not found.sound
-        reasons = [fault for batch in scrubber.scan(database) for _, fault in batch.faults]
+        reasons = [fault for batch in scan.scan(database) for _, fault in batch.faults]
         assert any("invalid page in block 0" in reason for reason in reasons), reasons

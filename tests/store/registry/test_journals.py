@@ -17,9 +17,6 @@ BACKLOG = 1000
         (JournalHealth(lost=1, example="b is lost"), ["b is lost"]),
         (JournalHealth(lost=2, example="b is lost"), ["b is lost. The same for 1 other board"]),
         (JournalHealth(lost=3, example="b is lost"), ["b is lost. The same for 2 other boards"]),
-        (JournalHealth(damage="it is damaged"), ["it is damaged"]),
-        (JournalHealth(gaps=1), ["1 gap since the server started: see `live journal status`"]),
-        (JournalHealth(gaps=2), ["2 gaps since the server started: see `live journal status`"]),
         (JournalHealth(lag=9999.4, waiting=1234), ["SQL is 9999 s behind; 1,234 bytes wait in the store"]),
     ],
 )

@@ -54,13 +54,12 @@ async def update(client: Store, keys: Keys, epoch: str, revision: int, *, frozen
         raise unchecked(keys.board)
 
 
-async def renew(client: Store, keys: Keys, epoch: str, known: tuple[str, int] = ("", -1)) -> bool:
+async def renew(client: Store, keys: Keys, epoch: str) -> bool:
     """Give a board a new epoch and keep its data. Return False if there is no such board.
 
-    If the board has a journal, the journal of the new epoch begins with everything that the board holds. `known` is the
-    last known epoch and the highest known offset of the board. From these, the journal records how much was lost.
+    If the board has a journal, the journal of the new epoch begins with everything that the board holds.
     """
-    reply = await RENEW(client, [keys.meta], RenewRequest(epoch, keys.channel, *known))
+    reply = await RENEW(client, [keys.meta], RenewRequest(epoch, keys.channel))
     if reply[0] != b"ok":
         return False
     if reply[2]:
