@@ -487,5 +487,8 @@ async def test_only_keys_read_the_metrics_of_a_server_with_private_boards(valkey
         async with run_server(settings, boards) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
             answers = [await client.get("/metrics", headers=dict(fields)) for fields in ((), (reader,), (poster,))]
             assert tuple(one.status_code for one in answers) == statuses, (metrics, boards)
+            refused = [one for one in answers if one.status_code != 200]
+            assert all(one.headers["content-type"] == "application/problem+json" for one in refused), (metrics, boards)
+            assert all("API key" in one.text for one in refused if one.status_code != 404)
             if metrics != "open":
                 assert not any(PRIVATE in one.text for one in answers)

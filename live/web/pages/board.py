@@ -31,7 +31,7 @@ from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
-from live.web.http.responses import as_problem, negotiated, reply_of
+from live.web.http.responses import as_problem, negotiated, problem_response, reply_of
 from live.web.pages.ballot import Ballot, ballot_of
 from live.web.pages.display_modes import Surface, embed_of, overlay_of, page_of, problem_surface
 from live.web.pages.language import Language
@@ -253,7 +253,7 @@ class SinglePage(PageQuery, frozen=True, kw_only=True):
 
 
 async def problem_page(visit: Visit, error: Exception) -> Response:
-    """Return an error as a page.
+    """Return an error as a page, or as a problem document if there are no words for it.
 
     Raises:
         ProblemError: `overloaded`, when too many requests wait for a page.
@@ -261,6 +261,8 @@ async def problem_page(visit: Visit, error: Exception) -> Response:
     problem: ProblemError = as_problem(error)
     status, code = PROBLEMS[problem.code].status, problem.code
     if f"problem: {code}" not in visit.language.table:
+        if status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            return problem_response(problem)  # its sentence is better than words about another problem
         code = "store_unavailable" if status == HTTPStatus.SERVICE_UNAVAILABLE else "internal_error"
     surface = problem_surface(visit.path, visit.query)
     async with visit.live.drawings.turn(visit.client.network):
