@@ -334,12 +334,10 @@ class Posting:
     def _advice(self, board: str | UnsetType, event_type: str | UnsetType, _: str | UnsetType) -> str:
         """Suggest the nearest board or type for events that no board takes, or list the types or categories.
 
-        The answer depends only on what the producer may know, so it does not reveal hidden boards. Suggested boards are
-        those that the producer may read or feed, and suggested types are those that it may feed. Listed types and
-        categories are those of boards that it may read. Only the first kinds of a body get a suggestion, because
-        finding a suggestion takes long.
+        The answer names only boards that the producer may read, and their types and categories. Only the first kinds of
+        a body get a suggestion, because finding a suggestion takes long.
         """
-        visible = [one for one in self._boards.by_id.values() if not one.is_private or self._producer.feeds(one.id)]
+        visible = [one for one in self._boards.by_id.values() if self._may_read(one.id)]
         if len(self._unknown) > _MOST_SUGGESTIONS or len(visible) > _MOST_COMPARED:
             return _LISTING
         if board is not UNSET:
@@ -351,10 +349,9 @@ class Posting:
         near = nearest(wanted, types)
         if event_type is not UNSET and near is not None and near != wanted:
             return f"did you mean `{near}`?"
-        shown = [one for one in taken if not one.is_private or one.id in self._producer.opens]
-        what, names = "types", {one for each in shown for one in each.source}
+        what, names = "types", types
         if wanted in types:
-            what, names = "categories", {one for each in shown if wanted in each.source for one in each.categories}
+            what, names = "categories", {one for each in taken if wanted in each.source for one in each.categories}
         listed = ", ".join(sorted(names))
         usual = f"without `type` it is a `{wanted}`; " if event_type is UNSET else ""
         return usual + (f"there are the {what}: {listed}" if 0 < len(listed) <= _LONGEST_LIST else _LISTING)

@@ -109,6 +109,25 @@ async def test_an_api_key_learns_only_the_types_of_boards_that_it_may_feed_and_r
             assert refused[1].partition("there are the categories: ")[2] == categories, key
 
 
+async def test_no_suggestion_names_a_private_board_that_the_api_key_may_not_read(valkey_url: str) -> None:
+    """An API key without the verb `read` may feed the board, but learns neither its id nor its type."""
+    secret = board("secret", "whisper", visibility="private")
+    settings = fresh_settings(valkey_url)
+    expected = [
+        (await make_key(settings, name, boards=scope, verbs=verbs), suggested)
+        for name, scope, verbs, suggested in (
+            ("all", None, ("post",), ["", ""]),
+            ("listed", ("secret",), ("post",), ["", ""]),
+            ("reader", None, ("post", "read"), ["`secret`?", "`whisper`?"]),
+        )
+    ]
+    async with serving(settings, board("cats"), secret) as client:
+        for key, suggested in expected:
+            client.headers["Authorization"] = f"Bearer {key}"
+            wrong = await post(client, {"key": "a", "board": "secrte"}, {"key": "a", "type": "whispre"})
+            assert [one["detail"].partition("did you mean ")[2] for one in wrong["rejected"]] == suggested, key
+
+
 async def test_a_board_that_is_created_gets_the_next_like(valkey_url: str) -> None:
     """What the server remembers of earlier requests does not keep a like from the new board."""
     async with serving(fresh_settings(valkey_url, anonymous_admin=True), board("posts")) as client:
