@@ -5,11 +5,11 @@ import os
 from collections.abc import Mapping
 from typing import BinaryIO, Final
 
-from live.domain.producer import Scope, StoredProducer, digest_of, new_secret, parse_bearer
+from live.domain.producer import SERVER, Scope, StoredProducer, digest_of, new_secret, parse_bearer
 from live.errors import SetupError
 from live.settings import Settings
 from live.store.connection.client import connect
-from live.store.registry.audit_trail import SERVER, AuditTrail, entry_of
+from live.store.registry.audit_trail import AuditTrail, entry_of
 from live.store.registry.producers import ProducerStore
 
 ID: Final = "admin"

@@ -17,14 +17,14 @@ import msgspec
 from live.boards.definition import DefinitionError, forbidden, merge, read_board
 from live.domain.board import DEFAULT_MAX_MEMBERS, Board, Boards
 from live.domain.board_file import exposure, part_mistakes, text_mistakes
-from live.domain.producer import Principal
+from live.domain.producer import SERVER, Principal
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.keys import Keys
 from live.store.board.manage.lifecycle import create, delete_keys, expire, update
 from live.store.board.state import quiet
 from live.store.connection.client import Store
-from live.store.registry.audit_trail import SERVER, entry_of
+from live.store.registry.audit_trail import entry_of
 from live.store.registry.definitions import Definition, DefinitionCache, Definitions, DefinitionStore, What
 
 # Seconds after which an unfinished creation counts as abandoned. No call to the store can take as long.

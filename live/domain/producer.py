@@ -17,6 +17,10 @@ Verb = Literal["post", "read", "admin"]
 
 PRODUCER_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 ALL: Final = "*"  # in `sources`: all event types
+SERVER: Final = "server"
+"""The name of the server in the audit log. It deletes expired boards and creates the first admin API key."""
+ANONYMOUS: Final = "anonymous"
+"""The name of an administrator without an API key in the audit log."""
 MOST_SECRETS: Final = 2  # the old secret and the new secret during a key rotation
 
 # The producer of visitors' likes. No API key has an id with a colon, so no other producer can use up the identities of
@@ -228,6 +232,8 @@ def with_secret(record: StoredProducer | None, producer: str, scope: Scope, dige
     """
     if not PRODUCER_ID.fullmatch(producer):
         raise SetupError(f"the producer's id {producer!r} is not an id: {ID_FORM}")
+    if producer in {SERVER, ANONYMOUS}:
+        raise SetupError(f"{producer!r} names no API key: the audit log uses it")
     record = record or StoredProducer(id=producer, created=now)
     if len(record.secrets) >= MOST_SECRETS:
         live = ", ".join(secret.fingerprint for secret in record.secrets)

@@ -112,6 +112,13 @@ def test_a_producer_id_has_a_restricted_form(producer: str) -> None:
         with_secret(None, producer, Scope(), OLD, 1)
 
 
+@pytest.mark.parametrize("producer", ["server", "anonymous"])
+def test_a_name_of_the_audit_log_is_not_for_api_keys(producer: str) -> None:
+    """The audit log calls the server and administrators without an API key like this."""
+    with pytest.raises(SetupError, match="names no API key: the audit log uses it"):
+        with_secret(None, producer, Scope(), OLD, 1)
+
+
 def test_a_new_scope_replaces_given_fields() -> None:
     """Fields that are not given stay."""
     first = record(boards=("a", "b"), rate=5.0)

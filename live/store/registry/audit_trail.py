@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from live.domain.producer import SERVER
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store
 from live.store.connection.scripts import Script, Text, text
@@ -19,10 +20,6 @@ MOST_ENTRIES: Final = 10_000
 
 MOST_BYTES: Final = 16_384
 """The maximum size of an entry's JSON. In a larger entry, its size in bytes replaces the values before and after."""
-
-
-SERVER: Final = "server"
-"""The name of the server as an administrator. It deletes expired boards and creates the first admin API key."""
 
 
 class NoteRequest(msgspec.Struct):

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from live.domain.producer import SERVER
 from live.store.connection.client import connect
 from live.store.registry.audit_trail import (
     MOST_BYTES,
     ORIGIN,
-    SERVER,
     ActOrigin,
     AuditEntry,
     AuditTrail,
