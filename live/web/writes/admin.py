@@ -1,6 +1,8 @@
 """Routes that change boards, contestants, hidden records and items, and the route of the audit log."""
 
+import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from http import HTTPStatus
@@ -11,9 +13,9 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from live.domain.event import MAX_SCORE, IncomingEvent, event_fault, key_fault, milliseconds
+from live.domain.event import MAX_DETAIL, MAX_SCORE, IncomingEvent, event_fault, key_fault, milliseconds
 from live.domain.item import Item, Title, Url, item_faults
-from live.domain.producer import Principal
+from live.domain.producer import ANONYMOUS, Principal
 from live.domain.reader import SERVER, BoardScope, Reader
 from live.domain.text import text_fault
 from live.domain.validation_messages import in_words
@@ -31,7 +33,6 @@ _MOST_LEVELS: Final = 32  # levels of JSON; no board or contestant needs more, a
 _TOO_DEEP: Final = f"the JSON is nested deeper than {_MOST_LEVELS} levels"
 DEFAULT_ENTRIES: Final = 100
 MAX_ENTRIES: Final = 1000
-_ANONYMOUS: Final = "anonymous"  # the name of an administrator without an API key in the audit log
 _JSON: Final = ("application/json", "application/merge-patch+json", "")
 _REQUEST_ID: Final = re.compile(r"[!-~]{1,64}")
 _SHOWN_FAULTS: Final = 20
@@ -106,7 +107,7 @@ def _read_object(body: bytes, code: str, expected: str) -> dict[str, Any]:
         expected: what the body must be, in words.
 
     Raises:
-        ProblemError: `code`, or `malformed_body` if the JSON is nested deeper than 32 levels.
+        ProblemError: `code`, or `malformed_body` if the JSON is nested deeper than 32 levels, or names a field twice.
     """
     try:
         value = msgspec.json.decode(body, type=dict[str, Any])
@@ -119,8 +120,20 @@ def _read_object(body: bytes, code: str, expected: str) -> dict[str, Any]:
         inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
         level = [each for several in inner for each in several]
         if not level:
+            json.loads(body, object_pairs_hook=_require_unique)
             return value
     raise ProblemError("malformed_body", _TOO_DEEP)
+
+
+def _require_unique(pairs: Sequence[tuple[str, object]]) -> None:
+    """Refuse a JSON object that names a field twice, because nobody knows which value was meant.
+
+    Raises:
+        ProblemError: `malformed_body`.
+    """
+    names = Counter(name for name, _ in pairs)
+    if len(names) < len(pairs):
+        raise ProblemError("malformed_body", f"the field `{names.most_common(1)[0][0][:MAX_DETAIL]}` is there twice")
 
 
 class AuditLog(msgspec.Struct, frozen=True):
@@ -159,7 +172,7 @@ def _without_parts(entry: AuditEntry, boards: BoardScope) -> AuditEntry:
 
 async def _note(request: Request, producer: Principal, what: str, **fields: Any) -> None:  # noqa: ANN401 - of an entry
     """Add the action of an administrator to the audit log."""
-    await live_of(request).trail.add(entry_of(producer.id or _ANONYMOUS, what, **fields))
+    await live_of(request).trail.add(entry_of(producer.id or ANONYMOUS, what, **fields))
 
 
 async def put_board(request: Request) -> Response:
@@ -167,7 +180,7 @@ async def put_board(request: Request) -> Response:
     live, producer = live_of(request), await _admin_of(request)
     board = request.path_params["board"]
     choices = await _choices(request)
-    created = await live.board_admin.put(board, choices, producer.id or _ANONYMOUS, producer)
+    created = await live.board_admin.put(board, choices, producer.id or ANONYMOUS, producer)
     return await _definition(live, board, producer, HTTPStatus.CREATED if created else HTTPStatus.OK)
 
 
@@ -175,14 +188,14 @@ async def patch_board(request: Request) -> Response:
     """Change some choices of a board."""
     live, producer = live_of(request), await _admin_of(request)
     board = request.path_params["board"]
-    await live.board_admin.patch(board, await _choices(request), producer.id or _ANONYMOUS, producer)
+    await live.board_admin.patch(board, await _choices(request), producer.id or ANONYMOUS, producer)
     return await _definition(live, board, producer, HTTPStatus.OK)
 
 
 async def delete_board(request: Request) -> Response:
     """Delete a board with everything it owns."""
     live, producer = live_of(request), await _admin_of(request)
-    await live.board_admin.delete(request.path_params["board"], producer.id or _ANONYMOUS)
+    await live.board_admin.delete(request.path_params["board"], producer.id or ANONYMOUS)
     await live.registry.refresh(has_changed=True)
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
 

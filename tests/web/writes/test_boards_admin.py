@@ -126,10 +126,10 @@ async def test_a_changed_board_has_a_new_tag(valkey_url: str) -> None:
         assert (again.status_code, again.json()["title"]) == (200, "Other")
 
 
-async def test_all_mistakes_of_a_definition_are_reported(valkey_url: str) -> None:
+async def test_all_contradictions_of_a_definition_are_reported(valkey_url: str) -> None:
     """Each mistake has its own line, and no board is created."""
     async with servers(valkey_url, 1) as (_, (one,)):
-        wrong = await one.put(PATH, json={"title": 5, "colour": "red", "window": {"rolling": "1h", "slot": "7m"}})
+        wrong = await one.put(PATH, json={"cap": 5, "window": {"rolling": "1h", "slot": "7m"}, "idle_ttl": "0s"})
         assert code(wrong) == (422, "board_invalid")
         assert len(wrong.json()["detail"].splitlines()) == 3
         assert code(await one.put("/v1/boards/Fresh", json={})) == (422, "board_invalid")

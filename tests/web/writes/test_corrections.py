@@ -125,3 +125,23 @@ async def test_boards_of_every_kind_can_be_corrected(valkey_url: str) -> None:
         ):  # fmt: skip
             refused = await client.patch("/v1/boards/posts/records/a", json=body)
             assert (refused.status_code, refused.json()["code"]) == (422, "record_invalid"), body
+
+
+async def test_a_field_that_is_named_twice_is_refused(valkey_url: str) -> None:
+    """Nobody knows which of the two values was meant. This holds for every change by an administrator."""
+    async with server(valkey_url, *parse_boards(BOARDS), anonymous_admin=True) as client:
+        await client.post("/v1/events", json={"key": "a", "amount": 5})
+        for method, path, body in (
+            ("PATCH", "/v1/boards/posts/records/a", '{"add": -5, "reason": "x", "add": 100}'),
+            ("PATCH", "/v1/boards/posts/records/a", '{"add": -5, "reason": "x", "\\u0061dd": 100}'),
+            ("PATCH", "/v1/boards/posts/records/a", '{"hidden": false, "hidden": true}'),
+            ("PUT", "/v1/boards/contest/records/a", '{"song": "x", "song": "y"}'),
+            ("PUT", "/v1/boards/fresh", '{"window": {"rolling": "1h", "rolling": "2h"}}'),
+            ("PATCH", "/v1/boards/posts", '{"title": "x", "title": "y"}'),
+            ("PUT", "/v1/items", '{"items": [{"key": "a", "title": "x", "title": "y"}]}'),
+            ("PUT", "/v1/items/a", '{"title": "x", "title": "y"}'),
+        ):
+            answer = await client.request(method, path, content=body)
+            assert (answer.status_code, answer.json()["code"]) == (400, "malformed_body"), path
+            assert "twice" in answer.json()["detail"], path
+        assert await score(client, "posts", "a") == 5
