@@ -40,7 +40,6 @@ from bench.storm import reconnect_storm
 from bench.swarm import raise_file_limit
 from bench.table import QUICK, Report, Row, Scale, print_table
 from bench.unwatched import unwatched_boards
-from bench.waits import long_poll
 from bench.workers import workers
 
 PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
@@ -69,7 +68,6 @@ PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
     "reconnect-storm": reconnect_storm,
     "likes-to-frames": likes_to_frames,
     "get-top-100": get_top_100,
-    "long-poll": long_poll,
 }
 
 

@@ -2,16 +2,15 @@
 
 import asyncio
 from collections.abc import Iterator
-from itertools import count, islice
+from itertools import islice
 from typing import Final
 
-from bench.plans import Gets, Pairs, Plan, Waits
+from bench.plans import Gets, Pairs, Plan
 
 _LINES_A_PAIR: Final = 3  # the reply of HINCRBY, and the length and the score of ZINCRBY
 _OK: Final = b"HTTP/1.1 200"
 _UNCHANGED: Final = b"HTTP/1.1 304"
 _END_OF_HEAD: Final = b"\r\n\r\n"
-_TAG: Final = b"\r\netag: "
 
 
 class WrongAnswerError(Exception):
@@ -125,36 +124,6 @@ class HttpConnection(Connection):
         return 1
 
 
-class WaitingConnection(HttpConnection):
-    """HTTP with keep-alive.
-
-    Each request waits until the page differs from the last answer. Each connection has a name in its requests, so that
-    no two connections send the same bytes.
-    """
-
-    _numbers = count()
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
-        self._name = b"User-Agent: viewer-%d\r\n" % next(self._numbers)
-        self._known = b""  # the header field with the tag of the last answer
-
-    def take_answers(self) -> int:
-        """Remove an answer, and keep its tag."""
-        head, _, _ = self.received.partition(_END_OF_HEAD)
-        answers = super().take_answers()
-        if answers:
-            tag = head.index(_TAG) + len(_TAG)
-            self._known = b"If-None-Match: %b\r\n" % head[tag : head.index(b"\r\n", tag)]
-        return answers
-
-    def _next(self, wanted: int) -> None:
-        assert self._sending is not None  # noqa: S101
-        assert self.transport is not None  # noqa: S101
-        for request in islice(self._sending.requests, wanted):
-            self.transport.write(b"%b%b%b\r\n" % (request, self._name, self._known))
-
-
 class StoreConnection(Connection):
     """Bare commands, with all pairs in one write."""
 
@@ -173,7 +142,5 @@ def make_connection(plan: Plan) -> Connection:
     match plan.content:
         case Pairs():
             return StoreConnection(plan)
-        case Waits():
-            return WaitingConnection(plan)
         case _:
             return HttpConnection(plan)

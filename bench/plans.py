@@ -42,12 +42,6 @@ class Gets(Content, frozen=True, kw_only=True, tag="gets"):
     etag: str = ""
 
 
-class Waits(Content, frozen=True, kw_only=True, tag="waits"):
-    """GET of one path with `wait`, and with the tag of the last answer on the connection, if there is one."""
-
-    path: str
-
-
 class Pairs(Content, frozen=True, kw_only=True, tag="pairs"):
     """Bare commands: HINCRBY on `BARE_SLOT` and ZINCRBY on `BARE_RANKING` for each like, all in one write."""
 
@@ -77,7 +71,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     address: str
-    content: Posts | Gets | Waits | Pairs | Calls
+    content: Posts | Gets | Pairs | Calls
     load: Load
     expect: str = "{"
     key: str = ""

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from bench.plans import BARE_RANKING, BARE_SLOT, Calls, Gets, Keys, Pairs, Plan, Posts, Says, Waits
+from bench.plans import BARE_RANKING, BARE_SLOT, Calls, Gets, Keys, Pairs, Plan, Posts, Says
 
 ZIPF_EXPONENT: Final = 1.1
 _ID_TIME: Final = "01KB2Q7T4N"  # the ten characters of a ULID for its time; the other sixteen are random
@@ -18,7 +18,7 @@ def make_requests(plan: Plan) -> list[bytes]:
     """Make all requests of a plan, starting with those of the warm-up."""
     wanted = plan.load.warmup + plan.load.requests
     match plan.content:
-        case Gets() | Waits():
+        case Gets():
             return [_get(plan.address, plan.content)] * wanted
         case Posts(events=events, keys=keys, ids=ids, says="like"):
             return [_post(plan, _likes(names, ids=ids)) for names in _bodies(keys, wanted, events)]
@@ -31,13 +31,9 @@ def make_requests(plan: Plan) -> list[bytes]:
             return [_commands(names) for names in _bodies(keys, wanted, events)]
 
 
-def _get(address: str, content: Gets | Waits) -> bytes:
-    """Return a request. A request that waits has no end yet, because its connection adds the tag."""
-    first = f"GET {content.path} HTTP/1.1\r\nHost: {address}\r\n"
-    if isinstance(content, Waits):
-        return first.encode()
+def _get(address: str, content: Gets) -> bytes:
     known = f"If-None-Match: {content.etag}\r\n" if content.etag else ""
-    return f"{first}{known}\r\n".encode()
+    return f"GET {content.path} HTTP/1.1\r\nHost: {address}\r\n{known}\r\n".encode()
 
 
 def _bodies(keys: Keys, bodies: int, events: int) -> Iterator[Sequence[str]]:

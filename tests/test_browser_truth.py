@@ -68,7 +68,7 @@ async def test_a_refused_websocket_is_replaced(valkey_url: str) -> None:
 
 
 async def test_without_websocket_and_stream_the_page_polls(valkey_url: str) -> None:
-    """Long-polling shows changes as well."""
+    """Polls show changes as well."""
     async with proxied(valkey_url) as (page, proxy, producer):
         proxy.refuses_upgrades = True
         await page.route("**/stream?*", lambda route: route.abort())

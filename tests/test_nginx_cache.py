@@ -116,20 +116,14 @@ async def test_each_page_is_kept_by_itself(valkey_url: str, tmp_path: Path, monk
 async def test_what_stays_open_passes_the_cache(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """WebSockets, event streams and waiting clients, several at once, see each change when it happens."""
+    """WebSockets and event streams, several at once, see each change when it happens."""
     async with edge(valkey_url, tmp_path, monkeypatch) as at, httpx.AsyncClient(base_url=at.url) as client:
         live = f"{at.url.replace('http', 'ws')}{BOARD}/live"
         async with connect(live) as viewer, streaming(client) as stream, streaming(client) as other:
             model = ModelViewer()
             model.receive(await viewer.recv())
             await asyncio.gather(stream.until("sync"), other.until("sync"))
-            first = await client.get(f"{BOARD}?wait=30s")
-            known = {"If-None-Match": first.headers["etag"]}
-            waits = [asyncio.create_task(client.get(f"{BOARD}?wait=30s", headers=known, timeout=60)) for _ in range(3)]
-            await asyncio.sleep(0)
             await post(client, {"key": "a"})
-            for answer in await asyncio.gather(*waits):
-                assert (answer.status_code, answer.json()["total_score"]) == (200, 1)
             while not model.records:
                 model.receive(await viewer.recv())
             await asyncio.gather(stream.follow(model.offset), other.follow(model.offset))

@@ -95,19 +95,6 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The score of the last record, and its name in the ranking."""
         return (self.records[-1].score, self.names[-1]) if self.names else None
 
-    def top(self, size: int) -> "Page":
-        """Return the page with at most the first `size` records.
-
-        Each call with the same size returns the same object.
-        """
-        if len(self.records) <= size:
-            return self
-        top: Page | None = self.made.get(("top", size))
-        if top is None:
-            top = msgspec.structs.replace(self, records=self.records[:size], names=self.names[:size])
-            self.made.keep(("top", size), top)
-        return top
-
 
 def ranks_of(scores: Sequence[int], first: int, start: int, ranks: Ranks) -> list[int]:
     """Rank consecutive records. The first record has the rank `first`, and `start` records are ahead of it.

@@ -17,7 +17,7 @@ from live.fanout.engine.delivery import Outbox, Sink
 from live.fanout.engine.intervals import TickSchedule
 from live.fanout.engine.replays import Playback, Players, Replays
 from live.fanout.subscription import Subscription, default_size
-from live.fanout.viewer import PageViewer, PullViewer, PushViewer, Source, Viewer
+from live.fanout.viewer import PullViewer, PushViewer, Source, Viewer
 from live.metrics import STORE_STALE, TICK_SECONDS
 from live.settings import Settings
 from live.store.board.read.reader import BoardReader, read_positions, read_tops
@@ -137,16 +137,6 @@ class Hub:
         """
         source = self._source(channel, subscription, address)
         viewer = PushViewer(source, *source.place_of(subscription), sink)
-        self._enter(viewer, channel, subscription, address)
-        return viewer
-
-    def add_page_viewer(self, channel: Channel, subscription: Subscription, address: str) -> PageViewer:
-        """Add a viewer that waits for one change of the top. `subscription` has the position that the viewer knows.
-
-        The channel comes from `admit`. Call the method `notify` of the viewer next. Call `leave` when the viewer is
-        gone.
-        """
-        viewer = PageViewer(channel, *channel.place_of(subscription))
         self._enter(viewer, channel, subscription, address)
         return viewer
 

@@ -1,27 +1,18 @@
 """The viewers of a board.
 
-Frames are written to the socket of a push viewer. A pull viewer asks for each frame. A page viewer waits for one page.
+Frames are written to the socket of a push viewer. A pull viewer asks for each frame.
 """
 
 import asyncio
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Protocol
 
-import structlog
-
-from live.domain.ranking import Page
 from live.domain.reader import NOBODY
-from live.errors import CLOSE_CODES, FAILED
+from live.errors import CLOSE_CODES
 from live.fanout.engine.delivery import Cohort, Sink, Subscribers, ViewerPosition, count_frames
-from live.fanout.engine.variant import Variant
 from live.fanout.frames import Frame
 from live.fanout.subscription import Subscription
 from live.metrics import RECOVERIES
-
-log = structlog.get_logger()
 
 
 class ChannelEndedError(Exception):
@@ -137,58 +128,6 @@ class PullViewer(Viewer):
                 return frame
             self._woken.clear()
             await self._woken.wait()
-
-
-class PageReceiver(Protocol):
-    """The receiver of the page that a page viewer waits for."""
-
-    def take(self, page: Page) -> None:
-        """Take the page that the viewer has waited for."""
-
-    def end(self, code: int) -> None:
-        """Take a close code instead of a page: the viewer must disconnect. `code` is one of `CLOSE_CODES`."""
-
-
-class PageViewer(Viewer):
-    """A viewer that waits until the top differs from the state at its position, and then notifies its receiver once."""
-
-    __slots__ = ("_receiver",)
-
-    def __init__(self, channel: Source, group: Subscribers, position: ViewerPosition) -> None:
-        super().__init__(channel, group, position)
-        position.sent_at = math.inf  # no frame is sent to a page viewer, so it never needs `alive`
-        self._receiver: PageReceiver | None = None
-
-    def notify(self, receiver: PageReceiver) -> None:
-        """Notify a receiver once the page differs, maybe now. Call this after the viewer has entered its channel."""
-        self._receiver = receiver
-        self.wake()
-
-    def wake(self) -> None:
-        """Notify the receiver if the page differs."""
-        top = self.group
-        assert isinstance(top, Variant), "this viewer watches a variant, not a replay"  # noqa: S101
-        if top.is_at(self.position):
-            self.position.returns = False  # the board is at this position, so no read has to confirm it
-        elif (page := top.page_elsewhere(self.position)) is not None:
-            self.position.returns = False  # the page is known, so the board need not be read
-            self._notify(lambda receiver: receiver.take(page))
-
-    def end(self, code: int) -> None:
-        """Notify the receiver that the viewer must disconnect."""
-        self._notify(lambda receiver: receiver.end(code))
-
-    def _notify(self, tell: Callable[[PageReceiver], None]) -> None:
-        """Notify the receiver once. If the receiver raises an error, the hub goes on with the other viewers."""
-        receiver, self._receiver = self._receiver, None
-        if receiver is None:
-            return
-        try:
-            tell(receiver)
-        except Exception:  # the error concerns one client, so it is logged and not raised
-            log.exception("a client that waits for a page could not be answered")
-            with suppress(Exception):
-                receiver.end(FAILED)
 
 
 class PushViewer(Viewer):

@@ -101,7 +101,10 @@ class ConnectionLimits:
             least = 0 if self._is_proxy(connection.address) else held
             has_room = self._replace_of_most(least) or (held > 0 and self._make_room(own, GRACE))
         if has_room:
-            self._take_place(connection)
+            taken = self._open.setdefault(own, {})
+            taken[connection] = None
+            self._count += 1
+            self._resize(own, len(taken) - 1)
         elif len(self._health) < HEALTH_PLACES:
             self._health.add(connection)
         else:
@@ -110,10 +113,7 @@ class ConnectionLimits:
         return Admission.FULL if has_room else Admission.HEALTH
 
     def closed(self, connection: Limited) -> None:
-        """Forget a connection that is closed, that no longer speaks HTTP, or that a viewer uses.
-
-        `reclaim` counts a connection again after its viewer has left.
-        """
+        """Forget a connection that is closed, that no longer speaks HTTP, or that a viewer uses."""
         client = network_of(connection.address)
         held = self._open.get(client)
         if held is not None and connection in held:
@@ -127,23 +127,6 @@ class ConnectionLimits:
         for queue in (self._receiving, self._idle, self._lingering):
             queue.pop(connection, None)
         self._forget_unread(connection)
-
-    def reclaim(self, connection: Limited) -> bool:
-        """Admit a connection again after its viewer has left. Return False if the limit is reached.
-
-        Never close another connection to make room, because it could be the connection of a producer.
-        """
-        if self._count >= self._settings.max_connections:
-            return False
-        self._take_place(connection)
-        return True
-
-    def _take_place(self, connection: Limited) -> None:
-        client = network_of(connection.address)
-        held = self._open.setdefault(client, {})
-        held[connection] = None
-        self._count += 1
-        self._resize(client, len(held) - 1)
 
     def _resize(self, client: str, before: int) -> None:
         """Move a client, which had `before` connections, to those that have as many as it has now."""

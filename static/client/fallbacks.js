@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * The transports for networks without WebSockets. `sse` reads until the server ends its response, `poll` requests until
- * the server refuses, and each ends when `signal` aborts.
+ * The transports for networks without WebSockets. `sse` reads until the server ends its response. `poll` asks once a
+ * second until the server refuses. Each ends when `signal` aborts.
  */
 
 /**
@@ -13,7 +13,6 @@
  *            signal: AbortSignal) => Promise<End>} Fallback
  */
 
-const POLL_WAIT = 10; // seconds for which one request waits; shorter than the silence after which a page counts as stale
 const POLL_PAUSE = 1000; // the least time between the beginnings of two requests, in milliseconds
 
 /** @type {Fallback} */
@@ -42,12 +41,11 @@ export async function poll(address, link, { fetch, now, setTimeout }, { limit, i
   for (;;) {
     const started = now();
     const headers = tag ? { "If-None-Match": tag } : undefined;
-    const url = address("", { wait: `${POLL_WAIT}s`, limit });
-    const response = await fetch(url, { headers, cache: "no-store", signal });
+    const response = await fetch(address("", { limit }), { headers, cache: "no-store", signal });
     if (response.status !== 304) {
       if (!response.ok) return refusal(response);
       const page = await response.json();
-      tag = `"${page.epoch}:${page.offset}"`;
+      tag = response.headers.get("ETag") ?? "";
       link.received({ ...page, type: "page" });
       link.received({ type: "viewers", count: page.viewer_count });
       if (key !== undefined) {

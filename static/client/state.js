@@ -11,7 +11,7 @@
  *            records: readonly BoardRecord[], period?: string, ranks?: Ranks}} Board `ranks`: unknown before a `sync` of the epoch
  * @typedef {{epoch: string, offset: number, rank_count: number, total_score: number | null, period?: string | null}} Head
  * @typedef {Head & Facts & {type: "sync", records: BoardRecord[], ranks?: Ranks, recovered?: boolean, board?: string}} Sync
- * @typedef {Head & Facts & {type: "page", records: BoardRecord[]}} Page the answer of a long poll
+ * @typedef {Head & Facts & {type: "page", records: BoardRecord[]}} Page the answer to a poll
  * @typedef {Head & {type: "update", since: number, changed: BoardRecord[], removed: string[], recovered?: boolean}} Update
  * @typedef {{type: "status", stale: boolean, reason?: string, retry_after?: number}} Status
  * @typedef {{type: "viewers", count: number}} Viewers

@@ -115,7 +115,6 @@ USES: Final[dict[str, Use]] = {
     "viewer's socket": watches,
     "stream": reads("/v1/boards/{}/stream"),
     "board": reads("/v1/boards/{}"),
-    "wait": reads("/v1/boards/{}?wait=1s"),
     "records": reads("/v1/boards/{}/records?key=a"),
     "page": reads("/boards/{}"),
     "sides": reads("/boards/posts,{}"),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from live.domain.ranking import Page, Ranks, Record, apply, diff, position, ranks_of, with_ranks
+from live.domain.ranking import Ranks, Record, apply, diff, position, ranks_of, with_ranks
 
 KINDS: tuple[Ranks, ...] = get_args(Ranks)
 kinds = st.sampled_from(KINDS)
@@ -171,16 +171,3 @@ def test_a_record_has_a_position_if_its_rank_differs() -> None:
     assert [(record.rank, record.position) for record in dense] == [(1, UNSET), (1, 2), (2, 3)]
     assert msgspec.json.encode(dense[1]) == b'{"key":"b","score":5,"rank":1,"position":2}'
     assert (position(3, 3), position(2, 3)) == (UNSET, 3)
-
-
-def test_a_part_of_a_page_has_its_own_last_position() -> None:
-    """A walk can continue after the last record of the part."""
-    records = tuple(Record(key, score, rank) for rank, (key, score) in enumerate([("a", 5), ("b", 4), ("c", 4)], 1))
-    names = (b"1a", b"2b", b"3c")
-    page = Page(epoch="e", offset=1, rank_count=3, total_score=13, start=0, records=records, names=names)
-    assert page.top(3) is page
-    assert (page.first, page.last) == ((5, b"1a"), (4, b"3c"))
-    assert (page.top(2).first, page.top(2).last) == ((5, b"1a"), (4, b"2b"))
-    assert page.top(2).records == records[:2]
-    empty = page.top(0)
-    assert (empty.first, empty.last) == (None, None)

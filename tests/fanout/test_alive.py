@@ -57,18 +57,6 @@ async def test_quiet_viewers_receive_alive_messages(valkey_url: str, monkeypatch
         await until(slow, "alive")
 
 
-async def test_a_long_poll_before_a_viewer_changes_nothing(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that only waits for a page receives no `alive` messages, and later viewers do."""
-    monkeypatch.setattr(channel, "SILENCE", 0.2)
-    monkeypatch.setattr(hub, "_KEEP_ALIVE_INTERVAL", 0.02)
-    async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url, httpx.AsyncClient() as client:
-        tag = (await client.get(f"{url}/v1/boards/posts")).headers["etag"]
-        waited = await client.get(f"{url}/v1/boards/posts?wait=300ms", headers={"If-None-Match": tag})
-        assert waited.status_code == 304
-        async with connect(f"{url.replace('http', 'ws')}/v1/boards/posts/live") as viewer:
-            await until(viewer, "alive")
-
-
 async def test_busy_viewers_receive_no_alive_messages(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Updates show that the connection is alive. The silence starts with the last update."""
     monkeypatch.setattr(channel, "SILENCE", 1.0)

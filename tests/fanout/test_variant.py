@@ -115,31 +115,6 @@ def test_a_new_epoch_begins_with_a_sync() -> None:
         assert (position.epoch, position.offset) == ("two", offset)
 
 
-def test_a_page_is_for_viewers_at_other_positions() -> None:
-    """The page is cut to the size of the variant.
-
-    A viewer that has this page, or may have seen a newer page, receives none.
-    """
-    variant = variant_of(2)
-    assert variant.page_elsewhere(ViewerPosition()) is None
-    variant.advance(page(3, a=3, b=2, c=1), read=5)
-    for elsewhere in (
-        ViewerPosition(),
-        ViewerPosition("one", 2, 5),
-        ViewerPosition("two", 3, 5),
-        ViewerPosition("one", 4, 4),
-    ):
-        found = variant.page_elsewhere(elsewhere)
-        assert found is not None
-        assert [record.member for record in found.records] == ["a", "b"]
-    assert variant.page_elsewhere(ViewerPosition("one", 3, 4)) is None
-    ahead = ViewerPosition("one", 4, 5)
-    assert variant.page_elsewhere(ahead) is None
-    # This newer read has a lower offset than the viewer, so the viewer's position was lost.
-    variant.advance(page(3, a=3), read=6)
-    assert variant.page_elsewhere(ahead) is not None
-
-
 steps = st.lists(
     st.one_of(
         st.dictionaries(st.sampled_from("abcde"), st.integers(1, 4)),  # the board changes to these scores

@@ -4,15 +4,13 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from structlog.testing import capture_logs
 
 from live.domain.ranking import Page
-from live.errors import FAILED
 from live.fanout.engine.delivery import Cohort, Outbox, Subscribers, ViewerPosition, collect, count_frames, wake
 from live.fanout.engine.rank_lookups import RankLookup
 from live.fanout.engine.variant import PageHistory, Variant
 from live.fanout.frames import Frame
-from live.fanout.viewer import PageViewer, PushViewer
+from live.fanout.viewer import PushViewer
 from live.metrics import REGISTRY
 from tests.harness.boards import BOARD
 
@@ -36,64 +34,6 @@ def at_first_page() -> Variant:
     variant = Variant(BOARD, 5, 100, PageHistory(0))
     variant.advance(page(1))
     return variant
-
-
-class Receiver:
-    """A client that waits for a page. The methods whose names are in `faults` fail."""
-
-    def __init__(self, *faults: str) -> None:
-        self.got: list[Page | int] = []
-        self.faults = faults
-
-    def take(self, page: Page) -> None:
-        if "take" in self.faults:
-            raise OSError
-        self.got.append(page)
-
-    def end(self, code: int) -> None:
-        if "end" in self.faults:
-            raise OSError
-        self.got.append(code)
-
-
-def waiting_at(variant: Variant, position: ViewerPosition, receiver: Receiver) -> PageViewer:
-    """A page viewer that waits."""
-    viewer = PageViewer(cast("Any", Plain()), variant, position)
-    viewer.notify(receiver)
-    return viewer
-
-
-def test_a_receiver_gets_one_page_once_it_differs() -> None:
-    """If the viewer does not have the page yet, its receiver gets it at once. Afterwards it gets nothing more."""
-    variant, receiver = at_first_page(), Receiver()
-    position = ViewerPosition("one", 1)
-    viewer = waiting_at(variant, position, receiver)
-    assert (receiver.got, position.returns) == ([], False)
-    variant.advance(page(2))
-    viewer.wake()
-    variant.advance(page(3))
-    viewer.wake()
-    viewer.end(FAILED)
-    assert receiver.got == [page(2)]
-    behind = ViewerPosition("gone", 1)
-    waiting_at(variant, behind, other := Receiver())
-    assert (other.got, behind.returns) == ([page(3)], False)
-
-
-def test_a_receiver_learns_that_there_is_nothing_more() -> None:
-    """If its viewer is ended twice, a receiver gets only the first close code."""
-    viewer = waiting_at(at_first_page(), ViewerPosition("one", 1), receiver := Receiver())
-    viewer.end(4000)
-    viewer.end(4001)
-    assert receiver.got == [4000]
-
-
-@pytest.mark.parametrize("faults", [("take",), ("take", "end")])
-def test_a_receiver_that_fails_does_not_stop_the_others(faults: tuple[str, ...]) -> None:
-    """The log has one error, and the receiver gets the close code `FAILED` unless its `end` fails too."""
-    with capture_logs() as logs:
-        waiting_at(at_first_page(), ViewerPosition(), receiver := Receiver(*faults))
-    assert (receiver.got, len(logs)) == ([] if "end" in faults else [FAILED], 1)
 
 
 class Sink:
@@ -162,11 +102,10 @@ def test_a_viewer_that_can_not_take_a_frame_leaves_its_cohort() -> None:
     assert slow.position.state() == cohort.position.state()
 
 
-class Silent(Receiver):
+class Silent:
     """A viewer that only counts how often it is woken."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.position = ViewerPosition()
         self.woken = 0
 

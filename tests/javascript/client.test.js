@@ -57,7 +57,7 @@ test("a refused WebSocket is replaced by an event stream within 5 s", () => give
 
 test("a WebSocket that never opens is replaced by an event stream within 5 s", () => givesWay("hang"));
 
-test("if streams are refused too, the client uses long polling", async () => {
+test("if streams are refused too, the client polls once a second", async () => {
   const { clock, world, live, state } = watched();
   world.blocked.websocket = world.blocked.sse = "refuse";
   live.start();

@@ -192,9 +192,10 @@ export class World {
   }
 
   fetch = /** @type {any} */ (
-    (/** @type {string} */ url, /** @type {any} */ { signal, headers }) =>
-      new Promise((resolve, reject) => {
-        const abort = () => reject(new Error("aborted"));
+    (/** @type {string} */ url, /** @type {any} */ { signal, headers }) => {
+      let abort = () => {};
+      const answered = new Promise((resolve, reject) => {
+        abort = () => reject(new Error("aborted"));
         signal?.addEventListener("abort", abort);
         const kind = new URL(url).pathname.endsWith("/stream") ? "sse" : "poll";
         this.opened.push(kind);
@@ -202,9 +203,11 @@ export class World {
         this.meet(kind, () => reject(new TypeError("refused")), () => {
           if (this.deleted) resolve(Response.json({ title: "Board not found" }, { status: 404, headers: PROBLEM }));
           else if (kind === "sse") resolve(this.stream(url, signal));
-          else this.answer(resolve, headers?.["If-None-Match"], this.clock.time + 10_000);
+          else this.answer(resolve, headers?.["If-None-Match"]);
         });
-      })
+      });
+      return answered.finally(() => signal?.removeEventListener("abort", abort));
+    }
   );
 
   stream(/** @type {string} */ url, /** @type {AbortSignal} */ signal) {
@@ -225,13 +228,12 @@ export class World {
     return new Response(body);
   }
 
-  /** Long polling: answers when the board is at another position, or when the wait is over. */
-  answer(/** @type {any} */ resolve, /** @type {string | undefined} */ tag, /** @type {number} */ until) {
-    const at = `"${this.board.epoch}:${this.board.offset}"`;
-    if (this.stalled) this.clock.setTimeout(() => this.answer(resolve, tag, until), TICK);
-    else if (tag !== at) resolve(Response.json({ ...this.board.head(), viewer_count: 1, records: this.board.top() }));
-    else if (this.clock.time >= until) resolve(new Response(null, { status: 304 }));
-    else this.clock.setTimeout(() => this.answer(resolve, tag, until), TICK);
+  /** The answer to a poll, with its tag. If the client has this tag, the answer is 304. */
+  answer(/** @type {any} */ resolve, /** @type {string | undefined} */ tag) {
+    const at = `W/"${this.board.epoch}:${this.board.offset}:7"`;
+    if (this.stalled) this.clock.setTimeout(() => this.answer(resolve, tag), TICK);
+    else if (tag === at) resolve(new Response(null, { status: 304 }));
+    else resolve(Response.json({ ...this.board.head(), viewer_count: 1, records: this.board.top() }, { headers: { ETag: at } }));
   }
 }
 

@@ -156,7 +156,7 @@ def test_the_served_client_works(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 async def test_the_client_agrees_with_a_real_server(valkey_url: str, tmp_path: Path) -> None:
-    """The client uses a WebSocket, an event stream and long polling."""
+    """The client uses a WebSocket, an event stream and polls."""
     copied(tmp_path)
     shutil.copy(Path(__file__).parent / "server.mjs", tmp_path)
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:

@@ -678,66 +678,32 @@ async def test_a_place_for_health_serves_one_request_about_health(monkeypatch: p
     assert (line.wire.sent, line.wire.fate) == (b"503.", ["eof"])
 
 
-async def test_a_viewer_takes_no_place_until_it_has_left() -> None:
-    """Bytes behind the viewer's request wait, up to the size of a head. The viewer's frames are sent one by one."""
-    line = Line().open()
-    line.feed(GET)
-    line.gets[0].watch(lambda: None)
-    assert (line.limits._count, line.waits, line.wire.limits) == (0, set(), [0])
-    line.feed((GET[:-2] + b"A: ").ljust(MAX_HEAD - 4, b"x") + b"\r\n\r")
-    assert (len(line.gets), line.wire.reading) == (1, True)
-    line.feed(b"\n")
-    assert (len(line.gets), line.wire.reading) == (1, False)
-    line.answer(0)
-    assert (line.limits._count, line.waits, line.wire.limits) == (1, set(), [0, None])
-    assert len(line.gets) == 2
-    assert not line.protocol._is_viewer
-    full = Line(max_connections=1).open()
-    full.feed(GET * 2)
-    full.gets[0].watch(lambda: None)
-    full.feed(b"x" * MAX_HEAD)
-    Line(beside=full).open()
-    assert not full.wire.reading
-    full.answer(0)
-    assert (full.wire.sent, full.wire.fate, full.wire.reading) == (b"0.", ["eof"], True)
-    full.protocol.shutdown()
-    assert full.wire.fate == ["eof", "closed"], "the connection did not end after the answer, which is the last one"
-    left = Line().open()
-    left.feed(GET)
-    left.gets[0].watch(lambda: left.wire.fate.append("left"))
-    left.protocol.connection_lost(None)
-    assert (left.wire.fate, left.gets[0].has_left) == (["left"], True)
-
-
 async def test_a_request_of_the_application_can_become_a_viewer() -> None:
-    """The body of the request and an incomplete body behind it are dropped.
+    """The viewer takes no place, and its answer ends the connection.
 
-    A client that has left becomes no viewer.
+    Its body and an incomplete body behind it are dropped. Bytes behind it are read up to the size of a head.
     """
     line = Line().open()
     line.feed(post(2) + b"ab" + events(9) + b"x" * 9)
     line.protocol.release_place()
-    line.may_answer.set()
-    line.posts[0].answer(json_reply(b"e"))
-
-    async def are_answered() -> bool:
-        return line.wire.sent.endswith(b"e ")
-
-    await eventually(are_answered)
-    assert (line.wire.fate, line.waits) == ([], {"idle"})
-    line = Line().open()
-    line.feed(post(100_000) + b"x" * 100_000 + events(100_000) + b"ab")
-    assert line.bodies._held == 200_000
-    await asyncio.sleep(0)
-    line.protocol.release_place()
-    assert (line.bodies._held, line.protocol.held, line.protocol._pipeline.arriving) == (0, 0, None)
+    assert (line.limits._count, line.waits, line.wire.limits) == (0, set(), [0])
+    line.feed(b"x" * (MAX_HEAD - 1))
+    assert line.wire.reading
+    line.feed(b"x")
+    assert [line.wire.reading] == [False]
     line.may_answer.set()
 
     async def is_ended() -> bool:
         return line.wire.fate == ["eof"]
 
     await eventually(is_ended)
-    assert (line.counted, line.limits._count, b"connection: close" in line.wire.sent) == ([200], 1, True)
+    assert (line.counted, line.limits._count) == ([200], 0)
+    line = Line().open()
+    line.feed(post(100_000) + b"x" * 100_000 + events(100_000) + b"ab")
+    assert line.bodies._held == 200_000
+    await asyncio.sleep(0)
+    line.protocol.release_place()
+    assert (line.bodies._held, line.protocol.held, line.protocol._pipeline.arriving) == (0, 0, None)
     line = Line().open()
     line.feed(post(2) + b"ab")
     line.wire.buffered = 1
@@ -746,14 +712,17 @@ async def test_a_request_of_the_application_can_become_a_viewer() -> None:
         line.protocol.release_place()
     assert line.waits == {"read"}
     line.wire.buffered = 0
+
+
+async def test_a_client_that_has_left_becomes_no_viewer() -> None:
+    """It has closed its side, or the whole connection."""
     gone = Line().open()
-    gone.feed(GET)
+    gone.feed(post(2) + b"ab")
     assert gone.protocol.eof_received()
-    gone.gets[0].watch(lambda: None)
+    gone.protocol.release_place()
     assert gone.wire.fate == ["closed"]
-    for each in (line, gone):
-        each.protocol.connection_lost(None)
-        each.protocol.release_place()
+    gone.protocol.connection_lost(None)
+    gone.protocol.release_place()
     await asyncio.sleep(0)
 
 

@@ -174,20 +174,6 @@ def test_requests_about_health_have_a_few_places(place: Place) -> None:
     place.open("x", Admission.NONE)
 
 
-def test_a_viewer_that_left_takes_only_a_free_place(place: Place) -> None:
-    """The connection of this viewer does not make the server close another connection."""
-    peers = [place.open("proxy") for _ in range(4)]
-    place.limits.idle(peers[0])
-    assert not place.limits.reclaim(Peer("b"))
-    place.limits.closed(peers[1])
-    back = Peer("b")
-    assert place.limits.reclaim(back)
-    assert not place.limits.reclaim(Peer("b"))
-    place.limits.closed(back)
-    assert place.limits.reclaim(back)
-    assert not peers[0].fate
-
-
 def test_a_request_has_its_deadline_from_its_first_byte(place: Place) -> None:
     """More bytes do not extend the deadline. The deadline ends when the request is complete."""
     slow, done = place.open("a", busy=False), place.open("a", busy=False)

@@ -25,20 +25,14 @@ READ: Final = request("GET", "/v1/boards/posts")
 APP: Final = "/v1/%65vents"  # with this spelling, the application answers, and not the fast path
 CONNECTIONS: Final = 6
 patience = DEADLINE  # seconds within which the server must release a body
-KINDS: Final = ["stream", "wait", "own", "stream app", "wait app", "stream complete app"]
+KINDS: Final = ["stream", "own", "stream app", "stream complete app"]
 
 
-def wait_with(answer: bytes) -> bytes:
-    """A request that waits until the board is no longer at the position of `answer`."""
-    tag = answer.lower().partition(b'etag: "')[2].partition(b'"')[0].decode()
-    return request("GET", "/v1/boards/posts?wait=20s", ("If-None-Match", f'"{tag}"'))
-
-
-def sent_by(kind: str, wait: bytes) -> bytes:
+def sent_by(kind: str) -> bytes:
     """A viewer's request that has a body, or that is followed by a request with a body."""
     if kind == "own":
         return request("GET", STREAM, ("Content-Length", str(len(BODY)))) + BODY[:1000]
-    first = request("GET", STREAM) if kind.startswith("stream") else READ + wait
+    first = request("GET", STREAM)
     if kind.endswith("complete app"):
         return first + post(BODY[:200_000], target=APP)
     return first + post(BODY, target=APP if kind.endswith("app") else "/v1/events")[:1000]
@@ -67,11 +61,11 @@ async def test_viewers_hold_no_bodies(valkey_url: str, kind: str) -> None:
     with watching() as watch, counting_viewers() as viewers:
         async with serving(valkey_url) as url, AsyncExitStack() as stack:
             async with connected(url, source=OTHER) as wire:
-                await wire.send(post(BODY) + READ)
-                wait = wait_with((await wire.answers(2))[1])
+                await wire.send(post(BODY))
+                await wire.answer()
             for _ in range(CONNECTIONS):
                 wire = await stack.enter_async_context(connected(url, source=STRANGER))
-                await wire.send(sent_by(kind, wait))
+                await wire.send(sent_by(kind))
 
             async def all_watch() -> bool:
                 return len(viewers) == CONNECTIONS
@@ -83,18 +77,6 @@ async def test_viewers_hold_no_bodies(valkey_url: str, kind: str) -> None:
             async with connected(url, source=STRANGER) as wire:
                 await wire.send(post(BODY))
                 assert statuses([await wire.answer()]) == [200]
-
-
-async def test_a_request_behind_a_wait_is_answered(valkey_url: str) -> None:
-    """The server reads the body of the request behind the wait when the turn of this request comes."""
-    async with serving(valkey_url) as url, connected(url) as wire:
-        await wire.send(post(b'{"key":"a"}') + READ)
-        wait = wait_with((await wire.answers(2))[1])
-        await wire.send(wait + post(BODY, target=APP) + post(BODY, target=APP))
-        async with connected(url) as other:
-            await other.send(post(b'{"key":"b"}'))
-            assert statuses([await other.answer()]) == [200]
-        assert statuses(await wire.answers(3)) == [200] * 3
 
 
 async def test_a_body_behind_a_slow_request_has_a_deadline(valkey_url: str) -> None:

@@ -14,7 +14,7 @@ MEMBERS = [{"key": f"https://example.org/posts/{number}", "amount": 100 - number
 PATHS = [
     "/", "/boards/posts", "/boards/posts?lang=zh&theme=dark", "/boards/posts?key=https://example.org/posts/3",
     "/embed/posts", "/overlay/posts?limit=50", "/boards/posts/records/https%3A%2F%2Fexample.org%2Fposts%2F5",
-    "/v1/boards/posts", "/v1/boards/posts?start=10", "/v1/boards/posts?wait=1s",
+    "/v1/boards/posts", "/v1/boards/posts?start=10",
     "/v1/boards/posts/records/https%3A%2F%2Fexample.org%2Fposts%2F5?around=40", "/v1/boards/posts/slots",
     "/openapi.json", "/asyncapi.json",
 ]  # fmt: skip

@@ -153,18 +153,6 @@ class Variant(Subscribers):
         position.epoch, position.offset = page.epoch, page.offset
         return frame or self._whole(page)
 
-    def is_at(self, position: ViewerPosition) -> bool:
-        """Tell whether the current page is the one at a position."""
-        page = self._page
-        return page is not None and position.epoch == page.epoch and position.offset == page.offset
-
-    def page_elsewhere(self, position: ViewerPosition) -> Page | None:
-        """Return the top if it differs from the state at a position, or None. The position does not move."""
-        page = self._page
-        if page is None or self.is_at(position):
-            return None
-        return None if self._is_overtaken(position, page) else page.top(self.size)
-
     def _is_overtaken(self, position: ViewerPosition, page: Page) -> bool:
         """Tell whether the viewer may have received a newer state from another process."""
         return position.epoch == page.epoch and position.offset > page.offset and self._read <= position.last_read

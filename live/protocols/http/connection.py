@@ -372,10 +372,7 @@ class HttpProtocol(asyncio.Protocol):
             return
         request = cast("AppRequest", self._pipeline.take_first())
         self._shared.tally.count(request.route, request.cycle.status, request.arrived)
-        keep_alive = request.keep_alive
-        if self._is_viewer:
-            keep_alive = self.reclaim_place() and keep_alive
-        self._go_on(keep_alive=keep_alive)
+        self._go_on(keep_alive=request.keep_alive)
 
     def _go_on(self, *, keep_alive: bool) -> None:
         """Start the next request and read on, or end the connection."""
@@ -421,12 +418,12 @@ class HttpProtocol(asyncio.Protocol):
         """Stop counting the connection: the current request is a viewer's, and viewers have separate limits.
 
         A viewer may stay for any time. So the connection drops the body of the viewer's request, and an incomplete body
-        after it.
+        after it. The answer to the viewer's request ends the connection.
         """
         self._is_viewer = True
         viewer = self._pipeline.first
         if viewer is not None:  # the client may have left
-            viewer.arrived = VIEWERS
+            viewer.arrived, viewer.keep_alive = VIEWERS, False
         if isinstance(viewer, AppRequest):
             viewer.drop_body()
         if self._pipeline.arriving is not None and (self.flow.held or self.wanted):
@@ -440,14 +437,6 @@ class HttpProtocol(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=0)
         if self._half_closed:
             self.transport.close()  # a viewer has left
-
-    def reclaim_place(self) -> bool:
-        """Count the connection again after a viewer has left. Return False at a limit or if the connection ends."""
-        self._is_viewer = False
-        if self.transport.is_closing():
-            return False
-        self.transport.set_write_buffer_limits()
-        return self._shared.limits.reclaim(self)
 
     # Ending the connection
 

@@ -110,12 +110,6 @@ class Connection(Protocol):
     def response_done(self) -> None:
         """Go on: the application has answered the first request in the pipeline."""
 
-    def release_place(self) -> None:
-        """Stop counting the connection: the current request is a viewer's."""
-
-    def reclaim_place(self) -> bool:
-        """Count the connection again after a viewer has left. Return False if a limit is reached."""
-
 
 Read: TypeAlias = Callable[["Get"], None]
 """Begins to read, and answers a request once the reply is known."""
@@ -132,8 +126,7 @@ class Get:
     """One request without a body, and its reply."""
 
     __slots__ = (
-        "_connection", "_is_beginning", "_leave", "_read", "abandon", "arrived", "has_left", "keep_alive", "reply",
-        "route",
+        "_connection", "_is_beginning", "_read", "abandon", "arrived", "has_left", "keep_alive", "reply", "route",
     )  # fmt: skip
 
     is_full = False
@@ -142,7 +135,6 @@ class Get:
         self._connection = connection
         self._read = read
         self._is_beginning = False
-        self._leave: Callable[[], None] | None = None
         self.arrived = perf_counter()
         self.route = OTHER
         self.keep_alive = keep_alive
@@ -169,24 +161,13 @@ class Get:
         """Do nothing: there is no body."""
 
     def disconnect(self) -> None:
-        """Stop work that is done for this request alone. If the request counts as a viewer, remove the viewer."""
+        """Stop work that is done for this request alone."""
         self.has_left = True
         if self.abandon is not None:
             self.abandon()
-        leave, self._leave = self._leave, None
-        if leave is not None:
-            leave()
-
-    def watch(self, leave: Callable[[], None]) -> None:
-        """Count as a viewer until there is a reply. If the client disconnects before, `leave` removes the viewer."""
-        self._leave = leave
-        self._connection.release_place()
 
     def answer(self, reply: Reply) -> None:
         """Set the reply. Unless `begin` is still running, send every reply that is due."""
-        if self._leave is not None:
-            self._leave = None
-            self.keep_alive = self._connection.reclaim_place() and self.keep_alive
         self.reply = reply
         if not self._is_beginning:
             self._connection.send_replies()

@@ -11,7 +11,7 @@ from typing import Final
 from live.metrics import REQUEST_SECONDS, SECONDS
 
 OTHER: Final = "other"  # stands for the route if no route matches, or if a request is refused before its route is known
-VIEWERS: Final = 0.0  # the time of arrival of a request that waits for changes; it is not counted
+VIEWERS: Final = 0.0  # the time of arrival of the request of a viewer; it is not counted
 
 
 class RequestTally:

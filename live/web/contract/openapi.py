@@ -252,8 +252,6 @@ _PATHS: Final[Mapping[str, Json]] = {
             query("score", whole(-MAX_SCORE, MAX_SCORE),
                   "Return the page around the place that this score has or would have."),
             _PERIOD, _KNOWN,
-            query("wait", {"type": "string", "examples": ["30s"]},
-                  "Wait until the top differs from `If-None-Match`, up to this time. At most 60s."),
             _AS_OF,
         ),
         "put": operation(

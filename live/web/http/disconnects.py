@@ -1,7 +1,4 @@
-"""Requests whose response waits for a change of a board.
-
-The client of a waiting request counts as a viewer, and can disconnect at any time.
-"""
+"""Requests whose client can disconnect at any time. A client that watches a board counts as a viewer."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -16,7 +13,7 @@ _T = TypeVar("_T")
 
 
 def count_as_viewer(scope: Scope) -> HttpProtocol | None:
-    """Count the connection of a request as a viewer until the response.
+    """Count the connection of a request as a viewer. The response ends the connection.
 
     Return the connection, or None in another ASGI server.
     """

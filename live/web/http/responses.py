@@ -105,7 +105,7 @@ def page_reply(
     return kept[1]
 
 
-def unchanged(tag: str, cache: bytes = REVALIDATED) -> Reply:
+def unchanged(tag: str, cache: bytes) -> Reply:
     """Make the 304 reply to a client that has the state of `tag`. `tag` is as the client sent it."""
     return Reply(HTTPStatus.NOT_MODIFIED, b"", b"", _tagged(tag), cache)
 

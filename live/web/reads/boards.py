@@ -23,7 +23,6 @@ from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
 from live.web.http.responses import NOT_KEPT, json_response, kept_json, negotiated, page_reply
-from live.web.reads.long_polling import Wait, answer_after_wait
 from live.web.reads.sources import (
     DEFAULT_LIMIT,
     NOW,
@@ -89,16 +88,12 @@ async def get_board(request: Request) -> Response:
     """Return one page of a board."""
     known = request.headers.get("if-none-match", "")
     query = BoardQuery.of(requester_of(request), request.path_params["board"], request.query_params)
-    if query.wait is None or not (wait := query.wait.since(known)).tag:
-        return negotiated(request, await query.answer(known))
-    await query.live.use(query.board, query.reader)
-    return negotiated(request, await answer_after_wait(request, query, wait))
+    return negotiated(request, await query.answer(known))
 
 
 class BoardQuery(PageQuery, frozen=True, kw_only=True):
     """One page of a board."""
 
-    wait: Wait | None = None
     is_counted: ClassVar[bool] = True
     route: ClassVar[str] = "GET /v1/boards/{board}"
 
@@ -110,9 +105,6 @@ class BoardQuery(PageQuery, frozen=True, kw_only=True):
             ProblemError: a parameter is not valid.
         """
         live, client, reader = requester
-        if "wait" in query and "as_of" not in query:
-            wait = Wait.parse(query, live.settings)
-            return cls(live=live, client=client, reader=reader, board=board, what=wait.selection, wait=wait)
         most, when = live.settings.max_limit, when_of(query)
         limit = whole_number(query, "limit", min(DEFAULT_LIMIT, most), 1, most)
         if "cursor" in query:

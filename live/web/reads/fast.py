@@ -26,7 +26,6 @@ from live.web.http.middleware import permissions
 from live.web.pages.board import SinglePage
 from live.web.pages.rendering import make_visit
 from live.web.reads.boards import BoardQuery
-from live.web.reads.long_polling import Wait, Waiting
 from live.web.reads.records import OF_MEMBERS, RecordQuery
 from live.web.reads.sources import PageQuery, Requester
 from live.web.services import Live
@@ -149,13 +148,9 @@ class FastReads:
         ledger = self._ledgers.find(query.board, query.reader)
         if ledger is None or not plain.is_now:
             self._spawn(get, self._work(plain, known, get, None))
-        elif not isinstance(query, BoardQuery) or not query.wait or not (wait := query.wait.since(known)).tag:
+        else:
             callback = partial(self._show, plain, known, get)
             self._live.reads.read_soon(ledger.reader, query.what, callback, counted=query.is_counted)
-        elif ledger.state.board.idle_ttl is None:
-            self._wait(plain, wait, get)
-        else:
-            self._spawn(get, self._use_and_wait(plain, wait, get))
 
     def _show(self, plain: _Plain, known: str, get: Get, found: PageResult | Exception) -> None:
         """Answer with the page or the error of a read."""
@@ -164,31 +159,6 @@ class FastReads:
             self._spawn(get, self._work(plain, known, get, found))
         else:
             get.answer(self._completed(plain, reply))
-
-    def _wait(self, plain: _Plain, wait: Wait, get: Get) -> None:
-        """Make the client a viewer until the page differs from the page that the client has."""
-
-        def answer(reply: Reply) -> None:
-            get.answer(self._completed(plain, reply))
-
-        try:
-            waiting = Waiting(plain.query, wait, answer)
-        except ProblemError as problem:
-            answer(problem_reply(problem))
-            return
-        waiting.begin()
-        if get.reply is None:
-            get.watch(waiting.leave)
-
-    async def _use_and_wait(self, plain: _Plain, wait: Wait, get: Get) -> None:
-        """Record that the board is in use, then wait."""
-        try:
-            await self._live.use(plain.query.board, plain.query.reader)
-        except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
-            get.answer(self._completed(plain, problem_reply(await self._explained(plain, error))))
-        else:
-            if not get.has_left:
-                self._wait(plain, wait, get)
 
     def _spawn(self, get: Get, work: Coroutine[Any, Any, None]) -> None:
         """Do work for a request, until its client leaves."""

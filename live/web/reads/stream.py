@@ -24,7 +24,9 @@ from live.web.http.middleware import client_of
 from live.web.http.responses import problem_response
 from live.web.services import Live, live_of, reader_of
 
-_HEADERS: Final = {"Cache-Control": "no-store", "Vary": "Accept-Encoding", "X-Accel-Buffering": "no"}
+_HEADERS: Final = {
+    "Cache-Control": "no-store", "Connection": "close", "Vary": "Accept-Encoding", "X-Accel-Buffering": "no",
+}  # fmt: skip
 
 
 async def stream_board(request: Request) -> Response:

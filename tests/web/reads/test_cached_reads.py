@@ -20,7 +20,6 @@ EVERYBODY = [
     "/v1/boards/posts/baseline", "/v1/boards/empty", "/v1/boards/fleeting",
 ]  # fmt: skip
 UNCACHED = {
-    "/v1/boards/posts?wait=1ms": "no-cache",
     "/v1/boards/none": "no-store",
     "/v1/boards/posts?limit=0": "no-store",
     "/v1/boards/posts/records/nobody": "no-store",
@@ -69,19 +68,9 @@ async def test_a_304_renews_what_a_cache_has(cached: Both, target: str) -> None:
             assert fields_of(answer, name) == fields_of(full, name)
 
 
-async def test_a_wait_and_a_read_share_a_page_but_no_header_field(cached: Both) -> None:
-    """The order of the two requests does not matter. Both get the same page, or 304."""
-    plain, waiting = "/v1/boards/posts?limit=5", "/v1/boards/posts?limit=5&wait=1ms"
-    known = ("If-None-Match", tag_in(await cached.same(read(plain))))
-    for fields in ((), (known,)):
-        for target, expected in ((plain, CACHED), (waiting, "no-cache"), (plain, CACHED)):
-            for answer in await cached.answers(read(target, *fields)):
-                assert fields_of(answer, "cache-control") == [expected]
-
-
 @pytest.mark.parametrize(("target", "cache"), UNCACHED.items())
 async def test_everything_else_is_not_kept(cached: Both, target: str, cache: str) -> None:
-    """Caches keep no answers to waits, errors, pages for people or titles, and nothing that only administrators see."""
+    """Caches keep no errors, pages for people or titles, and nothing that only administrators see."""
     for answer in await cached.answers(read(target)):
         assert fields_of(answer, "cache-control") == [cache]
 

@@ -157,10 +157,6 @@ class SharedPages:
         """Read without a task for each caller: pass the result, or the error, to `callback`."""
         self._calls.join(*self._call(reader, selection, counted=counted), callback)
 
-    def count_soon(self, board: str, callback: Callable[[int | Exception], None]) -> None:
-        """Pass the number of viewers of a board in all processes, or the error, to `callback`."""
-        self._calls.join(("viewers", board), partial(self._count, board), callback)
-
     async def newest(self, reader: BoardReader) -> int | None:
         """Return the start of the newest period; None without periods, or before the first event of an event clock."""
         return (await self.read(reader, _FIRST)).page.slot
@@ -177,10 +173,8 @@ class SharedPages:
     async def viewers(self, board: str) -> int:
         """Return the number of viewers of a board in all processes, counted at most `_COUNT_SERVES` seconds ago."""
         viewers, until = self._counts.get(board, (0, 0.0))
-        return viewers if asyncio.get_running_loop().time() < until else await self._count(board)
-
-    async def _count(self, board: str) -> int:
-        """Count the viewers of a board, and remember the number for a moment."""
+        if asyncio.get_running_loop().time() < until:
+            return viewers
         viewers = await self._presence.count(board)
         if len(self._counts) >= _MOST_COUNTS:
             self._counts.clear()
