@@ -131,11 +131,6 @@ class Frame:
         position = f"id: {self.id}\n" if self.id else ""
         return f"{position}event: {self.type}\ndata: ".encode() + self.payload + b"\n\n"
 
-    @cached_property
-    def shared_event(self) -> SharedText:
-        """The message as a server-sent event, compressed for each history."""
-        return SharedText(self.event)
-
 
 def _compressed(wire: bytes, payload: bytes, dictionary: bytes) -> bytes:
     """Compress a payload into a WebSocket frame. Return the plain frame, `wire`, if it is not larger."""

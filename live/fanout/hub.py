@@ -17,7 +17,7 @@ from live.fanout.engine.delivery import Outbox, Sink
 from live.fanout.engine.intervals import TickSchedule
 from live.fanout.engine.replays import Playback, Players, Replays
 from live.fanout.subscription import Subscription, default_size
-from live.fanout.viewer import PullViewer, PushViewer, Source, Viewer
+from live.fanout.viewer import PushViewer, Source, Viewer
 from live.metrics import STORE_STALE, TICK_SECONDS
 from live.settings import Settings
 from live.store.board.read.reader import BoardReader, read_positions, read_tops
@@ -113,22 +113,6 @@ class Hub:
             self._replays.end(SHUTTING_DOWN)
 
     # Viewers
-
-    @contextmanager
-    def watch(self, board: str, subscription: Subscription, address: str = "") -> Iterator[PullViewer]:
-        """Watch a board as a pull viewer inside the `with` block.
-
-        Raises:
-            ProblemError, StoreUnavailableError: `admit` refuses the viewer.
-        """
-        channel = self.admit(board, subscription, address)
-        source = self._source(channel, subscription, address)
-        viewer = PullViewer(source, *source.place_of(subscription))
-        self._enter(viewer, channel, subscription, address)
-        try:
-            yield viewer
-        finally:
-            self.leave(viewer, address)
 
     def add_push_viewer(self, channel: Channel, subscription: Subscription, address: str, sink: Sink) -> PushViewer:
         """Add a viewer whose frames are written to its connection. The channel comes from `admit`.

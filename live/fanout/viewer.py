@@ -1,26 +1,13 @@
-"""The viewers of a board.
+"""The viewers of a board."""
 
-Frames are written to the socket of a push viewer. A pull viewer asks for each frame.
-"""
-
-import asyncio
 from abc import ABC, abstractmethod
 from typing import Protocol
 
 from live.domain.reader import NOBODY
-from live.errors import CLOSE_CODES
 from live.fanout.engine.delivery import Cohort, Sink, Subscribers, ViewerPosition, count_frames
 from live.fanout.frames import Frame
 from live.fanout.subscription import Subscription
 from live.metrics import RECOVERIES
-
-
-class ChannelEndedError(Exception):
-    """The viewer must disconnect, for example because its channel has ended. `code` is one of `CLOSE_CODES`."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(CLOSE_CODES[code].reason)
-        self.code = code
 
 
 class Source(Protocol):
@@ -90,44 +77,8 @@ class Viewer(ABC):
 
     def move(self, channel: Source, group: Subscribers, position: ViewerPosition) -> None:
         """Watch another source. The viewer must have left the old source."""
-        position.deflates = self.position.deflates
+        position.encoding = self.position.encoding
         self.channel, self.group, self._alone = channel, group, position
-
-
-class PullViewer(Viewer):
-    """A viewer that asks for each frame with `next_frame`."""
-
-    __slots__ = ("_ended", "_woken")
-
-    def __init__(self, channel: Source, group: Subscribers, position: ViewerPosition) -> None:
-        super().__init__(channel, group, position)
-        self._ended: int | None = None
-        self._woken = asyncio.Event()
-
-    def wake(self) -> None:
-        """Let `next_frame` check again."""
-        self._woken.set()
-
-    def end(self, code: int) -> None:
-        """Make `next_frame` raise `ChannelEndedError`."""
-        self._ended = code
-        self._woken.set()
-
-    async def next_frame(self) -> Frame:
-        """Wait for the next frame. A slow viewer skips to the latest state.
-
-        Raises:
-            ChannelEndedError: the viewer must disconnect.
-        """
-        while True:
-            ended = self.channel.ended if self._ended is None else self._ended
-            if ended is not None:
-                raise ChannelEndedError(ended)
-            frame = self.due_frame()
-            if frame is not None:
-                return frame
-            self._woken.clear()
-            await self._woken.wait()
 
 
 class PushViewer(Viewer):
@@ -142,7 +93,7 @@ class PushViewer(Viewer):
 
     def __init__(self, channel: Source, group: Subscribers, position: ViewerPosition, sink: Sink) -> None:
         super().__init__(channel, group, position)
-        position.deflates = sink.deflates
+        position.encoding = sink.encoding
         self.sink = sink
 
     def end(self, code: int) -> None:

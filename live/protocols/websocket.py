@@ -33,6 +33,7 @@ from live.auth.rate_limiter import RateLimiter, payer_of
 from live.auth.signed_in import marked_cookie
 from live.domain.reader import NOBODY, Reader
 from live.errors import BAD_REQUEST, CLOSE_CODES, SHUTTING_DOWN
+from live.fanout.engine.delivery import Encoding
 from live.fanout.frames import status_frame
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import PushViewer
@@ -69,12 +70,12 @@ class ViewerSocket(asyncio.Protocol):
 
     __slots__ = (
         "_acked", "_closing", "_frames", "_parser", "_reaper", "_text", "_transport", "address", "blocked_since",
-        "deflates", "fd", "is_alive", "slot", "viewer",
+        "encoding", "fd", "is_alive", "slot", "viewer",
     )  # fmt: skip
 
     def __init__(self, reaper: ViewerReaper, address: str, *, deflates: bool = False) -> None:
         self.address = address
-        self.deflates = deflates
+        self.encoding: Encoding = "deflated" if deflates else "plain"
         self.viewer: PushViewer | None = None
         self.fd = -1
         self.is_alive = True  # whether anything arrived since the last ping
@@ -167,7 +168,7 @@ class ViewerSocket(asyncio.Protocol):
 
     def _new_parser(self) -> ServerProtocol:
         parser = ServerProtocol(state=State.OPEN, max_size=LARGEST_MESSAGE, logger=QUIET)
-        if self.deflates:
+        if self.encoding == "deflated":
             parser.extensions = [inflating()]
         return parser
 

@@ -16,13 +16,13 @@ from live.domain.reader import SERVER
 from live.errors import EpochLostError, ProblemError
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import ChannelEndedError, PullViewer
 from live.settings import Duration, Settings
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from live.store.registry.definitions import Definition
 from live.store.registry.presence import Presence
 from tests.harness.boards import rolling_board
+from tests.harness.pulling import ChannelEndedError, PullViewer, pulling
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.tasks import stop
@@ -131,7 +131,7 @@ async def test_a_recreated_board_keeps_its_viewers(any_store: str) -> None:
         await made.board_admin.put("b", KISS, "ann")
         await made.registry.refresh()
         old = made.ledger("b")
-        with made.hub.watch("b", Subscription(size=5)) as viewer:
+        with pulling(made.hub, "b", Subscription(size=5)) as viewer:
             assert (await viewer.next_frame()).type == "sync"
             async with made.registry._refreshing:  # the process does not read definitions meanwhile
                 await other.delete("b", "ann")

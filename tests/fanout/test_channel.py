@@ -14,13 +14,14 @@ from live.fanout.engine.delivery import ViewerPosition
 from live.fanout.engine.intervals import TickSchedule
 from live.fanout.frames import Frame
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import PullViewer, PushViewer
+from live.fanout.viewer import PushViewer
 from live.metrics import REGISTRY, VIEWERS
 from live.settings import Duration
 from live.store.board.ledger import Ledger
 from tests.fanout.test_rank_lookups import Sink
 from tests.fanout.test_variant import page, types
 from tests.harness.boards import rolling_board
+from tests.harness.pulling import PullViewer
 from tests.harness.settings import fresh_settings
 
 INTERVAL = 100  # milliseconds

@@ -14,15 +14,14 @@ from live.domain.board import Board
 from live.domain.ranking import Page, Record
 from live.fanout.engine import delivery
 from live.fanout.engine.channel import Channel
-from live.fanout.engine.deflate import GzipStream, SharedText, TextHistory, following
-from live.fanout.engine.delivery import Outbox
+from live.fanout.engine.deflate import SharedText, TextHistory, deflate, following
+from live.fanout.engine.delivery import Encoding, Outbox
 from live.fanout.engine.intervals import TickSchedule
 from live.fanout.frames import Around, Frame, around_frame
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import PullViewer, PushViewer
+from live.fanout.viewer import PushViewer
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
-from live.web.reads.stream import GzipEvents, PlainEvents
 from tests.harness.settings import fresh_settings
 
 BOARD: Final = Board(id="posts", title="Posts")
@@ -36,8 +35,8 @@ class Client:
 
     fd = -1
 
-    def __init__(self, *, deflates: bool) -> None:
-        self.deflates = deflates
+    def __init__(self, encoding: Encoding) -> None:
+        self.encoding = encoding
         self.waiting = False
         self.messages: list[bytes] = []
         self.compressed = 0
@@ -64,7 +63,7 @@ class Client:
 
     def _read_frame(self, head: int, payload: bytes) -> None:
         if head & 0x40:
-            assert self.deflates, "a viewer that did not ask for compression got a compressed frame"
+            assert self.encoding == "deflated", "a viewer that did not ask for compression got a compressed frame"
             self.compressed += 1
             try:
                 payload = self._window.decompress(payload + b"\x00\x00\xff\xff")
@@ -78,7 +77,7 @@ class Pair:
 
     def __init__(self, channel: Channel, subscription: Subscription) -> None:
         self.subscription = subscription
-        self.clients = Client(deflates=True), Client(deflates=False)
+        self.clients = Client("deflated"), Client("plain")
         self.viewers = [PushViewer(channel, *channel.place_of(subscription), client) for client in self.clients]
         for viewer in self.viewers:
             channel.enter(viewer)
@@ -94,71 +93,14 @@ class Pair:
             channel.leave(viewer)
 
 
-class StreamReader(PullViewer):
-    """A viewer of an event stream that reads each due frame at once, or none while `waiting` is set."""
-
-    def __init__(self, channel: Channel, subscription: Subscription, body: PlainEvents) -> None:
-        super().__init__(channel, *channel.place_of(subscription))
-        self.waiting = False
-        self.messages: list[bytes] = []
-        self.compressed = 0
-        self._body = body
-        self._window = zlib.decompressobj(31) if body.encoding else None
-        self._read(body.begin(b"retry: 1\n\n"))
-
-    def wake(self) -> None:
-        while not self.waiting and (frame := self.due_frame()) is not None:
-            self._read(self._body.encode(frame))
-
-    def finish(self) -> None:
-        """End the stream: its checksum must be right."""
-        self._read(self._body.finish(b"data: end\n\n"))
-        assert self._window is None or self._window.eof
-
-    def _read(self, data: bytes) -> None:
-        if self._window is None:
-            self.messages.append(data)
-            return
-        try:
-            text = self._window.decompress(data)
-        except zlib.error as error:
-            raise AssertionError(f"the client can't decompress a stream: {error}") from None
-        self.messages.append(text)
-        self.compressed += len(data) < len(text)
-
-
-class StreamPair:
-    """Two readers of event streams with the same subscription: one takes gzip, and the other plain events."""
-
-    def __init__(self, channel: Channel, subscription: Subscription) -> None:
-        self.subscription = subscription
-        self.viewers = self.clients = (
-            StreamReader(channel, subscription, GzipEvents()),
-            StreamReader(channel, subscription, PlainEvents()),
-        )
-        for viewer in self.viewers:
-            channel.enter(viewer)
-
-    def set_waiting(self, *, waiting: bool) -> None:
-        for viewer in self.viewers:
-            viewer.waiting = waiting
-            viewer.wake()
-
-    def leave(self, channel: Channel) -> None:
-        for viewer in self.viewers:
-            viewer.finish()
-            channel.leave(viewer)
-
-
 class Run:
     """A channel with viewers, and a board that changes at random."""
 
-    def __init__(self, channel: Channel, chance: random.Random, pair: type[Pair | StreamPair] = Pair) -> None:
+    def __init__(self, channel: Channel, chance: random.Random) -> None:
         self.channel = channel
-        self.pair = pair
         self.chance = chance
-        self.here: list[Pair | StreamPair] = []
-        self.all: list[Pair | StreamPair] = []
+        self.here: list[Pair] = []
+        self.all: list[Pair] = []
         self.scores = {member: chance.randrange(1, 100) for member in MEMBERS}
         self.offset = 0
 
@@ -176,7 +118,7 @@ class Run:
             subscription = msgspec.structs.replace(
                 subscription, epoch="e", offset=self.chance.randrange(self.offset + 1)
             )
-        self.here.append(self.pair(self.channel, subscription))
+        self.here.append(Pair(self.channel, subscription))
         self.all.append(self.here[-1])
 
     def leave(self) -> None:
@@ -229,7 +171,7 @@ class Run:
         await self.channel.finish(tick)
 
 
-def compare(seed: int, store: str, pair: type[Pair | StreamPair] = Pair) -> int:
+def compare(seed: int, store: str) -> int:
     """Check in one schedule that the viewers of each pair read the same; returns the number of compressed frames."""
 
     async def run() -> int:
@@ -237,7 +179,7 @@ def compare(seed: int, store: str, pair: type[Pair | StreamPair] = Pair) -> int:
         channel = Channel(
             Ledger(connect(store, settings), BOARD, settings).reader, settings, TickSchedule(lambda *_: None)
         )
-        course = Run(channel, random.Random(seed), pair)
+        course = Run(channel, random.Random(seed))
         try:
             for _ in range(STEPS):
                 await course.step()
@@ -261,19 +203,15 @@ def small_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pair", [Pair, StreamPair])
-def test_compressed_viewers_read_what_plain_viewers_read(valkey_url: str, pair: type[Pair | StreamPair]) -> None:
+def test_compressed_viewers_read_what_plain_viewers_read(valkey_url: str) -> None:
     """Viewers join, leave, are slow, ask for a rank and reconnect, in any order."""
-    assert sum(compare(seed, valkey_url, pair) for seed in range(RUNS)) > 20 * RUNS
-
-
-RIGHT_OWN, RIGHT_SHARED = GzipStream.own, GzipStream.shared
+    assert sum(compare(seed, valkey_url) for seed in range(RUNS)) > 20 * RUNS
 
 
 def test_a_text_is_compressed_for_a_bounded_number_of_histories() -> None:
     """A text is compressed with at most eight different histories. Viewers with other histories get it without one."""
-    text, made = SharedText(b"0123456789" * 50), []
-    histories = [SharedText(b"%d" % number * 50) for number in range(100)]
+    text, made = SharedText(b"0123456789" * 50, deflate), []
+    histories = [SharedText(b"%d" % number * 50, deflate) for number in range(100)]
     for history in histories:
         data = text.after((history,))
         reader = zlib.decompressobj(-15, zdict=history.text)
@@ -313,7 +251,7 @@ def test_a_message_that_does_not_shrink_is_sent_plain() -> None:
     for payload in (b'{"type":"alive"}', noise):
         frame = Frame("update", payload)
         assert frame.message.after(()) is frame.wire
-        assert frame.message.after((SharedText(b"x" * 500),)) is frame.wire
+        assert frame.message.after((SharedText(b"x" * 500, deflate),)) is frame.wire
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from typing import Self
 import pytest
 
 from live.fanout.engine import delivery
-from live.fanout.engine.delivery import Cohort, Member, Subscribers, ViewerPosition
+from live.fanout.engine.delivery import Cohort, Encoding, Member, Subscribers, ViewerPosition
 from live.fanout.frames import Frame
 
 SMALL, LARGE = Frame("update", b'{"n":1}'), Frame("sync", bytes(range(256)) * 2000)
@@ -17,7 +17,8 @@ SMALL, LARGE = Frame("update", b'{"n":1}'), Frame("sync", bytes(range(256)) * 20
 class End:
     """A viewer and its connection: `own` is the server's side, `peer` the viewer's."""
 
-    deflates = waiting = False
+    encoding: Encoding = "plain"
+    waiting = False
 
     def __init__(self, *, direct: bool = True) -> None:
         self.own, self.peer = socketpair()

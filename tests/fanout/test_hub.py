@@ -16,13 +16,13 @@ from live.fanout.engine.replays import Players
 from live.fanout.engine.variant import Variant
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import ChannelEndedError, PullViewer
 from live.metrics import REGISTRY
 from live.settings import Duration
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from live.store.registry.presence import Presence
 from tests.harness.boards import rolling_board
+from tests.harness.pulling import ChannelEndedError, PullViewer, pulling
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.tasks import stop
@@ -65,7 +65,7 @@ async def test_a_viewer_receives_a_sync_and_then_updates(valkey_url: str, monkey
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 3, None)])
         model = ModelViewer()
-        with hub.watch("posts", top(5)) as viewer:
+        with pulling(hub, "posts", top(5)) as viewer:
             await follow(viewer, model, 1)
             for number in range(1, 11):
                 added = await ledger.writer.add([make_entry(f"k{number}", number, None)])
@@ -81,7 +81,7 @@ async def test_many_changes_share_a_frame(valkey_url: str) -> None:
     """However fast the board changes, a viewer gets at most one frame per interval. The last one has the latest top."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.2)) as (hub, ledger):
         model = ModelViewer()
-        with hub.watch("posts", top(5)) as viewer:
+        with pulling(hub, "posts", top(5)) as viewer:
             await follow(viewer, model, 0)
             started = time.monotonic()
             for _ in range(200):
@@ -98,7 +98,7 @@ async def test_a_slow_viewer_skips_to_the_latest(valkey_url: str) -> None:
     """A viewer that did not ask for a while receives one sync instead of a backlog."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         slow, quick = ModelViewer(), ModelViewer()
-        with hub.watch("posts", top(5)) as slow_viewer, hub.watch("posts", top(5)) as quick_viewer:
+        with pulling(hub, "posts", top(5)) as slow_viewer, pulling(hub, "posts", top(5)) as quick_viewer:
             await follow(slow_viewer, slow, 0)
             for number in range(10):
                 added = await ledger.writer.add([make_entry(f"k{number}", 1, None)])
@@ -113,10 +113,10 @@ async def test_viewers_of_different_sizes_share_a_read(valkey_url: str) -> None:
     """Each viewer sees its own top, even if it comes later with a larger size."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         await ledger.writer.add([make_entry(f"k{number}", number, None) for number in range(1, 31)])
-        with hub.watch("posts", top(3)) as small:
+        with pulling(hub, "posts", top(3)) as small:
             three = ModelViewer()
             await follow(small, three, 1)
-            with hub.watch("posts", top(20)) as large:
+            with pulling(hub, "posts", top(20)) as large:
                 twenty = ModelViewer()
                 await follow(large, twenty, 1)
                 added = await ledger.writer.add([make_entry("k1", 100, None)])
@@ -130,13 +130,13 @@ async def test_viewers_of_different_sizes_share_a_read(valkey_url: str) -> None:
 async def test_viewers_are_counted_and_limited(valkey_url: str) -> None:
     """With `max_viewers` viewers, another viewer is refused. A viewer that leaves makes room."""
     async with running_hub(valkey_url, max_viewers=2) as (hub, _):
-        with hub.watch("posts", top(5)), hub.watch("posts", top(6)):
+        with pulling(hub, "posts", top(5)), pulling(hub, "posts", top(6)):
             assert hub.channels["posts"].viewers == 2
             with pytest.raises(ProblemError, match="too_many_viewers") as caught:
                 hub.admit("posts", top(5), "")
             assert caught.value.retry_after == 5
         assert hub.channels["posts"].viewers == 0
-        with hub.watch("posts", top(5)):
+        with pulling(hub, "posts", top(5)):
             assert hub.channels["posts"].viewers == 1
 
 
@@ -145,9 +145,9 @@ async def test_the_viewers_of_an_address_are_counted(valkey_url: str) -> None:
     """A viewer that leaves makes room for another. Viewers without a known address have no such limit."""
     async with running_hub(valkey_url, max_address_viewers=1) as (hub, _), AsyncExitStack() as stack:
         for address in ("other", "", ""):
-            stack.enter_context(hub.watch("posts", top(5), address))
+            stack.enter_context(pulling(hub, "posts", top(5), address))
         for _ in range(2):
-            with hub.watch("posts", top(5), "one"), pytest.raises(ProblemError, match="1 viewers watch from your"):
+            with pulling(hub, "posts", top(5), "one"), pytest.raises(ProblemError, match="1 viewers watch from your"):
                 hub.admit("posts", top(5), "one")
             hub.admit("posts", top(5), "one")
 
@@ -161,7 +161,7 @@ async def test_the_viewers_of_a_prefix_are_counted_together(valkey_url: str) -> 
             hub.add(Ledger(ledger.state.client, board, ledger.state.settings).reader)
         with ExitStack() as stack:
             for name in ("acme-a", "free-a", "posts", "free-a", "acme-b"):
-                stack.enter_context(hub.watch(name, top(5)))
+                stack.enter_context(pulling(hub, name, top(5)))
             with pytest.raises(ProblemError, match=r"2 viewers watch the boards `acme-\*`") as caught:
                 hub.admit("acme-a", top(5), "")
             assert caught.value.retry_after == 5
@@ -177,7 +177,7 @@ async def test_viewers_receive_the_status_of_the_store(own_store: StoreProcess) 
     ) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1, None)])
         model = ModelViewer()
-        with hub.watch("posts", top(5)) as viewer:
+        with pulling(hub, "posts", top(5)) as viewer:
             await follow(viewer, model, 1)
             with own_store.frozen():
                 while not model.stale:
@@ -195,7 +195,7 @@ async def test_a_board_that_can_not_be_read_is_stale(valkey_url: str) -> None:
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1, None)])
         model = ModelViewer()
-        with hub.watch("posts", top(5)) as viewer:
+        with pulling(hub, "posts", top(5)) as viewer:
 
             async def is_stale() -> bool:
                 hub.channels["posts"].read_again()
@@ -226,7 +226,7 @@ async def test_notices_lost_with_their_connection_are_recovered(
     monkeypatch.setattr("live.fanout.hub._CHECK_INTERVAL", 600)
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         model = ModelViewer()
-        with hub.watch("posts", top(5)) as viewer:
+        with pulling(hub, "posts", top(5)) as viewer:
             await follow(viewer, model, 0)
             for number in range(5):
                 await ledger.state.client.each("CLIENT", "KILL", "TYPE", "pubsub")
@@ -240,7 +240,7 @@ async def test_a_notice_that_nobody_received_is_recovered(valkey_url: str) -> No
     """The hub compares positions with the store from time to time, because a notice can get lost without an error."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         model = ModelViewer()
-        with hub.watch("posts", top(5)) as viewer:
+        with pulling(hub, "posts", top(5)) as viewer:
             await follow(viewer, model, 0)
             elsewhere = Ledger(ledger.state.client, rolling_board(), ledger.state.settings)
             elsewhere.state.keys.channel += ":elsewhere"
@@ -258,21 +258,21 @@ async def test_viewers_learn_how_many_they_are(valkey_url: str, monkeypatch: pyt
         for board in boards[1:]:
             hub.add(Ledger(ledger.state.client, rolling_board(board=board), ledger.state.settings).reader)
         with ExitStack() as stack:
-            viewers = [stack.enter_context(hub.watch(board, top(5))) for board in boards]
+            viewers = [stack.enter_context(pulling(hub, board, top(5))) for board in boards]
             for counted in (1, 2):
                 async with asyncio.timeout(10):
                     for viewer in viewers:
                         model = ModelViewer()
                         while model.viewers != counted:
                             model.receive((await viewer.next_frame()).payload)
-                viewers = [stack.enter_context(hub.watch(board, top(5))) for board in boards]
+                viewers = [stack.enter_context(pulling(hub, board, top(5))) for board in boards]
 
 
 async def test_a_quiet_board_sends_nothing(valkey_url: str) -> None:
     """Without changes, there are no frames, and the store has hardly any work."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         model = ModelViewer()
-        with hub.watch("posts", top(5)) as viewer:
+        with pulling(hub, "posts", top(5)) as viewer:
             await follow(viewer, model, 0)
             client: Any = ledger.state.client
             before = (await client.info("stats"))["total_commands_processed"]
@@ -296,7 +296,7 @@ async def test_boards_can_be_added_and_removed(valkey_url: str) -> None:
         hub.add(other.reader)
         assert hub.revision == 2
         model = ModelViewer()
-        with hub.watch("other", top(5)) as viewer, hub.watch("posts", top(5)) as remaining:
+        with pulling(hub, "other", top(5)) as viewer, pulling(hub, "posts", top(5)) as remaining:
             for number in range(1, 6):
                 added = await other.writer.add([make_entry("a", number)])
                 await follow(viewer, model, added.offset or 0)
@@ -308,7 +308,7 @@ async def test_boards_can_be_added_and_removed(valkey_url: str) -> None:
                 await follow(viewer, model, 10**9)
             added = await ledger.writer.add([make_entry("a")])
             await follow(remaining, ModelViewer(), added.offset or 0)
-        with pytest.raises(ProblemError) as problem, hub.watch("other", top(5)):
+        with pytest.raises(ProblemError) as problem, pulling(hub, "other", top(5)):
             pass
         assert problem.value.code == "board_not_found"
     assert REGISTRY.get_sample_value("live_store_stale") == 0, "the ended hub still counts a stale board"
@@ -328,7 +328,7 @@ async def test_a_board_that_turns_out_to_be_deleted_ends_its_viewers(valkey_url:
                 hub.remove(board)
 
         hub.explain = explain
-        with hub.watch("posts", top(5)) as lost, hub.watch("other", top(5)) as deleted:
+        with pulling(hub, "posts", top(5)) as lost, pulling(hub, "other", top(5)) as deleted:
             for one, viewer in ((ledger, lost), (other, deleted)):
                 model = ModelViewer()
                 await follow(viewer, model, (await one.writer.add([make_entry("a")])).offset or 0)
@@ -348,7 +348,7 @@ async def test_a_redefined_board_sends_a_sync(valkey_url: str) -> None:
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1), make_entry("b", 2)])
         model = ModelViewer()
-        with hub.watch("posts", top(5)) as viewer:
+        with pulling(hub, "posts", top(5)) as viewer:
             await follow(viewer, model, 1)
             ledger.state.board = msgspec.structs.replace(ledger.state.board, sort_order="asc")
             hub.add(ledger.reader)
@@ -360,11 +360,11 @@ async def test_a_redefined_board_sends_a_sync(valkey_url: str) -> None:
 async def test_a_board_with_a_new_interval_keeps_its_viewers(valkey_url: str) -> None:
     """Old and new viewers share frames. A viewer with four times the board's interval gets four times the new one."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
-        with hub.watch("posts", top(5)) as early, hub.watch("posts", Subscription(size=5, interval=40)) as slower:
+        with pulling(hub, "posts", top(5)) as early, pulling(hub, "posts", Subscription(size=5, interval=40)) as slower:
             ledger.state.board = msgspec.structs.replace(ledger.state.board, conflation=20)
             hub.add(ledger.reader)
             added = await ledger.writer.add([make_entry("a")])
-            with hub.watch("posts", top(5)) as later:
+            with pulling(hub, "posts", top(5)) as later:
                 assert later.group is early.group
                 intervals = [viewer.group.interval for viewer in (early, slower) if isinstance(viewer.group, Variant)]
                 assert intervals == [20, 80]
@@ -377,13 +377,13 @@ async def test_changes_without_viewers_do_not_count_as_lag(valkey_url: str) -> N
     """Changes while nobody watches are sent to nobody, so they are neither late nor conflated."""
     names = ("live_conflated_total", "live_send_lag_seconds_sum")
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
-        with hub.watch("posts", top(5)) as viewer:
+        with pulling(hub, "posts", top(5)) as viewer:
             await follow(viewer, ModelViewer(), 0)
         before = [REGISTRY.get_sample_value(name) or 0 for name in names]
         for _ in range(5):
             added = await ledger.writer.add([make_entry("a")])
         await asyncio.sleep(0.5)
-        with hub.watch("posts", top(5)) as viewer:
+        with pulling(hub, "posts", top(5)) as viewer:
             await follow(viewer, ModelViewer(), added.offset or 0)
         after = [REGISTRY.get_sample_value(name) or 0 for name in names]
         assert after[0] == before[0]
@@ -401,7 +401,7 @@ async def test_each_board_is_read_once_after_a_cut(valkey_url: str) -> None:
         for one in ledgers:
             hub.add(one.reader)
         models = [ModelViewer() for _ in ledgers]
-        viewers = [stack.enter_context(hub.watch(one.state.board.id, top(5))) for one in ledgers]
+        viewers = [stack.enter_context(pulling(hub, one.state.board.id, top(5))) for one in ledgers]
         await asyncio.gather(*(follow(viewer, model, 0) for viewer, model in zip(viewers, models, strict=True)))
         await settled_again(hub)
         before = REGISTRY.get_sample_value("live_conflated_total")
@@ -450,7 +450,7 @@ async def test_notices_are_received_while_somebody_watches(valkey_url: str, monk
 
         assert await is_quiet()
         for _ in range(3):
-            with hub.watch("posts", top(5)) as viewer:
+            with pulling(hub, "posts", top(5)) as viewer:
                 assert (await viewer.next_frame()).type == "sync"
                 await eventually(is_heard)
                 await asyncio.sleep(0.1)
@@ -459,7 +459,7 @@ async def test_notices_are_received_while_somebody_watches(valkey_url: str, monk
         await eventually(is_quiet)
         assert asyncio.get_running_loop().time() - left > 0.4
         await ledger.writer.add([make_entry("a", 1, None)])
-        with hub.watch("posts", top(5)) as viewer:
+        with pulling(hub, "posts", top(5)) as viewer:
             assert b'"a"' in (await viewer.next_frame()).payload
 
 
@@ -470,7 +470,7 @@ async def test_a_change_before_the_subscription_is_not_missed(valkey_url: str, m
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         subscribe = hub._notices.add
         monkeypatch.setattr(hub._notices, "add", lambda *_: None)
-        with hub.watch("posts", top(5)) as viewer:
+        with pulling(hub, "posts", top(5)) as viewer:
             assert (await viewer.next_frame()).type == "sync"
             await ledger.writer.add([make_entry("a", 1, None)])
             with pytest.raises(TimeoutError):
@@ -485,7 +485,7 @@ async def test_a_change_before_the_subscription_is_not_missed(valkey_url: str, m
 async def test_a_hub_that_drains_ends_its_viewers_and_takes_no_more(valkey_url: str) -> None:
     """Draining again changes nothing. The hub still counts down the viewers that leave."""
     async with running_hub(valkey_url) as (hub, _):
-        with hub.watch("posts", top(5), "a") as viewer:
+        with pulling(hub, "posts", top(5), "a") as viewer:
             assert (hub.viewers, dict(hub._counts)) == (1, {"a": 1, "": 1})
             hub.drain()
             hub.drain()

@@ -18,7 +18,6 @@ from live.fanout.engine.replays import PlaybackBuffer, Played, PlayedFrame, TooL
 from live.fanout.frames import Frame, replay_frame, status_frame
 from live.fanout.hub import Hub
 from live.fanout.subscription import ReplayRequest, Subscription
-from live.fanout.viewer import ChannelEndedError, PullViewer
 from live.settings import Duration
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
@@ -26,6 +25,7 @@ from live.store.registry.presence import Presence
 from tests.fanout.test_hub import running_hub
 from tests.fanout.test_rank_lookups import Sink
 from tests.harness.boards import rolling_board
+from tests.harness.pulling import ChannelEndedError, PullViewer, pulling
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import DEADLINE
 from tests.harness.watching import until
@@ -138,7 +138,7 @@ async def test_a_replay_tells_everything_in_its_order_and_time(
     async with running_hub(valkey_url, script, conflation_interval=Duration(0.02)) as (hub, ledger):
         await ledger.state.client.hset(ledger.state.keys.hidden, "x", 1)
         channel = hub.channels["posts"]
-        with hub.watch("posts", asking(at=at, speed=100.0), "here") as viewer:
+        with pulling(hub, "posts", asking(at=at, speed=100.0), "here") as viewer:
             playback = viewer.channel
             assert (channel.viewers, channel.watchers) == (1, [])
             assert await taken(viewer, 3) == [begins, b"a", b"b"]
@@ -192,14 +192,14 @@ async def test_viewers_of_a_delay_share_it(valkey_url: str, monkeypatch: pytest.
     async with running_hub(valkey_url, script) as (hub, ledger):
         await ledger.state.client.hset(ledger.state.keys.hidden, "x", 1)
         delayed, sink = asking(delay=3600), Sink()
-        with hub.watch("posts", delayed) as viewer:
+        with pulling(hub, "posts", delayed) as viewer:
             buffer = cast("Any", viewer.channel)._buffer
             assert await taken(viewer, 2) == [b"W", b"a"]
             other = hub.add_push_viewer(hub.admit("posts", delayed, ""), delayed, "", sink)
             assert [data[2:] for data in sink.taken] == [b"W", b"a"]
             assert hub.viewers == hub.channels["posts"].viewers == len(hub._replays.viewers_of("posts")) == 2
             monkeypatch.setattr("live.fanout.engine.channel.SILENCE", 0.02)
-        with hub.watch("posts", asking(delay=3600)) as viewer:
+        with pulling(hub, "posts", asking(delay=3600)) as viewer:
             assert await taken(viewer, 3) == [b"W", b"a", b'{"type":"alive"}']
         assert script.named("end") == []
         hub.leave(other, "")
@@ -221,11 +221,11 @@ async def test_the_replays_of_a_board_end_with_it(valkey_url: str) -> None:
     script = Script(RuntimeError("a mistake"))
     async with running_hub(valkey_url, script) as (hub, ledger):
         hub.add(Ledger(ledger.state.client, rolling_board(board="other"), ledger.state.settings).reader)
-        with hub.watch("posts", asking(delay=5)) as viewer:
+        with pulling(hub, "posts", asking(delay=5)) as viewer:
             with capture_logs() as logs, pytest.raises(ChannelEndedError) as ended:
                 await taken(viewer, 1)
             assert (ended.value.code, script.named("end"), len(logs)) == (FAILED, [], 1)
-        with hub.watch("posts", asking(delay=5)) as viewer, hub.watch("other", asking(delay=5)) as other:
+        with pulling(hub, "posts", asking(delay=5)) as viewer, pulling(hub, "other", asking(delay=5)) as other:
             waiting = asyncio.create_task(taken(viewer, 1))
             await asyncio.sleep(0)
             hub.remove("posts")

@@ -13,18 +13,19 @@ from live.domain.ranking import Page, Record
 from live.errors import ProblemError, StoreUnavailableError
 from live.fanout.engine import rank_lookups
 from live.fanout.engine.channel import Channel, Tick
-from live.fanout.engine.delivery import Cohort, Member, ViewerPosition
+from live.fanout.engine.delivery import Cohort, Encoding, Member, ViewerPosition
 from live.fanout.engine.intervals import TickSchedule
 from live.fanout.engine.rank_lookups import RankLookup, RankLookups
 from live.fanout.frames import Around, Frame
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import PullViewer, PushViewer
+from live.fanout.viewer import PushViewer
 from live.settings import Duration
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import BoardReader, EncodedPage
 from tests.fanout.test_hub import follow, running_hub
 from tests.harness.boards import rolling_board
+from tests.harness.pulling import PullViewer, pulling
 from tests.harness.settings import fresh_settings
 from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import eventually
@@ -60,7 +61,7 @@ class Sink:
     """A connection that accepts data, or lets it wait."""
 
     fd = -1
-    deflates = False
+    encoding: Encoding = "plain"
 
     def __init__(self) -> None:
         self.taken: list[bytes] = []
@@ -161,8 +162,11 @@ async def test_viewers_of_a_member_share_frames(valkey_url: str) -> None:
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry(key, amount) for key, amount in zip("abcd", (9, 7, 5, 3), strict=True)])
         channel = hub.channels["posts"]
-        with hub.watch("posts", subscription("b")) as one, hub.watch("posts", subscription("b")) as two:
-            with hub.watch("posts", subscription("b", 2)) as wide, hub.watch("posts", subscription("none")) as none:
+        with pulling(hub, "posts", subscription("b")) as one, pulling(hub, "posts", subscription("b")) as two:
+            with (
+                pulling(hub, "posts", subscription("b", 2)) as wide,
+                pulling(hub, "posts", subscription("none")) as none,
+            ):
                 frame = await next_around(one)
                 assert await next_around(two) is frame
                 assert rows(read(frame)) == [("a", 9, 1), ("b", 7, 2), ("c", 5, 3)]
@@ -182,7 +186,7 @@ async def test_a_hidden_member_has_no_rank(valkey_url: str) -> None:
     """The member's viewers receive a message when it is hidden, and when it is shown again."""
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 9), make_entry("b", 7)])
-        with hub.watch("posts", subscription("a")) as viewer:
+        with pulling(hub, "posts", subscription("a")) as viewer:
             assert read(await next_around(viewer)).rank == 1
             await ledger.moderation.hide("a", hidden=True)
             hidden = read(await next_around(viewer))
@@ -262,14 +266,14 @@ async def test_a_slow_interval_applies_to_lookups(valkey_url: str, monkeypatch: 
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1)])
         with (
-            hub.watch("posts", subscription(None, interval=60_000)),
-            hub.watch("posts", subscription(interval=60_000)) as slow,
-            hub.watch("posts", subscription()) as fast,
+            pulling(hub, "posts", subscription(None, interval=60_000)),
+            pulling(hub, "posts", subscription(interval=60_000)) as slow,
+            pulling(hub, "posts", subscription()) as fast,
         ):
             assert read(await next_around(slow)).score == read(await next_around(fast)).score == 1
             await ledger.writer.add([make_entry("a", 1)])
             assert read(await next_around(fast)).score == 2
-            with hub.watch("posts", subscription("b", interval=60_000)) as late:
+            with pulling(hub, "posts", subscription("b", interval=60_000)) as late:
                 assert read(await next_around(late)).rank_count == 1
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(next_around(slow), 0.1)
@@ -345,7 +349,7 @@ async def test_lookups_do_not_delay_records(valkey_url: str, monkeypatch: pytest
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1)])
         monkeypatch.setattr(BoardReader, "places", slow)
-        with hub.watch("posts", subscription()) as viewer, hub.watch("posts", subscription(None)) as other:
+        with pulling(hub, "posts", subscription()) as viewer, pulling(hub, "posts", subscription(None)) as other:
             model = ModelViewer()
             await has_read.wait()
             await follow(other, model, 1)
@@ -388,13 +392,13 @@ async def test_a_failed_read_is_retried(valkey_url: str, monkeypatch: pytest.Mon
         async def is_idle() -> bool:
             return not lookups._reading and not lookups._due
 
-        with hub.watch("posts", subscription()) as old:
+        with pulling(hub, "posts", subscription()) as old:
             assert read(await next_around(old)).score == 1
             await eventually(is_idle)
             with monkeypatch.context() as patch:
                 patch.setattr(BoardReader, "places", fail)
                 await ledger.writer.add([make_entry("a", 1)])
-                with hub.watch("posts", subscription("b")) as new:
+                with pulling(hub, "posts", subscription("b")) as new:
                     while (await old.next_frame()).type != "update":
                         pass
 
@@ -411,7 +415,7 @@ async def test_a_redefined_board_has_new_ranks(valkey_url: str) -> None:
     """Ranks follow the new order, although no record has changed."""
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1), make_entry("b", 2)])
-        with hub.watch("posts", subscription()) as viewer:
+        with pulling(hub, "posts", subscription()) as viewer:
             assert read(await next_around(viewer)).rank == 2
             ledger.state.board = msgspec.structs.replace(ledger.state.board, sort_order="asc")
             hub.add(ledger.reader)
@@ -422,7 +426,7 @@ async def test_lookups_are_limited(valkey_url: str, monkeypatch: pytest.MonkeyPa
     """Beyond the limit, a new lookup is refused. A shared lookup and a viewer without a member are still accepted."""
     monkeypatch.setattr(rank_lookups, "_MOST", 2)
     async with running_hub(valkey_url, **FAST) as (hub, _):
-        with hub.watch("posts", subscription("a")), hub.watch("posts", subscription("b")):
+        with pulling(hub, "posts", subscription("a")), pulling(hub, "posts", subscription("b")):
             hub.admit("posts", subscription("a"), "")
             hub.admit("posts", subscription(None), "")
             for other in (subscription("c"), subscription("a", 2), subscription("a", interval=1000)):

@@ -13,6 +13,7 @@ from live.fanout.engine.variant import PageHistory, Variant
 from live.settings import Duration
 from tests.fanout.test_hub import follow, running_hub, top
 from tests.harness.boards import BOARD
+from tests.harness.pulling import pulling
 from tests.harness.viewer import ModelViewer
 
 SIZE = 3
@@ -155,7 +156,7 @@ async def test_a_viewer_of_a_busy_board_receives_few_frames(valkey_url: str) -> 
     async with running_hub(valkey_url, **changes) as (hub, ledger):
         await ledger.writer.add([make_entry("first", 1000, None)])
         model = ModelViewer()
-        with hub.watch("posts", top(1)) as viewer:
+        with pulling(hub, "posts", top(1)) as viewer:
             await follow(viewer, model, 1)
             started = time.monotonic()
             for number in range(60):
@@ -176,7 +177,7 @@ async def test_a_change_of_the_top_does_not_wait(valkey_url: str) -> None:
     async with running_hub(valkey_url, **changes) as (hub, ledger):
         await ledger.writer.add([make_entry("first", 1000, None)])
         model = ModelViewer()
-        with hub.watch("posts", top(1)) as viewer:
+        with pulling(hub, "posts", top(1)) as viewer:
             await follow(viewer, model, 1)
             for number in range(10):
                 await ledger.writer.add([make_entry(f"k{number}", 1, None)])

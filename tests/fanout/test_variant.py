@@ -14,8 +14,8 @@ from live.fanout.engine.delivery import Cohort, ViewerPosition
 from live.fanout.engine.variant import PageHistory, Variant, Variants
 from live.fanout.frames import Frame
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import PullViewer
 from tests.harness.boards import BOARD
+from tests.harness.pulling import PullViewer
 from tests.harness.viewer import ModelViewer
 
 

@@ -6,7 +6,16 @@ from typing import Any, cast
 import pytest
 
 from live.domain.ranking import Page
-from live.fanout.engine.delivery import Cohort, Outbox, Subscribers, ViewerPosition, collect, count_frames, wake
+from live.fanout.engine.delivery import (
+    Cohort,
+    Encoding,
+    Outbox,
+    Subscribers,
+    ViewerPosition,
+    collect,
+    count_frames,
+    wake,
+)
 from live.fanout.engine.rank_lookups import RankLookup
 from live.fanout.engine.variant import PageHistory, Variant
 from live.fanout.frames import Frame
@@ -39,7 +48,8 @@ def at_first_page() -> Variant:
 class Sink:
     """A connection that sends `room` frames at once, and queues the next frame."""
 
-    fd, deflates = -1, False
+    fd = -1
+    encoding: Encoding = "plain"
 
     def __init__(self, room: int) -> None:
         self.room, self.sent, self.ended = room, 0, 0

@@ -1,11 +1,10 @@
-"""Compresses each text once for all receivers (RFC 1951), and makes gzip streams of these texts (RFC 1952).
+"""Compresses each text once for all receivers (RFC 1951).
 
 The dictionary of a text is the few texts before it. References count backwards from the end of the decompressed data.
 So two receivers can share a text if both have its dictionary, whatever they received before it. No receiver needs its
 own compressor.
 """
 
-import struct
 import zlib
 from collections.abc import Callable
 from itertools import count
@@ -18,11 +17,6 @@ _WINDOW: Final = -15  # a window of 32 KiB, and no header
 # and it would take longer until new receivers can share texts with the others.
 _DEPTH: Final = 4
 _MOST_HISTORIES: Final = 8  # histories with which a text is compressed; for others, it is compressed without a history
-_GZIP_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # names neither a time nor an operating system
-_LARGEST_STORED: Final = 0xFFFF
-_STORED: Final = struct.Struct("<BHH")
-_LAST: Final = b"\x03\x00"  # an empty last block
-_TRAILER: Final = struct.Struct("<LL")
 
 
 def deflate(text: bytes, dictionary: bytes) -> bytes:
@@ -39,7 +33,7 @@ class SharedText:
 
     _numbers = count()
 
-    def __init__(self, text: bytes, make: Callable[[bytes, bytes], bytes] = deflate) -> None:
+    def __init__(self, text: bytes, make: Callable[[bytes, bytes], bytes]) -> None:
         self.text = text
         self._make = make
         self._number = next(self._numbers)
@@ -65,42 +59,3 @@ TextHistory: TypeAlias = tuple[SharedText, ...]
 def following(history: TextHistory, text: SharedText) -> TextHistory:
     """Return the history after a text was received."""
     return (*history, text)[-_DEPTH:]
-
-
-class GzipStream:
-    """One receiver's gzip stream of shared texts. It keeps a checksum, and no compressor."""
-
-    def __init__(self) -> None:
-        self._checksum = 0
-        self._size = 0
-        self._history: TextHistory = ()
-
-    def start(self) -> bytes:
-        """Return the header of the stream."""
-        return _GZIP_HEADER
-
-    def shared(self, text: SharedText) -> bytes:
-        """Compress a text that other receivers get too."""
-        data = text.after(self._history)
-        self._count(text.text)
-        self._history = following(self._history, text)
-        return data
-
-    def own(self, text: bytes) -> bytes:
-        """Store a text for this receiver alone.
-
-        The text stays uncompressed, because compressing would be work for each receiver. The next shared text
-        can't use this text as its dictionary, so it is compressed without one.
-        """
-        self._count(text)
-        self._history = ()
-        pieces = [text[start : start + _LARGEST_STORED] for start in range(0, len(text), _LARGEST_STORED)]
-        return b"".join(_STORED.pack(0, len(piece), len(piece) ^ _LARGEST_STORED) + piece for piece in pieces)
-
-    def end(self) -> bytes:
-        """Return the end of the stream, with checksum and size of all texts."""
-        return _LAST + _TRAILER.pack(self._checksum, self._size)
-
-    def _count(self, text: bytes) -> None:
-        self._checksum = zlib.crc32(text, self._checksum)
-        self._size = (self._size + len(text)) & 0xFFFFFFFF

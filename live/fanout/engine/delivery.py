@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from os import write
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from live.fanout.engine.deflate import TextHistory, following
 from live.fanout.engine.rank_lookups import RankLookup
@@ -27,6 +27,10 @@ _SENT: Final = {
 }
 
 
+Encoding: TypeAlias = Literal["plain", "deflated", "event"]
+"""The form of frames: of a WebSocket, plain or compressed, or of an event stream."""
+
+
 class ViewerPosition:
     """The last messages that a viewer, or a whole cohort, has received.
 
@@ -34,12 +38,12 @@ class ViewerPosition:
     come from another process. That position counts as valid, unless a read that began after the reconnect shows that it
     is not. `last_read` is the number of the last read before the reconnect. `sent_at` is when the last message was
     sent, by the monotonic clock. A position with a `lookup` belongs to a viewer that asked for a member. Such a viewer
-    never joins a cohort, so copies of a position have no lookup. `deflates` is true for viewers that receive compressed
-    frames. `history` has the last frames that were compressed.
+    never joins a cohort, so copies of a position have no lookup. `encoding` is the form in which viewers at this
+    position receive frames. `history` has the last frames that were compressed.
     """
 
     __slots__ = (
-        "_around", "deflates", "epoch", "history", "last_read", "lookup", "offset", "returns", "sent_at", "stale",
+        "_around", "encoding", "epoch", "history", "last_read", "lookup", "offset", "returns", "sent_at", "stale",
         "viewers",
     )  # fmt: skip
 
@@ -54,7 +58,7 @@ class ViewerPosition:
         self.viewers: int | None = None
         self.sent_at = time.monotonic()
         self.lookup = lookup
-        self.deflates = False
+        self.encoding: Encoding = "plain"
         self.history: TextHistory = ()
         self._around: Frame | None = None  # the last frame of the lookup that was sent
 
@@ -71,7 +75,9 @@ class ViewerPosition:
         Few viewers share the message of a lookup, so it is sent plain. Compressing it would be work for each of them. A
         plain frame leaves the history as it is.
         """
-        if not self.deflates or frame.type == "around":
+        if self.encoding == "event":
+            return frame.event
+        if self.encoding == "plain" or frame.type == "around":
             return frame.wire
         data = frame.message.after(self.history)
         if data is not frame.wire:
@@ -82,7 +88,7 @@ class ViewerPosition:
         """Copy the position for a viewer that leaves its cohort."""
         copied = ViewerPosition(self.epoch, self.offset, self.last_read)
         copied.returns, copied.stale, copied.viewers = self.returns, self.stale, self.viewers
-        copied.sent_at, copied.deflates, copied.history = self.sent_at, self.deflates, self.history
+        copied.sent_at, copied.encoding, copied.history = self.sent_at, self.encoding, self.history
         return copied
 
     def state(self) -> tuple[object, ...]:
@@ -90,7 +96,7 @@ class ViewerPosition:
 
         Viewers with the same parts receive the same bytes.
         """
-        return self.offset, self.epoch, self.stale, self.viewers, self.deflates, self.history
+        return self.offset, self.epoch, self.stale, self.viewers, self.encoding, self.history
 
     def reset(self) -> None:
         """Forget the records, so that the next message is a sync."""
@@ -112,11 +118,11 @@ class Sink(Protocol):
     """The connection of a push viewer.
 
     `fd` is the file descriptor that frames can be written to while nothing is queued, or -1 if they must go through
-    `write`. `deflates` is true if the client takes compressed frames.
+    `write`. `encoding` is the form in which the client takes frames.
     """
 
     fd: int
-    deflates: bool
+    encoding: Encoding
 
     @property
     def waiting(self) -> bool:

@@ -1,8 +1,4 @@
-"""GET /v1/boards/{board}/stream: the messages of the live route as server-sent events.
-
-To clients that take gzip, the events are sent as one gzip stream. All these streams share the compressed block of a
-frame.
-"""
+"""GET /v1/boards/{board}/stream: the messages of the live route as server-sent events."""
 
 import asyncio
 from typing import Final
@@ -12,21 +8,17 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from live.errors import CLOSE_CODES, SHUTTING_DOWN, ProblemError
-from live.fanout.engine.deflate import GzipStream
-from live.fanout.engine.delivery import count_frames
-from live.fanout.frames import Frame, status_frame
+from live.fanout.engine.delivery import Encoding
+from live.fanout.frames import status_frame
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import ChannelEndedError, PullViewer
-from live.ingest.replies import takes_gzip
+from live.fanout.viewer import PushViewer
 from live.metrics import SLOW_VIEWERS
 from live.web.http.disconnects import count_as_viewer, unless_left, until_left
 from live.web.http.middleware import client_of
 from live.web.http.responses import problem_response
 from live.web.services import Live, live_of, reader_of
 
-_HEADERS: Final = {
-    "Cache-Control": "no-store", "Connection": "close", "Vary": "Accept-Encoding", "X-Accel-Buffering": "no",
-}  # fmt: skip
+_HEADERS: Final = {"Cache-Control": "no-store", "Connection": "close", "X-Accel-Buffering": "no"}
 
 
 async def stream_board(request: Request) -> Response:
@@ -37,50 +29,54 @@ async def stream_board(request: Request) -> Response:
     ledger = await live.ledger(request.path_params["board"], reader)
     last_event = request.headers.get("last-event-id", "")
     subscription = Subscription.parse(request.query_params, live.settings, reader).since(last_event)
-    body = GzipEvents() if takes_gzip(request.headers.getlist("accept-encoding")) else PlainEvents()
-    return EventStream(live, ledger.state.board.id, subscription, client.network, body)
+    return EventStream(live, ledger.state.board.id, subscription, client.network)
 
 
-class PlainEvents:
-    """Events without compression."""
+class EventSink:
+    """The events of a viewer that wait to be sent. While any wait, no more are written.
 
-    encoding: str | None = None
+    `ended` is the close code of a viewer that must disconnect.
+    """
 
-    def begin(self, text: bytes) -> bytes:
-        """Return the bytes of the first text."""
-        return text
+    fd: int = -1
+    encoding: Encoding = "event"
 
-    def encode(self, frame: Frame) -> bytes:
-        """Return the bytes of a frame."""
-        return frame.event
+    def __init__(self, first: bytes) -> None:
+        """Begin with the first bytes of the stream."""
+        self.ended: int | None = None
+        self._data = first
+        self._changed = asyncio.Event()
 
-    def finish(self, text: bytes) -> bytes:
-        """Return the bytes of the last text."""
-        return text
+    @property
+    def waiting(self) -> bool:
+        """Whether data waits to be sent, or the viewer must disconnect."""
+        return bool(self._data) or self.ended is not None
 
+    def write(self, data: bytes | memoryview) -> bool:
+        """Let data wait to be sent."""
+        self._data += data
+        self._changed.set()
+        return False
 
-class GzipEvents(PlainEvents):
-    """Events in a gzip stream."""
+    def abort(self) -> None:
+        """Do nothing: only connections with a file descriptor break while frames are written."""
 
-    encoding = "gzip"
+    def end(self, code: int) -> None:
+        """End the stream once the waiting data is sent."""
+        if self.ended is None:
+            self.ended = code
+        self._changed.set()
 
-    def __init__(self) -> None:
-        self._stream = GzipStream()
+    async def next(self) -> bytes:
+        """Wait for data, and return it. Return nothing if the stream must end. Call `sent` when the data is sent."""
+        while not self.waiting:
+            self._changed.clear()
+            await self._changed.wait()
+        return self._data
 
-    def begin(self, text: bytes) -> bytes:
-        """Return the header, and the first text."""
-        return self._stream.start() + self._stream.own(text)
-
-    def encode(self, frame: Frame) -> bytes:
-        """Return a compressed block of a frame.
-
-        All streams share it, unless the frame is an `around` for one viewer.
-        """
-        return self._stream.own(frame.event) if frame.type == "around" else self._stream.shared(frame.shared_event)
-
-    def finish(self, text: bytes) -> bytes:
-        """Return the last text, and the end of the stream."""
-        return self._stream.own(text) + self._stream.end()
+    def sent(self) -> None:
+        """Forget the data, because it is sent."""
+        self._data = b""
 
 
 class EventStream(Response):
@@ -88,55 +84,61 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, live: Live, board: str, subscription: Subscription, address: str, body: PlainEvents) -> None:
+    def __init__(self, live: Live, board: str, subscription: Subscription, address: str) -> None:
         super().__init__(headers=_HEADERS)
-        if body.encoding is not None:
-            self.headers["content-encoding"] = body.encoding
         del self.headers["content-length"]
         self._live = live
         self._board = board
         self._subscription = subscription
         self._address = address
-        self._body = body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events. Refuse a viewer that exceeds a limit."""
-        with self._live.hub.watch(self._board, self._subscription, self._address) as viewer:
+        hub, subscription, address = self._live.hub, self._subscription, self._address
+        channel = hub.admit(self._board, subscription, address)
+        start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        if scope["method"] == "HEAD":
+            await send(start)
+            await send({"type": "http.response.body"})
+            return
+        sink = EventSink(_retry(self._live.reaper.retry_after()))  # a random time, because all streams may end at once
+        viewer = hub.add_push_viewer(channel, subscription, address, sink)
+        try:
             connection = count_as_viewer(scope)
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            if scope["method"] == "HEAD":
-                await send({"type": "http.response.body"})
-            elif await unless_left(receive, self._send_events(viewer, send)) is False:
+            await send(start)
+            if await unless_left(receive, self._send_events(viewer, sink, send)) is False:
                 SLOW_VIEWERS.inc()
                 # Without a `connection` to abort, the kernel ends the stream (TCP_USER_TIMEOUT in `serve.py`).
                 if connection is not None:
                     connection.abort()
                     await until_left(receive)
+        finally:
+            hub.leave(viewer, address)
 
-    async def _send_events(self, viewer: PullViewer, send: Send) -> bool:
+    async def _send_events(self, viewer: PushViewer, sink: EventSink, send: Send) -> bool:
         """Send events, each after the client took the previous event. Return False if that takes too long."""
-        reaper, settings = self._live.reaper, self._live.settings
-        data = self._body.begin(_retry(reaper.retry_after()))  # a random time, because all streams may end at once
         try:
-            while True:
-                async with asyncio.timeout(settings.slow_timeout):
+            while data := await sink.next():
+                async with asyncio.timeout(self._live.settings.slow_timeout):
                     await send({"type": "http.response.body", "body": data, "more_body": True})
                     # An ASGI server blocks this send while earlier data is queued. So this wait comes before the next
                     # event is made, which then has the newest state.
                     await send({"type": "http.response.body", "body": b"", "more_body": True})
-                frame = await viewer.next_frame()
-                data = self._body.encode(frame)
-                count_frames(frame, 1, len(data))
-        except ChannelEndedError as end:
-            reason = CLOSE_CODES[end.code].reason
-            words = status_frame(reason).event
-            if end.code == SHUTTING_DOWN:  # in this case, the last event also says when to reconnect
-                retry_after = reaper.retry_after()
-                words = _retry(retry_after) + status_frame(reason, retry_after).event
-            await send({"type": "http.response.body", "body": self._body.finish(words)})
+                sink.sent()
+                viewer.wake()
         except TimeoutError:
             return False
+        await send({"type": "http.response.body", "body": self._last_words(sink)})
         return True
+
+    def _last_words(self, sink: EventSink) -> bytes:
+        """Make the event that says why the stream ends, and when to reconnect if the server stops."""
+        assert sink.ended is not None, "the stream ends"  # noqa: S101
+        reason = CLOSE_CODES[sink.ended].reason
+        if sink.ended != SHUTTING_DOWN:
+            return status_frame(reason).event
+        retry_after = self._live.reaper.retry_after()
+        return _retry(retry_after) + status_frame(reason, retry_after).event
 
 
 def _retry(seconds: float) -> bytes:

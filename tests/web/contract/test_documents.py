@@ -81,7 +81,6 @@ def test_openapi_lists_every_route() -> None:
         "score",
         "period",
         "If-None-Match",
-        "wait",
         "as_of",
     }
     watching = {"board", *Subscription.__struct_fields__, *ReplayRequest.__struct_fields__} - {
