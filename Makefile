@@ -13,8 +13,7 @@ RUN := $(VENV)/bin
 OF_STORES := tests/store tests/boards tests/journal/log tests/journal/test_one_lost_board.py \
 	tests/maintenance/test_merge.py \
 	--ignore tests/store/board/test_usage.py
-OF_VIEWERS := tests/ingest tests/fanout --ignore tests/ingest/test_bodies.py \
-	--ignore tests/fanout/test_replays.py --ignore tests/fanout/test_replay_refusals.py
+OF_VIEWERS := tests/ingest tests/fanout --ignore tests/ingest/test_bodies.py
 # The installation compiles no modules, because that would double its time. Python compiles the modules that it imports.
 # One process imports them before the tests, because the processes of the tests begin at the same time.
 INSTALL := sh tests/install-packages.sh $(VENV) --constraint constraints.txt

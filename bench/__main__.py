@@ -18,6 +18,7 @@ from bench.batch import ingest_batch
 from bench.cluster import cluster
 from bench.crowd import crowd
 from bench.defining import defining
+from bench.delay import delayed
 from bench.egress import egress
 from bench.fanout import fan_out
 from bench.growth import growth
@@ -32,7 +33,6 @@ from bench.past import past
 from bench.processes import BenchError
 from bench.reads import get_top_100
 from bench.rebuild import rebuild
-from bench.replay import delayed, replayed
 from bench.replicas import replicas
 from bench.rotation import rotation
 from bench.single import ingest_single
@@ -56,7 +56,6 @@ PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
     "rotation": rotation,
     "fan-out": fan_out,
     "delay": delayed,
-    "replay": replayed,
     "egress": egress,
     "increment": increment,
     "many-boards": many_boards,

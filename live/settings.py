@@ -253,10 +253,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_board_viewers: Annotated[int, _described("maximum viewers of one board", ge=0)] = 20_000
     max_address_viewers: Annotated[int, _described(
         "maximum viewers from one address (or one IPv6 /64 network)", ge=0)] = 10_000
-    max_replays: Annotated[int, _described(
-        "maximum number of running replays: one per board and delay, and one per viewer of the past", ge=0)] = 100
-    max_address_replays: Annotated[int, _described(
-        "maximum running replays that one address (or one IPv6 /64 network) started", ge=0)] = 20
     slow_timeout: Annotated[Duration, _described(
         "a viewer that reads nothing for this long is disconnected")] = Duration(15)
     max_items: Annotated[int, _described("maximum number of members that have a title", ge=0)] = 100_000

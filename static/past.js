@@ -1,11 +1,9 @@
 // @ts-check
-/** The time slider of a board's page: shows the board at a time of the past, and plays what viewers received then. */
-import { applied } from "./client/state.js";
+/** The time slider of a board's page: shows the board at a time of the past. */
 import { momentWords } from "./client/words.js";
 import { write } from "./page.js";
 
 const SLIDER_REST = 150; // milliseconds after the last move of the slider until the page requests the board
-const CLOCK_BEAT = 500; // milliseconds between two readings of the clock while the past is played
 const SLIDER_STEPS = 360; // steps of the slider
 
 /**
@@ -26,8 +24,6 @@ const control = (name) => document.getElementById(name);
 class Past {
   #timer = 0;
   #requests = 0; // how many requests were made; only the answer to the last request is shown
-  /** @type {WebSocket | null} */
-  #socket = null;
   /** @type {number | null} the time that is shown, in milliseconds since 1970; null while the page is live */
   #at = null;
   /** @type {number | null} the first time that the journal has; null while it is unknown */
@@ -51,15 +47,12 @@ class Past {
     this.slider = control("past-time");
     this.range = control("past-range");
     this.sums = /** @type {HTMLElement} */ (section.querySelector(".sums"));
-    this.play = control("past-play");
     this.rise = table.onRise;
     this.slider.addEventListener("input", () => this.#move());
     this.slider.addEventListener("pointerdown", () => (this.#before = this.#at));
     this.slider.addEventListener("pointercancel", () => this.#return());
     this.range.addEventListener("change", () => this.#stretch());
     control("past-live").addEventListener("click", () => this.leave());
-    this.play.addEventListener("click", () => (this.#socket ? this.#stop() : this.#start()));
-    control("past-speed").addEventListener("change", () => this.#socket && this.#start());
     control("past").addEventListener("click", () => this.toggle());
   }
 
@@ -102,7 +95,6 @@ class Past {
    * @param {boolean} [closes] also close the panel
    */
   leave(closes = true) {
-    this.#close();
     clearTimeout(this.#timer);
     this.#requests += 1;
     if (closes) {
@@ -141,7 +133,6 @@ class Past {
   }
 
   #move() {
-    this.#close();
     clearTimeout(this.#timer);
     this.#requests += 1;
     if (Number(this.slider.value) === 0) return this.leave(false);
@@ -187,7 +178,7 @@ class Past {
   #show(at, moment) {
     const { table, section } = this.shown;
     this.#put(moment);
-    table.onRise = this.#socket ? this.rise : undefined; // while somebody moves the slider, no row is marked as rising
+    table.onRise = undefined; // while somebody moves the slider, no row is marked as rising
     if (this.#at === null) {
       for (const { classList, cells } of table.body.rows) {
         classList.remove("risen");
@@ -220,7 +211,7 @@ class Past {
    * Say which time is shown.
    *
    * @param {number} at
-   * @param {string} [note] about it
+   * @param {string} note about it
    */
   #say(at, note) {
     this.#at = at;
@@ -228,7 +219,7 @@ class Past {
     const words = this.panel.dataset.asOf.replace("{time}", momentWords(at));
     banner.hidden = false;
     write(banner.firstElementChild, words);
-    if (note !== undefined) write(control("past-note"), note);
+    write(control("past-note"), note);
     banner.querySelector("a").href = this.#link(at);
     write(control("connection"), words);
     this.#aim(at);
@@ -250,47 +241,6 @@ class Past {
     }
     history.replaceState(null, "", this.#link(at));
     this.announce(control("past-banner").textContent);
-  }
-
-  #start() {
-    const from = this.#at ?? this.#clamped(Date.now() - 60_000);
-    this.#close();
-    this.#requests += 1;
-    const query = new URLSearchParams({ at: this.#text(from), speed: control("past-speed").value });
-    const socket = (this.#socket = new WebSocket(`${location.origin.replace("http", "ws")}${this.address}/live?${query}`));
-    let time = { at: from, speed: 0, since: performance.now() };
-    let known = /** @type {import("./client/state.js").Board | null} */ (null);
-    const now = () => time.at + (performance.now() - time.since) * time.speed;
-    const beat = setInterval(() => known && this.#say(now()), CLOCK_BEAT);
-    socket.addEventListener("message", ({ data }) => {
-      const message = JSON.parse(data);
-      if (socket !== this.#socket) return;
-      if (message.type === "replay") {
-        if (message.at === null) this.leave();
-        else time = { at: Date.parse(message.at), speed: message.speed, since: performance.now() };
-      } else if (message.type === "sync" || message.type === "update") {
-        known = applied(known, message);
-        this.#show(now(), { ...known, records: known.records.slice(0, this.limit) });
-      }
-    });
-    socket.addEventListener("close", () => {
-      clearInterval(beat);
-      if (socket === this.#socket) this.#stop();
-    });
-    write(this.play, this.panel.dataset.stop);
-  }
-
-  /** Stop at the time that is shown. */
-  #stop() {
-    this.#close();
-    if (this.#at !== null) history.replaceState(null, "", this.#link(this.#at));
-  }
-
-  #close() {
-    const socket = this.#socket;
-    this.#socket = null;
-    socket?.close();
-    write(this.play, this.panel.dataset.play);
   }
 
   /** @param {boolean} isPast whether the page shows the past, when the controls of live records are of no use */

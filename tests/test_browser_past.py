@@ -1,4 +1,4 @@
-"""The past on the pages of boards: the page of a past time, the time slider, and replays, in a real browser."""
+"""The past on the pages of boards: the page of a past time and the time slider, in a real browser."""
 
 import asyncio
 import random
@@ -251,27 +251,6 @@ async def test_a_drag_on_the_slider_looks_back(valkey_url: str) -> None:
         await page.wait_for_function("() => window.touched?.endsWith('pointercancel ')", timeout=PATIENCE)
         await post(producer, {"key": "c", "amount": 50})
         await until_first(page, "c")
-        assert await page.is_hidden("#past-banner")
-
-
-async def test_a_replay_plays_and_becomes_live(valkey_url: str) -> None:
-    """The replay starts at the time in the URL."""
-    async with page_with_past(valkey_url) as (page, address, producer, _):
-        await page.goto(address)
-        await until_live(page)
-        begin = round(datetime.now(UTC).timestamp() * 1000)
-        await asyncio.sleep(1.5)
-        await post(producer, {"key": "a", "amount": 50})
-        await until_first(page, "a")
-        await asyncio.sleep(5)  # waits until the events lie in the past
-        await page.goto(f"{address}?lang=en#past={begin}")
-        await page.wait_for_selector("#past-banner:not([hidden])", timeout=PATIENCE)
-        await until_first(page, "b")
-        await page.select_option("#past-speed", "4")
-        await page.click("#past-play")
-        await page.wait_for_selector("#past-play >> text=Stop", timeout=PATIENCE)
-        await until_first(page, "a")
-        await until_live(page)
         assert await page.is_hidden("#past-banner")
 
 

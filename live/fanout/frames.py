@@ -12,7 +12,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from live.domain.board import Board
-from live.domain.event import rfc3339
 from live.domain.ranking import Page, Ranks, Record, diff
 from live.domain.views import BoardFacts, facts_of
 from live.fanout.engine.deflate import FLUSHED, SharedText, deflate
@@ -93,17 +92,7 @@ class Alive(msgspec.Struct, frozen=True, tag="alive", tag_field="type"):
     """A sign that the connection is alive. The server sends it after about 5 seconds without another message."""
 
 
-class Replay(msgspec.Struct, frozen=True, tag="replay", tag_field="type"):
-    """The time in the past that the next messages show, and how fast they follow.
-
-    `at` is null when the replay has reached the present: the next messages are live.
-    """
-
-    at: str | None
-    speed: float
-
-
-MessageType = Literal["sync", "update", "status", "viewers", "around", "alive", "replay"]
+MessageType = Literal["sync", "update", "status", "viewers", "around", "alive"]
 _encode = msgspec.json.Encoder().encode
 
 
@@ -209,11 +198,6 @@ def status_frame(reason: str | None, retry_after: float | None = None) -> Frame:
 def viewers_frame(count: int) -> Frame:
     """Make the message with the number of viewers."""
     return Frame("viewers", _encode(Viewers(count)))
-
-
-def replay_frame(at: int | None, speed: float) -> Frame:
-    """Make the message that begins a replay at a time (milliseconds since 1970), or that ends it if `at` is None."""
-    return Frame("replay", _encode(Replay(None if at is None else rfc3339(at), speed)))
 
 
 def around_frame(around: Around) -> Frame:

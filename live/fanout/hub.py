@@ -13,10 +13,10 @@ import structlog
 from live.domain.ranking import Page
 from live.errors import BOARD_DELETED, SHUTTING_DOWN, EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.engine.channel import Channel, Tick, reason_of
+from live.fanout.engine.delays import MOST_OF_ADDRESS, MOST_RECORDINGS, Recording
 from live.fanout.engine.delivery import Outbox, Sink
 from live.fanout.engine.intervals import TickSchedule
-from live.fanout.engine.replays import Playback, Players, Replays
-from live.fanout.subscription import Subscription, default_size
+from live.fanout.subscription import Subscription
 from live.fanout.viewer import PushViewer, Source, Viewer
 from live.metrics import STORE_STALE, TICK_SECONDS
 from live.settings import Settings
@@ -51,9 +51,8 @@ class Hub:
         readers: Iterable[BoardReader],
         settings: Settings,
         presence: Presence,
-        players: Players | None = None,
     ) -> None:
-        """Serve boards. With `players`, viewers can watch the past of boards that have a journal."""
+        """Serve boards."""
         self.channels: dict[str, Channel] = {}
         self.revision = 0
         self.viewers = 0
@@ -61,7 +60,7 @@ class Hub:
         self._client = client
         self._settings = settings
         self._presence = presence
-        self._replays = Replays(players, settings, self._go_live)
+        self._recordings: dict[Channel, Recording] = {}
         self._notices = Channels({})
         # For each board whose notices this process receives: since when `run` has found it without viewers. The value
         # is infinity if the last look found viewers, and before the first look.
@@ -85,6 +84,8 @@ class Hub:
         channel = self.channels.get(board)
         if channel is not None:
             channel.renew(reader)
+            if (recording := self._recordings.get(channel)) is not None:
+                recording.renew(reader)
         else:
             channel = self.channels[board] = Channel(reader, self._settings, self.schedule)
         self.recheck(board)
@@ -94,13 +95,13 @@ class Hub:
         self.revision += 1
         self._unsubscribe(board)
         self.channels.pop(board).end(BOARD_DELETED)
-        self._replays.end(BOARD_DELETED, board)
 
     def recheck(self, board: str | None = None) -> None:
         """Disconnect the viewers that may no longer read their board. `None` checks all boards."""
-        for name, channel in list(self.channels.items()) if board is None else [(board, self.channels[board])]:
+        for channel in list(self.channels.values()) if board is None else [self.channels[board]]:
             if channel.reader.state.board.is_private:
-                for viewer in (*channel.watchers, *self._replays.viewers_of(name)):
+                recording = self._recordings.get(channel)
+                for viewer in (*channel.watchers, *(recording.viewers if recording is not None else ())):
                     if not viewer.reader.may_read(channel.reader.state.board):
                         viewer.end(viewer.reader.end_code)
 
@@ -110,7 +111,6 @@ class Hub:
             self._draining = True
             for channel in self._watched():
                 channel.end(SHUTTING_DOWN)
-            self._replays.end(SHUTTING_DOWN)
 
     # Viewers
 
@@ -148,7 +148,7 @@ class Hub:
         """Find the channel of a board, and check that one more viewer may watch. `address` is empty if unknown.
 
         Raises:
-            ProblemError: `too_many_viewers`, `stopping`, `board_not_found`, or a problem of `Replays.require_room`.
+            ProblemError: `too_many_viewers`, `stopping` or `board_not_found`.
             StoreUnavailableError: the credentials of the reader can't be checked now.
         """
         self.require_running()
@@ -174,24 +174,41 @@ class Hub:
                 )
                 raise ProblemError("too_many_viewers", detail, retry_after=5)
         channel.require_room(subscription)
-        self._replays.require_room(channel, subscription, address)
+        if subscription.delay:
+            self._require_recording(channel, address)
         return channel
 
-    def _source(self, channel: Channel, subscription: Subscription, address: str) -> Source:
-        """Choose what a viewer watches: the present of a board, or a replay."""
-        return channel if subscription.replay is None else self._replays.find(channel, subscription.replay, address)
+    def _require_recording(self, channel: Channel, address: str) -> None:
+        """Check that a recording of a board, for viewers with a delay, runs or may begin.
 
-    def _go_live(self, playback: Playback) -> None:
-        """Move the viewers of a replay to the present, where they first receive the whole top.
-
-        At the same position, replay and present can have different records: in a replay, a slot leaves the window at
-        once, and in the present in steps.
+        Raises:
+            ProblemError: `too_many_viewers`.
         """
-        channel, subscription = playback.present, Subscription(size=default_size(self._settings))
-        for viewer in playback.viewers:
-            playback.leave(viewer)
-            viewer.move(channel, *channel.place_of(subscription))
-            channel.enter(viewer)
+        if channel in self._recordings:
+            return
+        of_address = sum(recording.address == address for recording in self._recordings.values()) if address else 0
+        if len(self._recordings) >= MOST_RECORDINGS or of_address >= MOST_OF_ADDRESS:
+            detail = (
+                f"a process delays {MOST_RECORDINGS} boards at most, and {MOST_OF_ADDRESS} for one address. "
+                "Watch this board without `delay`, or try again later"
+            )
+            raise ProblemError("too_many_viewers", detail, retry_after=5)
+
+    def _source(self, channel: Channel, subscription: Subscription, address: str) -> Source:
+        """Choose what a viewer watches: the present of a board, or its recording."""
+        if not subscription.delay:
+            return channel
+        recording = self._recordings.get(channel)
+        if recording is None:
+            recording = self._recordings[channel] = Recording(channel, address, self._settings)
+            self._running.create_task(self._record(recording))
+        return recording
+
+    async def _record(self, recording: Recording) -> None:
+        try:
+            await recording.run()
+        finally:
+            del self._recordings[recording.channel]
 
     def _enter(self, viewer: Viewer, channel: Channel, subscription: Subscription, address: str) -> None:
         viewer.reader = subscription.reader

@@ -11,7 +11,7 @@ from live.metrics import RECOVERIES
 
 
 class Source(Protocol):
-    """The source of a viewer's frames: the channel of a board, or a replay.
+    """The source of a viewer's frames: the channel of a board, or its recording.
 
     `ended` is the close code after the source has ended.
     """
@@ -74,11 +74,6 @@ class Viewer(ABC):
 
     def leave_cohort(self) -> None:  # noqa: B027 - only push viewers are in cohorts
         """Leave the cohort, if the viewer is in one."""
-
-    def move(self, channel: Source, group: Subscribers, position: ViewerPosition) -> None:
-        """Watch another source. The viewer must have left the old source."""
-        position.encoding = self.position.encoding
-        self.channel, self.group, self._alone = channel, group, position
 
 
 class PushViewer(Viewer):

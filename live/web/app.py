@@ -83,7 +83,7 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
             await parts.rate_limiter.close()
             await parts.intake.refusals.close()
             await parts.client.aclose()
-            for part in (parts.journal, parts.past, parts.players):
+            for part in (parts.journal, parts.past):
                 if part is not None:
                     await part.aclose()
 

@@ -15,7 +15,6 @@ from live.auth.client import EXTENSION, ClientResolver
 from live.auth.rate_limiter import RateLimiter
 from live.auth.visitors import Visitors
 from live.boards.admin import BoardAdmin
-from live.boards.players import PlayerProcess
 from live.boards.readiness import Readiness
 from live.boards.registry import BoardRegistry
 from live.domain.board import Boards
@@ -67,7 +66,6 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     trail: AuditTrail
     journal: Database | None
     past: Past | None
-    players: PlayerProcess | None
     board_cache: bytes  # the `Cache-Control` of board reads in JSON, which everybody may see
     # The parts that decide who may send and watch, and how much.
     authenticator: Authenticator
@@ -164,8 +162,7 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
     rate_limiter.on_refused = authenticator.note_refusal
     limits = ConnectionLimits(settings, clients.trusts)
     presence = Presence(client, settings.key_prefix)
-    players = None if settings.journal == "off" else PlayerProcess(settings)
-    hub, board_admin = Hub(client, (), settings, presence, players), BoardAdmin(client, settings, in_file)
+    hub, board_admin = Hub(client, (), settings, presence), BoardAdmin(client, settings, in_file)
     registry = BoardRegistry(client, settings, hub, board_admin)
     intake = Intake(
         settings, registry.boards, registry.committers, authenticator, rate_limiter, registry.ask_soon,
@@ -185,7 +182,6 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
         items=Items(client, settings.key_prefix, settings.max_items),
         journal=open_journal(settings, writes=settings.role != "viewers"),
         past=None if settings.journal == "off" else Past(settings),
-        players=players,
         board_cache=cache_control(settings.cache),
         authenticator=authenticator,
         rate_limiter=rate_limiter,

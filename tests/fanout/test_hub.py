@@ -12,7 +12,6 @@ import pytest
 from live.domain.event import make_entry
 from live.domain.limits import PrefixLimits
 from live.errors import BOARD_DELETED, SHUTTING_DOWN, EpochLostError, ProblemError
-from live.fanout.engine.replays import Players
 from live.fanout.engine.variant import Variant
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
@@ -31,14 +30,12 @@ from tests.harness.waiting import DEADLINE, eventually
 
 
 @asynccontextmanager
-async def running_hub(
-    store: str, players: Players | None = None, /, **changes: Any
-) -> AsyncIterator[tuple[Hub, Ledger]]:
+async def running_hub(store: str, /, **changes: Any) -> AsyncIterator[tuple[Hub, Ledger]]:
     """A hub with one board."""
     settings = fresh_settings(store, **changes)
     async with aclosing(connect(store, settings)) as client:
         ledger = Ledger(client, rolling_board(), settings)
-        hub = Hub(client, [ledger.reader], settings, Presence(client, settings.key_prefix), players)
+        hub = Hub(client, [ledger.reader], settings, Presence(client, settings.key_prefix))
         running = asyncio.create_task(hub.run())
         try:
             yield hub, ledger

@@ -18,7 +18,6 @@ import live.journal.database
 import live.journal.log.drainer
 from live.domain.board import Boards
 from live.errors import JournalError, JournalLoginError, SetupError, StoreUnavailableError
-from live.fanout import subscription
 from live.journal.database import Database
 from live.journal.erasures import digests_in
 from live.journal.log.timelines import ConflictError, add_segments
@@ -30,7 +29,6 @@ from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.postgres import Postgres, has_postgres, running_postgres
 from tests.harness.proxy import Proxy
-from tests.harness.replays import journaling, play, watching
 from tests.harness.timeline import past_is_exact
 from tests.harness.waiting import eventually
 from tests.maintenance.test_erase import CONTEST, EVE, contents_in_sql, digests_of, vote_of
@@ -272,28 +270,3 @@ async def test_a_blind_retry_is_detected(
 async def test_postgres_tells_the_past(valkey_url: str, tmp_path: Path, postgres: Postgres) -> None:
     """PostgreSQL gives the same past as SQLite."""
     await past_is_exact(valkey_url, tmp_path, "rolling", 7, postgres.url)
-
-
-async def test_a_delayed_viewer_sees_what_happened_while_postgres_was_away(
-    valkey_url: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The viewer learns that the journal is away. Later, the viewer sees the changes from this time."""
-    monkeypatch.setattr(subscription, "_LEAST_DELAY", 1)
-    async with journaling(valkey_url, journal=postgres.url) as server, watching(server) as live:
-        first = await server.post({"key": "mark"})
-        await live.until_offset(first)
-        async with watching(server, "?delay=3s") as delayed:
-            await delayed.until_offset(first)
-            postgres.kill()
-            try:
-                away = await play(server, live, 3)
-                await delayed.until(lambda message: message["type"] == "status" and message["stale"])
-            finally:
-                postgres.start()
-            await delayed.until(lambda message: message["type"] == "status" and not message["stale"])
-            await delayed.until_offset(away)
-            last = await play(server, live, 3)
-            await delayed.until_offset(last)
-        seen, expected = delayed.states, live.states
-        assert seen[last] == expected[last]
-        assert all(seen[offset] == expected[offset] for offset in seen.keys() & expected.keys())

@@ -142,8 +142,8 @@ async def test_a_hub_that_tells_nobody_is_caught(valkey_url: str) -> None:
         await check_the_end(valkey_url, 1, 3)
 
 
-async def test_strangers_who_watch_the_past_are_disconnected(valkey_url: str) -> None:
-    """Viewers who watch the board with a delay are disconnected too."""
+async def test_strangers_who_watch_with_a_delay_are_disconnected(valkey_url: str) -> None:
+    """Viewers with a delay are disconnected at once."""
     async with town(valkey_url) as at, viewer(at.urls[0], query="?delay=5s") as stranger:
         await at.change(visibility="private")
         async with asyncio.timeout(_PATIENCE):

@@ -141,9 +141,9 @@ def test_a_fitted_setting_changes_nothing_else() -> None:
 
 def test_limits_are_divided_by_the_number_of_workers() -> None:
     """Each share is rounded up, and is at least the smallest value that the setting allows. Other settings stay."""
-    asked = Settings(workers=4, max_viewers=10, max_replays=0, max_unread=100_000, max_boards=100)
+    asked = Settings(workers=4, max_viewers=10, max_unread=100_000, max_boards=100)
     shared = share(asked)
-    assert (shared.max_viewers, shared.max_replays, shared.max_unread) == (3, 0, 65536)
+    assert (shared.max_viewers, shared.max_unread) == (3, 65536)
     assert shared.max_connections == 1024
     kept = {name for name in Settings.__struct_fields__ if getattr(shared, name) == getattr(asked, name)}
     assert kept >= set(Settings.__struct_fields__) - set(SHARED_LIMITS)

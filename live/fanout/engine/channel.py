@@ -73,22 +73,20 @@ class Channel:
     """One board in this process.
 
     `status` is the state that viewers receive besides records. `ended` is the close code of a channel that has ended.
-    `position` is the epoch and offset of the last page that was read, None before the first read. `replay_viewers`
-    counts the viewers of the board's past. Each replay counts a viewer when the viewer enters, and subtracts the viewer
-    once, when the viewer leaves. So the count never goes below zero.
+    `position` is the epoch and offset of the last page that was read, None before the first read.
     """
 
     def __init__(self, reader: BoardReader, settings: Settings, schedule: "TickSchedule[Channel]") -> None:
         self.reader = reader
         self.status = BoardStatus()
         self.ended: int | None = None
-        self.replay_viewers = 0
         self.position: tuple[str, int] | None = None
         self._schedule = schedule
         self._variants = Variants(
             reader.state.board, settings.conflation_interval, settings.history_size, settings.totals_interval
         )
         self._viewers: set[Viewer] = set()
+        self._delayed = 0  # viewers with a delay
         self._lookups = RankLookups()
         self._reads = 0
         self._tick: Tick | None = None  # the refresh in progress
@@ -100,12 +98,12 @@ class Channel:
 
     @property
     def viewers(self) -> int:
-        """The number of viewers in this process, including the viewers of replays."""
-        return len(self._viewers) + self.replay_viewers
+        """The number of viewers in this process, including the viewers with a delay."""
+        return len(self._viewers) + self._delayed
 
     @property
     def watchers(self) -> list[Viewer]:
-        """The viewers of the present in this process."""
+        """The viewers without a delay in this process."""
         return list(self._viewers)
 
     @property
@@ -164,6 +162,11 @@ class Channel:
             self._lookups.leave(viewer, viewer.position.lookup)
         if not variant.viewers:
             self._variants.remove(variant)
+
+    def count_delayed(self, step: int) -> None:
+        """Count more or fewer viewers with a delay."""
+        self._delayed += step
+        self._gauge.inc(step)
 
     def renew(self, reader: BoardReader) -> None:
         """Replace the reader, because the board has a new definition or a new epoch. Every viewer receives a sync."""

@@ -22,9 +22,7 @@ from live.metrics import BYTES_SENT, FRAMES_SENT
 MOST: Final = 256  # maximum members of a cohort: no other task of the event loop runs while they receive a frame
 _MOST_AT_ONCE: Final = 256  # viewers that receive frames before other tasks of the event loop run
 _BROKEN: Final = -1
-_SENT: Final = {
-    kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "status", "viewers", "around", "alive", "replay")
-}
+_SENT: Final = {kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "status", "viewers", "around", "alive")}
 
 
 Encoding: TypeAlias = Literal["plain", "deflated", "event"]

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.errors import CLOSE_CODES
-from live.fanout.frames import Alive, Around, Replay, Status, Sync, Update, Viewers
+from live.fanout.frames import Alive, Around, Status, Sync, Update, Viewers
 from live.ingest.replies import Reply
 from live.web.contract.openapi import INFO, WATCHED
 from live.web.contract.schemas import components_of, reference
@@ -21,7 +21,6 @@ _MESSAGES: Final = {
     "viewers": Viewers,
     "around": Around,
     "alive": Alive,
-    "replay": Replay,
 }
 
 

@@ -138,11 +138,8 @@ WATCHED: Final = (
     query("offset", whole(0), "`offset` of the last message, to resume."),
     query("key", STRING, "A member whose rank is sent in `around` messages."),
     query("around", whole(0, MOST_AROUND, 0), "Number of neighbours of the member on each side."),
-    query("at", _TIME, "Watch the board from this time on. This needs a journal."),
-    query("speed", {"type": "number", "minimum": 0.1, "maximum": 100, "default": 1},
-          "How fast the messages after `at` follow."),
     query("delay", {"type": "string", "examples": ["45s"]},
-          "Watch the board as it was this long ago. This needs a journal."),
+          "Receive each message this much later: a whole number of seconds, from 5s to 5m."),
     query("token", STRING, "A viewer token, for browsers, which can't send header fields here."),
 )  # fmt: skip
 _TOKEN: Final = query(

@@ -92,8 +92,6 @@ MEANINGS: Final[Mapping[str, str]] = {
     "BaselineView.per_minute": "Sum of the amounts counted in an average minute of the hour before. Null if unknown.",
     "BaselineView.since": "When the ranks and scores were read, RFC 3339. Null if there is no baseline yet.",
     "BoardList.boards": "All boards, in the order of the boards file.",
-    "Replay.at": "The time of the first of the next messages, RFC 3339. Null when the replay becomes live.",
-    "Replay.speed": "How fast the messages follow: 2 is twice as fast as the events happened.",
     "BoardSummary.visibility": "Who may read the board: everybody, or clients with an API key for it.",
     "BoardSummary.category": "Event categories that the board takes. Empty means all.",
     "BoardSummary.max_amount": "Largest absolute amount of an event. Null on unions, and where amounts are not added.",

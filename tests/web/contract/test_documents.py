@@ -10,7 +10,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from live.errors import PROBLEMS, REFUSALS, ProblemError
-from live.fanout.subscription import ReplayRequest, Subscription
+from live.fanout.subscription import Subscription
 from live.ingest.intake import _DECODERS
 from live.network.parameters import require_known
 from live.settings import Settings
@@ -83,11 +83,7 @@ def test_openapi_lists_every_route() -> None:
         "If-None-Match",
         "as_of",
     }
-    watching = {"board", *Subscription.__struct_fields__, *ReplayRequest.__struct_fields__} - {
-        "size",
-        "replay",
-        "reader",
-    } | {"limit", "token"}
+    watching = {"board", *Subscription.__struct_fields__} - {"size", "reader"} | {"limit", "token"}
     assert parameters_of["watchBoard"] == watching
     assert parameters_of["streamBoard"] == watching | {"Last-Event-ID"}
     assert parameters_of["listRecords"] == {"board", "key", "period", "prefix", "limit", "cursor"}
@@ -245,6 +241,6 @@ async def test_asyncapi_describes_the_messages(valkey_url: str, kind: str) -> No
     assert fits(set(message), document["components"]["schemas"][kind.title()])
     assert set(message) == set(document["components"]["schemas"][kind.title()]["required"])
     assert document["channels"]["boardLive"]["messages"].keys() == {
-        "sync", "update", "status", "viewers", "around", "alive", "replay"
+        "sync", "update", "status", "viewers", "around", "alive"
     }  # fmt: skip
     assert document == msgspec.json.decode(msgspec.json.encode(asyncapi_document()))
