@@ -261,7 +261,7 @@ class Authenticator:
         """Find the reader by the header fields of a request, its query, and its `session` of the admin page.
 
         An `Authorization` header counts first, then a `token` in the query, then the session, then the cookie with a
-        token.
+        token. Pages of other origins can't use the cookies of their visitors.
         """
         authorization = cookie = None
         for name, value in fields:
@@ -275,7 +275,7 @@ class Authenticator:
             return self.token_reader(query["token"].encode())
         if session is not NOBODY:
             return session
-        if cookie is not None:
+        if cookie is not None and client.is_own_page:
             name = client.cookie("token", self._settings.root_path).encode() + b"="
             for part in cookie.split(b";"):
                 if part.strip().startswith(name):

@@ -73,6 +73,17 @@ class Client(msgspec.Struct, frozen=True):
         """
         return self.local and self.own_name and not self.proxied
 
+    @property
+    def is_own_page(self) -> bool:
+        """Tell whether the request comes from a page of this server, or names no origin.
+
+        A page of this server may have the scheme `http` or `https`, because TLS may end at a proxy.
+        """
+        if self.origin is None:
+            return True
+        scheme, _, own = self.origin.partition("://")
+        return scheme in {"http", "https"} and own == self.host
+
     def cookie(self, kind: str, root_path: str) -> str:
         """Name a cookie of this server.
 
@@ -94,17 +105,13 @@ class Client(msgspec.Struct, frozen=True):
     def require_origin(self, allowed: Sequence[str] | None = None) -> None:
         """Accept pages of this server and of the `allowed` origins, and clients that are not browsers.
 
-        A page of this server may have the scheme `http` or `https`, because TLS may end at a proxy. The check keeps
-        pages of other sites from using the network of their visitors. It is not authentication. With `allowed`, the
-        refusal names the setting that allows origins.
+        The check keeps pages of other sites from using the network of their visitors. It is not authentication. With
+        `allowed`, the refusal names the setting that allows origins.
 
         Raises:
             ProblemError: `origin_forbidden`.
         """
-        if self.origin is None or self.origin in (allowed or ()):
-            return
-        scheme, _, own = self.origin.partition("://")
-        if scheme in {"http", "https"} and own == self.host:
+        if self.is_own_page or self.origin in (allowed or ()):
             return
         if allowed is None:
             raise ProblemError("origin_forbidden", "only pages of this server may do that without an API key")

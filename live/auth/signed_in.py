@@ -77,9 +77,10 @@ class SignedIn:
     async def find(self, header: str, client: Client) -> Reader:
         """Find the reader of a `Cookie` field, in the store if this process does not know its session.
 
-        A session has one reader at a time. A reader whose `is_sure` is false serves only one request.
+        A session has one reader at a time. A reader whose `is_sure` is false serves only one request. Pages of other
+        origins can't use the session.
         """
-        cookie = session_cookie(header, client, self._settings)
+        cookie = session_cookie(header, client, self._settings) if client.is_own_page else ""
         if not cookie or page_fault(client, self._settings):
             return NOBODY
         name = session_name(cookie)

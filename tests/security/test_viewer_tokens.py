@@ -17,6 +17,7 @@ from websockets.frames import Close, Opcode
 from live.domain.board import Board
 from live.errors import TOKEN_EXPIRED
 from live.fanout.hub import Hub
+from tests.harness.admin import Administrator
 from tests.harness.boards import rolling_board
 from tests.harness.certificate import make_certificate
 from tests.harness.ingest import make_key
@@ -104,6 +105,31 @@ async def test_tokens_open_boards_by_header_address_and_cookie(valkey_url: str) 
             assert led.status_code == 404
             assert "viewer token" in led.text
             assert "set-cookie" not in led.headers
+
+
+@pytest.mark.parametrize("kind", ["token", "session"])
+async def test_cookies_count_only_with_the_own_origin(valkey_url: str, kind: str) -> None:
+    """A page of another origin on the same site sends the cookies too. It may watch, but not as the visitor."""
+    friend = "http://friend.localhost"
+    async with (
+        site(valkey_url, allowed_origins=(friend,)) as at,
+        httpx.AsyncClient(base_url=at.url, headers={"Host": "localhost"}, timeout=_PATIENCE) as client,
+    ):
+        if kind == "token":
+            assert (await client.get(f"/boards/staff?token={make_token('staff')}")).status_code == 303
+        else:
+            secret = at.owner["Authorization"].removeprefix("Bearer ")
+            assert (await Administrator(client).sign_in(secret)).status_code == 303
+        cookies = "Cookie", "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+        routes = [("/live", HANDSHAKE, b"101"), ("/stream", (), b"200"), ("", (CLOSE,), b"200")]
+        for path, fields, found in routes:
+            for origins, status in ((("http://localhost",), found), ((), found), ((friend,), b"404")):
+                sent = (*fields, cookies, *(("Origin", origin) for origin in origins))
+                async with asking(at.url, f"/v1/boards/staff{path}", *sent) as wire:
+                    head = await wire.reader.readuntil(b"\r\n")
+                    assert head.split()[1] == status, (path, origins)
+        async with asking(at.url, "/v1/boards/posts/live", *HANDSHAKE, cookies, ("Origin", friend)) as wire:
+            assert b" 101 " in await wire.reader.readuntil(b"\r\n")
 
 
 async def test_a_cookie_over_tls_belongs_to_one_host(valkey_url: str, tmp_path: Path) -> None:
