@@ -249,6 +249,16 @@ class BoardRegistry:
         members = board.max_members if limits.members is None else min(board.max_members, limits.members)
         return msgspec.structs.replace(board, limits=limits, max_members=members)
 
+    def hide(self, newer: Boards) -> None:
+        """Hide the boards of the file that are private in a newer version of it, which other processes will serve."""
+        private = {board.id for board in newer.by_id.values() if self._decided(board).is_private}
+        shown = [ledger.state.board for ledger in self.ledgers.all(SERVER) if ledger.state.board.id in private]
+        self._replace(
+            (),
+            (),
+            [msgspec.structs.replace(board, visibility="private") for board in shown if not board.is_private],
+        )
+
     def _is_lost(self) -> bool:
         """Tell whether the whole store lost data. This can happen during each call to the store."""
         return bool(self._client.high_water.lost)

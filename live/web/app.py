@@ -68,6 +68,7 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
             reaper=parts.reaper,
             reads=FastReads(parts, clients),
             ask_soon=parts.registry.ask_soon,
+            hide=parts.registry.hide,
             tally=tally,
         )
         work = asyncio.create_task(_work(parts, tally))

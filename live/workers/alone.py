@@ -107,6 +107,9 @@ class LoneProcess:
     async def _replace(self, boards: Boards) -> None:
         """Let a new application take the place of the old application, which disconnects its viewers and ends."""
         old = self._current
+        for server in self._serving:
+            if server.has_started.is_set():
+                server.hide(boards)
         while len(self._serving) > _MOST_RETIRED:
             log.info("waiting for the end of an application that an earlier reload has replaced")
             retired = [serving for server, serving in self._serving.items() if server is not old]

@@ -23,7 +23,7 @@ from live.system.processes import CHILDREN
 from live.system.service_manager import ServiceManager
 from live.system.shared_metrics import SharedMetrics
 from live.workers.reload import READY_WITHIN, Reload
-from live.workers.worker import END, LEAVE, READY, RETIRE, STOPPING, TAKE, run_worker
+from live.workers.worker import END, HIDE, LEAVE, READY, RETIRE, STOPPING, TAKE, run_worker
 
 log = structlog.get_logger()
 
@@ -238,9 +238,12 @@ class Supervisor:
 
         A new worker takes the socket of an old worker, which retires. When no old worker accepts connections any more,
         the old workers disconnect their viewers. So each viewer is disconnected once, and returns to a new worker. If
-        a new worker is not ready in time, the old workers that are not replaced yet stay.
+        a new worker is not ready in time, the old workers that are not replaced yet stay. What the file makes private
+        is hidden at once, whatever happens next.
         """
         log.info("replacing all workers")
+        for worker in self._workers:
+            worker.send(HIDE)
         retired: list[Worker] = []
         for place in range(len(self._listeners)):
             old, new = self._current[place], self._start(place)
@@ -257,6 +260,7 @@ class Supervisor:
                 retired.append(old)
         for worker in retired:
             worker.send(END)
+        for worker in retired:
             await worker.ended
         log.info("replaced workers", workers=len(retired), of=len(self._listeners))
 

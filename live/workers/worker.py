@@ -12,6 +12,7 @@ import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
+from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.errors import SetupError
 from live.logs import configure_logs
@@ -26,6 +27,7 @@ from live.web.app import make_app
 # The messages between a parent and its worker, each in one packet.
 TAKE: Final = "take"  # with a number and a descriptor: accept connections from this listening socket
 LEAVE: Final = "leave"  # with the number: stop accepting connections from this socket
+HIDE: Final = "hide"  # hide the boards that the boards file now makes private
 RETIRE: Final = "retire"  # answer begun requests and one more request of each connection, with `Connection: close`
 END: Final = "end"  # disconnect the viewers, and end when no connection is left
 READY: Final = "ready"  # the worker can accept connections
@@ -104,6 +106,10 @@ class ReplaceableServer(uvicorn.Server):
         await super().shutdown(sockets)
         self._gauge.dec(self._counted)
 
+    def hide(self, boards: Boards) -> None:
+        """Hide what is private in a newer boards file. Its viewers who may not read it are disconnected."""
+        self._parts.hide(boards)
+
     def retire(self) -> None:
         """Answer requests that have begun, and one more request of each connection.
 
@@ -174,6 +180,9 @@ class _WorkerServer(ReplaceableServer):
                 await self._take(place, socket.socket(fileno=descriptors[0]))
             elif word == LEAVE:
                 self._leave(place)
+            elif word == HIDE:
+                with suppress(SetupError):  # the file has changed again since the parent has read it
+                    self.hide(load_boards(self._settings.boards))
             elif word == RETIRE:
                 self.retire()
             elif word == END:

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from unittest.mock import patch
 
@@ -12,9 +12,11 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from live.errors import SHUTTING_DOWN
+from live.errors import BOARD_DELETED, SHUTTING_DOWN
+from live.settings import Duration
 from live.workers import supervisor
-from tests.harness.waiting import eventually
+from tests.harness.waiting import DEADLINE, eventually
+from tests.harness.wire import connected, request, statuses
 from tests.harness.workers import RunningWorkers, never_ready, running_workers, slow_to_start, until_ready
 
 
@@ -167,6 +169,39 @@ async def test_a_reload_reads_the_limits_again(valkey_url: str, tmp_path: Path) 
         assert await make() == 409
         await reload(workers)
         assert await make() == 201
+
+
+@pytest.mark.slow
+async def test_a_board_that_becomes_private_is_hidden_by_the_old_workers(valkey_url: str, tmp_path: Path) -> None:
+    """All old workers learn it at once, although idle connections keep each of them alive."""
+    file = tmp_path / "boards.toml"
+    text = '[[board]]\nid = "june"\n[[board]]\nid = "posts"\n'
+    file.write_text(text, encoding="utf-8")
+    ask = request("GET", "/v1/boards/june")
+    async with (
+        running_workers(valkey_url, 2, boards=file, idle_timeout=Duration(600)) as workers,
+        AsyncExitStack() as stack,
+    ):
+        await until_ready(workers)
+        idle = [await stack.enter_async_context(connected(workers.url)) for _ in range(8)]
+        for wire in idle:
+            await wire.send(ask)
+            assert statuses([await wire.answer()]) == [200]
+        address = f"{workers.url.replace('http', 'ws')}/v1/boards"
+        viewers = [
+            (board, await stack.enter_async_context(connect(f"{address}/{board}/live")))
+            for board in ("june", "posts") * 8
+        ]
+        file.write_text(text.replace('"june"', '"june"\nvisibility = "private"'), encoding="utf-8")
+        signal.raise_signal(signal.SIGHUP)
+        async with asyncio.timeout(DEADLINE):
+            for _, viewer in viewers:
+                await viewer.wait_closed()
+        codes = {(board, viewer.close_code) for board, viewer in viewers}
+        assert codes == {("june", BOARD_DELETED), ("posts", SHUTTING_DOWN)}
+        for wire in idle:  # an old worker answers one more request
+            await wire.send(ask)
+            assert statuses([await wire.answer()]) == [404]
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """The parts that all HTTP connections of a process share."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, cast
 
 import msgspec
@@ -10,6 +10,7 @@ from uvicorn.server import ServerState
 from live.auth.authenticator import Authenticator
 from live.auth.client import ClientResolver
 from live.auth.rate_limiter import RateLimiter
+from live.domain.board import Boards
 from live.domain.producer import Principal
 from live.ingest.intake import AskSoon, CheckedHead, Intake
 from live.ingest.replies import POLICY_HEADER, SECURITY_HEADERS, Reply
@@ -130,6 +131,7 @@ class SharedParts(msgspec.Struct, kw_only=True):
     reaper: ViewerReaper
     reads: Reads
     ask_soon: AskSoon
+    hide: Callable[[Boards], None]
     tally: RequestTally
     server: ServerState | None = None
     heads: ResponseHeads = cast("ResponseHeads", None)
