@@ -94,7 +94,7 @@ async def test_an_event_stream_can_have_a_delay(valkey_url: str) -> None:
 async def test_a_board_that_is_created_again_has_delayed_viewers_again(valkey_url: str) -> None:
     """Viewers of the deleted board may still be closing their connections. New viewers see only the new board."""
     async with served(valkey_url, anonymous_admin=True, **SLOWLY) as here:
-        await here.client.put("/v1/boards/june", json={"source": ["june"]})
+        await here.client.put("/v1/boards/june", json={"types": ["june"]})
         async with taping(here, board="june") as live, taping(here, QUERY, "june") as late:
             await post(here.client, {"key": "old", "type": "june"})
             await live.until(lambda message: message.get("rank_count") == 1)
@@ -104,7 +104,7 @@ async def test_a_board_that_is_created_again_has_delayed_viewers_again(valkey_ur
             late.socket.transport.pause_reading()
             assert (await here.client.delete("/v1/boards/june")).status_code == 204
             assert recording.ended == BOARD_DELETED
-            await here.client.put("/v1/boards/june", json={"source": ["june"]})
+            await here.client.put("/v1/boards/june", json={"types": ["june"]})
             await post(here.client, {"key": "new", "type": "june"})
             for _ in range(2):
                 async with taping(here, QUERY, "june") as again:
@@ -121,7 +121,7 @@ async def test_a_board_that_is_created_again_has_delayed_viewers_again(valkey_ur
 async def check_a_private_time(store: str) -> None:
     """Make a board private and public again. A viewer who comes then must not see what it showed meanwhile."""
     async with served(store, anonymous_admin=True, **SLOWLY) as here:
-        await here.client.put("/v1/boards/june", json={"source": ["june"]})
+        await here.client.put("/v1/boards/june", json={"types": ["june"]})
         async with taping(here, "?delay=2s", "june") as late:
             await late.until(lambda message: message["type"] == "sync")
             channel = here.live.hub.channels["june"]
@@ -169,7 +169,7 @@ async def test_a_process_records_a_few_boards(valkey_url: str, monkeypatch: pyte
     monkeypatch.setattr(hub, "MOST_OF_ADDRESS", 1)
     monkeypatch.setattr(delays, "_LINGER", 0.0)
     async with served(valkey_url, anonymous_admin=True) as here:
-        await here.client.put("/v1/boards/june", json={"source": ["june"]})
+        await here.client.put("/v1/boards/june", json={"types": ["june"]})
         async with streaming(here.client, QUERY) as stream, streaming(here.client, QUERY):
             refused = await here.client.get(f"/v1/boards/june/stream{QUERY}")
             assert (refused.status_code, refused.json()["code"]) == (503, "too_many_viewers")
