@@ -238,6 +238,8 @@ def _print_imported(found: Imported) -> None:
     titles = f" and {counted(found.titles, 'title')}" if found.titles else ""
     unchanged = counted(found.unchanged, "score")
     out.print(f"{counted(found.changed, 'score')}{titles} changed. {unchanged} stayed the same.")
+    if found.absent:
+        out.print(f"{counted(found.absent, 'line')} with the score 0: their members are not on the board.")
     if found.refused:
         out.print(f"{counted(found.refused, 'line')} refused:")
     for one in found.refusals:

@@ -20,6 +20,7 @@ from live.domain.text import text_fault, unknown
 from live.errors import REFUSALS, EpochLostError, NotFoundError, ProblemError, SetupError, StoreUnavailableError
 from live.settings import Duration, Settings
 from live.store.board.ledger import Ledger
+from live.store.board.state import BoardState
 from live.store.board.write.correction import ChangedError, Corrected, Correction, changes_of_union, correct
 from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store
@@ -75,12 +76,14 @@ class SourcePart(msgspec.Struct, frozen=True):
 class Imported(msgspec.Struct):
     """The result: the number of scores and titles that changed, of lines that changed nothing, and of refused lines.
 
+    `absent` counts the lines with a score of zero whose member is not on the board: a sum of zero is no record.
     `refusals` names the first refused lines.
     """
 
     changed: int = 0
     titles: int = 0
     unchanged: int = 0
+    absent: int = 0
     refused: int = 0
     refusals: list[RefusedLine] = []
 
@@ -95,7 +98,7 @@ async def csv_parts(file: BinaryIO) -> AsyncIterator[SourcePart]:
     """Read a table whose first line names the columns `member` and `score`, and maybe `time` and `title`.
 
     Raises:
-        SetupError: the first line does not name the columns.
+        SetupError: the first line does not name the columns, or names one twice.
     """
     total = os.fstat(file.fileno()).st_size if file.seekable() else 0
     lines = _lines(file)
@@ -105,6 +108,8 @@ async def csv_parts(file: BinaryIO) -> AsyncIterator[SourcePart]:
     except csv.Error:
         cells = []
     columns = [_COLUMNS.get(name.strip().lower(), name.strip().lower()) for name in cells]
+    if twice := [name for name in ("member", "score", "time", "title") if columns.count(name) > 1]:
+        raise SetupError(f"the first line names the column {twice[0]!r} twice")
     if not {"member", "score"} <= set(columns):
         raise SetupError("the first line must name the columns: member,score and, if you have them, time,title")
     done, part = len(header or ""), []
@@ -177,15 +182,18 @@ def _wanted(number: int, cells: Mapping[str, str]) -> ScoreLine | RefusedLine:
 
 
 async def sorted_set_parts(url: str, key: str) -> AsyncIterator[SourcePart]:
-    """Read the sorted set of another server.
+    """Read the sorted set of another server. An element that comes twice counts once.
 
     Raises:
         SetupError: the sorted set can't be read.
     """
-    number = 0
+    number, known = 0, set[bytes]()
     async for count, found in read_sorted_set(url, key):
         lines: list[ScoreLine | RefusedLine] = []
         for name, score in found:
+            if name in known:
+                continue
+            known.add(name)
             number += 1
             try:
                 cells = {"member": name.decode(), "score": score.decode()}
@@ -209,6 +217,7 @@ class Importing:
         self._source = source
         reason = f"import of {source}"
         self._reason = reason[:_MOST_REASON] if text_fault(reason) is None else "import"
+        self._named: dict[tuple[str, int | None], int] = {}  # the number of the line, by member and start of a period
         self._items = Items(client, settings.key_prefix, settings.max_items)
 
     async def run(self, parts: AsyncIterator[SourcePart], show: Callable[[int, int, int], None]) -> Imported:
@@ -231,6 +240,8 @@ class Importing:
             async for part in parts:
                 wanted = []
                 for line in part.lines:
+                    if not isinstance(line, RefusedLine):
+                        line = self._only(writer.state, line)  # noqa: PLW2901 - the line, or why it is refused
                     if isinstance(line, RefusedLine):
                         imported.refuse(line)
                     else:
@@ -242,6 +253,14 @@ class Importing:
                 show(part.done, part.total, count)
             entry["after"] = {"scores": imported.changed, "titles": imported.titles}
         return imported
+
+    def _only(self, state: BoardState, line: ScoreLine) -> ScoreLine | RefusedLine:
+        """Refuse a line that sets a score again, because a second import would then change it back and forth."""
+        window, start = state.board.window, None
+        if window.tables:
+            start = window.slot_at((state.clock.now if line.time is None else line.time) // 1000).start
+        first = self._named.setdefault((line.member, start), line.number)
+        return line if first == line.number else RefusedLine(line.number, line.member, f"line {first} names it too")
 
     async def _open(self) -> tuple[BoardWriter, list[tuple[BoardWriter, int]]]:
         """Return the writer of the board, and the writers of its unions with their weights."""
@@ -278,7 +297,9 @@ class Importing:
             if isinstance(outcome, str):
                 imported.refuse(RefusedLine(one.number, one.member, REFUSALS.get(outcome, outcome)))
                 continue
-            if outcome.score == (outcome.before or 0 if is_sum else outcome.before):
+            if is_sum and outcome.before is None and not outcome.score:
+                imported.absent += 1
+            elif outcome.score == (outcome.before or 0 if is_sum else outcome.before):
                 imported.unchanged += 1
             else:
                 imported.changed += 1

@@ -32,7 +32,7 @@ async def read_sorted_set(url: str, key: str) -> AsyncIterator[tuple[int, list[t
                 if kind == b"none":
                     raise NotFoundError(f"{shown(url)} has no key {key!r}")
                 raise SetupError(f"{key!r} is not a sorted set but a {kind.decode()}")
-            count, cursor = await client.zcard(key), 0
+            count, cursor = int(await client.zcard(key)), 0
             while True:
                 found: Any
                 cursor, found = await client.zscan(key, cursor, count=_PAGE, score_cast_func=bytes)
@@ -41,3 +41,5 @@ async def read_sorted_set(url: str, key: str) -> AsyncIterator[tuple[int, list[t
                     return
     except ERRORS as error:
         raise SetupError(f"can't read {shown(url)}: {scrubbed(str(error), url)}") from None
+    except (AttributeError, IndexError, TypeError, ValueError):  # redis-py can't take the answer apart
+        raise SetupError(f"{shown(url)} gives answers that no Redis gives: is it another kind of server?") from None
