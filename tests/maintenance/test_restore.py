@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
+import msgspec
 import pytest
 
 from live.store.registry.audit_trail import AuditTrail
 from tests.harness.forked import ForkedProcess
 from tests.harness.journal_server import Machine, fill, seen
 from tests.harness.journaled import journaled
+from tests.harness.server import ServerProcess
+from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
 from tests.web.writes.test_trail import command
 
@@ -121,6 +124,28 @@ async def test_a_restore_has_everything_acknowledged_before_the_backup(tmp_path:
         assert other.run("audit").returncode == 0
     finally:
         other.server.kill()
+
+
+def test_boards_move_to_another_store(own_store: StoreProcess, tmp_path: Path) -> None:
+    """The refusal says how: stop, set LIVE_STORE, rebuild, start. Nothing that was acknowledged is lost."""
+    machine = started(tmp_path / "server")
+    before = seen(machine)
+    machine.server.kill()
+    assert machine.run("backup", str(tmp_path / "backup")).returncode == 0  # also moves what waits in the store to SQL
+    store = ("--store", own_store.url)
+    refused = machine.run("serve", *store)
+    assert refused.returncode == 2
+    assert (
+        "If you move to another store, stop the server, set LIVE_STORE, run `live rebuild`, and start" in refused.stderr
+    )
+    done = machine.run("rebuild", *store)
+    assert done.returncode == 0, done.stderr
+    machine.server = ServerProcess(msgspec.structs.replace(machine.settings, store=own_store.url), tmp_path)
+    machine.server.start()
+    try:
+        assert without_load(seen(machine)) == without_load(before)
+    finally:
+        machine.server.kill()
 
 
 async def _above(load: Load, count: int) -> bool:

@@ -437,7 +437,8 @@ CHOICES: Final = (
     "You have three choices. (1) Restore the lost data: start the right store, or restore a newer backup of it. Then "
     "start the server again. (2) Rebuild the boards from the journal with `live rebuild`. If the store has an older "
     "state of a board, use `live reconcile --repair store`. (3) Accept the loss with `live serve --accept-loss`: "
-    "boards continue with the data in the store, and missing boards start empty. If you use another store on purpose, "
+    "boards continue with the data in the store, and missing boards start empty. If you move to another store, "
+    "stop the server, set LIVE_STORE, run `live rebuild`, and start the server. To begin there without the boards, "
     "choose another --data-dir. The server's notes on the store are in {path}"
 )
 BOARD_CHOICES: Final = (
