@@ -19,6 +19,8 @@ from live.cli.terminal import (
     out,
     progress_bar,
     reported,
+    several,
+    words_of,
 )
 from live.domain.board_file import load_boards
 from live.domain.event import rfc3339
@@ -176,9 +178,7 @@ def check(*, data_dir: DataDirOption = None, as_json: JsonOption = False) -> Non
 @journal.command(name="compact")
 def compact_now(
     *,
-    board: Annotated[
-        list[str] | None, typer.Option("--board", help="A board; repeatable. Default: all boards.")
-    ] = None,
+    board: Annotated[list[str] | None, several("--board", "A board. Default: all boards.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     store: StoreOption = None,
     data_dir: DataDirOption = None,
@@ -194,14 +194,17 @@ def compact_now(
     """
     with clear_errors():
         settings = load_settings(store=store, data_dir=data_dir)
+        names = words_of(board)
         confirm("Drop the past? It can't be read or rebuilt any more.", yes=yes)
         with progress_bar("Compacting", quiet=as_json) as show, existing_journal(settings) as database:
             database.take_for_command()
 
             async def work() -> list[Compacted]:
                 async with opened_store(settings) as client:
-                    async with command_acting(client, settings.key_prefix, "compacted", {"boards": board}) as entry:
-                        found = await asyncio.to_thread(compact, database, board or [], settings.dedupe_window, show)
+                    async with command_acting(
+                        client, settings.key_prefix, "compacted", {"boards": names or None}
+                    ) as entry:
+                        found = await asyncio.to_thread(compact, database, names, settings.dedupe_window, show)
                         entry["after"] = {"boards": found}
                     return found
 

@@ -1,7 +1,7 @@
 """`live keys`: creates, lists and revokes API keys."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Final, cast
 
@@ -12,7 +12,18 @@ from rich.table import Table
 from rich.text import Text
 
 from live.auth.api_keys import VERBS, add_key, end_of, key_view, revoke_key, scope_faults, time_words
-from live.cli.terminal import DataDirOption, JsonOption, StoreOption, clear_errors, err, make_table, out, reported
+from live.cli.terminal import (
+    DataDirOption,
+    JsonOption,
+    StoreOption,
+    clear_errors,
+    err,
+    make_table,
+    out,
+    reported,
+    several,
+    words_of,
+)
 from live.domain.board_file import load_boards
 from live.domain.event import MAX_SCORE
 from live.domain.producer import ALL, Scope, StoredProducer, Verb
@@ -39,10 +50,10 @@ _NO_USES: Final[Mapping[str, int]] = {}
 
 
 BoardsOption = Annotated[
-    str | None, typer.Option("--board", help="The boards of the API key, such as a,b or acme-*; * for all.")
+    list[str] | None, several("--board", "A board of the API key, or boards such as acme-*; * for all.")
 ]
 VerbsOption = Annotated[
-    str | None, typer.Option("--verbs", help=f"What the API key may do: {', '.join(VERBS)}. Default: post.")
+    list[str] | None, several("--verbs", f"What the API key may do: {', '.join(VERBS)}. Default: post.")
 ]
 MaxAmountOption = Annotated[
     int | None,
@@ -51,8 +62,7 @@ MaxAmountOption = Annotated[
     ),
 ]
 TypesOption = Annotated[
-    str | None,
-    typer.Option("--types", help="Event types that boards of this administrator may take, such as a,b; * for all."),
+    list[str] | None, several("--types", "Event types that boards of this administrator may take; * for all.")
 ]
 
 
@@ -161,12 +171,12 @@ def revoke(
 
 
 def make_scope(
-    boards: str | None,
-    verbs: str | None,
+    boards: Sequence[str] | None,
+    verbs: Sequence[str] | None,
     rate: float | None,
     burst: int | None,
     max_amount: int | None = None,
-    types: str | None = None,
+    types: Sequence[str] | None = None,
 ) -> Scope:
     """Make the scope that the flags describe.
 
@@ -180,7 +190,7 @@ def make_scope(
         rate=UNSET if rate is None else rate,
         burst=UNSET if burst is None else burst,
         max_amount=UNSET if max_amount is None else max_amount or None,
-        sources=UNSET if types is None else allowed,
+        sources=allowed if types else UNSET,
     )
     fault = next(scope_faults(scope), None)
     if fault is not None:
@@ -221,11 +231,6 @@ def table_of(records: list[StoredProducer], settings: Settings, uses: Mapping[st
             *[Text(used)] * has_uses,
         )
     return table
-
-
-def words_of(text: str | None) -> tuple[str, ...]:
-    """Split an option into words at its commas."""
-    return tuple(dict.fromkeys(word.strip() for word in (text or "").split(",") if word.strip()))
 
 
 def _day(seconds: int | None) -> str:

@@ -5,7 +5,17 @@ from typing import Annotated
 
 import typer
 
-from live.cli.terminal import JsonOption, KeyOption, UrlOption, clear_errors, out, progress_bar, reported
+from live.cli.terminal import (
+    JsonOption,
+    KeyOption,
+    UrlOption,
+    clear_errors,
+    out,
+    progress_bar,
+    reported,
+    several,
+    words_of,
+)
 from live.load.options import make_options
 from live.load.report import show
 from live.load.run import run
@@ -24,7 +34,7 @@ _Members = Annotated[
 ]
 _Slo = Annotated[
     list[str] | None,
-    typer.Option("--slo", help="An objective such as seen:p99=250ms or acknowledged:p99.9=50ms; repeatable."),
+    several("--slo", "An objective such as seen:p99=250ms or acknowledged:p99.9=50ms."),
 ]
 
 
@@ -56,7 +66,7 @@ def load(  # noqa: PLR0913 - one parameter per flag
         check_variables()
         options = make_options(
             url=to, key=key, board=board, producers=producers, viewers=viewers, sse_viewers=sse_viewers, rate=rate,
-            duration=duration, batch=batch, processes=processes, members=members, slo=slo or (),
+            duration=duration, batch=batch, processes=processes, members=members, slo=words_of(slo),
         )  # fmt: skip
         with progress_bar("Load-testing", quiet=as_json) as progress:
             report = asyncio.run(run(options, progress))

@@ -2,13 +2,14 @@
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Mapping
 from importlib import import_module
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from live import __version__
@@ -44,6 +45,18 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
+class OneValueEach(TyperCommand):
+    """A command that refuses an option for one value if it is given twice, because one of the values would be lost."""
+
+    def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
+        """Read the words behind the command."""
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        for option, times in Counter(order).items():
+            if times > 1 and option.nargs == 1 and not (option.multiple or getattr(option, "is_flag", False)):
+                raise typer.BadParameter("give it once: it takes one value", ctx=ctx, param_hint=option.opts[0])
+        return super().parse_args(ctx, args)
+
+
 class Commands(TyperGroup):
     """The commands. Each command is imported when it is used.
 
@@ -71,9 +84,11 @@ class Commands(TyperGroup):
                     gc.freeze()
                 single = typer.Typer()
                 if isinstance(found, typer.Typer):
+                    for inner in found.registered_commands:
+                        inner.cls = OneValueEach
                     single.add_typer(found, name=name)
                 else:
-                    single.command(name)(found)
+                    single.command(name, cls=OneValueEach)(found)
                 self.commands[name] = _with_paragraphs(get_group(single).commands[name])
         return super().get_command(ctx, cmd_name)
 

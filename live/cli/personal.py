@@ -21,6 +21,8 @@ from live.cli.terminal import (
     out,
     progress_bar,
     reported,
+    several,
+    words_of,
 )
 from live.domain.board_file import load_boards
 from live.domain.event import key_fault
@@ -109,9 +111,7 @@ def erase(  # noqa: PLR0913 - one parameter per flag
     *,
     actor: ActorOption = None,
     member: Annotated[str | None, typer.Option("--member", help="A member that is a person.")] = None,
-    board: Annotated[
-        list[str] | None, typer.Option("--board", help="With --actor: a board; repeatable. Default: all boards.")
-    ] = None,
+    board: Annotated[list[str] | None, several("--board", "With --actor: a board. Default: all boards.")] = None,
     take_back: Annotated[
         bool, typer.Option("--take-back", help="With --actor: take the votes and likes back as well.")
     ] = False,
@@ -144,7 +144,7 @@ def erase(  # noqa: PLR0913 - one parameter per flag
         if member is not None:
             _erase_member(settings, member, dry_run=dry_run, as_json=as_json)
         else:
-            _erase_actor(settings, actor or "", board or [], take_back=take_back, dry_run=dry_run, as_json=as_json)
+            _erase_actor(settings, actor or "", words_of(board), take_back=take_back, dry_run=dry_run, as_json=as_json)
 
 
 def merge(  # noqa: PLR0913 - one parameter per flag
@@ -222,7 +222,7 @@ async def _erasing(settings: Settings, *, dry_run: bool) -> AsyncIterator[tuple[
 
 
 def _erase_actor(
-    settings: Settings, actor: str, boards: list[str], *, take_back: bool, dry_run: bool, as_json: bool
+    settings: Settings, actor: str, boards: tuple[str, ...], *, take_back: bool, dry_run: bool, as_json: bool
 ) -> None:
     async def work() -> tuple[list[Erased], str]:
         async with _erasing(settings, dry_run=dry_run) as (client, erasing):

@@ -17,6 +17,8 @@ from live.cli.terminal import (
     out,
     progress_bar,
     reported,
+    several,
+    words_of,
 )
 from live.domain.board_file import load_boards
 from live.domain.event import rfc3339
@@ -49,9 +51,7 @@ _NAMES = {
 
 def reconcile(
     *,
-    board: Annotated[
-        list[str] | None, typer.Option("--board", help="A board to compare; may be repeated. Default: all boards.")
-    ] = None,
+    board: Annotated[list[str] | None, several("--board", "A board to compare. Default: all boards.")] = None,
     repair: Annotated[
         Side | None,
         typer.Option(
@@ -75,7 +75,7 @@ def reconcile(
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
         with progress_bar("Comparing", quiet=as_json) as show:
             try:
-                reports, unions = asyncio.run(_reconcile(settings, board or [], repair, show))
+                reports, unions = asyncio.run(_reconcile(settings, words_of(board), repair, show))
             except EpochLostError as error:
                 raise SetupError(f"{error}. Run the command again when the board is back") from None
     equal = not any(report.drifted or report.fault for report in reports)
@@ -104,7 +104,7 @@ def reconcile(
 
 async def _reconcile(
     settings: Settings,
-    wanted: list[str],
+    wanted: tuple[str, ...],
     side: Side | None,
     show: Any,  # noqa: ANN401
 ) -> tuple[list[Report], dict[str, UnionReport]]:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -60,6 +60,16 @@ def setting_help(name: str) -> str:
     meaning = next(part.description for part in field.type.__metadata__ if isinstance(part, msgspec.Meta))
     default = "" if field.default in (None, "", False) else f" (default {field.default})"
     return f"{meaning}{default} [{environment_name(name)}]"
+
+
+def several(name: str, meaning: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - of Typer
+    """Describe an option that lists things. `words_of` reads its value, a `list[str] | None`."""
+    return typer.Option(name, metavar=metavar, help=f"{meaning} Separate several by commas, or repeat the option.")
+
+
+def words_of(given: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the words of an option that lists things, each once."""
+    return tuple(dict.fromkeys(word.strip() for text in given or () for word in text.split(",") if word.strip()))
 
 
 BoardsOption = Annotated[Path | None, typer.Option("--boards", help=setting_help("boards"))]

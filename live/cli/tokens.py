@@ -8,8 +8,7 @@ import typer
 
 from live.auth.api_keys import board_faults
 from live.auth.signing import sign_token
-from live.cli.keys import words_of
-from live.cli.terminal import JsonOption, clear_errors, err, reported
+from live.cli.terminal import JsonOption, clear_errors, err, reported, several, words_of
 from live.client.target import parse_url
 from live.domain.event import rfc3339
 from live.domain.producer import ALL
@@ -28,15 +27,13 @@ def root() -> None:
 def sign(
     *,
     boards: Annotated[
-        str | None, typer.Option("--board", help="Private boards that the token opens, such as a,b or acme-*.")
+        list[str] | None, several("--board", "A private board that the token opens, or boards such as acme-*.")
     ] = None,
     length: Annotated[
         str, typer.Option("--for", metavar="TIME", help="Time until the token expires, such as 8h.")
     ] = "8h",
     key: Annotated[str | None, typer.Option("--key", help="The viewer's own member.")] = None,
-    likes: Annotated[
-        str | None, typer.Option("--likes", metavar="BOARDS", help="Boards on which --sub may vote, such as a,b.")
-    ] = None,
+    likes: Annotated[list[str] | None, several("--likes", "A board on which --sub may vote.", "BOARD")] = None,
     voter: Annotated[str | None, typer.Option("--sub", help="Who votes: the actor of the votes.")] = None,
     server: Annotated[
         str | None, typer.Option("--server", metavar="URL", help="Address of the server, for the link.")
@@ -74,7 +71,7 @@ def sign(
     typer.echo(token)
 
 
-def _named(option: str, boards: str | None) -> tuple[str, ...]:
+def _named(option: str, boards: list[str] | None) -> tuple[str, ...]:
     named = words_of(boards)
     if fault := next(board_faults(option, named), None):
         raise SetupError(fault)

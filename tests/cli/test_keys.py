@@ -100,7 +100,19 @@ def folder() -> Iterator[Path]:
 
 def test_an_api_key_is_printed_once_and_works(commands: Commands) -> None:
     """Standard output has only the API key, for scripts. Everything else goes to standard error."""
-    words = ("add", "shop", "--board", "posts, news", "--any-board", "--verbs", "post,admin", "--rate", "2.5")
+    words = (
+        "add",
+        "shop",
+        "--board",
+        "posts",
+        "--board",
+        "news",
+        "--any-board",
+        "--verbs",
+        "post,admin",
+        "--rate",
+        "2.5",
+    )
     ended = run_live("keys", *words, environment=BARE | commands.environment)
     assert ended.returncode == 0, ended.stderr
     (key,) = ended.stdout.splitlines()

@@ -18,10 +18,13 @@ from typing import Any
 import httpx
 import pytest
 import redis
+from typer.main import get_command
+from typer.testing import CliRunner
 from websockets.sync.client import connect
 
 from live import __version__
-from live.cli.main import COMMANDS
+from live.cli.main import COMMANDS, app
+from live.cli.terminal import words_of
 from live.serve import _address, bound_socket
 from live.settings import Settings
 from live.system.version import commit
@@ -119,6 +122,40 @@ def test_the_address_is_one_that_this_machine_reaches() -> None:
     """The printed address can be opened even if the server listens on all addresses."""
     for host, shown in {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]", "10.1.2.3": "10.1.2.3"}.items():  # noqa: S104
         assert _address(fresh_settings("", host=host, port=80)) == f"http://{shown}:80"
+
+
+def leaves(words: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield each command below a group, with its words."""
+    if not hasattr(command, "commands"):
+        yield words, command
+        return
+    for name in command.list_commands(None):
+        yield from leaves((*words, name), command.get_command(None, name))
+
+
+def test_options_that_list_things_may_be_repeated_and_others_not() -> None:
+    """No value is lost: it counts beside the first, or the command is refused. All commands are tried."""
+    lists, refused_twice = set(), 0
+    for words, command in leaves((), get_command(app)):
+        for option in command.params:
+            if option.param_type_name != "option" or getattr(option, "is_flag", False):
+                continue
+            (name, *_) = option.opts
+            if option.multiple:
+                lists.add((words[-1], name))
+                assert option.help.endswith("Separate several by commas, or repeat the option."), (words, name)
+            else:
+                assert not re.search(r"a,b|repeat", option.help or ""), (words, name)
+                ended = CliRunner().invoke(app, [*words, name, "1", name, "2"], env={"COLUMNS": "200"})
+                assert ended.exit_code == 2, (words, name)
+                assert "it takes one value" in ended.output, (words, name)
+                refused_twice += 1
+    assert lists == {
+        ("add", "--board"), ("add", "--verbs"), ("add", "--types"), ("sign", "--board"), ("sign", "--likes"),
+        ("compact", "--board"), ("erase", "--board"), ("reconcile", "--board"), ("load", "--slo"),
+    }  # fmt: skip
+    assert refused_twice > 60
+    assert words_of(["a,b", " c ,a"]) == ("a", "b", "c")
 
 
 def test_without_a_command_the_commands_are_listed() -> None:
