@@ -89,11 +89,15 @@ async def test_a_lost_shard_that_stops_all_is_noticed(tmp_path: Path) -> None:
         await loses_a_shard(tmp_path, 1)
 
 
-async def unites_through_failovers(folder: Path, times: int) -> None:
-    """Kill `times` primaries, one shard after another, while a union adds up boards of all three shards."""
-    cluster = ClusterSet(VALKEY, folder / "store")
-    async with running(cluster), traffic(cluster.url, folder, *BOARDS, unions=[TOTAL]) as events:
-        for number in range(times):
+@pytest.mark.alone
+async def test_a_union_of_three_servers_counts_what_its_parts_count(tmp_path: Path, effort: int) -> None:
+    """Boards count an event at different times.
+
+    If a producer repeats an event until all boards have counted it, the sum is exact.
+    """
+    cluster = ClusterSet(VALKEY, tmp_path / "store")
+    async with running(cluster), traffic(cluster.url, tmp_path, *BOARDS, unions=[TOTAL]) as events:
+        for number in range(effort):
             pair = (cluster.servers[number % 3], cluster.servers[number % 3 + 3])
             primary = next(server for server in pair if server in cluster.primaries)
             primary.kill()
@@ -103,15 +107,6 @@ async def unites_through_failovers(folder: Path, times: int) -> None:
         await events.end()
         page = (await events.client.get(f"/v1/boards/{TOTAL.id}")).json()
         assert page["total_score"] == sum(events.acknowledged.values())
-
-
-@pytest.mark.alone
-async def test_a_union_of_three_servers_counts_what_its_parts_count(tmp_path: Path, effort: int) -> None:
-    """Boards count an event at different times.
-
-    If a producer repeats an event until all boards have counted it, the sum is exact.
-    """
-    await unites_through_failovers(tmp_path, effort)
 
 
 async def starts_without_a_shard(folder: Path, lost: int) -> None:

@@ -49,9 +49,6 @@ def board_of(*lines: str) -> Board:
     return board
 
 
-UP = "there is no value `up`; there are: asc, desc"
-
-
 UNITS = "there are: day, hour, month, quarter, week, year"
 
 

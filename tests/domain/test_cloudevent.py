@@ -2,7 +2,7 @@
 
 import json
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -21,7 +21,6 @@ from live.errors import ProblemError
 Attributes = dict[str, Any]
 
 EVENT: Attributes = {"specversion": "1.0", "id": "1", "source": "/s", "type": "like", "subject": "a"}
-NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 INVALID, KEY = "event_invalid", "key_invalid"
 
 characters = st.characters(codec="utf-8", exclude_categories=("Cc", "Cn"))

@@ -125,30 +125,6 @@ def test_totals_wait_and_records_do_not() -> None:
         assert simulation.sent_alone, seed
 
 
-def _always(_self: Variant, _page: Page, _now: int) -> bool:
-    return False
-
-
-def _whatever_changed(self: Variant, page: Page, now: int) -> bool:
-    if self._page is not None and page.offset > self._page.offset and now < self.totals_sent_at + TOTALS:
-        self.due = self.totals_sent_at + TOTALS
-        return True
-    self.totals_sent_at = now
-    return False
-
-
-def _for_good(self: Variant, page: Page, _now: int) -> bool:
-    return self._page is not None and self._page.records[: self.size] == page.records[: self.size]
-
-
-def _as_if_taken(self: Variant, page: Page, now: int) -> bool:
-    self._read += 1000  # so the position of a viewer that is ahead of the page seems to be lost
-    return _right(self, page, now)
-
-
-_right = Variant.hold
-
-
 @pytest.mark.slow
 async def test_a_viewer_of_a_busy_board_receives_few_frames(valkey_url: str) -> None:
     """Likes below the top change the totals many times. In the end the viewer's totals are right."""

@@ -90,11 +90,6 @@ class Compared(Journaled):
         auditor = Auditor(self.client, self.board.id, self.settings.key_prefix, lambda *_: None)
         await auditor.audit(repair=True)
 
-    async def is_sound(self) -> bool:
-        """Whether the audit finds nothing."""
-        auditor = Auditor(self.client, self.board.id, self.settings.key_prefix, lambda *_: None)
-        return (await auditor.audit(repair=False)).clean
-
     async def spoil(self, change: Callable[[bytes], bytes]) -> None:
         """Change every entry in SQL, bypassing the drainer."""
 

@@ -64,11 +64,6 @@ async def shown(board: Compared) -> None:
     await board.do("HDEL", "hidden", "cat")
 
 
-async def concealed(board: Compared) -> None:
-    """Hide a member."""
-    await board.do("HSET", "hidden", "ann", 1)
-
-
 async def other_metadata(board: Compared) -> None:
     """Change the metadata of one record, and remove the metadata of another record."""
     table = await table_of(board, "metadata")

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from itertools import count
 from typing import Final
 
 import httpx
@@ -23,7 +22,6 @@ ROUTES: Final = (
 )  # fmt: skip
 HEALTH: Final = ("/healthz", "/readyz", "/metrics")
 DOORS: Final = {"fast path": FAST, "routes": ROUTES, "socket": (SOCKET,)}
-NUMBERS: Final = count()
 
 
 @asynccontextmanager

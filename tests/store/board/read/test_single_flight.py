@@ -23,7 +23,6 @@ from tests.harness.mutation import replaced
 from tests.harness.settings import fresh_settings
 
 TOP = Selection("rank", 0, "", 100)
-SAME = "request.epoch == head.epoch and request.offset == tonumber(head.offset)"
 
 
 def shared(ledger: Ledger) -> SharedPages:
