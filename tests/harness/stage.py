@@ -21,7 +21,7 @@ from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.viewer import ModelViewer
-from tests.harness.waiting import eventually
+from tests.harness.waiting import DEADLINE, eventually
 
 Rows = list[tuple[str, int]]
 _ROW = re.compile(r'<tr data-key="([^"]*)"[^>]*>(.*?)</tr>', re.DOTALL)
@@ -105,11 +105,15 @@ class Stage:
             found.append((unescape(key), rank, _NUMBER.findall(cells)))
         return found
 
-    async def frame(self, board: str) -> ModelViewer:
-        """A viewer that has received the first frame of the live route."""
+    async def frame(self, board: str, offset: int = 0) -> ModelViewer:
+        """A viewer that has received the first frames of the live route, up to an offset.
+
+        If others watch the board, the first frame is the one that they have, which may be older than an acknowledgement.
+        """
         viewer = ModelViewer()
-        async with connect_socket(self._live(board, 50)) as socket:
-            viewer.receive(await socket.recv())
+        async with connect_socket(self._live(board, 50)) as socket, asyncio.timeout(DEADLINE):
+            while viewer.offset < offset:
+                viewer.receive(await socket.recv())
         return viewer
 
     async def shown(self, board: str) -> Rows:
