@@ -13,7 +13,7 @@ import { Backoff } from "./backoff.js";
  *            error: (error: unknown) => void}} Listener `replaces`: this message is the first of a connection that replaces another
  * @typedef {Environment & {random: () => number, staleAfter: number}} Setting
  * @typedef {(at: number, link: Link, whole: boolean, environment?: Environment) => () => void} Open `whole`: request the whole top
- * @typedef {{close: () => void, hasReceived: boolean, current: boolean}} Attempt `hasReceived`: a message has come; `current`: records have come
+ * @typedef {{close: () => void, hasReceived: boolean, current: boolean, proved: boolean}} Attempt `hasReceived`: a message has come; `current`: records have come; `proved`: more than the first records have come
  */
 
 const STABLE = 5_000; // milliseconds after which a connection counts as stable
@@ -123,7 +123,7 @@ export class Connection {
   #run(at, isTrial) {
     const { setTimeout, clearTimeout } = this.setting;
     /** @type {Attempt} */
-    const attempt = { close: () => clearTimeout(timer), hasReceived: false, current: false };
+    const attempt = { close: () => clearTimeout(timer), hasReceived: false, current: false, proved: false };
     const isOn = () => attempt === this.#link || attempt === this.#trial;
     const closed = (/** @type {End} */ end) => {
       if (isOn()) this.#closed(attempt, end);
@@ -184,6 +184,10 @@ export class Connection {
         return;
       }
     }
+    if (isRecords && attempt.current && !attempt.proved) {
+      attempt.proved = true;
+      this.choice.proved();
+    }
     attempt.current ||= isRecords;
     if (this.#stale !== undefined) this.#report({ name: "stale", reason: this.#stale });
     else if (attempt.current) this.#report({ name: "live" });
@@ -193,7 +197,7 @@ export class Connection {
   /** @param {number} at the transport that brought a first message */
   #settle(at) {
     const pause = this.choice.worked(at);
-    if (pause) this.#after("upgrade", pause, () => this.#run(0, true));
+    if (pause) this.#after("upgrade", pause, () => this.#run(this.choice.first, true));
     this.#after("stable", STABLE, () => this.backoff.reset());
     this.#receivedAt = this.setting.now();
   }
@@ -214,18 +218,19 @@ export class Connection {
    * @param {Attempt} attempt
    * @param {End} end
    */
-  #closed(attempt, { final, reason, retryAfter }) {
+  #closed(attempt, { final, reason, retryAfter, broken }) {
     if (attempt === this.#trial) {
       attempt.close();
       this.#trial = null;
-      if (this.choice.at) this.#after("upgrade", this.choice.postpone(), () => this.#run(0, true));
+      if (this.choice.at > this.choice.first) this.#after("upgrade", this.choice.postpone(), () => this.#run(this.choice.first, true));
       return;
     }
     this.#drop();
     if (final) return this.#report({ name: "ended", reason });
     const { now } = this.setting;
     if (retryAfter) this.#earliest = now() + this.backoff.after(retryAfter);
-    const isNext = !retryAfter && !attempt.hasReceived && this.choice.failed();
+    const hasBroken = broken && attempt.current && !attempt.proved;
+    const isNext = !retryAfter && (attempt.hasReceived ? hasBroken && this.choice.broke() : this.choice.failed());
     const pause = this.#earliest - now();
     this.#wait(pause > 0 ? pause : isNext ? 0 : this.backoff.next(attempt.hasReceived || this.choice.isRound), reason);
   }

@@ -4,7 +4,8 @@
  * here: few pages need another transport, so the others are loaded only when they are needed.
  *
  * @typedef {import("./state.js").Message} Message
- * @typedef {{final?: boolean, reason?: string, retryAfter?: number}} End `final`: clients must not connect again
+ * @typedef {{final?: boolean, broken?: boolean, reason?: string, retryAfter?: number}} End `final`: clients must not connect
+ *   again; `broken`: the connection ended in the middle, without a word from the server
  * @typedef {{opened: () => void, received: (message?: Message) => void, closed: (end: End) => void}} Link
  * @typedef {{WebSocket: typeof WebSocket, fetch: typeof fetch, now: () => number,
  *            setTimeout: (work: () => void, pause: number) => any, clearTimeout: (timer: any) => void}} Environment
@@ -28,12 +29,16 @@ const queryOf = ({ limit, interval, key, around, position }) => ({
   ...position,
 });
 
+const BROKEN = [1002, 1006, 1007]; // close codes of browsers that can't read what came, or of lost connections
+const MOST_STREAMS = 2; // event streams of a page; browsers open six connections to a server, for all tabs and requests
+let streams = 0; // open event streams of this page
+
 /** @type {Transport} */
 function websocket(address, link, { WebSocket }, watched) {
   const socket = new WebSocket(address("/live", queryOf(watched)).replace(/^http/, "ws"));
   socket.onopen = link.opened;
   socket.onmessage = ({ data }) => link.received(JSON.parse(data));
-  socket.onclose = ({ code, reason }) => link.closed({ final: code >= 3500 && code < 4000, reason });
+  socket.onclose = ({ code, reason }) => link.closed({ final: code >= 3500 && code < 4000, broken: BROKEN.includes(code), reason });
   return () => {
     socket.onopen = socket.onmessage = socket.onclose = null;
     socket.close(1000);
@@ -41,19 +46,36 @@ function websocket(address, link, { WebSocket }, watched) {
 }
 
 /**
+ * If the page has enough event streams, its other boards poll.
+ *
  * @param {"sse" | "poll"} name
  * @returns {Transport}
  */
 function fallback(name) {
   return (address, link, environment, watched) => {
     const abort = new AbortController();
+    let isStream = name === "sse" && streams < MOST_STREAMS;
+    const kind = isStream ? "sse" : "poll";
+    if (isStream) streams++;
+    const end = () => {
+      if (isStream) streams--;
+      isStream = false;
+    };
     // A page that was open during an upgrade of the server loads the new `fallbacks.js`, so new versions must accept
     // these parameters.
-    import("./fallbacks.js").then(
-      (all) => all[name](address, link, environment, { ...watched, query: queryOf(watched) }, abort.signal).then(link.closed, () => link.closed({})),
-      (error) => link.closed({ reason: String(error) }),
+    /** @type {Promise<End>} */
+    const ended = import("./fallbacks.js").then(
+      (all) => all[kind](address, link, environment, { ...watched, query: queryOf(watched) }, abort.signal).catch(() => ({ broken: true })),
+      (error) => ({ reason: String(error) }),
     );
-    return () => abort.abort();
+    void ended.then((closed) => {
+      end();
+      link.closed(closed);
+    });
+    return () => {
+      end();
+      abort.abort();
+    };
   };
 }
 

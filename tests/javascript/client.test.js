@@ -8,6 +8,8 @@ import { Board, Clock, seeded, World } from "./model.js";
 
 const SECOND = 1000;
 
+const watching = /** @type {LiveBoard[]} */ ([]); // stopped after each test, because a page has a limited number of streams
+
 /** @param {import("../../static/client/live-board.js").Wish & {storage?: any}} [wish] */
 function watched(wish) {
   const clock = new Clock();
@@ -17,6 +19,7 @@ function watched(wish) {
     random, now: clock.now, setTimeout: clock.setTimeout, clearTimeout: clock.clearTimeout,
     fetch: world.fetch, WebSocket: world.WebSocket, ...wish,
   }); // prettier-ignore
+  watching.push(live);
   return { clock, world, live, state: () => live.snapshot.state };
 }
 
@@ -30,6 +33,7 @@ class Memory {
 
 const { warn } = console;
 afterEach(() => {
+  for (const live of watching.splice(0)) live.stop();
   for (const name of ["document", "location"]) delete (/** @type {any} */ (globalThis)[name]);
   console.warn = warn;
 });
@@ -93,6 +97,61 @@ test("the client remembers which transport works, and tries the WebSocket again 
   assert.deepEqual(world.opened, ["sse", "websocket", "websocket"]);
   assert.equal(world.viewers.size, 1, "the stream stays open beside the WebSocket");
   assert.equal(storage.values.size, 0);
+});
+
+test("a transport that breaks after the first records is left after three times, and for good", async () => {
+  const storage = new Memory();
+  const first = watched({ storage });
+  first.world.broken = ["websocket"];
+  first.live.start();
+  for (let n = 0; n < 100; n++) {
+    first.world.board.like("a", 1);
+    await first.clock.advance(SECOND);
+  }
+  assert.deepEqual(first.world.opened, ["websocket", "websocket", "websocket", "sse"]);
+  assert.equal(first.live.snapshot.records[0].score, 100);
+  await first.clock.advance(700 * SECOND);
+  assert.equal(first.world.opened.length, 4, "the WebSocket is tried again");
+  first.live.stop();
+
+  const { clock, world, live, state } = watched({ storage });
+  world.broken = ["websocket", "sse"];
+  live.start();
+  for (let n = 0; n < 100; n++) {
+    world.board.like("a", 1);
+    await clock.advance(SECOND);
+  }
+  assert.deepEqual(world.opened.slice(0, 4), ["sse", "sse", "sse", "poll"]);
+  assert.ok(world.opened.slice(4).every((kind) => kind === "poll"));
+  assert.deepEqual([state().name, live.snapshot.records[0].score], ["live", 100]);
+});
+
+test("connections that break after more than their first records do not count", async () => {
+  const { clock, world, live } = watched();
+  live.start();
+  for (let n = 0; n < 5; n++) {
+    await clock.advance(5 * SECOND);
+    world.board.like("a", 1);
+    await clock.advance(SECOND);
+    world.cut();
+  }
+  await clock.advance(5 * SECOND);
+  assert.ok(world.opened.every((kind) => kind === "websocket"));
+});
+
+test("a page has at most two event streams, and its other boards poll", async () => {
+  const pages = Array.from({ length: 6 }, () => watched({ transports: ["sse", "poll"] }));
+  for (const { live } of pages) live.start();
+  for (const { clock } of pages) await clock.advance(3 * SECOND);
+  assert.deepEqual(pages.map(({ world }) => world.opened[0]), ["sse", "sse", "poll", "poll", "poll", "poll"]);
+  for (const { live } of pages) {
+    assert.equal(live.snapshot.state.name, "live");
+    live.stop();
+  }
+  const { clock, world, live } = watched({ transports: ["sse"] });
+  live.start();
+  await clock.advance(3 * SECOND);
+  assert.deepEqual(world.opened, ["sse"], "a stream that has ended still counts");
 });
 
 test("after a restart of the server the WebSocket is used again soon", async () => {

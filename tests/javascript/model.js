@@ -118,6 +118,7 @@ const SILENCE = 5_000;
  */
 export class World {
   blocked = /** @type {Record<string, "" | "refuse" | "hang">} */ ({ websocket: "", sse: "", poll: "" });
+  broken = /** @type {string[]} */ ([]); // the transports that break at the second message of each connection
   stalled = false;
   deleted = false;
   lossy = 0;
@@ -159,8 +160,15 @@ export class World {
     this.clock.setTimeout(this.blocked[kind] === "refuse" ? refuse : accept, 5 + this.random() * 40);
   }
 
-  watch(/** @type {string} */ url, /** @type {(text: string) => void} */ send, /** @type {any} */ close) {
-    const query = new URL(url).searchParams;
+  watch(/** @type {string} */ url, /** @type {(text: string) => void} */ deliver, /** @type {any} */ close) {
+    const { searchParams: query, pathname } = new URL(url);
+    const isBroken = this.broken.includes(pathname.endsWith("/stream") ? "sse" : "websocket");
+    let sent = 0;
+    const send = (/** @type {string} */ text) => {
+      if (!isBroken || !sent++) return deliver(text);
+      this.viewers.delete(viewer);
+      close(1006, "");
+    };
     const viewer = { epoch: query.get("epoch"), offset: Number(query.get("offset")), isNew: true, sentAt: 0, send, close };
     this.viewers.add(viewer);
     return viewer;
@@ -221,7 +229,7 @@ export class World {
           controller.enqueue(encoder.encode(text.slice(0, middle)));
           controller.enqueue(encoder.encode(text.slice(middle)));
         };
-        const viewer = this.watch(url, send, () => controller.close());
+        const viewer = this.watch(url, send, (/** @type {number} */ code) => (code === 1006 ? controller.error(new TypeError("broken")) : controller.close()));
         signal.addEventListener("abort", () => this.viewers.delete(viewer) && controller.close());
       },
     });
