@@ -108,7 +108,7 @@ class Stage:
     async def frame(self, board: str, offset: int = 0) -> ModelViewer:
         """A viewer that has received the first frames of the live route, up to an offset.
 
-        If others watch the board, the first frame is the one that they have, which may be older than an acknowledgement.
+        If others watch the board, the first frame is the one that they have. It may be older than an acknowledgement.
         """
         viewer = ModelViewer()
         async with connect_socket(self._live(board, 50)) as socket, asyncio.timeout(DEADLINE):
