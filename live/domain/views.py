@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from zlib import crc32
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -12,6 +13,8 @@ from live.domain.event import rfc3339
 from live.domain.item import Item
 from live.domain.ranking import Ranks, Record
 from live.domain.score_format import NumberFormat
+
+_exact = msgspec.json.Encoder(order="deterministic")
 
 
 class BoardSummary(msgspec.Struct, frozen=True):
@@ -68,6 +71,11 @@ class BoardFacts(ScoreFacts, frozen=True, kw_only=True):
     period_end: str | UnsetType = UNSET
     opens: str | UnsetType = UNSET
     closes: str | UnsetType = UNSET
+
+
+def definition_tag(board: Board) -> str:
+    """Return a text that is another one when the definition of a board is another one, in all processes."""
+    return f"{crc32(_exact.encode(board)):08x}"
 
 
 def score_facts(board: Board) -> dict[str, Any]:

@@ -4,16 +4,17 @@ Each is encoded once for all viewers: as JSON, as a WebSocket frame, and as a se
 """
 
 import struct
+import time
 from collections.abc import Sequence
-from functools import cached_property, partial
-from typing import Final, Literal
+from functools import cached_property, lru_cache, partial
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from live.domain.board import Board
 from live.domain.ranking import Page, Ranks, Record, diff
-from live.domain.views import BoardFacts, facts_of
+from live.domain.views import BoardFacts, definition_tag, facts_of
 from live.fanout.engine.deflate import FLUSHED, SharedText, deflate
 
 _LEAST_RECORD: Final = len(b'{"key":"a","score":0,"rank":1},')  # bytes of the shortest possible record
@@ -25,7 +26,11 @@ _EIGHT_BYTES: Final = 1 << 16
 
 
 class Sync(BoardFacts, frozen=True, tag="sync", tag_field="type"):
-    """The whole top of a board."""
+    """The whole top of a board.
+
+    `time` is the time of the server. `definition` is another text as soon as the definition of the board is another
+    one. Updates for viewers that return have both too, and the facts about the board.
+    """
 
     board: str
     epoch: str
@@ -34,11 +39,13 @@ class Sync(BoardFacts, frozen=True, tag="sync", tag_field="type"):
     total_score: int | None
     recovered: bool
     records: Sequence[Record]
+    time: str
+    definition: str
     period: str | UnsetType = UNSET
     ranks: Ranks | UnsetType = UNSET
 
 
-class Update(msgspec.Struct, frozen=True, tag="update", tag_field="type"):
+class Update(BoardFacts, frozen=True, tag="update", tag_field="type"):
     """The changes of the top since an offset. Apply it to the list that you have at that offset.
 
     Remove the members in `removed` and in `changed` from your list. Then insert each record of `changed`, in the given
@@ -56,6 +63,8 @@ class Update(msgspec.Struct, frozen=True, tag="update", tag_field="type"):
     removed: Sequence[str]
     period: str | UnsetType = UNSET
     recovered: bool | UnsetType = UNSET
+    time: str | UnsetType = UNSET
+    definition: str | UnsetType = UNSET
 
 
 class Status(msgspec.Struct, frozen=True, tag="status", tag_field="type", omit_defaults=True):
@@ -89,7 +98,12 @@ class Around(msgspec.Struct, frozen=True, tag="around", tag_field="type"):
 
 
 class Alive(msgspec.Struct, frozen=True, tag="alive", tag_field="type"):
-    """A sign that the connection is alive. The server sends it after about 5 seconds without another message."""
+    """A sign that the connection is alive, and the time of the server.
+
+    The server sends it after about 5 seconds without another message.
+    """
+
+    time: str
 
 
 MessageType = Literal["sync", "update", "status", "viewers", "around", "alive"]
@@ -144,7 +158,10 @@ def _framed(head: int, payload: bytes) -> bytes:
     return struct.pack("!BBQ", head, _TWO_BYTES + 1, size) + payload
 
 
-ALIVE: Final = Frame("alive", _encode(Alive()))
+@lru_cache(maxsize=1)
+def alive_frame(second: int) -> Frame:
+    """Make the sign of life for a second since 1970. All viewers share it."""
+    return Frame("alive", _encode(Alive(rfc3339(second * 1000))))
 
 
 def sync_frame(board: Board, page: Page, size: int, *, recovered: bool = False) -> Frame:
@@ -157,6 +174,8 @@ def sync_frame(board: Board, page: Page, size: int, *, recovered: bool = False) 
         total_score=page.total_score,
         recovered=recovered,
         records=page.records[:size],
+        time=_now(),
+        definition=definition_tag(board),
         period=page.period or UNSET,
         ranks=UNSET if board.ranks == "ordinal" else board.ranks,
         **facts_of(board, page.slot),
@@ -164,11 +183,16 @@ def sync_frame(board: Board, page: Page, size: int, *, recovered: bool = False) 
     return Frame("sync", _encode(sync), position_id(page.epoch, page.offset))
 
 
-def update_frame(old: Page, new: Page, size: int, *, recovered: bool = False) -> Frame:
+def update_frame(old: Page, new: Page, size: int, *, returning: Board | None = None) -> Frame:
     """Make an update from the top `size` of an old page to the top `size` of a new page of the same epoch.
 
-    Both pages begin at rank 1.
+    Both pages begin at rank 1. `returning` is the board if the update is for viewers that return: they may have missed
+    a change of its definition.
     """
+    facts: dict[str, Any] = {}
+    if returning is not None:
+        facts = {"recovered": True, "time": _now(), "definition": definition_tag(returning)}
+        facts |= facts_of(returning, new.slot)
     changed, removed = diff(old.records[:size], new.records[:size])
     update = Update(
         epoch=new.epoch,
@@ -179,7 +203,7 @@ def update_frame(old: Page, new: Page, size: int, *, recovered: bool = False) ->
         changed=changed,
         removed=removed,
         period=new.period or UNSET,
-        recovered=recovered or UNSET,
+        **facts,
     )
     return Frame("update", _encode(update), position_id(new.epoch, new.offset))
 
@@ -203,6 +227,10 @@ def viewers_frame(count: int) -> Frame:
 def around_frame(around: Around) -> Frame:
     """Make the message with the rank of one member and its neighbours."""
     return Frame("around", _encode(around))
+
+
+def _now() -> str:
+    return rfc3339(round(time.time() * 1000))
 
 
 def position_id(epoch: str, offset: int) -> str:

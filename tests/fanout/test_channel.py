@@ -267,7 +267,7 @@ async def test_a_viewer_that_received_nothing_for_five_seconds_gets_a_sign_of_li
 ) -> None:
     """Every message restarts the five seconds."""
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now, time=lambda: clock.now))
     position, update, received = ViewerPosition(), Frame("update", b"{}"), []
     position.sent_at = 100.0
     for now, frame in ((104.9, None), (105.0, None), (109.9, update), (114.8, None), (114.9, None)):

@@ -1,6 +1,7 @@
 """Messages to viewers have exactly the documented form, and a viewer that applies every message holds the top."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import get_args
 
 import msgspec
@@ -9,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from live.domain.board import Votes
 from live.domain.event import MAX_SCORE
 from live.domain.ranking import Page, Ranks, Record, with_ranks
+from live.domain.views import definition_tag
+from live.fanout import frames
 from live.fanout.frames import Frame, status_frame, sync_frame, update_frame
 from tests.harness.boards import BOARD
 from tests.harness.viewer import ModelViewer
@@ -32,16 +36,27 @@ def top(offset: int, board: dict[str, int]) -> Page:
     return page(offset, *rows, total=sum(board.values()))
 
 
-def test_a_sync_has_the_documented_form() -> None:
+def test_a_sync_has_the_documented_form(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fields are in the documented order, and numbers are digits."""
+    monkeypatch.setattr(frames, "time", SimpleNamespace(time=lambda: 1_795_348_800.5))
     frame = sync_frame(BOARD, page(41, ("p1", 77), rank_count=9312, total=88410), 50)
     assert (frame.type, frame.payload) == (
         "sync",
         (
             b'{"type":"sync","board":"posts","epoch":"k3v9","offset":41,"rank_count":9312,"total_score":88410,'
-            b'"recovered":false,"records":[{"key":"p1","score":77,"rank":1}]}'
+            b'"recovered":false,"records":[{"key":"p1","score":77,"rank":1}],'
+            b'"time":"2026-11-22T12:00:00.500Z","definition":"%s"}' % definition_tag(BOARD).encode()
         ),
     )
+
+
+def test_an_update_for_a_returning_viewer_has_the_facts() -> None:
+    """The viewer may have missed a change of the definition."""
+    board = replace(BOARD, votes=Votes(closes=1_795_348_800_000))
+    update = msgspec.json.decode(update_frame(page(1), page(2), 5, returning=board).payload)
+    assert (update["recovered"], update["closes"]) == (True, "2026-11-22T12:00:00.000Z")
+    assert update["definition"] == definition_tag(board) != definition_tag(BOARD)
+    assert update.keys() >= {"time"}
 
 
 def test_an_update_has_the_documented_form() -> None:

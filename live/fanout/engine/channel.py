@@ -10,7 +10,7 @@ from live.fanout.engine.delivery import Outbox, Subscribers, ViewerPosition, col
 from live.fanout.engine.intervals import TickSchedule
 from live.fanout.engine.rank_lookups import RankLookups
 from live.fanout.engine.variant import Variant, Variants
-from live.fanout.frames import ALIVE, Frame, status_frame, viewers_frame
+from live.fanout.frames import Frame, alive_frame, status_frame, viewers_frame
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import Viewer
 from live.metrics import CONFLATED, SEND_LAG_SECONDS, VIEWERS
@@ -316,7 +316,7 @@ def frame_or_alive(frame: Frame | None, position: ViewerPosition) -> Frame | Non
     """Return the frame that is due, or `alive` if viewers at the position received nothing for a while."""
     now = time.monotonic()
     if frame is None and now - position.sent_at >= SILENCE:
-        frame = ALIVE
+        frame = alive_frame(int(time.time()))
     if frame is not None:
         position.sent_at = now
     return frame

@@ -3,8 +3,10 @@
 It chooses the next frame of each viewer.
 """
 
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import Final
 
 from live.domain.board import Board
 from live.domain.ranking import Page
@@ -12,6 +14,8 @@ from live.fanout.engine.delivery import Subscribers, ViewerPosition
 from live.fanout.engine.intervals import interval_of, viewer_interval
 from live.fanout.frames import Frame, is_surely_smaller, sync_frame, update_frame
 from live.fanout.subscription import Subscription
+
+_TIMELY: Final = 1.0  # seconds for which a frame with the time of the server is sent
 
 
 class PageHistory:
@@ -79,7 +83,8 @@ class Variant(Subscribers):
         self._old: Page | None = None
         self._page: Page | None = None
         # The frames made from the current page: the whole top, the update, and the updates for returning viewers, by
-        # their offsets.
+        # their offsets. All but the update have the time of the server, so they are made again after a second.
+        self._timed_at = 0.0
         self._sync: Frame | None = None
         self._update: Frame | None = None
         self._recoveries: dict[int, Frame] = {}
@@ -140,6 +145,7 @@ class Variant(Subscribers):
                 return None
             known = self._history.find(position.epoch, position.offset, self.size)
             if known is not None and position.epoch == page.epoch and position.offset <= page.offset:
+                self._renew_timed()
                 frame = self._recoveries.get(position.offset)
                 if frame is None:
                     frame = self._recoveries[position.offset] = self._smaller(known, page, recovered=True)
@@ -163,14 +169,21 @@ class Variant(Subscribers):
         A new period begins with the whole top, which says when the period begins and ends.
         """
         if old.period == page.period:
-            update = update_frame(old, page, self.size, recovered=recovered)
+            update = update_frame(old, page, self.size, returning=self._board if recovered else None)
             if is_surely_smaller(update, page, self.size):
                 return update
             if len(update.payload) <= len(self._whole(page).payload):
                 return update
         return sync_frame(self._board, page, self.size, recovered=True) if recovered else self._whole(page)
 
+    def _renew_timed(self) -> None:
+        """Forget the frames that have a time, unless they were made within the last second."""
+        now = time.monotonic()
+        if now - self._timed_at > _TIMELY:
+            self._timed_at, self._sync, self._recoveries = now, None, {}
+
     def _whole(self, page: Page) -> Frame:
+        self._renew_timed()
         if self._sync is None:
             self._sync = sync_frame(self._board, page, self.size)
         return self._sync
