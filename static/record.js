@@ -4,12 +4,11 @@ import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
 import { gapWords, grouped, placeWords, translate } from "./client/words.js";
-import { loadLater, recordAddress, whenWritten, write } from "./page.js";
+import { followDefinition, loadLater, recordAddress, whenWritten, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
 
 const RANK_REST = 5_000; // milliseconds for which the rank must stay the same before it is announced
-const LONG = 12; // characters; a figure this long is shortened, and its title has the exact number
 
 showLocalTimes();
 const section = /** @type {HTMLElement} */ (document.getElementById("record"));
@@ -40,22 +39,11 @@ function showFigures() {
   const own = around.records[at];
   write(part("rank"), own ? grouped(around.rank) : translate("not_ranked"));
   write(part("rank-count"), grouped(around.rank_count));
-  if (fields.length) return fields.forEach((field, i) => writeFigure(values[i], own?.fields?.[field] ?? null));
-  writeFigure(values[0], around.score);
-  writeFigure(part("ahead"), distance(own, around.records[at - 1]));
-  writeFigure(part("behind"), distance(own, around.records[at + 1]));
-}
-
-/**
- * @param {Element} element
- * @param {number | null} value
- */
-function writeFigure(element, value) {
-  const text = table.writing.grouped(value);
-  const isHuge = value !== null && text.length >= LONG;
-  write(element, isHuge ? table.writing.short(value) : text);
-  if (isHuge) element.setAttribute("title", text);
-  else element.removeAttribute("title");
+  const { grouped: written } = table.writing;
+  if (fields.length) return fields.forEach((field, i) => write(values[i], written(own?.fields?.[field] ?? null)));
+  write(values[0], written(around.score));
+  write(part("ahead"), written(distance(own, around.records[at - 1])));
+  write(part("behind"), written(distance(own, around.records[at + 1])));
 }
 
 /**
@@ -79,4 +67,5 @@ board.on("change", ({ around }) => {
     announcer.announce(placeWords(rank, null)[0]);
   }, RANK_REST);
 });
+followDefinition(board, section);
 whenWritten(section, table, () => board.start());

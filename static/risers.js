@@ -73,7 +73,7 @@ export class Risers {
  */
 function countUp({ row, value }, { grouped }) {
   const after = row.value;
-  if (value === undefined || after === undefined || after === value || row.isShort) return false;
+  if (value === undefined || after === undefined || after === value) return false;
   const { dataset } = row.score;
   const began = performance.now();
   const step = () => {

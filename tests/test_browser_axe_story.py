@@ -149,7 +149,7 @@ async def test_nothing_is_cut_where_it_has_room(valkey_url: str) -> None:
             await page.goto(f"{boards}{board}?lang=en")
             await until_loaded(page)
             assert await page.evaluate(CUT) == [], board
-        assert min(await page.evaluate(WIDTHS)) >= 100
+        assert min(await page.evaluate(WIDTHS)) >= 90
         await page.goto(f"{boards}posts?display=wall")
         await page.wait_for_selector("th .picture", timeout=PATIENCE)
         lefts = "parts => parts.map((part) => part.getBoundingClientRect().left)"

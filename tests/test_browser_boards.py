@@ -9,7 +9,7 @@ import msgspec
 from live.domain.board_file import parse_boards
 from live.domain.ranking import Record
 from live.web.pages.language import languages
-from live.web.pages.words import bar_width, gap_words, metadata_words, move_words, name_words, short, trend_points
+from live.web.pages.words import bar_width, gap_words, metadata_words, move_words, name_words, trend_points
 from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, until_first, until_live
 from tests.harness.producer import post
@@ -119,12 +119,11 @@ async def test_the_script_and_the_server_show_the_same_rows(valkey_url: str) -> 
             const own = document.querySelector('script[type=module]').src;
             const words = await import(own.replace('en/board', 'client/words'));
             const { trendPoints } = await import(own.replace('en/board', 'sparkline'));
-            const { barWidth, gapWords, moveWords, nameWords, short } = words;
+            const { barWidth, gapWords, moveWords, nameWords } = words;
             const records = scores.map((score, i) => ({ score, rank: i + 1 }));
             return [names.map((name) => nameWords(name)),
                     records.map((record, i) => gapWords(record, records[i - 1])),
                     scores.map((score, i) => barWidth(score, scores[(i * 7) % scores.length])),
-                    scores.map((score) => short(score)),
                     scores.map((_, i) => moveWords(1 + (i * 7) % 50, i % 9 ? 1 + (i * 5) % 50 : undefined)),
                     scores.map((_, i) => trendPoints(scores.slice(i, i + i % 30).map((n) => (n % 5 ? n : null))))];
         }""",
@@ -135,7 +134,6 @@ async def test_the_script_and_the_server_show_the_same_rows(valkey_url: str) -> 
         [name_words(ENGLISH, name) for name in names],
         [gap_words(ENGLISH, record, above) for record, above in zip(records, [None, *records[:-1]], strict=True)],
         [bar_width(score, scores[(place * 7) % len(scores)]) for place, score in enumerate(scores)],
-        [short(ENGLISH, score) for score in scores],
         [list(move_words(ENGLISH, 1 + i * 7 % 50, 1 + i * 5 % 50 if i % 9 else None)) for i in range(len(scores))],
         [trend_points([n if n % 5 else None for n in scores[i : i + i % 30]]) for i in range(len(scores))],
     ]

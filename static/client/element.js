@@ -13,15 +13,15 @@ const STYLE = `
 :host([hidden]), [hidden] { display: none; }
 .status { width: fit-content; margin: 0 0 .5rem; padding: .2rem .75rem; border-radius: var(--lb-radius, .75rem); background: var(--lb-paper, light-dark(#fff, #171a20)); color: var(--lb-quiet, light-dark(#59606e, #a3abba)); font-size: .875rem; }
 .frame { overflow: auto hidden; border: 1px solid var(--lb-line, light-dark(#dfe0da, #2a2f39)); border-radius: var(--lb-radius, .75rem); }
-table { width: 100%; border-spacing: 0; table-layout: fixed; background: var(--lb-paper, light-dark(#fff, #171a20)); }
+table { width: 100%; border-spacing: 0; background: var(--lb-paper, light-dark(#fff, #171a20)); }
 tr { position: relative; }
 th, td { position: relative; height: var(--lb-row, 3rem); padding: 0 .75rem; overflow: hidden; background: var(--lb-paper, light-dark(#fff, #171a20)); font-weight: 400; text-align: start; text-overflow: ellipsis; white-space: nowrap; }
 thead :is(th, td) { height: 2.25rem; color: var(--lb-quiet, light-dark(#59606e, #a3abba)); font-size: .8125rem; }
-.rank { width: 4rem; }
-.score { width: 9rem; text-align: end; font-weight: 650; }
-.packed { table-layout: auto; }
-.packed :is(.name, tbody th) { width: 100%; min-width: 7rem; max-width: 0; }
-.packed :is(.rank, .score) { width: 1px; }
+.rank { min-width: 4rem; }
+.score { min-width: 9rem; text-align: end; font-weight: 650; }
+.name, tbody th { width: 100%; min-width: 4rem; max-width: 0; }
+.packed :is(.name, tbody th) { min-width: 7rem; }
+.packed :is(.rank, .score) { min-width: 0; }
 .packed thead .score::first-letter { text-transform: uppercase; }
 thead .score { font-weight: 400; }
 tbody th > bdi { display: block; overflow: hidden; line-height: 1.25; text-overflow: ellipsis; }
@@ -31,19 +31,15 @@ tbody th > bdi { display: block; overflow: hidden; line-height: 1.25; text-overf
   th, td { padding-inline: .35rem; }
   .picture { top: calc(50% - .75rem); width: 1.5rem; height: 1.5rem; line-height: 1.5rem; }
   .picture ~ :is(bdi, .about) { margin-inline-start: 1.9rem; }
-  .rank { width: 2.25rem; }
-  .score { width: 5.75rem; }
+  .rank { min-width: 2.25rem; }
+  .score { min-width: 5.75rem; }
   tbody .score { font-size: .9375rem; }
   tbody th > bdi { display: -webkit-box; max-height: 2.5em; font-size: .9375rem; overflow-wrap: anywhere; white-space: normal; -webkit-box-orient: vertical; -webkit-line-clamp: 2; }
   .packed .picture { display: none; }
   .packed .picture ~ :is(bdi, .about) { margin-inline-start: 0; }
   tbody th:has(.about) > bdi { display: block; white-space: nowrap; }
-  td.score[data-tight] { font-size: 0; }
-  td.score[data-tight]::before { content: attr(data-tight); font-size: 1rem; }
 }
 .rank, .score { font-variant-numeric: tabular-nums; }
-td.score[data-short] { font-size: 0; }
-td.score[data-short]::before { content: attr(data-short); font-size: 1rem; }
 .me > * { background: var(--lb-me, light-dark(#fff4cf, #332a0c)); }
 .bar { position: absolute; inset: .25rem .25rem .25rem 0; width: 100%; height: calc(100% - .5rem); fill: var(--lb-bar, light-dark(#e3e8fd, #222b4d)); }
 .bar rect { height: 100%; }
@@ -143,6 +139,7 @@ export class LiveBoardElement extends Base {
       const { facts } = snapshot;
       const units = facts?.format && (await import("./units.js").catch(() => null));
       if (board !== this.board) return;
+      this.#showState(board);
       clearTimeout(again);
       if (units === null) {
         again = setTimeout(() => show(board.snapshot), AGAIN); // without `units.js`, scores would be wrong
@@ -150,7 +147,8 @@ export class LiveBoardElement extends Base {
       }
       const fields = Object.keys(snapshot.records[0]?.fields ?? {});
       if (!view || (fields.length && !view.fields.length)) view = this.#table(server, fields, key);
-      view.writing = units ? units.writingOf(facts, plain) : plain;
+      const isNamed = facts?.unit?.toLowerCase() === heading("score").toLowerCase();
+      view.writing = units ? units.writingOf({ ...facts, unit: isNamed ? undefined : facts.unit }, plain) : plain;
       view.show(snapshot.records);
       this.#parts.fallback.hidden = true;
       this.#parts.live.hidden = false;

@@ -12,8 +12,6 @@ const EASING = "ease-out";
 const ENTRY = 320; // milliseconds in which a new row appears; also the duration of the shortest flight
 const LONGEST_FLIGHT = 900;
 const TOP = 3; // the first rows, which are larger; they have a class, because `:nth-child` costs a layout of all rows
-const LARGE = 10; // characters; a score this long has a short form for narrow tables
-const HUGE = 12; // characters; a score this long has a short form for all tables
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
@@ -49,7 +47,6 @@ export class Row {
     this.texts = this.parts.map((part) => part.nodeValue ?? "");
     this.score = values[0];
     this.gap = this.score.dataset.gap ?? "";
-    this.isShort = "short" in this.score.dataset || "tight" in this.score.dataset;
   }
 
   /** @param {number} index */
@@ -100,22 +97,12 @@ export class Row {
   }
 
   /**
-   * Write the score, and also a short form where it may not fit.
-   *
    * @param {number} score
    * @param {import("./words.js").Writing} writing
    */
   writeScore(score, writing) {
     this.value = score;
-    const text = writing.grouped(score);
-    if (!this.write(1, text) || (text.length < LARGE && !this.isShort)) return;
-    const { dataset } = this.score;
-    delete dataset.short;
-    delete dataset.tight;
-    this.isShort = text.length >= LARGE;
-    if (this.isShort) dataset[text.length < HUGE ? "tight" : "short"] = writing.short(score);
-    if (this.isShort) this.score.title = text;
-    else this.score.removeAttribute("title");
+    this.write(1, writing.grouped(score));
   }
 
   /** @param {string} gap */

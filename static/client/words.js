@@ -12,7 +12,6 @@ const INVISIBLE = /^[\p{Cc}\p{Cf}\p{Z}\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164
 const MOST_MEMBERS = 8;
 const MOST_NAME = 32;
 const MOST_VALUE = 40;
-const LONG_GAP = 9; // characters without a sign; a gap this long is written in its short form
 
 /**
  * A member as its row shows it: cut in the middle if it is long, and a word for “blank” if it has no visible character.
@@ -27,13 +26,13 @@ export function nameWords(key) {
 }
 
 /**
- * How the numbers of a board are written: in full, and shorter where there is little room.
+ * How the numbers of a board are written.
  *
- * @typedef {{grouped: (value: number | null) => string, short: (value: number) => string}} Writing
+ * @typedef {{grouped: (value: number | null) => string}} Writing
  */
 
 /** @type {Writing} for boards without a unit, decimals or durations */
-export const plain = { grouped, short };
+export const plain = { grouped };
 
 /**
  * The gap between a record and the record above it. For the first record, the gap to the record below it.
@@ -48,9 +47,7 @@ export function gapWords(record, above, below, writing = plain) {
   if (!other) return "";
   const gap = record.score - other.score;
   if (gap === 0) return translate("tied");
-  const size = Math.abs(gap);
-  const whole = writing.grouped(size);
-  const digits = whole.length < LONG_GAP ? whole : writing.short(size);
+  const digits = writing.grouped(Math.abs(gap));
   return above ? translate("gap", { gap: `${gap > 0 ? "+" : "−"}${digits}`, rank: above.rank }) : translate("leads", { gap: digits });
 }
 
@@ -63,20 +60,6 @@ export function gapWords(record, above, below, writing = plain) {
 export function shareWords(votes, total) {
   const tenths = total ? scaled(votes, total, 1000) : 0;
   return `${Math.floor(tenths / 10)}.${tenths % 10}%`;
-}
-
-/**
- * The first digits of a large number, at least three, and its unit; nothing is rounded up.
- *
- * @param {number} value a whole number
- */
-export function short(value) {
-  const digits = String(Math.abs(value));
-  const units = translate("units").split(",").reverse().map((unit) => unit.split("="));
-  const [zeros, name] = units.find(([zeros]) => Number(zeros) < digits.length) ?? ["0", ""];
-  const whole = digits.slice(0, digits.length - Number(zeros));
-  const part = digits.slice(whole.length, Math.max(whole.length, 3));
-  return `${value < 0 ? "−" : ""}${whole}${part && name ? `.${part}` : ""}${name}`;
 }
 
 /**

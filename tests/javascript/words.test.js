@@ -6,7 +6,7 @@ import { setLanguage, translate } from "../../static/client/language.js";
 import { words as chinese } from "../../static/client/words/zh-Hans.js";
 import { words as english } from "../../static/client/words/en.js";
 import {
-  barWidth, gapWords, grouped, metadataWords, moveWords, nameWords, placeWords, short,
+  barWidth, gapWords, grouped, metadataWords, moveWords, nameWords, placeWords,
 } from "../../static/client/words.js"; // prettier-ignore
 import { periodWords } from "../../static/periods.js";
 import { trendPoints, trendScale } from "../../static/sparkline.js";
@@ -54,12 +54,6 @@ test("the gap to the record above has a sign", () => {
 
 test("the length of a bar is the share of its score in the first score", () => {
   assert.deepEqual([[5, 10], [10, 10], [2, 3], [-5, 10], [3, 0], [-2, -1]].map(([score, first]) => barWidth(score, first)), [50, 100, 66.5, 0, 0, 0]);
-});
-
-test("a large number keeps three digits, and is never rounded up", () => {
-  const numbers = [2 ** 53 - 1, 123456789012, -9876543210, 987654321, 99999999, 1000000, 999999, 0];
-  assert.deepEqual(numbers.map(short), ["9.00 Qd", "123 B", "−9.87 B", "987 M", "99.9 M", "1.00 M", "999999", "0"]);
-  assert.equal(gapWords({ score: 5 }, { score: 9007199254740991, rank: 1 }), "−9.00 Qd to 1");
 });
 
 test("movement is relative to the previous rank, as symbols and in words", () => {

@@ -35,7 +35,7 @@ from live.web.http.responses import as_problem, negotiated, problem_response, re
 from live.web.pages.ballot import Ballot, ballot_of
 from live.web.pages.display_modes import Surface, embed_of, overlay_of, page_of, problem_surface
 from live.web.pages.language import Language
-from live.web.pages.rendering import MOST_SIDES, Visit, render, site_of, takes_likes, visit_of
+from live.web.pages.rendering import MOST_SIDES, Visit, format_of, render, site_of, takes_likes, visit_of
 from live.web.pages.trends import NO_TRENDS, Trends, trends_of
 from live.web.pages.words import period_words, place_words
 from live.web.reads.boards import MAX_START, parts_of
@@ -538,7 +538,7 @@ async def _place_of(visit: Visit, ledger: Ledger, key: str, when: When) -> tuple
     board = ledger.state.board
     has_gap = place > 0 and board.score is None
     gap = abs(records[place - 1].score - records[place].score) if has_gap else None
-    return place_words(language, records[place].rank, gap, board.score_format)
+    return place_words(language, records[place].rank, gap, format_of(language, board))
 
 
 def _links_of(

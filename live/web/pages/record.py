@@ -18,7 +18,7 @@ from live.store.board.read.slots import SlotValues, read_slots
 from live.web.http.responses import negotiated, reply_of
 from live.web.pages.charts import AxisTick, round_values
 from live.web.pages.language import Language, grouped
-from live.web.pages.rendering import render, takes_likes, visit_of
+from live.web.pages.rendering import format_of, render, takes_likes, visit_of
 from live.web.pages.trends import trends_of
 from live.web.pages.words import moment, moment_words, name_words, period_words, window_words
 from live.web.reads.items import items_of
@@ -113,7 +113,7 @@ def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | Non
             period_words(language, window.unit, window.calendar.at(slot.start).name)
             if isinstance(window, Periods)
             else moment_words(language, moment(slot.start * 1000)),
-            grouped(score, board.score_format),
+            grouped(score, format_of(language, board)),
             f"{(top - max(0, score or 0)) * scale:.2f}",
             f"{abs(score or 0) * scale:.2f}",
             place == len(scores) - 1,
@@ -127,7 +127,7 @@ def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | Non
     else:
         title = language.translate("chart", window=window_words(language, window))
     marks = [round(len(bars) * part / _PARTS) for part in range(1, _PARTS)] if len(bars) >= _PARTS else []
-    return Chart(title, grouped(max(known, default=None), board.score_format), bars, ticks, marks)
+    return Chart(title, grouped(max(known, default=None), format_of(language, board)), bars, ticks, marks)
 
 
 def _distance(page: Page, place: int, step: int) -> int | None:

@@ -30,9 +30,6 @@ _INVISIBLE: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
 _MOST_MEMBERS: Final = 8
 _MOST_NAME: Final = 32
 _MOST_VALUE: Final = 40
-_LONG_GAP: Final = len("1,000,000")
-_LARGE: Final = len("10,000,000")  # characters; a score as long as this is shortened where there is little room
-_HUGE: Final = len(f"{MINUS}100,000,000")  # characters; a score as long as this is shortened everywhere
 _LEAST_POINTS: Final = 2
 _LEAST_PLAIN: Final = 1e-6  # ECMAScript writes numbers from `_LEAST_PLAIN` up to `_MOST_PLAIN` without an exponent
 _MOST_PLAIN: Final = 1e21
@@ -134,8 +131,6 @@ def gap_words(
     if gap == 0:
         return language.translate("tied")
     size = grouped(abs(gap), score_format)
-    if len(size) >= _LONG_GAP:
-        size = short(language, abs(gap), score_format)
     if above is None:
         return language.translate("leads", gap=size)
     return language.translate("gap", gap=f"{'+' if gap > 0 else MINUS}{size}", rank=above.rank)
@@ -155,9 +150,9 @@ def share_words(votes: int, total: int) -> str:
 
 
 def short(language: Language, number: int, score_format: ScoreFormat | None = None) -> str:
-    """Write the first three digits of a large number and its unit, `9.00 Qd`. The other digits are cut off.
+    """Write the first three digits of a large number and its unit, `9.00 Qd`, beside a line of a chart.
 
-    A score is written in the format of its board, without decimals.
+    The other digits are cut off. A score is written in the format of its board, without decimals.
     """
     if score_format is not None:
         return score_format.write_short(number, partial(short, language))
@@ -167,11 +162,6 @@ def short(language: Language, number: int, score_format: ScoreFormat | None = No
     whole = digits[: len(digits) - zeros]
     part = digits[len(whole) : 3]
     return f"{MINUS if number < 0 else ''}{whole}{f'.{part}' if part and name else ''}{name}"
-
-
-def score_fit(text: str) -> str:
-    """Tell where a long score does not fit: in `tight` places, everywhere (`short`), or nowhere (empty)."""
-    return "" if len(text) < _LARGE else "tight" if len(text) < _HUGE else "short"
 
 
 def move_words(language: Language, rank: int, before: int | None) -> tuple[str, str]:

@@ -32,7 +32,6 @@ export const words = {
   "tied": "tied",
   "gap": "{gap} to {rank}",
   "leads": "leads by {gap}",
-  "units": "6= M,9= B,12= T,15= Qd",
   "new": "new",
   "up": "up {n}",
   "down": "down {n}",

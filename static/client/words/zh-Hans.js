@@ -33,7 +33,6 @@ export const words = {
   "tied": "并列",
   "gap": "距第 {rank} 名 {gap}",
   "leads": "领先 {gap}",
-  "units": "4=万,8=亿,12=万亿",
   "new": "新",
   "up": "上升 {n} 名",
   "down": "下降 {n} 名",

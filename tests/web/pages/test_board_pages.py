@@ -12,8 +12,8 @@ from msgspec import UNSET, Raw
 
 from live.domain.board_file import parse_boards
 from live.settings import Duration
-from live.web.pages.language import grouped, languages
-from live.web.pages.words import metadata_words, moment, moment_words, score_fit
+from live.web.pages.language import languages
+from live.web.pages.words import metadata_words, moment, moment_words
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -311,12 +311,3 @@ async def test_tables_are_accessible(valkey_url: str) -> None:
         assert re.findall(r"<th(?! scope=)", html.replace("<thead", "")) == []
         assert "the first 20 by levels, then seconds" in html
         assert re.findall(r"<style| style=|<script(?! type=\"module\" src=)| on\w+=", html) == []
-
-
-def test_a_minus_sign_takes_room_too() -> None:
-    """Negative scores are shortened one digit earlier."""
-    fits = {
-        score: score_fit(grouped(score))
-        for score in (9_999_999, -999_999, -1_000_000, -99_999_999, -100_000_000, 10**9)
-    }
-    assert list(fits.values()) == ["", "", "tight", "tight", "short", "short"]
