@@ -5,14 +5,12 @@ import { LiveBoard } from "./client/live-board.js";
 import { grouped, moveWords, nameWords, plain, stateWords } from "./client/words.js";
 import { showMove } from "./marks.js";
 import { Rate } from "./pace.js";
-import { whenWritten, write } from "./page.js";
+import { followDefinition, whenWritten, write } from "./page.js";
 import { baselinePause, Poll } from "./poll.js";
 import { showLocalTimes } from "./times.js";
 
 const MOST = 12; // cards that are live at the same time, because each needs a connection
 const CALM = 1000; // milliseconds between two updates of a card
-
-/** @typedef {import("./client/live-board.js").Snapshot} Snapshot */
 
 class Card {
   /** @type {LiveBoard | null} */
@@ -41,13 +39,14 @@ class Card {
     this.board.subscribe(() => this.#request());
     this.board.on("state", ({ name }) => name === "live" || this.#rate.forget());
     const { board: live } = this;
+    followDefinition(live, this.element);
     whenWritten(this.element, this, () => live === this.board && live.start());
     this.#poll ??= new Poll(
       () => `${root}v1/boards/${board}/baseline`,
       (/** @type {import("./poll.js").Baseline} */ baseline) => {
         this.#baseline = baseline;
         this.#request();
-        return baselinePause(baseline, Date.now());
+        return baselinePause(baseline, live.now());
       },
     );
   }
@@ -63,20 +62,21 @@ class Card {
     this.#requested = true;
     requestAnimationFrame(() => {
       this.#requested = false;
-      if (this.board) this.#draw(this.board.snapshot);
+      if (this.board) this.#draw(this.board);
     });
   }
 
-  /** @param {Snapshot} snapshot */
-  #draw(snapshot) {
+  /** @param {LiveBoard} live */
+  #draw(live) {
+    const { snapshot } = live;
     const kind = { frozen: "frozen" in this.element.dataset, closes: Number(this.element.dataset.closes ?? Infinity) };
-    this.#showStatus(...stateWords(snapshot, kind, Date.now()));
+    this.#showStatus(...stateWords(snapshot, kind, live.now()));
     if (snapshot.epoch === null) return;
     const { rankCount, totalScore, viewers } = snapshot;
     write(this.sums.rankCount, grouped(rankCount));
     write(this.sums.totalScore, this.writing.grouped(totalScore));
     if (viewers !== null) write(this.sums.viewers, grouped(Math.max(1, viewers))); // at least 1, because this page is a viewer too
-    const now = Date.now();
+    const now = live.now();
     this.#rate.note(totalScore, now);
     const rate = this.#rate.perMinute(now);
     if (rate !== null) write(this.sums.rate, this.writing.grouped(rate));

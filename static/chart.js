@@ -7,7 +7,7 @@ import { Trends } from "./trends.js";
 
 const CHART_REST = 20_000; // milliseconds between two charts
 const CHART_AGE = 600_000; // milliseconds between two charts while the score stays the same
-let drawnAt = Date.now();
+let drawnAt = performance.now();
 
 /**
  * @param {import("./client/live-board.js").LiveBoard} board
@@ -29,9 +29,9 @@ export function start(board, table, address, since) {
  */
 async function redraw(score) {
   const chart = document.getElementById("chart");
-  const isSame = chart?.dataset.score === String(score) && Date.now() - drawnAt < CHART_AGE;
+  const isSame = chart?.dataset.score === String(score) && performance.now() - drawnAt < CHART_AGE;
   if (!chart || document.hidden || isSame || chart.contains(document.activeElement)) return;
-  drawnAt = Date.now();
+  drawnAt = performance.now();
   const response = await fetch(location.href);
   if (!response.ok) return;
   const made = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("chart");

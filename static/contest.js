@@ -3,9 +3,8 @@
 
 const RESULT_SOON = 1_000; // milliseconds from the end of voting to the first look at the result
 const RESULT_SPREAD = 3_000; // milliseconds over which the requests of pages are spread
-const NEXT_CONTEST = 20_000; // milliseconds between the first two checks for another contest; each further pause is twice as long
-const LONGEST_PAUSE = 600_000; // the longest pause between two checks, in milliseconds
-const LONGEST_TIMER = 86_400_000; // milliseconds that a timer waits at most
+const LONGEST_PAUSE = 600_000; // the longest pause between two looks at the result, in milliseconds
+const LONGEST_TIMER = 10_000; // milliseconds until the page reads the clock of the server again, which it may not know yet
 
 /**
  * @typedef {import("./story.js").Shown & {status: import("./status.js").StatusView, contest?: Contest, periodWords?: unknown}} Shown a board on
@@ -13,8 +12,7 @@ const LONGEST_TIMER = 86_400_000; // milliseconds that a timer waits at most
  */
 
 export class Contest {
-  #hasLooked = false;
-  #pause = NEXT_CONTEST;
+  #pause = RESULT_SOON; // each pause between two looks at the result is twice as long as the one before
   #isAsking = false;
   /** @type {Set<string>} the members that had votes when the table was last drawn */
   #ranked = new Set();
@@ -29,13 +27,13 @@ export class Contest {
     this.ballot = /** @type {HTMLTableSectionElement | null} */ (document.getElementById(`ballot${tail}`));
     this.podium = document.getElementById(`podium${tail}`);
     this.closes = Number(closes ?? Infinity);
-    if (this.podium) this.#wait();
+    if (this.podium && !this.podium.childElementCount) this.#wait();
     this.show(board.snapshot);
   }
 
   /**
-   * Hide the contestants that have a record now, unless rows are held. While there are more records than rows, hide all contestants without
-   * votes, because they come after the last record.
+   * Hide the contestants that have a record now, unless rows are held. While there are more records than rows, hide all
+   * contestants without votes, because they come after the last record.
    *
    * @param {Pick<import("./client/live-board.js").Snapshot, "records" | "rankCount" | "epoch">} snapshot
    */
@@ -86,23 +84,19 @@ export class Contest {
   }
 
   #wait() {
-    const left = this.closes - Date.now();
-    const pause = left > 0 ? left + RESULT_SOON : this.#hasLooked ? this.#pause : 0;
-    if (left <= 0 && this.#hasLooked) this.#pause = Math.min(2 * this.#pause, LONGEST_PAUSE);
-    setTimeout(() => (left < LONGEST_TIMER ? void this.#look() : this.#wait()), Math.min(pause + Math.random() * RESULT_SPREAD, LONGEST_TIMER));
+    const left = this.closes + RESULT_SOON - this.board.now();
+    if (left > 0) setTimeout(() => this.#wait(), Math.min(left, LONGEST_TIMER));
+    else setTimeout(() => void this.#look(), Math.random() * RESULT_SPREAD);
   }
 
-  /** Show the result as the server draws it. If another contest has begun meanwhile, show that contest. */
+  /** Show the result as the server draws it. If it has none yet, look again later. */
   async #look() {
     this.status.show();
     if (!document.hidden) {
-      const page = await this.#drawn();
-      const section = page?.getElementById(this.section.id);
-      if (section && Number(section.dataset.closes ?? Infinity) !== this.closes) return location.reload();
-      const result = page?.getElementById(this.podium?.id ?? "");
-      if (result && !this.#hasLooked) this.podium?.replaceChildren(...result.childNodes);
-      this.#hasLooked = page !== null;
+      const result = (await this.#drawn())?.getElementById(this.podium?.id ?? "");
+      if (result?.childElementCount) return this.podium?.replaceChildren(...result.childNodes);
     }
-    this.#wait();
+    setTimeout(() => void this.#look(), this.#pause);
+    this.#pause = Math.min(2 * this.#pause, LONGEST_PAUSE);
   }
 }

@@ -73,7 +73,7 @@ function startForm(form) {
     const why = answer?.ok ? !said.counted && reasons.already : reasons[answer ? said.code : "no_answer"] || reasons.other;
     if (answer?.ok) {
       mark(button);
-      save(store, { ...read(), [button.value]: [Date.now(), period()] });
+      save(store, { ...read(), [button.value]: [timeOf(answer), period()] });
       show(); // the contestant may have moved to another row meanwhile
       button.dispatchEvent(new Event("voted", { bubbles: true }));
     }
@@ -88,6 +88,15 @@ function startForm(form) {
   });
   if (body) new MutationObserver(complete).observe(body, { childList: true });
   show();
+}
+
+/**
+ * The time of an answer by the clock of the server, which also decides when voting begins.
+ *
+ * @param {Response} answer
+ */
+function timeOf(answer) {
+  return Date.parse(answer.headers.get("Date") ?? "") || Date.now();
 }
 
 /**

@@ -81,7 +81,7 @@ class Past {
 
   /** @param {number} at a time, in milliseconds since 1970 */
   open(at) {
-    const option = [...this.range.options].find(({ value }) => Number(value) * 1000 >= Date.now() - at);
+    const option = [...this.range.options].find(({ value }) => Number(value) * 1000 >= this.board.now() - at);
     this.range.value = (option ?? this.range.options[2]).value;
     this.#open();
     this.#stretch();
@@ -116,7 +116,7 @@ class Past {
 
   /** Let the slider reach from the start of the range, but not from before the journal, to the present. */
   #stretch() {
-    const now = Date.now();
+    const now = this.board.now();
     const reach = Math.min(Number(this.range.value), (now - (this.#since ?? 0)) / 1000);
     const step = Math.max(1, Math.floor(reach / SLIDER_STEPS));
     this.slider.step = "any"; // the old step would round the value
@@ -136,7 +136,7 @@ class Past {
     clearTimeout(this.#timer);
     this.#requests += 1;
     if (Number(this.slider.value) === 0) return this.leave(false);
-    const at = this.#clamped(Date.now() + Number(this.slider.value) * 1000);
+    const at = this.#clamped(this.board.now() + Number(this.slider.value) * 1000);
     this.#open();
     this.#aim(at);
     this.#timer = setTimeout(() => void this.#request(at), SLIDER_REST);
@@ -166,7 +166,7 @@ class Past {
 
   /** @param {number} at */
   #mark(at) {
-    this.slider.value = String(Math.min(-Number(this.slider.step), (at - Date.now()) / 1000));
+    this.slider.value = String(Math.min(-Number(this.slider.step), (at - this.board.now()) / 1000));
   }
 
   /**

@@ -32,7 +32,7 @@ export class StatusView {
 
   #tick() {
     const { receivedAt } = this.board;
-    if (receivedAt !== this.#heardAt) this.#looks = Date.now() - this.#heardAt < LATE ? this.#looks + 1 : 1;
+    if (receivedAt !== this.#heardAt) this.#looks = this.board.now() - this.#heardAt < LATE ? this.#looks + 1 : 1;
     else if (this.#looks < BUSY) this.#looks = 0;
     this.#heardAt = receivedAt;
     if (!document.hidden && this.status.dataset.state !== "still") this.show();
@@ -62,7 +62,7 @@ export class StatusView {
    * @returns {[string, string]}
    */
   #words(snapshot) {
-    const now = Date.now();
+    const now = this.board.now();
     const [kind, text] = stateWords(snapshot, this.kind, now);
     if (kind !== "live") return [kind, text];
     const age = Math.max(100, now - this.board.receivedAt);

@@ -35,7 +35,7 @@ export function startStory(shown) {
       const told = { story, name: nameOf(story.key), what: storyWords(story, nameOf, table.writing) };
       section.dispatchEvent(new CustomEvent("story", { detail: told, bubbles: true }));
     },
-    { gaps: !shown.packed },
+    { gaps: !shown.packed, now: () => board.now() },
   );
   const announceRank = rankAnnouncer(shown);
   const follow = () => {
@@ -93,14 +93,14 @@ class Figures {
     const places = [...scores].map(([key, score]) => ({ key, score, rank: baseline.ranks[key] }));
     const records = this.board.snapshot.records;
     const before = { at: this.#since, epoch, period, records: places.sort((one, other) => one.rank - other.rank) };
-    this.rail?.begin(stories(before, { at: Date.now(), epoch, period, records }, this.gaps));
+    this.rail?.begin(stories(before, { at: this.board.now(), epoch, period, records }, this.gaps));
     this.show();
   };
 
   /** Take note of the board as it is now. */
   note() {
     const { epoch, period, records } = this.board.snapshot;
-    const now = Date.now();
+    const now = this.board.now();
     if (this.#epoch !== `${epoch} ${period}`) this.#paces.forget();
     this.#epoch = `${epoch} ${period}`;
     if (this.adds && this.#paces.isDue(now)) this.#paces.note(now, new Map(records.map(({ key, score }) => [key, score])));
@@ -108,7 +108,7 @@ class Figures {
   }
 
   show(all = true) {
-    const now = Date.now();
+    const now = this.board.now();
     this.strip.show(now);
     if (!all) return;
     const { records } = this.board.snapshot;

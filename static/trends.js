@@ -67,7 +67,7 @@ export class Trends {
     new Poll(() => `${address}/baseline`, (baseline) => this.#takeBaseline(baseline));
     if (!table.shape.trends) return;
     const until = Number(table.body.closest("table")?.dataset.trends); // when the rendered lines get another point
-    const pause = Math.max(0, Math.min(HOUR, until - Date.now()));
+    const pause = Math.max(0, Math.min(HOUR, until - shown.board.now()));
     const poll = new Poll(() => `${address}/slots`, (slots) => this.#takeSlots(slots), pause);
     // Until the first answer, the page has only the lines that the server rendered. A row without a line hastens the
     // request.
@@ -102,7 +102,7 @@ export class Trends {
     this.#ranks = new Map(Object.entries(baseline.ranks));
     this.#scores = new Map(Object.entries(baseline.scores));
     this.compare();
-    return baselinePause(baseline, Date.now());
+    return baselinePause(baseline, this.shown.board.now());
   }
 
   /** @param {Slots} slots */
@@ -112,6 +112,6 @@ export class Trends {
     const ended = slots.records.map(({ key, scores }) => /** @type {const} */ ([key, scores.slice(0, -1)]));
     const scale = trendScale(ended.flatMap(([, values]) => values));
     this.marks.setTrends(new Map(ended.map(([key, values]) => [key, trendOf(values, scale, length, this.shown.table.writing)])));
-    return slotsPause(slots, Date.now());
+    return slotsPause(slots, this.shown.board.now());
   }
 }

@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
+import pytest
 from playwright.async_api import Browser, Page
 
 from live.domain.board import Board
 from live.domain.board_file import parse_boards
+from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_live, until_loaded
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -107,3 +109,57 @@ async def test_an_open_page_shows_the_result_when_voting_ends(valkey_url: str) -
         assert await page.locator(".like button:visible").count() == 0
         await page.reload()
         assert await page.inner_text(".podium p") == "Ada wins with 1 vote, 100.0% of all"
+
+
+@pytest.mark.parametrize("shift", [6_000, -3_600_000], ids=["ahead", "behind"])
+async def test_the_result_comes_by_the_clock_of_the_server(valkey_url: str, shift: int) -> None:
+    """The clock of the visitor does not matter, for the state of the page as for the result."""
+    async with running(valkey_url, contest(time.time() + 8), "Ada", "Bo") as (url, chromium):
+        vote = {"type": "vote", "key": "Ada", "actor": "a"}
+        async with httpx.AsyncClient(base_url=url) as producer:
+            assert (await producer.post("/v1/events", json=vote)).json()["accepted"] == 1
+        page = await (await chromium.new_context()).new_page()
+        await page.add_init_script(f"const real = Date.now; Date.now = () => real() + {shift};")
+        await page.goto(f"{url}/boards/pets")
+        await until_live(page)
+        await page.wait_for_selector("#podium li", timeout=PATIENCE)
+        await page.wait_for_selector("#connection[data-state=closed]", timeout=PATIENCE)
+
+
+ELEMENT = """<!doctype html><title>Other</title><script type="module" src="/client/element.js"></script>
+    <live-board src="/boards/pets"></live-board>"""
+
+
+async def test_every_open_view_sees_at_once_that_voting_ends(valkey_url: str) -> None:
+    """A change of the definition reaches pages, walls, records, lists and elements without an event.
+
+    Then nothing counts any more: no view has a button, a pace or a rate.
+    """
+    async with running(valkey_url, rolling_board()) as (url, chromium), httpx.AsyncClient(base_url=url) as admin:
+        choices = {"types": ["vote"], "window": "forever", "votes": {"per_key": 1}, "like_button": True}
+        (await admin.put("/v1/boards/pets", json=choices)).raise_for_status()
+        (await admin.post("/v1/events", json={"type": "vote", "key": "Ada", "actor": "a"})).raise_for_status()
+        pages, states = [], ("#connection", "#connection", "#connection", ".card:has([href$=pets]) .connection")
+        context = await chromium.new_context()
+        await context.route("**/other", lambda route: route.fulfill(content_type="text/html", body=ELEMENT))
+        for path in ("/boards/pets", "/boards/pets?display=wall", "/boards/pets/records/Ada", "/", "/other"):
+            pages.append(await context.new_page())
+            await pages[-1].goto(url + path)
+        for page, state in zip(pages, states, strict=False):
+            await page.bring_to_front()
+            await page.wait_for_selector(f"{state}[data-state=live]", timeout=PATIENCE)
+        await pages[-1].wait_for_selector("live-board [part=row]", timeout=PATIENCE)
+        ended = {"votes": {"per_key": 1, "closes": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 1))}}
+        (await admin.patch("/v1/boards/pets", json=ended)).raise_for_status()
+        for page, state in zip(pages, states, strict=False):
+            await page.bring_to_front()
+            await page.wait_for_selector(f"{state}[data-state=closed]", timeout=PATIENCE)
+        await pages[-1].wait_for_function(
+            "() => document.querySelector('live-board').shadowRoot.querySelector('.status').innerText"
+            " === 'Voting closed'",
+            timeout=PATIENCE,
+        )
+        await pages[0].wait_for_selector("#podium li", timeout=PATIENCE)
+        left = "main :is(.like, [id^=rate], #rising, [data-pace]:not([data-pace='']))"
+        for page in pages[:4]:
+            assert await page.locator(f"{left}:visible").count() == 0, page.url

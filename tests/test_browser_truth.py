@@ -48,6 +48,19 @@ async def test_a_stalled_connection_is_shown_as_stale(valkey_url: str) -> None:
         assert not await page.is_visible("#retry")
 
 
+async def test_a_clock_that_is_set_back_hides_no_stall(valkey_url: str) -> None:
+    """The page measures silence by a clock that nobody can set."""
+    async with proxied(valkey_url) as (page, proxy, producer):
+        await post(producer, {"key": "a"})
+        await page.goto(f"{proxy.url}/boards/posts")
+        await until_live(page)
+        await page.evaluate("() => { const now = Date.now; Date.now = () => now() - 3_600_000; }")
+        proxy.stall()
+        await page.wait_for_selector("#connection[data-state=stale]", timeout=PATIENCE)
+        proxy.resume()
+        await until_live(page)
+
+
 async def test_a_refused_websocket_is_replaced(valkey_url: str) -> None:
     """The page uses the event stream instead, and remembers the choice over a reload."""
     async with proxied(valkey_url) as (page, proxy, producer):

@@ -53,6 +53,7 @@ const Base = globalThis.HTMLElement ?? Object;
 const TINT = "color-mix(in srgb, var(--lb-accent, light-dark(#2f4bd8, #9fb1ff)) 18%, var(--lb-paper, light-dark(#fff, #171a20)))";
 const TINTED = 2_500; // milliseconds for which rows that rose are tinted; rows that rise meanwhile are not tinted
 const MOST_TINTED = 3;
+const LONGEST_TIMER = 86_400_000; // milliseconds that a timer waits at most
 const AGAIN = 5_000; // milliseconds until a script that failed to load is requested again
 /** @type {CSSStyleSheet | undefined} all elements share it; it works under every Content-Security-Policy of a page */
 let sheet;
@@ -64,6 +65,8 @@ export class LiveBoardElement extends Base {
   /** @type {import("./live-board.js").Wish["token"]} */
   #token;
   #timer = 0;
+  /** @type {import("./live-board.js").Snapshot["state"] | undefined} the state of the last event */
+  #told;
   #opened = 0;
   #parts;
 
@@ -136,10 +139,10 @@ export class LiveBoardElement extends Base {
     let again;
     const show = async (/** @type {import("./live-board.js").Snapshot} */ snapshot) => {
       if (snapshot.epoch === null) return;
+      this.#showState(board);
       const { facts } = snapshot;
       const units = facts?.format && (await import("./units.js").catch(() => null));
       if (board !== this.board) return;
-      this.#showState(board);
       clearTimeout(again);
       if (units === null) {
         again = setTimeout(() => show(board.snapshot), AGAIN); // without `units.js`, scores would be wrong
@@ -185,13 +188,19 @@ export class LiveBoardElement extends Base {
   #showState(board) {
     if (board !== this.board) return;
     const { snapshot } = board;
-    const [kind, text] = stateWords(snapshot, { frozen: false, closes: Infinity }, Date.now());
+    const { facts, state } = snapshot;
+    const closes = Date.parse(facts?.closes ?? "") || Infinity;
+    const now = board.now();
+    const [kind, text] = stateWords(snapshot, { frozen: false, closes }, now);
     const { status, live } = this.#parts;
     if (status.textContent !== text) status.textContent = text;
-    live.classList.toggle("stale", kind !== "live" && kind !== "paused" && kind !== "connecting");
+    live.classList.toggle("stale", !["live", "paused", "connecting", "closed"].includes(kind));
     clearTimeout(this.#timer);
-    if (snapshot.state.retryAt !== undefined) this.#timer = setTimeout(() => this.#showState(board), 1000);
-    this.dispatchEvent(new CustomEvent("live-board-state", { detail: snapshot.state }));
+    const pause = state.retryAt !== undefined ? 1000 : closes > now ? Math.min(closes - now, LONGEST_TIMER) : Infinity;
+    if (pause < Infinity) this.#timer = setTimeout(() => this.#showState(board), pause);
+    if (state === this.#told) return;
+    this.#told = state;
+    this.dispatchEvent(new CustomEvent("live-board-state", { detail: state }));
   }
 }
 

@@ -16,10 +16,11 @@ import { asking } from "./transports.js";
  * @typedef {import("./transports.js").TransportName} TransportName
  *
  * @typedef {Omit<Report, "name"> & {name: Report["name"] | "paused"}} State
- *   `since`: when the records were last known to be current, or when the state began. Times in milliseconds since 1970.
+ *   `since`: when the records were last known to be current, or when the state began. Times by the clock of the server,
+ *   in milliseconds since 1970.
  * @typedef {{epoch: string | null, offset: number, records: readonly BoardRecord[], rankCount: number | null,
  *            totalScore: number | null, period?: string, ranks?: import("./state.js").Ranks,
- *            facts?: import("./state.js").Facts, viewers: number | null,
+ *            facts?: import("./state.js").Facts, definition?: string, viewers: number | null,
  *            around: import("./state.js").Around | null, state: Readonly<State>, waiting: number}} Values
  * @typedef {Readonly<Values>} Snapshot `epoch` is null before the first records; `waiting`: changes since the pause
  * @typedef {{limit?: number, key?: string, around?: number, interval?: "auto" | number, transports?: TransportName[],
@@ -47,6 +48,11 @@ export class LiveBoard {
   #hidden = false;
   #connection;
   #setting;
+  #skew = NaN; // milliseconds by which the clock of the server is ahead of `now` of the setting; NaN before its first message
+  /** @type {Report | undefined} */
+  #report; // what `#state` was made from
+  /** @type {Readonly<State> | undefined} */
+  #state;
   /** @type {Map<string, Set<(value: any) => void>>} */
   #listeners = new Map();
   /** @type {Snapshot} */
@@ -112,9 +118,14 @@ export class LiveBoard {
     return this.#snapshot;
   }
 
-  /** When something was last received from the server, in milliseconds since 1970. */
+  /** When something was last received from the server, by its clock, in milliseconds since 1970. */
   get receivedAt() {
-    return this.#connection.receivedAt;
+    return this.#connection.receivedAt + (this.#skew || 0);
+  }
+
+  /** The time by the clock of the server, in milliseconds since 1970. Before its first message, by this one. */
+  now() {
+    return this.#setting.now() + (this.#skew || 0);
   }
 
   get paused() {
@@ -145,7 +156,7 @@ export class LiveBoard {
 
   /** Freeze the records; the connection stays open. */
   pause() {
-    this.#held ??= { board: this.#board, around: this.#around, since: this.#setting.now() };
+    this.#held ??= { board: this.#board, around: this.#around, since: this.now() };
     this.#publish();
   }
 
@@ -207,6 +218,7 @@ export class LiveBoard {
 
   /** @type {import("./connection.js").Listener["message"]} */
   #take(message, replaces) {
+    if ("time" in message && message.time) this.#setClock(Date.parse(message.time));
     if (message.type === "viewers") this.#viewers = message.count;
     else if (message.type === "around") this.#around = message;
     else if ("offset" in message) {
@@ -223,6 +235,16 @@ export class LiveBoard {
     this.#publish();
   }
 
+  /**
+   * Take over the clock of the server. A message may be late, so of two times that differ little, the later one counts.
+   *
+   * @param {number} time
+   */
+  #setClock(time) {
+    const skew = time - this.#setting.now();
+    if (!(Math.abs(skew - this.#skew) < LATENESS) || skew > this.#skew) this.#skew = skew;
+  }
+
   /** The position to resume from. Undefined before the first `sync` of an epoch, which tells the kind of ranks. */
   #position() {
     const base = this.#base;
@@ -235,8 +257,13 @@ export class LiveBoard {
     const latest = this.#board;
     const board = held ? held.board : latest;
     const report = this.#connection.report;
+    if (report !== this.#report || !this.#state) {
+      const skew = this.#skew || 0;
+      this.#state = Object.freeze({ ...report, since: report.since + skew, retryAt: report.retryAt && report.retryAt + skew });
+      this.#report = report;
+    }
     /** @type {State} */
-    const state = held && report.name === "live" ? { name: "paused", since: held.since } : report;
+    const state = held && report.name === "live" ? { name: "paused", since: held.since } : this.#state;
     const previous = this.#snapshot?.state;
     return Object.freeze({
       epoch: board?.epoch ?? null,
@@ -247,6 +274,7 @@ export class LiveBoard {
       //#region facts
       facts: board?.facts,
       //#endregion
+      definition: board?.definition,
       period: board?.period,
       ranks: board?.ranks,
       viewers: this.#viewers,
@@ -320,6 +348,7 @@ export class LiveBoard {
 const NAMES = /** @type {import("./transports.js").TransportName[]} */ (Object.keys(TRANSPORTS));
 /** @type {Snapshot["records"]} */
 const NONE = [];
+const LATENESS = 2_000; // milliseconds by which a message is late at most; beyond that, the clock of the server was set
 
 /** @param {Object<string, string | number | undefined>} [query] */
 function queryText(query = {}) {
@@ -332,7 +361,7 @@ function settingOf(options) {
   return {
     WebSocket: globalThis.WebSocket,
     fetch: (/** @type {Parameters<typeof fetch>} */ ...given) => fetch(...given),
-    now: () => Date.now(),
+    now: () => performance.timeOrigin + performance.now(), // goes on evenly, whatever happens to the clock of the computer
     random: Math.random,
     setTimeout: (/** @type {() => void} */ work, /** @type {number} */ pause) => setTimeout(work, pause),
     clearTimeout: (/** @type {any} */ timer) => clearTimeout(timer),

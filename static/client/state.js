@@ -7,17 +7,18 @@
  * @typedef {"ordinal" | "dense" | "competition"} Ranks
  * @typedef {{period_start?: string, period_end?: string, opens?: string, closes?: string} & import("./units.js").Format} Facts
  *   the beginning and end of the period and of voting in RFC 3339, and how scores are written for people
- * @typedef {{epoch: string, offset: number, rankCount: number, totalScore: number | null, facts?: Facts,
+ * @typedef {{epoch: string, offset: number, rankCount: number, totalScore: number | null, facts?: Facts, definition?: string,
  *            records: readonly BoardRecord[], period?: string, ranks?: Ranks}} Board `ranks`: unknown before a `sync` of the epoch
  * @typedef {{epoch: string, offset: number, rank_count: number, total_score: number | null, period?: string | null}} Head
- * @typedef {Head & Facts & {type: "sync", records: BoardRecord[], ranks?: Ranks, recovered?: boolean, board?: string}} Sync
+ * @typedef {{time?: string, definition?: string}} Told the time of the server, and a text that changes with the definition of the board
+ * @typedef {Head & Facts & Told & {type: "sync", records: BoardRecord[], ranks?: Ranks, recovered?: boolean, board?: string}} Sync
  * @typedef {Head & Facts & {type: "page", records: BoardRecord[]}} Page the answer to a poll
- * @typedef {Head & {type: "update", since: number, changed: BoardRecord[], removed: string[], recovered?: boolean}} Update
+ * @typedef {Head & Facts & Told & {type: "update", since: number, changed: BoardRecord[], removed: string[], recovered?: boolean}} Update
  * @typedef {{type: "status", stale: boolean, reason?: string, retry_after?: number}} Status
  * @typedef {{type: "viewers", count: number}} Viewers
  * @typedef {{type: "around", epoch: string, offset: number, key: string, rank_count: number, score: number | null,
  *            rank: number | null, gap: number | null, records: BoardRecord[]}} Around
- * @typedef {Sync | Page | Update | Status | Viewers | Around | {type: "alive"}} Message
+ * @typedef {Sync | Page | Update | Status | Viewers | Around | {type: "alive", time?: string}} Message
  */
 
 //#region facts
@@ -40,8 +41,9 @@ export function applied(board, message) {
     epoch: message.epoch,
     offset: message.offset,
     //#region facts: the server writes them into its pages
-    facts: message.type === "update" ? board?.facts : JSON.parse(JSON.stringify(message, FACTS)),
+    facts: message.type === "update" && !message.recovered ? board?.facts : JSON.parse(JSON.stringify(message, FACTS)),
     //#endregion
+    definition: ("definition" in message && message.definition) || board?.definition,
     rankCount: message.rank_count,
     totalScore: message.total_score,
     period: message.period ?? undefined,

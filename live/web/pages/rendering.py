@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from itertools import islice
 from typing import Final, NamedTuple
@@ -22,6 +22,7 @@ from live.domain.board import Board
 from live.domain.item import Item, host_of
 from live.domain.reader import Reader
 from live.domain.score_format import ScoreFormat
+from live.domain.views import definition_tag
 from live.web.http.middleware import client_of, page_policy
 from live.web.pages import words
 from live.web.pages.display_modes import Surface
@@ -117,7 +118,6 @@ def make_templates(root: str) -> Environment:
         bar_width=words.bar_width,
         line_words=words.line_words,
         move_words=words.move_words,
-        score_fit=words.score_fit,
         short=words.short,
         trend_words=words.trend_words,
         gap_words=words.gap_words,
@@ -130,6 +130,7 @@ def make_templates(root: str) -> Environment:
         zone_words=words.zone_words,
         takes_likes=takes_likes,
         is_closed=is_closed,
+        definition_tag=definition_tag,
         host_of=host_of,
     )
     environment.filters.update(
@@ -183,9 +184,18 @@ def element_of(site: str, board: Board) -> str:
     )
 
 
+def format_of(language: Language, board: Board, *, has_unit: bool = True) -> ScoreFormat | None:
+    """Return how the pages of a board write its scores: without the unit if the heading above the scores names it."""
+    kept, heading = board.score_format, language.translate("votes_heading" if board.votes else "score_heading")
+    if kept is None or (has_unit and kept.unit.casefold() != heading.casefold()):
+        return kept
+    bare = msgspec.structs.replace(kept, unit="")
+    return None if bare == ScoreFormat() else bare
+
+
 def texts(language: Language) -> dict[str, object]:
-    """Give a template the functions for texts: `language`, and `translate` for HTML."""
-    return {"language": language, "translate": language.markup}
+    """Give a template the functions for texts: `language`, `translate` for HTML, and `format_of` for scores."""
+    return {"language": language, "translate": language.markup, "format_of": partial(format_of, language)}
 
 
 def look(surface: Surface, theme: str | None, back: str) -> dict[str, object]:
