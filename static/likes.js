@@ -96,7 +96,7 @@ function startForm(form) {
  * @param {Response} answer
  */
 function timeOf(answer) {
-  return Date.parse(answer.headers.get("Date") ?? "") || Date.now();
+  return Date.parse(answer.headers.get("date") ?? "") || Date.now();
 }
 
 /**
