@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from live.domain.board import Board
+from live.domain.event import rfc3339
 from live.domain.ranking import Page, Ranks, Record, diff
 from live.domain.views import BoardFacts, definition_tag, facts_of
 from live.fanout.engine.deflate import FLUSHED, SharedText, deflate
