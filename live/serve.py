@@ -36,6 +36,7 @@ from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.state import open_boards
 from live.store.connection.client import Store, connect, is_unanswered
+from live.store.connection.clocks import clock_faults
 from live.store.connection.durability import unsafe_settings
 from live.store.connection.embedded import EmbeddedStore
 from live.store.connection.handshake import StoreFormatError, StoreRoleError, is_login
@@ -241,7 +242,7 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
 
 async def _check(client: Store, settings: Settings, boards: Boards, *, accept: bool) -> None:
     """Check the settings and the content of the store once, for `check_store`."""
-    for line in await unsafe_settings(client):
+    for line in [*await unsafe_settings(client), *await clock_faults(client)]:
         log.warning(line)
     if settings.journal == "off":
         # No process moves the entries of earlier journals out of the store any more, so end these journals.

@@ -1,6 +1,7 @@
 """The readiness check: can this process count and show boards?"""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -14,8 +15,10 @@ from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.board.state import open_boards
 from live.store.connection.client import Store, required
+from live.store.connection.clocks import clock_fault
 from live.store.connection.pipelined import ERRORS, Word, as_unavailable
 from live.store.registry.journals import faults_of
+from live.system.disk import disk_fault
 
 _BOARDS: Final = 16  # boards per check
 _MOST_LOST: Final = 10  # maximum number of lost boards that the answer names
@@ -24,10 +27,11 @@ _TRIES: Final = 1000  # store keys to try, to find one key on each server
 
 
 class Faults(NamedTuple):
-    """Sentences about the faults of a ready process: the faults of single boards, and the faults of the journals."""
+    """Sentences about the faults of a ready process: of single boards, of the journals, and of clocks and the disk."""
 
     boards: list[str]
     journal: list[str]
+    machine: list[str]
 
 
 class Readiness:
@@ -56,13 +60,27 @@ class Readiness:
 
         Raises:
             StoreUnavailableError: the store does not answer, refuses the write, or holds definitions of boards that
-                can't be read.
+                can't be read. If the disk is full, the error says so too.
             EpochLostError: the whole store lost data, or each of its boards.
         """
         self._client.high_water.require_no_loss()
         if self._check is None:
-            self._check = asyncio.create_task(self._require())
+            self._check = asyncio.create_task(self._explained())
         return await asyncio.shield(self._check)
+
+    async def _explained(self) -> Faults:
+        """Check, and add to the faults that the disk is full."""
+        full = disk_fault(self._settings.data_dir)
+        try:
+            faults = await self._require()
+        except StoreUnavailableError as error:
+            if not full:
+                raise
+            raise StoreUnavailableError(
+                f"{error}; {full}", unknown=error.unknown, public=f"{error.public}; {full}"
+            ) from error
+        faults.machine.extend(filter(None, [full]))
+        return faults
 
     async def _require(self) -> Faults:
         try:
@@ -78,17 +96,19 @@ class Readiness:
             first = self._next if self._next < len(every) else 0
             self._next = first + _BOARDS
             ledgers = every[first : self._next]
-            faults = Faults([], [])
+            faults = Faults([], [], [])
             # `open_boards` calls the store only for boards that are not open yet.
             opened = await open_boards([ledger.state for ledger in ledgers])
             names, has_journal = self._names, self._settings.journal != "off"
-            commands: list[tuple[str, tuple[Word, ...]]] = list(tests)
+            commands: list[tuple[str, tuple[Word, ...]]] = [*tests, *((key, ("TIME",)) for key, _ in tests)]
             commands += [(meta, ("HGET", meta, "epoch")) for meta in (ledger.state.keys.meta for ledger in ledgers)]
             if has_journal:
                 commands.append((names.sink, ("MGET", names.journal_health, names.journal_fault)))
+            asked = time.time()
             replies = await self._client.outcomes(commands, replicated=True)
             faults.boards.extend(_failures(replies[: len(tests)], unread))
-            read = replies[len(tests) :]
+            clocks, read = replies[len(tests) : 2 * len(tests)], replies[2 * len(tests) :]
+            faults.machine.extend(filter(None, {clock_fault(told, asked, time.time()) for told in clocks}))
             for ledger, failed, epoch in zip(ledgers, opened, read[: len(ledgers)], strict=True):
                 try:
                     if failed is not None:

@@ -3,12 +3,11 @@
 import asyncio
 import platform
 import resource
-import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final, Literal
+from pathlib import Path
+from typing import Final, Literal
 
 import msgspec
 import typer
@@ -20,15 +19,20 @@ from live.domain.text import counted
 from live.domain.urls import shown
 from live.errors import JournalError, JournalLoginError, SetupError, StoreUnavailableError
 from live.journal.database import open_journal, unsafe_in_sql
+from live.journal.log.timelines import find_lost
 from live.network.hosts import is_loopback
 from live.settings import Settings, load_settings
+from live.store.board.keys import SystemKeys
+from live.store.connection.client import Store
+from live.store.connection.clocks import clock_faults
 from live.store.connection.durability import unsafe_settings
 from live.store.connection.embedded import EmbeddedStore, answers, opened_store
 from live.store.connection.handshake import info_fields, is_login
-from live.system.data_directory import UMASK
+from live.store.connection.loss import LossWatch
+from live.system.data_directory import UMASK, is_locked
+from live.system.disk import disk_fault, used_of
 from live.system.version import commit
 
-_CLOCK: Final = 1.0  # seconds by which clocks may differ
 _ROOM: Final = 0.1  # share of the disk that should be free
 _SPARE: Final = 256  # descriptors for everything but connections
 
@@ -52,6 +56,9 @@ class _Examination:
 
     def warn(self, check: str, detail: str) -> None:
         self.findings.append(Finding(check, "warning", detail))
+
+    def blame(self, check: str, detail: str) -> None:
+        self.findings.append(Finding(check, "fault", detail))
 
     @contextmanager
     def checking(self, check: str) -> Iterator[None]:
@@ -148,19 +155,25 @@ def _check_files(at: _Examination, settings: Settings) -> None:
     next(folder.iterdir(), None)  # raises an OSError if this user may not read the folder
     if folder.stat().st_mode & UMASK:
         at.warn("files", f"other users may read {folder}: chmod 700 {folder}")
-    disk = shutil.disk_usage(folder)
-    if disk.free < disk.total * _ROOM:
-        at.warn("files", f"the disk of {folder} is {1 - disk.free / disk.total:.0%} full")
+    used = used_of(folder)
+    if full := disk_fault(folder):
+        at.blame("files", f"{full}. Make room on the disk of {folder}")
+    elif used > 1 - _ROOM:
+        at.warn("files", f"the disk of {folder} is {used:.0%} full")
     else:
-        at.note("files", f"{folder} is readable, and {disk.free / disk.total:.0%} of its disk is free")
+        at.note("files", f"{folder} is readable, and {1 - used:.0%} of its disk is free")
 
 
 async def _check_servers(at: _Examination, settings: Settings) -> None:
     """Ask the store and the journal's database."""
-    if settings.store or answers(EmbeddedStore(settings.data_dir).socket):
+    embedded = EmbeddedStore(settings.data_dir)
+    if settings.store or answers(embedded.socket):
         await _check_store(at, settings)
+    elif is_locked(settings.data_dir):
+        last = embedded.last_lines(1)
+        at.blame("store", f"a server uses {settings.data_dir}, and its store does not answer: {' '.join(last)}")
     else:
-        at.note("store", f"no server runs on {settings.data_dir}, so its embedded store was not asked")
+        _find_server(at, settings, embedded.socket)
     with at.checking("journal"):
         database = open_journal(settings, writes=False)
         if database is None:
@@ -177,6 +190,23 @@ async def _check_servers(at: _Examination, settings: Settings) -> None:
             await database.aclose()
 
 
+def _find_server(at: _Examination, settings: Settings, own: Path) -> None:
+    """Say that no server uses the data directory, and which other data directories have a server."""
+    try:
+        lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:  # a system without /proc
+        lines = []
+    words = [line.split() for line in lines]
+    others = {Path(line[-1]).parent for line in words if line and Path(line[-1]).name == own.name} - {own.parent}
+    if others:
+        options = " or ".join(f"--data-dir {folder}" for folder in sorted(others))
+        at.warn("store", f"no server uses {settings.data_dir}, but another one runs: give {options}")
+    elif settings.data_dir.exists():
+        at.warn("store", f"no server uses {settings.data_dir}, so its store was not asked: start the server first")
+    else:
+        at.note("store", f"no server uses {settings.data_dir}, so no store was asked")
+
+
 async def _check_store(at: _Examination, settings: Settings) -> None:
     with at.checking("store"):
         async with opened_store(settings, start=False) as client:
@@ -188,21 +218,34 @@ async def _check_store(at: _Examination, settings: Settings) -> None:
                 name = "Valkey" if "valkey_version" in fields else "Redis"
                 version = fields.get("valkey_version") or fields.get("redis_version", "of an unknown version")
                 at.note("store", f"{server or place} answers: {name} {version}")
-            before = time.time()
-            for _, told in await client.each("TIME"):
-                _compare_clocks(at, told, before)
+            for fault in (faults := await clock_faults(client)):
+                at.warn("clock", fault)
+            if not faults:
+                at.note("clock", "the store and this machine have the same time")
+            await _check_content(at, settings, client)
 
 
-def _compare_clocks(at: _Examination, told: Any, before: float) -> None:  # noqa: ANN401 - any reply
-    """Compare the clock of a server of the store with the clock of this machine.
-
-    `before` is when the server was asked.
-    """
-    if isinstance(told, Exception):
-        return
-    seconds = int(told[0]) + int(told[1]) / 1e6
-    apart = max(before - seconds, seconds - time.time(), 0)
-    if apart > _CLOCK:
-        at.warn("clock", f"the clock of the store differs by {apart:.0f} s: let NTP set both")
+async def _check_content(at: _Examination, settings: Settings, client: Store) -> None:
+    """Check that servers are alive, and that the store holds what they have seen in it and moved to the journal."""
+    water, lost = client.high_water, list[str]()
+    key = SystemKeys(settings.key_prefix).processes
+    if count := await client.call(key, "HLEN", key):
+        at.note("servers", f"live processes of servers: {count:,}")
+    elif water.facts.store:
+        at.warn("servers", f"no server uses the store with the prefix {settings.key_prefix} of store keys now")
     else:
-        at.note("clock", "the store and this machine have the same time")
+        at.note("servers", f"no server uses the store with the prefix {settings.key_prefix} of store keys yet")
+    if water.facts.store:  # otherwise the comparison would make this store the known one
+        watch = LossWatch(client, settings.key_prefix)
+        water.active = False  # this command changes nothing
+        losses = await watch.find()
+        lost = [*losses.store, *losses.boards.values()]
+    database = open_journal(settings, writes=False)
+    if database is not None and (not database.is_sqlite or database.path.exists()) and not lost:
+        with suppress(JournalError):  # the check of the journal says so
+            lost = [str(loss) for loss in await find_lost(client, settings.key_prefix, database)]
+        await database.aclose()
+    for line in lost:
+        at.blame("store", f"the store lost data: {line}. Restore it, run `live rebuild`, or accept the loss")
+    if not lost:
+        at.note("store", "the store holds what is known of it")

@@ -77,6 +77,18 @@ def take_lock(folder: Path, patience: float) -> IO[str]:
         time.sleep(_PAUSE)
 
 
+def is_locked(folder: Path) -> bool:
+    """Return whether a server uses a data directory."""
+    try:
+        with (folder / LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # there is no lock, or it can't be read
+        return False
+    return False
+
+
 def _close(path: Path) -> None:
     """Take away the permissions of other users for a file or directory."""
     status = path.lstat()

@@ -27,7 +27,8 @@ async def readyz(request: Request) -> Response:
     """Respond with 200 if the store accepts a write and holds the boards of this process, otherwise with the reasons.
 
     The response of a ready process also has the faults of single boards and of the journal. All servers share the
-    journal, and its failure does not stop this process.
+    journal, and its failure does not stop this process. If a clock is wrong or the disk is full, the process is
+    `degraded`.
     """
     live = live_of(request)
     # The reasons can name boards, so private boards must not be revealed.
@@ -42,10 +43,10 @@ async def readyz(request: Request) -> Response:
         response.body = msgspec.json.encode({"status": "not_ready", "reasons": reasons})
         response.headers.update({"Content-Type": "application/json", "Content-Length": str(len(response.body))})
         return response
-    state: dict[str, object] = {"status": "ready"}
+    state: dict[str, object] = {"status": "degraded" if faults.machine else "ready"}
     if live.settings.journal != "off":
         state |= {"journal": "degraded" if faults.journal else "ok"}
-    if live.settings.journal != "off" or faults.boards:
-        reasons = faults.boards + faults.journal
+    if live.settings.journal != "off" or faults.boards or faults.machine:
+        reasons = faults.machine + faults.boards + faults.journal
         state |= {"reasons": [_REASONS_ELSEWHERE] if reasons and not may_know else reasons}
     return Response(msgspec.json.encode(state), headers={"Cache-Control": "no-store"}, media_type="application/json")

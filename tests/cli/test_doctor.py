@@ -1,17 +1,25 @@
 """`live doctor`: what it finds, and what it advises."""
 
 import json
-import time
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import redis
 
 from live import __version__
 from live.cli import doctor
+from live.settings import Duration
 from tests.harness.commands import run_command
+from tests.harness.disk import may_mount, small_disk
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
+from tests.harness.shims import Clock, has_compiler
 from tests.harness.store import valkey
+from tests.harness.waiting import until
 
 
 def examine(*words: str, **environment: str) -> tuple[int, dict[str, list[tuple[str, str]]]]:
@@ -30,11 +38,13 @@ def test_a_sound_machine_has_no_fault(valkey_url: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     status, found = examine("--store", valkey_url, "--data-dir", str(folder))
     assert status == 0
-    assert found.keys() == {"versions", "settings", "boards", "network", "limits", "files", "store", "clock", "journal"}
+    assert found.keys() == {
+        "versions", "settings", "boards", "network", "limits", "files", "store", "clock", "servers", "journal",
+    }  # fmt: skip
     assert any("answers: Valkey " in detail for _, detail in found["store"])
     assert found["clock"] == [("ok", "the store and this machine have the same time")]
     assert not folder.exists()
-    assert "not asked" in examine("--data-dir", str(folder))[1]["store"][0][1]
+    assert "no server uses" in examine("--data-dir", str(folder))[1]["store"][0][1]
     assert run_command("doctor", "--store", valkey_url, "--data-dir", str(folder)).stdout.startswith("check ")
 
 
@@ -79,10 +89,99 @@ def test_each_fault_is_found(tmp_path: Path) -> None:
     store.kill()
 
 
-def test_a_clock_that_differs_is_noticed() -> None:
-    """The clocks may differ by a second in either direction. The time that the store takes to answer does not count."""
-    for apart, state in ((0.0, "ok"), (-0.5, "ok"), (30.0, "warning"), (-30.0, "warning")):
-        at = doctor._Examination()
-        now = time.time()
-        doctor._compare_clocks(at, [str(int(now + apart)).encode(), b"500000"], now)
-        assert [finding.state for finding in at.findings] == [state], apart
+SERVES = [("ok", "live processes of servers: 1")]
+
+
+def test_an_emptied_store_is_a_fault(tmp_path: Path) -> None:
+    """The command finds it beside a server and after the server has ended, and changes nothing in the store."""
+    store = valkey(tmp_path)
+    store.start()
+    settings = fresh_settings(store.url, data_dir=tmp_path / "data", journal="sqlite")
+    client, server = redis.Redis.from_url(store.url), ServerProcess(settings, tmp_path)
+    given = {"LIVE_STORE": store.url, "LIVE_DATA_DIR": str(settings.data_dir), "LIVE_KEY_PREFIX": settings.key_prefix}
+    server.start()
+    try:
+        until(lambda: examine(**given)[1]["servers"] == SERVES)
+        status, found = examine(**given)
+        assert (status, {state for state, _ in found["store"]}) == (0, {"ok"})
+        client.flushall()
+        status, found = examine(**given)
+        assert (status, "the store lost data" in str(found["store"])) == (1, True)
+    finally:
+        server.stop()
+    client.flushall()
+    status, found = examine(**given)
+    assert (status, "the store lost data" in str(found["store"])) == (1, True)
+    assert client.dbsize() == 0
+    store.kill()
+
+
+def test_a_server_with_another_data_directory_is_found(tmp_path: Path) -> None:
+    """The command names the data directory of the server that runs, and asks its store if it gets this directory."""
+    settings = fresh_settings("", data_dir=tmp_path / "used", journal="off")
+    server = ServerProcess(settings, tmp_path)
+    server.start()
+    try:
+        status, found = examine("--data-dir", str(tmp_path / "other"))
+        assert status == 0
+        assert any(state == "warning" and f"--data-dir {settings.data_dir}" in text for state, text in found["store"])
+        own = "--data-dir", str(settings.data_dir)
+        until(lambda: examine(*own, LIVE_KEY_PREFIX=settings.key_prefix)[1]["servers"] == SERVES)
+    finally:
+        server.stop()
+
+
+@pytest.mark.skipif(not may_mount(), reason="needs the right to mount a file system")
+def test_a_full_disk_and_a_dead_store_are_faults(tmp_path: Path) -> None:
+    """The embedded store can't write to the disk. `/readyz` names the disk too. Then the store does not answer."""
+    with small_disk(tmp_path / "disk", "64M") as disk:
+        settings = fresh_settings("", data_dir=disk.path / "data", journal="off", write_deadline=Duration(1))
+        server = ServerProcess(settings, tmp_path)
+        server.start()
+        try:
+            disk.fill()
+            with httpx.Client(base_url=server.url, timeout=30) as client:
+                until(lambda: client.post("/v1/events", json={"key": "a"}).status_code == 503)
+
+                def reasons() -> list[str]:
+                    ready: dict[str, Any] = client.get("/readyz").json()
+                    return ready["reasons"] if ready["status"] == "not_ready" else []
+
+                (reason,) = until(reasons)
+                assert "the disk of the data directory is full" in reason
+            folder = str(settings.data_dir)
+            status, found = examine("--data-dir", folder)
+            assert status == 1
+            assert [state for state, text in found["files"] if "the disk of the data directory is full" in text] == [
+                "fault"
+            ]
+            disk.clear()
+            until(lambda: httpx.get(f"{server.url}/readyz").status_code == 200)
+            store = redis.Redis(unix_socket_path=str(settings.data_dir / "valkey.sock")).info("server")["process_id"]
+            os.kill(store, signal.SIGSTOP)
+            assert [state for state, _ in examine("--data-dir", folder)[1]["store"]] == ["fault"]
+            os.kill(store, signal.SIGCONT)
+        finally:
+            disk.clear()
+            server.stop()
+
+
+@pytest.mark.skipif(not has_compiler(), reason="needs a C compiler")
+def test_a_clock_that_is_two_hours_off_is_named_everywhere(tmp_path: Path) -> None:
+    """The server warns at its start, `/readyz` is degraded, and the command warns."""
+    store, clock = valkey(tmp_path), Clock(tmp_path)
+    clock.shift(7200)
+    store.environment = clock.environment
+    store.start()
+    settings = fresh_settings(store.url, data_dir=tmp_path / "data", journal="off")
+    server, sentence = ServerProcess(settings, tmp_path), "the clock of the store is 7,200 s ahead of this machine"
+    server.start()
+    try:
+        assert sentence in server.log()
+        ready = httpx.get(f"{server.url}/readyz").json()
+        assert (ready["status"], [sentence in reason for reason in ready["reasons"]]) == ("degraded", [True])
+        status, found = examine("--store", store.url, "--data-dir", str(settings.data_dir))
+        assert (status, [(state, sentence in text) for state, text in found["clock"]]) == (0, [("warning", True)])
+    finally:
+        server.stop()
+        store.kill()

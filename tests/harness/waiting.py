@@ -27,6 +27,15 @@ async def eventually(condition: Callable[[], Awaitable[object]], deadline: float
         pause = min(2 * pause, 0.02)
 
 
+def until(condition: Callable[[], Any]) -> Any:
+    """Wait until a condition returns a true value, and return this value, in a test without an event loop."""
+    end = time.monotonic() + DEADLINE
+    while not (value := condition()):
+        assert time.monotonic() < end, f"still {value!r} after {DEADLINE} s"
+        time.sleep(0.02)
+    return value
+
+
 async def until_early(unit: Literal["hour", "day"]) -> None:
     """Wait until the present hour or day has more than a minute left, for tests in which no slot or period may end."""
     seconds = {"hour": 3600, "day": 86_400}[unit]

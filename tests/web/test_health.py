@@ -133,8 +133,8 @@ async def test_readiness_is_cheap(own_store: StoreProcess, monkeypatch: pytest.M
         sent: list[int] = []
         monkeypatch.setattr(SharedConnection, "calls", noting(SharedConnection.calls, sent))
         assert (await client.get("/readyz")).status_code == 200
-        assert sent in ([17], [5]), (
-            "the check does not send one packet with a write and the epochs of 16 boards, or of the last 4"
+        assert sent in ([18], [6]), (
+            "the check does not send one packet with a write, the time, and the epochs of 16 boards, or of the last 4"
         )
         monkeypatch.undo()
         await store.delete(Keys(settings.key_prefix, "b77").meta)

@@ -83,8 +83,8 @@ class EmbeddedStore:
         self._keeper.start()
         if not self._ready.wait(_START_DEADLINE) or self._failed:
             self.stop()
-            end = "\n".join(self._last_lines(10))
-            raise SetupError(f"the embedded Valkey did not start; the end of {self._log_path}:\n{end}")
+            end = "\n".join(self.last_lines(10))
+            raise SetupError(f"the embedded Valkey did not start; the end of {self.log_path}:\n{end}")
 
     def stop(self) -> None:
         """Stop the server and wait until it has written everything. Its data stays in the data directory."""
@@ -103,13 +103,14 @@ class EmbeddedStore:
         return None if self._process is None else self._process.pid
 
     @property
-    def _log_path(self) -> Path:
+    def log_path(self) -> Path:
+        """The log of the server."""
         return self._data_dir / "valkey.log"
 
-    def _last_lines(self, most: int) -> list[str]:
+    def last_lines(self, most: int) -> list[str]:
         """Return the last lines of the server's log. Read only the end of the file, because it may be large."""
         try:
-            with self._log_path.open("rb") as file:
+            with self.log_path.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_WORDS))
                 return file.read().decode(errors="replace").splitlines()[-most:]
         except OSError as error:
@@ -123,7 +124,7 @@ class EmbeddedStore:
                 settings = {**_SETTINGS, "dir": str(self._data_dir), "unixsocket": str(self.socket)}
                 settings["maxmemory"] = str(self.memory)
                 arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
-                with self._log_path.open("ab") as log_file:
+                with self.log_path.open("ab") as log_file:
                     self._process = subprocess.Popen(  # noqa: S603 - our own binary, our own arguments
                         [str(self._binary), *arguments],
                         stdin=subprocess.DEVNULL,
@@ -143,7 +144,7 @@ class EmbeddedStore:
                 status = self._process.wait()
                 if not self._stopping.is_set():
                     log.error(
-                        "the embedded store ended", status=status, last=self._last_lines(1), log=str(self._log_path)
+                        "the embedded store ended", status=status, last=self.last_lines(1), log=str(self.log_path)
                     )
             if not self._ready.is_set():
                 self._failed = True

@@ -66,7 +66,7 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
     measured, why = await _measured(desk, boards) if has_journal else (None, "")
     try:
         faults, is_ready = await live.readiness.require(), True
-        reasons = [*faults.boards]
+        reasons = [*faults.machine, *faults.boards]
     except (StoreUnavailableError, EpochLostError) as unready:
         reasons, is_ready = [public_reason(unready)], False
     days = [] if measured is None else measured.days

@@ -207,7 +207,7 @@ _ALIVE: Final[Json] = {
 _READY: Final[Json] = {
     "type": "object",
     "properties": {
-        "status": STRING,
+        "status": {"type": "string", "enum": ["ready", "degraded", "not_ready"]},
         "journal": {"type": "string", "enum": ["ok", "degraded"]},
         "reasons": {"type": "array", "items": STRING},
     },

@@ -143,9 +143,9 @@ def test_only_the_end_of_the_log_is_read(tmp_path: Path, monkeypatch: pytest.Mon
     """The log may be large, and a store that could not be started may have no log."""
     monkeypatch.setattr(embedded, "_LAST_WORDS", 12)
     store = EmbeddedStore(tmp_path)
-    assert "No such file" in store._last_lines(1)[0]
+    assert "No such file" in store.last_lines(1)[0]
     (tmp_path / "valkey.log").write_text("first\nsecond\nthird\n")
-    assert (store._last_lines(1), store._last_lines(9)) == (["third"], ["econd", "third"])
+    assert (store.last_lines(1), store.last_lines(9)) == (["third"], ["econd", "third"])
 
 
 def test_a_path_that_is_too_long_is_reported(tmp_path: Path) -> None:
