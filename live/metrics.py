@@ -90,6 +90,14 @@ RANGE_LEFT: Final = _gauge(
 FRAMES_SENT: Final = _counter("live_frames_sent", "Messages sent to viewers, by type", "type")
 SLOW_VIEWERS: Final = _counter("live_slow_viewers", "Viewers disconnected because they read too slowly")
 STORE_STALE: Final = _gauge("live_store_stale", "1 while the server of a watched board is unreachable", "livemax")
+DISK_USED: Final = _gauge(
+    "live_disk_used_ratio", "Share of the disk of the data directory that is used, from 0 to 1 (full)", "livemax"
+)
+STORE_MEMORY_USED: Final = _gauge(
+    "live_store_memory_used_ratio",
+    "Share of its memory limit that the fullest server of the store uses, from 0 to 1; 0 without a limit",
+    "livemax",
+)
 KEYS_EXPIRE: Final = _gauge(
     "live_api_keys_expire_timestamp_seconds",
     "When the next API key expires, in seconds since 1970; 0 for never",

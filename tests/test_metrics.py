@@ -13,7 +13,7 @@ from live import metrics
 from live.metrics import ProcessTotals
 
 TABLE = {name: value for name, value in vars(metrics).items() if isinstance(value, Counter | Gauge | Histogram)}
-SOURCES = [path for path in Path(metrics.__file__).parent.rglob("*.py") if path.name != "metrics.py"]
+SOURCES = [path for path in Path(metrics.__file__).parent.rglob("*.py") if path != Path(metrics.__file__)]
 
 
 def test_a_metric_has_a_name_and_a_description() -> None:

@@ -31,7 +31,7 @@ from live.store.registry.processes import ProcessLease
 from live.system.version import commit
 from live.web.http.middleware import Clients, CrossOrigin, ReadRate, SecurityHeaders
 from live.web.http.responses import answer_problem
-from live.web.metrics import renew_metrics
+from live.web.metrics import measure_room, renew_metrics
 from live.web.pages import board as pages
 from live.web.pages.rendering import make_templates, visit_of
 from live.web.reads.fast import FastReads
@@ -112,6 +112,7 @@ async def _work(parts: Live, tally: RequestTally) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(parts.registry.run())
         tasks.create_task(renew_metrics(parts, tally))
+        tasks.create_task(measure_room(parts))
         if parts.settings.role != "ingest":
             tasks.create_task(parts.hub.run())
             tasks.create_task(parts.reaper.run())

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
 
@@ -10,16 +11,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.reader import ALL_BOARDS, BoardScope, Reader
-from live.errors import ProblemError
+from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply
-from live.metrics import QUEUE_LENGTH, OfBoards
+from live.metrics import DISK_USED, QUEUE_LENGTH, STORE_MEMORY_USED, OfBoards
 from live.protocols.http.request_counts import RequestTally
+from live.store.registry.memory import memory_of
+from live.system.disk import used_of
 from live.web.activity import collectors
 from live.web.http.middleware import client_of
 from live.web.http.responses import as_response
 from live.web.services import Live, live_of, reader_of
 
 _RENEWED_EVERY: Final = 1.0  # seconds
+_MEASURED_EVERY: Final = 10.0
 
 
 async def renew_metrics(live: Live, tally: RequestTally) -> None:
@@ -42,6 +46,17 @@ async def renew_metrics(live: Live, tally: RequestTally) -> None:
         tally.fold()
         for queue, last in counted.items():
             QUEUE_LENGTH.labels(queue).dec(last)
+
+
+async def measure_room(live: Live) -> None:
+    """Update the metrics of the disk and of the store's memory, until cancelled."""
+    while True:
+        with suppress(OSError):  # the readiness check says what is wrong with the data directory
+            DISK_USED.set(used_of(live.settings.data_dir))
+        with suppress(StoreUnavailableError):
+            memory = await memory_of(live.client)
+            STORE_MEMORY_USED.set(max((used / most for used, most in memory.values() if most), default=0))
+        await asyncio.sleep(_MEASURED_EVERY)
 
 
 async def metrics(request: Request) -> Response:

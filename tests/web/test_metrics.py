@@ -2,14 +2,17 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import redis
 
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
 from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -133,3 +136,30 @@ async def series(client: httpx.AsyncClient) -> set[str]:
     """The series with a board label."""
     text = (await client.get("/metrics")).text
     return {line.rpartition(" ")[0] for line in text.splitlines() if "board=" in line}
+
+
+async def test_metrics_say_how_full_the_disk_and_the_store_are(own_store: StoreProcess) -> None:
+    """A store without a limit of memory is never full."""
+    client: Any = redis.Redis.from_url(own_store.url)
+
+    async def shown(client: httpx.AsyncClient) -> tuple[float, float]:
+        text = (await client.get("/metrics")).text
+        disk, memory = (
+            float(re.findall(rf"^live_{what}_used_ratio (.+)$", text, re.MULTILINE)[0])
+            for what in ("disk", "store_memory")
+        )
+        return disk, memory
+
+    for limit in (0, 2**30):
+        client.config_set("maxmemory", limit)
+        used = int(client.info("memory")["used_memory"])
+        async with (
+            run_server(fresh_settings(own_store.url), [rolling_board()]) as url,
+            httpx.AsyncClient(base_url=url) as browser,
+        ):
+
+            async def is_measured(client: httpx.AsyncClient = browser, limit: int = limit, used: int = used) -> bool:
+                disk, memory = await shown(client)
+                return 0 < disk < 1 and (memory == 0 if not limit else used / limit / 2 < memory < 1)
+
+            await eventually(is_measured)

@@ -20,6 +20,20 @@ class MemoryLook(msgspec.Struct, frozen=True):
     servers: dict[str, tuple[int, int]]
 
 
+async def memory_of(client: Store) -> dict[str, tuple[int, int]]:
+    """Measure the memory of the servers of the store: the bytes in use, and the maximum (0: no limit).
+
+    Raises:
+        StoreUnavailableError: the servers of the store can't be found.
+    """
+    servers = dict[str, tuple[int, int]]()
+    for server, reply in await client.each("INFO", "memory"):
+        if not isinstance(reply, Exception):
+            fields = info_fields(reply)
+            servers[server] = int(fields.get("used_memory", 0)), int(fields.get("maxmemory", 0))
+    return servers
+
+
 async def look_at_memory(client: Store, prefix: str) -> list[MemoryLook]:
     """Measure the memory of the servers. Return the kept measurements, the oldest first, and then the new one.
 
@@ -28,12 +42,7 @@ async def look_at_memory(client: Store, prefix: str) -> list[MemoryLook]:
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    key, servers = SystemKeys(prefix).memory, dict[str, tuple[int, int]]()
-    for server, reply in await client.each("INFO", "memory"):
-        if not isinstance(reply, Exception):
-            fields = info_fields(reply)
-            servers[server] = int(fields.get("used_memory", 0)), int(fields.get("maxmemory", 0))
-    present = MemoryLook(int(time.time()), servers)
+    key, present = SystemKeys(prefix).memory, MemoryLook(int(time.time()), await memory_of(client))
     looks = [msgspec.json.decode(look, type=MemoryLook) for look in await client.call(key, "LRANGE", key, 0, -1)]
     if not looks or present.at - looks[0].at >= HOUR:
         await client.call(key, "LPUSH", key, msgspec.json.encode(present))
