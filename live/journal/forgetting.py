@@ -93,6 +93,11 @@ def _without_in_batch(request: _Fields, gone: Gone) -> bytes | None:
         for name in group.keys() & {"amounts", "orders"}:
             amounts = _decode(group[name], list[int])
             group[name] = _raw([0 if place in places else amount for place, amount in enumerate(amounts)])
+        if "moments" in group:
+            words = _decode(group["moments"], list[int])
+            for first in range(0, len(words), 4):
+                words[first + 3] = 0 if words[first + 2] in places else words[first + 3]
+            group["moments"] = _raw(words)
         if "metadata" in group:
             texts = _decode(group["metadata"], list[msgspec.Raw])
             group["metadata"] = _raw([_raw("") if place in places else text for place, text in enumerate(texts)])

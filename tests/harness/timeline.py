@@ -3,6 +3,7 @@
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from live.domain.board import Board
 from live.domain.board_file import parse_boards
 from live.domain.event import make_entry
 from live.journal.log.drainer import Drainer
-from live.journal.log.reader import before, contents_of
+from live.journal.log.reader import contents_at
 from live.journal.log.timelines import Timeline, open_timelines
 from live.journal.past.coverage import reaches_of, since_of
 from live.journal.past.history import scores_at_all
@@ -83,12 +84,15 @@ class RecordedBoard(Journaled):
     async def count(self, *events: tuple[str, int, int | None]) -> None:
         """Count a batch of events, each with its member, amount and time (milliseconds)."""
         batch = [make_entry(key, amount, time, None) for key, amount, time in events]
-        stood, scores = self.model.newest, {key: score for key, score, _ in self.model.ranking(self.now)}
+        stood, before = self.model.newest, deepcopy(self.model)
         added = await self.ledger.writer.add(batch)
-        assert dict(added.refused) == self.model.add(batch, self.now)
+        refused = self.model.add(batch, self.now)
+        assert dict(added.refused) == refused
         if stood is not None and self.model.newest is not None:  # the board has `clock = "event"`
-            hours = range(stood // 1000 // HOUR * HOUR + HOUR, self.model.newest // 1000 + 1, HOUR)
-            self.said |= dict.fromkeys(hours, scores)
+            for hour in range(stood // 1000 // HOUR * HOUR + HOUR, self.model.newest // 1000 + 1, HOUR):
+                then, counted = deepcopy(before), [one for index, one in enumerate(batch) if index not in refused]
+                then.add([one for one in counted if one[2] is not None and one[2] < hour * 1000], self.now)
+                self.said[hour] = {key: score for key, score, _ in then.ranking(self.now)}
         while self.board.clock == "server" and await self.ledger.rotator.rotate() is None:
             pass
 
@@ -110,8 +114,8 @@ class RecordedBoard(Journaled):
         """The ranking at an hour, computed from the entries in SQL."""
 
         def work(connection: Connection, timeline: Timeline) -> list[Row]:
-            stop = before(hour * 1000, self.board.clock)
-            data = contents_of(connection, self.settings.key_prefix, timeline, stop)
+            prefix, clock = self.settings.key_prefix, self.board.clock
+            _, data = next(contents_at(connection, prefix, timeline, [hour * 1000], clock))
             return self._rows(data, hour)
 
         found: list[Row] = await self.read(work)

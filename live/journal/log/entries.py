@@ -100,6 +100,7 @@ class EntryDelta(msgspec.Struct, frozen=True, kw_only=True):
     votes: EntryVotes | None = None
     parts: list[tuple[int, list[int]]] = []
     drops: list[int] = []
+    moments: list[int] = []
 
 
 class EntryEvents(msgspec.Struct, frozen=True):

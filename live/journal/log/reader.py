@@ -16,6 +16,7 @@ from live.journal.erasures import Erasures, erasures_of, forget_people
 from live.journal.log.entries import FIRST, Head, Latest, decompress, parse_head, position_of, read_entries_of
 from live.journal.log.timelines import START, Timeline, find_parent, find_timeline
 from live.journal.schema import CHECKPOINT, SEGMENT
+from live.journal.state.division import divide
 from live.journal.state.fold import apply
 from live.journal.state.snapshot import Snapshot, unpack
 from live.store.board.journal_stream import read_entries
@@ -83,7 +84,7 @@ def contents_at(
     """Yield the contents of a board at ascending times (milliseconds since 1970, by its clock), in one pass.
 
     Each result is the same object, with the contents of the next time. `follow` is called after each entry that was
-    applied.
+    applied. On a board with an event clock, a batch can be divided: a time has all events of the batch before it.
 
     Raises:
         SetupError: the journal is damaged.
@@ -92,12 +93,18 @@ def contents_at(
     data, segment = checkpoint_before(connection, timeline, before(left[0], clock))
     reading = EntryReader(prefix, timeline, data, people=False)
     for head, body in entries_of(connection, timeline, segment):
-        while left and before(left[0], clock)(head, body):
+        rest = body
+        while left and before(left[0], clock)(head, rest):
+            if clock == "event":
+                first, rest = divide(rest, left[0])
+                if first:
+                    reading.apply(connection, head, first)
+                    follow(head, first)
             yield left.pop(0), reading.contents
         if not left:
             return
-        reading.apply(connection, head, body)
-        follow(head, body)
+        reading.apply(connection, head, rest)
+        follow(head, rest)
     for at in left:
         yield at, reading.contents
 

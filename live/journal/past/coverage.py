@@ -7,10 +7,11 @@ from sqlalchemy import Connection, func, select
 
 from live.domain.board import Board
 from live.journal.log.entries import read_entries_of
-from live.journal.log.reader import oldest_checkpoint
+from live.journal.log.reader import entries_of, oldest_checkpoint
 from live.journal.log.timelines import Timeline, find_parent, life_of
 from live.journal.past.queries import NoPastError
 from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
+from live.journal.state.division import first_time
 from live.journal.state.fold import apply
 from live.journal.state.snapshot import Snapshot
 
@@ -25,11 +26,13 @@ class Coverage(NamedTuple):
         timeline: the timeline that these times are about.
         began: when the timeline began.
         entries: the time since which the journal has all entries of the timeline.
+        first: the first time at which the timeline has something to show; None if there is none yet.
     """
 
     timeline: Timeline
     began: int
     entries: int
+    first: int | None
 
 
 def reaches_of(connection: Connection, prefix: str, board: Board, epoch: str | None) -> list[Coverage]:
@@ -57,8 +60,8 @@ def timeline_at(reaches: Sequence[Coverage], at: int) -> Timeline | None:
 
 
 def since_of(reaches: Sequence[Coverage]) -> int | None:
-    """Return the first time that the journal covers, in milliseconds since 1970. Return None if it covers no time."""
-    return min((reach.entries for reach in reaches), default=None)
+    """Return the first time that the journal can show, in milliseconds since 1970. Return None if it can show none."""
+    return min((reach.first for reach in reaches if reach.first is not None), default=None)
 
 
 def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timeline) -> Coverage | None:
@@ -88,11 +91,18 @@ def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timel
         latest = data.latest
         entries = _ALWAYS if latest is None else latest + 1
         continues = segment and row.parent is not None and latest is not None
-        return Coverage(timeline, entries if continues else _ALWAYS, entries)
+        shown = _first_event(connection, timeline) if latest is None else entries
+        return Coverage(timeline, entries if continues else _ALWAYS, entries, shown)
     # Before its first entry, a new board was empty. Any other timeline has its contents only after its first entry.
     entries = segment.began // 1000 + (first != "begin") if segment else (checkpoint or 0) // 1000 + 1
     # If the journal has deleted the previous timeline, the board existed before this timeline began.
     has_lost = row.parent is not None and find_parent(connection, timeline, prefix, row.parent) is None
     # The timeline begins with the whole millisecond of its first entry: no event was counted before that entry.
     began = entries if segment and row.parent is None else min(row.began // 1000, entries)
-    return Coverage(timeline, _ALWAYS if has_lost else began, entries)
+    return Coverage(timeline, _ALWAYS if has_lost else began, entries, entries)
+
+
+def _first_event(connection: Connection, timeline: Timeline) -> int | None:
+    """Return the time of the first events in a timeline, by their own times; None if it has no events yet."""
+    found = (first_time(body) for head, body in entries_of(connection, timeline) if head.kind == "add")
+    return next((time for time in found if time is not None), None)

@@ -11,7 +11,7 @@ from live.domain.board import Board
 from live.domain.ranking import ranks_of
 from live.journal.erasures import Erasures, erasures_of
 from live.journal.log.entries import Add, EntryDelta, Head, read_entries_of
-from live.journal.log.reader import Stop, before, contents_of
+from live.journal.log.reader import before, contents_at
 from live.journal.log.timelines import Timeline
 from live.journal.past.contributors import parts_of
 from live.journal.past.coverage import Coverage, reaches_of, since_of, timeline_at
@@ -26,6 +26,7 @@ from live.journal.past.queries import (
 )
 from live.journal.past.worker import database_of
 from live.journal.schema import ERASED, SEGMENT
+from live.journal.state.division import divide
 from live.journal.state.ranking import live_slots, scores_at, scores_of
 from live.journal.state.snapshot import Ranking
 from live.journal.upkeep.archive import find_archived
@@ -88,11 +89,11 @@ def explain_record(settings: Settings, moment: AsOf, member: str) -> ScoreBreakd
     def work(connection: Connection) -> ScoreBreakdown:
         board, at = moment.board, moment.at
         timeline = _timeline(connection, settings.key_prefix, moment)
-        data = contents_of(connection, settings.key_prefix, timeline, before(at, board.clock), people=False)
+        _, data = next(contents_at(connection, settings.key_prefix, timeline, [at], board.clock))
         held = live_slots(board, data, at, moment.period)
         slots = sorted((start, slot[member]) for start, slot in held.items() if member in slot)
         erased = erasures_of(connection, settings.key_prefix, board.id)
-        changes = _changes(connection, timeline, member, before(at, board.clock), erased)
+        changes = _changes(connection, timeline, member, data.offset, moment, erased)
         return ScoreBreakdown(timeline.epoch, data.offset, scores_of(held).get(member), slots, changes)
 
     return database_of(settings).work(work)
@@ -120,7 +121,7 @@ def ranking_at(connection: Connection, prefix: str, moment: AsOf) -> PastRanking
     """
     board = moment.board
     timeline = _timeline(connection, prefix, moment)
-    data = contents_of(connection, prefix, timeline, before(moment.at, board.clock), people=False)
+    _, data = next(contents_at(connection, prefix, timeline, [moment.at], board.clock))
     scores = scores_at(board, data, moment.at, moment.period)
     suffix = f":{scores.period}" if board.window.tables else ""
     metadata = data.rankings.get(suffix, Ranking()).metadata if board.votes is None else data.entrants
@@ -197,8 +198,11 @@ def _timeline(connection: Connection, prefix: str, moment: AsOf) -> Timeline:
     return timeline
 
 
-def _changes(connection: Connection, timeline: Timeline, member: str, stop: Stop, erased: Erasures) -> list[Change]:
-    """Return the newest changes of a member before `stop`, the last change first."""
+def _changes(
+    connection: Connection, timeline: Timeline, member: str, offset: int, moment: AsOf, erased: Erasures
+) -> list[Change]:
+    """Return the newest changes of a member up to an offset and before a time, the last change first."""
+    stop = before(moment.at, moment.board.clock)
     rows = connection.execute(
         select(SEGMENT.c.crc, SEGMENT.c.data)
         .where(SEGMENT.c.life == timeline.id)
@@ -208,9 +212,14 @@ def _changes(connection: Connection, timeline: Timeline, member: str, stop: Stop
     found: list[Change] = []
     for row in rows:
         for head, body in reversed(list(read_entries_of(row))):
-            if head.kind != "add" or stop(head, body):
+            if head.kind != "add" or head.offset > offset:
                 continue
-            batch = _ADD.decode(body)
+            part = body
+            if stop(head, body):
+                part = divide(body, moment.at)[0] if moment.board.clock == "event" else b""
+            if not part:
+                continue
+            batch = _ADD.decode(part)
             found += [_change(head, batch, group, member, erased) for group in batch.groups if member in group.members]
         if len(found) >= _CHANGES:
             break

@@ -123,7 +123,7 @@ def _add(data: Snapshot, request: Add, head: Head) -> None:
         data.seen.setdefault(request.identities.bucket, set()).update(counted)
     data.span = request.span
     if request.reached is not None:
-        data.newest = request.reached
+        data.newest = max(request.reached, request.reached if data.newest is None else data.newest)
     if request.latest is not None:
         data.latest = max(request.latest, data.latest or request.latest)
 

@@ -120,6 +120,8 @@ class SlotDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
             A part has the number of its producer, and a list of member indexes and amounts, in turn. It is for the
             journal.
         drops: on boards with the best or the last amount, the indexes (from 1) of the members that leave the slot.
+        moments: on a board with an event clock, each event in turn: its time (ms), its number in the batch, the index
+            of its member, and its amount. They are for the journal, which divides the batch at any time.
     """
 
     start: int
@@ -132,6 +134,7 @@ class SlotDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
     votes: BatchVotes | None = None
     parts: list[tuple[int, list[int]]] = []
     drops: list[int] = []
+    moments: list[int] = []
 
 
 class LogEvents(msgspec.Struct, omit_defaults=True):

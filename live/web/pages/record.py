@@ -125,7 +125,7 @@ def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | Non
     elif window.live > MOST_FOLDED:
         title = language.translate("chart_newest", n=MOST_FOLDED)
     else:
-        title = language.translate("chart", window=window_words(language, window))
+        title = language.translate("chart", window=window_words(language, board))
     marks = [round(len(bars) * part / _PARTS) for part in range(1, _PARTS)] if len(bars) >= _PARTS else []
     return Chart(title, grouped(max(known, default=None), format_of(language, board)), bars, ticks, marks)
 

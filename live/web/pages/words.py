@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from live.domain.board import Board
 from live.domain.calendar import MIDNIGHT, Unit
 from live.domain.ranking import Record
 from live.domain.score_format import MINUS, ScoreFormat
@@ -47,16 +48,20 @@ def span(language: Language, seconds: int) -> str:
     raise AssertionError("every whole number is a multiple of one second")
 
 
-def window_words(language: Language, window: Window, period: str | None = None) -> str:
-    """Write the time range of a board in words: `over the last 24 hours`, `week 47 of 2026 in UTC`."""
-    match window:
+def window_words(language: Language, board: Board, period: str | None = None) -> str:
+    """Write the time range of a board in words: `over the last 24 hours`, `week 47 of 2026 in UTC`.
+
+    With an event clock, the window ends with the newest event, which may be years old.
+    """
+    over = "over_the_last" if board.clock == "server" else "over_the_newest"
+    match window := board.window:
         case Rolling(length) | Sliding(length):
-            return language.translate("over_the_last", span=span(language, length))
+            return language.translate(over, span=span(language, length))
         case Periods(last=int()):
             length_words, zone = trend_words(language, window), zone_words(language, window)
             if zone == "UTC":
-                return language.translate("over_the_last", span=length_words)
-            return language.translate("over_the_last_in", span=length_words, zone=zone)
+                return language.translate(over, span=length_words)
+            return language.translate(f"{over}_in", span=length_words, zone=zone)
         case Periods(unit=unit):
             zone = zone_words(language, window)
             if period is None:

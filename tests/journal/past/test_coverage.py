@@ -7,7 +7,7 @@ from live.journal.past.coverage import Coverage, since_of, timeline_at
 from live.journal.past.queries import NoPastError
 
 FIRST, SECOND = Timeline(1, "b", "e"), Timeline(2, "b", "f")
-REACHES = [Coverage(SECOND, 100, 120), Coverage(FIRST, 10, 10)]
+REACHES = [Coverage(SECOND, 100, 120, 120), Coverage(FIRST, 10, 10, 10)]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from live.domain.board import Board
+from live.domain.board import Board, ClockKind
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.window import Forever, Periods, Rolling, Sliding, Window, WindowChoice
 from live.web.http.static import ENTRIES
@@ -173,23 +173,27 @@ def test_durations_are_shown_in_words(seconds: int, words: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("window", "period", "words"),
+    ("window", "clock", "period", "words"),
     [
-        (Rolling(86_400, 3600), None, "over the last 24 hours"),
-        (Sliding(10_800), None, "over the last 3 hours"),
-        (Periods(unit="day", last=7), None, "over the last 7 days"),
+        (Rolling(86_400, 3600), "server", None, "over the last 24 hours"),
+        (Rolling(86_400, 3600), "event", None, "over 24 hours up to the newest event"),
+        (Sliding(10_800), "server", None, "over the last 3 hours"),
+        (Periods(unit="day", last=7), "server", None, "over the last 7 days"),
         (
             Periods(unit="week", timezone="Asia/Shanghai", day_start="09:00"),
+            "server",
             "2026-W47",
             "week 47 of 2026 in Asia/Shanghai, from 09:00",
         ),
-        (Forever(), None, "of all time"),
+        (Forever(), "server", None, "of all time"),
     ],
 )
-async def test_a_window_is_shown_in_words(valkey_url: str, window: Window, period: str | None, words: str) -> None:
+async def test_a_window_is_shown_in_words(
+    valkey_url: str, window: Window, clock: ClockKind, period: str | None, words: str
+) -> None:
     """The pages of each kind of board show the window, with the current period."""
-    assert window_words(ENGLISH, window, period) == words
-    board = Board(id="b", title="b", window=window, operator="best" if words == "of all time" else "incr")
+    board = Board(id="b", title="b", window=window, operator="best" if words == "of all time" else "incr", clock=clock)
+    assert window_words(ENGLISH, board, period) == words
     async with (
         run_server(fresh_settings(valkey_url), [board]) as url,
         httpx.AsyncClient(base_url=url) as client,

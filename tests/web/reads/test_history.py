@@ -265,6 +265,33 @@ async def test_a_board_with_an_event_clock_is_read_by_that_clock(valkey_url: str
         assert "Rank at the end of each bar" in html
 
 
+async def test_a_season_in_one_body_is_read_race_by_race(valkey_url: str) -> None:
+    """Each race has its own time. The history begins with the first race, however old it is."""
+    board = Board(
+        id="season", title="season", source=frozenset({"points"}), window=Forever(), operator="incr", ties="first",
+        clock="event",
+    )  # fmt: skip
+    races = [(f"2023-{month:02}-05T15:00:00Z", ("ann", "bob", "cem")[month % 3], month) for month in range(1, 13)]
+    async with server(valkey_url, board, journal="sqlite") as client:
+        assert (await get(client, "/v1/boards/season/history"))["since"] is None
+        events = [{"type": "points", "key": key, "amount": points, "time": time} for time, key, points in races]
+        assert (await client.post("/v1/events", json=events)).json()["accepted"] == 12
+        counts: Counter[str] = Counter()
+        for time, key, points in races:
+            page = await get(client, "/v1/boards/season", as_of=time)
+            assert [(one["key"], one["score"], one["rank"]) for one in page["records"]] == ranked(counts), time
+            counts[key] += points
+            seen = await get(client, f"/v1/boards/season/records/{key}/explanation", as_of=time.replace("15:", "16:"))
+            assert (seen["score"], seen["changes"][0]["amount"]) == (counts[key], counts[key])
+        found = await get(client, "/v1/boards/season/history", key="ann", **{
+            "from": races[0][0], "to": races[-1][0], "step": "30d",
+        })  # fmt: skip
+        assert found["records"][0]["steps"][-1]["score"] == 3 + 6 + 9
+        assert (await get(client, "/v1/boards/season/history"))["since"] == "2023-01-05T15:00:00.000Z"
+        html = (await client.get("/boards/season")).text
+        assert "over the last" not in html
+
+
 async def test_the_page_of_a_record_shows_its_rank_over_the_window(valkey_url: str) -> None:
     """The chart appears once the journal has the record's rank at the ends of two slots."""
     board = rolling_board("10s", "1s")

@@ -37,6 +37,7 @@ class SlotPlan(msgspec.Struct):
         voted: for each vote its member, and the number of its producer in the batch.
         parts: what each producer but the first added, if the board adds up amounts and the batch has several producers.
         drops: the members that leave the slot.
+        moments: on a board with an event clock, each event: its time (ms), its number, its member and its amount.
     """
 
     amounts: dict[str, int] = {}
@@ -46,6 +47,7 @@ class SlotPlan(msgspec.Struct):
     voted: list[tuple[str, int]] = []
     parts: dict[int, dict[str, int]] = {}
     drops: list[str] = []
+    moments: list[tuple[int, int, str, int]] = []
 
 
 class Plan(msgspec.Struct):
@@ -175,6 +177,8 @@ def _plan_entry(
     group = plan.slots.get(slot)
     if group is None:
         group = plan.slots[slot] = SlotPlan({}, {}, {}, [], [], {})
+    if board.clock == "event" and time is not None:
+        group.moments.append((time, index + 1, key, amount))
     sender = plan.senders[index] if plan.senders else 0
     _count(group, board, key, amount, index, sender)
     if board.operator == "set" or (board.operator == "best" and group.orders[key] == index + 1):

@@ -277,11 +277,17 @@ class BoardWriter:
         first, table, amounts = len(keys) + 1, self.state.table(start), planned.amounts
         keys += (self.state.keys.slot(start), *table.all)
         votes, parts = None, []
-        if planned.votes or planned.parts:
+        moments: list[int] = []
+        if planned.votes or planned.parts or planned.moments:
             places = {member: place for place, member in enumerate(amounts)}
             parts = [
                 (sender, [number for member, amount in part.items() for number in (places[member], amount)])
                 for sender, part in planned.parts.items()
+            ]
+            moments = [
+                word
+                for time, number, member, amount in planned.moments
+                for word in (time, number, places[member], amount)
             ]
             if planned.votes:
                 actors, pairs, changes = zip(*planned.votes, strict=True)
@@ -303,6 +309,7 @@ class BoardWriter:
             votes=votes,
             parts=parts,
             drops=[number for number, member in enumerate(amounts, 1) if member in planned.drops],
+            moments=moments,
         )
 
     async def _send(
