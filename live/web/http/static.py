@@ -88,7 +88,11 @@ class PageFiles(StaticFiles):
         """Serve a file, compressed if the client takes gzip."""
         name = PurePosixPath(path).as_posix()
         _, source = ENTRIES.get(name, (None, name))
-        if PurePosixPath(name).suffix not in _TYPES or not (is_style(name) or self.lookup_path(source)[1]):
+        try:
+            is_known = is_style(name) or self.lookup_path(source)[1] is not None
+        except (OSError, ValueError):  # the name is too long or has a zero byte
+            is_known = False
+        if PurePosixPath(name).suffix not in _TYPES or not is_known:
             raise HTTPException(404)
         plain, compressed = _contents(name)
         headers = {"Cache-Control": _FOREVER, "Vary": "Accept-Encoding"}

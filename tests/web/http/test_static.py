@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Final
 
 import httpx
 import pytest
@@ -92,6 +93,23 @@ async def test_nothing_else_is_served(client: httpx.AsyncClient, name: str) -> N
     html = (await client.get("/")).text
     (style_sheet,) = re.findall(r'href="(/static/[^"]+)board\+site\+story\+index\+print.css"', html)
     assert (await client.get(style_sheet + name)).status_code == 404
+
+
+_ODD_NAMES: Final = (
+    "a%00.js", "%00", "a" * 300 + ".js", "a/" * 2000 + "a.js", "%ed%a0%80.js", "%ff.css", "a%0a.js", "a\\b.js", ".js",
+    "board.js/a.js", "board+" * 500 + "site.css", "%2e%2e%2f" * 50 + "a.js", "con.js", "board.js%00.css", "*.js",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("folder", ["static/", "client/"])
+async def test_no_name_of_a_file_is_an_error(client: httpx.AsyncClient, folder: str) -> None:
+    """The operating system takes neither a zero byte nor a very long name."""
+    if folder == "static/":
+        html = (await client.get("/")).text
+        (folder,) = re.findall(r'href="/(static/[^"]+)board\+site\+story\+index\+print.css"', html)
+    statuses = {name[:20]: (await client.get(f"/{folder}{name}")).status_code for name in _ODD_NAMES}
+    assert statuses == dict.fromkeys(statuses, 404)
+    assert len(statuses) == len(_ODD_NAMES)
 
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
