@@ -146,10 +146,10 @@ class Tokens:
             if found is None or "crit" in header:
                 raise TokenError("the viewer token is not signed with a key that this server knows")
             claims = msgspec.convert(self._payload(token, found[1]), Claims)
+            self._check_claims(claims, now)
+            return TokenReader(claims, found[0])
         except (PyJWTError, ValueError, OverflowError, RecursionError) as error:
             raise TokenError(self._reason(error)) from None
-        self._check_claims(claims, now)
-        return TokenReader(claims, found[0])
 
     def _payload(self, token: bytes, key: jwt.PyJWK) -> dict[str, Any]:
         """Return the claims of a token whose signature, times, audience and issuer are right."""

@@ -277,7 +277,7 @@ def key_fault(key: str) -> str | None:
         return None
     if not key:
         return "key is empty"
-    size = len(key.encode())
+    size = len(key.encode(errors="surrogatepass"))
     if size > MAX_KEY_BYTES:
         return f"key has {size} bytes; at most {MAX_KEY_BYTES} are allowed"
     if fault := character_fault(key):

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hmac
 import json
+import math
 import ssl
 import time
 import warnings
@@ -137,6 +138,9 @@ def wrong_claims() -> Iterator[tuple[str, str, str]]:
     yield "`exp` that is no number", "secret", signed(HS256, {**GOOD, "exp": float("nan")})
     yield "`exp` that is true", "secret", signed(HS256, {**GOOD, "exp": True})
     yield "`exp` below zero", "secret", signed(HS256, {**GOOD, "exp": -1})
+    yield "`exp` that is a list", "secret", signed(HS256, {**GOOD, "exp": []})
+    yield "`key` with half of a character", "secret", signed(HS256, {**GOOD, "key": "\ud800"})
+    yield "`sub` with half of a character", "secret", signed(HS256, {**GOOD, "sub": "\ud800", "likes": ["staff"]})
     yield "a token that expired this second", "secret", make_token("staff", ends=0)
     yield "`exp` too far ahead", "secret", make_token("staff", ends=90_000)
     yield "`nbf` tomorrow", "secret", make_token("staff", nbf=time.time() + 90_000)
@@ -214,6 +218,24 @@ def test_no_bytes_are_an_error(token: bytes) -> None:
         tokens_of().reader(token)
 
     asyncio.run(ask())
+
+
+_ODD: Final[tuple[Any, ...]] = (
+    None, True, 0, -1, 1.5, 2**53, 10**400, math.nan, math.inf, "", "a", "live-board", "staff", "\0", "\ud800",
+    "a\udc00", [], ["staff"], ["\ud800"], [None], [[]], {}, {"a": 1}, {"\ud800": []}, int(time.time()) + 60, time.time() - 60,
+)  # fmt: skip
+_CLAIMS: Final = ("exp", "iat", "nbf", "aud", "iss", "boards", "likes", "sub", "key", "circle", "jti", "\ud800")
+_FIELDS: Final = ("alg", "typ", "kid", "crit", "b64", "jwk", "cty", "\ud800")
+
+
+async def test_no_odd_claim_is_an_error() -> None:
+    """The token is right but for a claim or a field of its header. A refusal has a reason that can be sent."""
+    votes = GOOD | {"likes": ["staff"], "sub": "me"}
+    tokens = [signed(HS256, votes | {name: value}) for name in _CLAIMS for value in _ODD]
+    tokens += [signed(HS256 | {name: value}, GOOD) for name in _FIELDS for value in _ODD]
+    for checker in (tokens_of(), tokens_of(token_issuer=ISSUER), tokens_of(tokens_since=Instant(1.0))):
+        for token in tokens:
+            checker.reader(token.encode()).fault.encode()
 
 
 async def test_a_token_ends_with_its_second() -> None:

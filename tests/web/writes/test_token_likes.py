@@ -121,3 +121,15 @@ async def test_a_page_of_an_allowed_origin_votes_with_a_token(valkey_url: str) -
         await check_refusals(client)
         assert await vote(client, "Ada", signed("ann", "liked"), "liked") is True
         assert await vote(client, "Ada", signed("ann", "liked", ends=99), "liked") is False
+
+
+async def test_a_token_with_an_odd_claim_is_refused_with_a_reason(valkey_url: str) -> None:
+    """Half of a character in a claim neither ends the connection nor counts."""
+    async with voting(valkey_url) as client:
+        odd: list[dict[str, Any]] = [{"key": "\ud800"}, {"sub": "\ud800"}, {"boards": ["\ud800", 1]}, {"exp": []}]
+        for claims in odd:
+            token = make_token(**{"likes": ("cup",), "sub": "me", **claims})
+            assert await vote(client, "Ada", token) == "credentials_invalid"
+            answer = await client.get("/v1/boards/none", headers=[token_field(token)])
+            assert answer.status_code == 404
+            assert "viewer token" in answer.json()["detail"]
