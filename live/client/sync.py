@@ -1,6 +1,7 @@
 """`SyncLiveBoard` and `SyncProducer`: the client of one server, for programs without asyncio."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import CancelledError, Future
@@ -31,14 +32,17 @@ class Background:
         # Reentrant: `begin` may trigger a garbage collection, which may delete a generator, which calls `begin`.
         self._lock = threading.RLock()
         self._is_ended = False
+        self._process = 0  # the process in which the thread runs; a fork copies no threads
 
     def start(self) -> None:
         """Start the thread."""
+        self._process = os.getpid()
         self._thread.start()
         self._begun.result()
 
     def stop(self) -> None:
         """Cancel everything that still runs, and end the thread."""
+        self._check_process()
         loop, ending = self._begun.result()
         with self._lock:
             self._is_ended = True  # afterwards `begin` refuses work, so the loop can cancel all work that has begun
@@ -49,8 +53,13 @@ class Background:
         """Start a coroutine, and return the future of its result.
 
         Raises:
-            RuntimeError: the thread does not run.
+            RuntimeError: the thread does not run in this process.
         """
+        try:
+            self._check_process()
+        except RuntimeError:
+            work.close()
+            raise
         with self._lock:
             if self._begun.done() and not self._is_ended:
                 return asyncio.run_coroutine_threadsafe(work, self._begun.result()[0])
@@ -61,7 +70,7 @@ class Background:
         """Run a coroutine, and wait for its result. An interrupt of the program cancels the coroutine.
 
         Raises:
-            RuntimeError: the thread does not run, or it is the caller.
+            RuntimeError: the thread does not run in this process, or it is the caller.
         """
         try:
             self.check_caller()
@@ -71,15 +80,28 @@ class Background:
         return result_of(self.begin(work))
 
     def check_caller(self) -> None:
-        """Refuse a call from the thread itself, which would wait for its own work.
+        """Refuse a call from the thread itself, which would wait for its own work, and from a forked process.
 
         Raises:
-            RuntimeError: the thread is the caller.
+            RuntimeError: the thread is the caller, or runs in another process.
         """
+        self._check_process()
         if threading.current_thread() is self._thread:
             raise RuntimeError(
                 "`on_rejected` and `token` run on the thread of the client, which can't wait for itself: call the "
                 "client from another thread"
+            )
+
+    def _check_process(self) -> None:
+        """Refuse work in a forked process, where it would wait for ever, perhaps for a lock of another thread.
+
+        Raises:
+            RuntimeError: the thread runs in another process.
+        """
+        if self._process not in {0, os.getpid()}:
+            raise RuntimeError(
+                "the client was entered before this process was forked, and works only in the process that entered it: "
+                "enter a client in each process, for example in `post_fork` of gunicorn"
             )
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:

@@ -1,7 +1,9 @@
 """The thread of the blocking client: each call has a result or an error, and an interrupt ends a watch."""
 
 import asyncio
+import os
 import signal
+import sys
 import threading
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, suppress
@@ -74,3 +76,43 @@ def test_an_interrupt_ends_a_watch(valkey_url: str) -> None:
         servers.run(stack.aclose())
         servers.stop()
         signal.signal(signal.SIGINT, before)
+
+
+FORKING = """
+import os, sys
+from live.client import Event, SyncLiveBoard
+
+with SyncLiveBoard(sys.argv[1]) as live, live.producer() as producer:
+    live.post(Event("a"))
+    uses = {
+        "post": lambda: live.post(Event("a")), "boards": live.boards, "watch": lambda: next(live.watch("posts")),
+        "send": lambda: producer.send(Event("a")), "flush": producer.flush,
+        "end": lambda: live.__exit__(None, None, None),
+    }
+    for name, use in uses.items():
+        if os.fork() == 0:
+            try:
+                use()
+            except RuntimeError as error:
+                print(name, error, flush=True)
+            os._exit(0)
+        os.wait()
+    live.post(Event("a"))
+"""
+
+
+async def test_a_client_refuses_to_work_after_a_fork(valkey_url: str) -> None:
+    """The thread of the client exists only in the process that has entered it. There, the client still works."""
+    async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url, asyncio.timeout(60):
+        program = await asyncio.create_subprocess_exec(
+            sys.executable, "-W", "ignore", "-c", FORKING, url, stdout=asyncio.subprocess.PIPE, start_new_session=True
+        )
+        try:
+            printed, _ = await program.communicate()
+        finally:
+            with suppress(ProcessLookupError):  # a forked process that hangs
+                os.killpg(program.pid, signal.SIGKILL)
+        lines = printed.decode().splitlines()
+        assert [line.split(" ")[0] for line in lines] == ["post", "boards", "watch", "send", "flush", "end"]
+        assert all("enter a client in each process" in line for line in lines)
+        assert program.returncode == 0
