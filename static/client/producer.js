@@ -20,8 +20,8 @@ import { Backoff } from "./backoff.js";
  *            fetch?: typeof fetch, random?: () => number, now?: () => number,
  *            setTimeout?: (work: () => void, pause: number) => unknown}} Options
  *   `linger`: milliseconds that an event waits for other events of its batch. `maxBytes`: the most bytes of events
- *   without a response. `patience`: milliseconds for which the server may be unavailable. `timeout`: milliseconds until
- *   the response to one request. `fetch`, `random`, `now` and `setTimeout` are for tests
+ *   without a response. `patience`: milliseconds for which the server may be unavailable; by default 60,000, or 5,000 if
+ *   no server has ever answered. `timeout`: milliseconds until the response to one request. `fetch`, `random`, `now` and `setTimeout` are for tests
  * @typedef {{event: Event, line: string, size: number, resolve: (result: Result) => void, reject: (error: Error) => void}} Waiting
  */
 
@@ -30,6 +30,8 @@ const MOST_RANKED = 100; // events in a request with `rank`: the server returns 
 const MOST_BODY = 128 * 1024; // bytes; a batch that has so many takes no more events. One more event fits the server's limit
 const MOST_EVENT = 64 * 1024; // far more than a valid event has
 const LONGEST_PAUSE = 86_400; // seconds: a day
+const PATIENCE = 60_000; // milliseconds
+const FIRST_PATIENCE = 5_000; // milliseconds until a server has answered, because the address may be wrong
 const TOO_MANY = 429;
 const NOT_TAKEN = [408, TOO_MANY, 503]; // the server has counted nothing, except perhaps with the code `outcome_unknown`
 const LOST = [500, 502, 504]; // a failed server or a proxy sends these; events with ids can be sent again
@@ -75,6 +77,7 @@ export class Producer {
   #hurry = null;
   /** @type {Error | null} */
   #failure = null;
+  #hasAnswer = false; // whether a server has ever answered
   #flushing = 0; // calls of `flush` that have not returned; until then, no batch waits for more events
   /** @type {Event[]} */
   #unsent = [];
@@ -90,7 +93,6 @@ export class Producer {
     this.#setting = {
       linger: 10,
       maxBytes: 8 << 20,
-      patience: 60_000,
       timeout: 20_000,
       fetch: (/** @type {Parameters<typeof fetch>} */ ...given) => fetch(...given),
       random: Math.random,
@@ -230,7 +232,7 @@ export class Producer {
    * @returns {Promise<Answer>}
    */
   async #answer(lines) {
-    const { apiKey, patience, timeout, now, random, fetch, setTimeout } = this.#setting;
+    const { apiKey, timeout, now, random, fetch, setTimeout } = this.#setting;
     const body = lines.join("\n");
     /** @type {Record<string, string>} */
     const headers = { "Content-Type": "application/x-ndjson", ...(apiKey && { Authorization: `Bearer ${apiKey}` }) };
@@ -240,6 +242,7 @@ export class Producer {
       let problem = "";
       try {
         const response = await fetch(this.#url, { method: "POST", headers, body, signal: AbortSignal.timeout(timeout) });
+        this.#hasAnswer = true;
         const text = await response.text();
         if (response.ok && text.startsWith('{"accepted":')) return JSON.parse(text);
         const refused = refusal(response, text);
@@ -250,10 +253,17 @@ export class Producer {
         if (response.status === TOO_MANY) since = now() + pause; // the server works, so `patience` begins again
       } catch (error) {
         if (error instanceof RefusedError) throw error;
-        problem = String(error); // no answer, or only a part of an answer
+        problem = reasonOf(/** @type {Error} */ (error)); // no answer, or only a part of an answer
       }
       pause ||= backoff.next();
-      if (now() + pause > since + patience) throw new UnavailableError(`${this.#url} stays unavailable (${problem})`);
+      const patience = this.#setting.patience ?? (this.#hasAnswer ? PATIENCE : FIRST_PATIENCE);
+      if (now() + pause > since + patience) {
+        throw new UnavailableError(
+          this.#hasAnswer
+            ? `${this.#url} stays unavailable (${problem})`
+            : `no Live Board server answers at ${this.#url} (${problem}): check the address and the port`,
+        );
+      }
       await new Promise((resolve) => setTimeout(() => resolve(undefined), pause));
     }
   }
@@ -316,6 +326,17 @@ function refusal({ status }, text) {
   } catch {
     return new RefusedError(status, "", text.slice(0, 300));
   }
+}
+
+/**
+ * Say why a request failed. Node.js gives the reason, such as ECONNREFUSED, as the cause.
+ *
+ * @param {Error} error
+ */
+function reasonOf(error) {
+  const cause = /** @type {{code?: string, message?: string} | undefined} */ (error.cause);
+  const why = cause?.code ?? cause?.message;
+  return why ? `${error}: ${why}` : String(error);
 }
 
 /**

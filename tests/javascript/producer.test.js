@@ -107,6 +107,30 @@ test("a server that stays away or refuses the body fails the producer, which ret
   await assert.rejects(new Producer("http://host", { fetch: other.fetch }).send({ key: "a" }), RefusedError);
 });
 
+test("if nobody has ever answered at the address, the producer says so after 5 s", async () => {
+  const refused = Object.assign(new TypeError("fetch failed"), { cause: { code: "ECONNREFUSED" } });
+  /** @type {typeof fetch} */
+  const away = async () => Promise.reject(refused);
+  for (const answers of [0, 1]) {
+    /** @type {number[]} */
+    const pauses = [];
+    const { fetch } = server();
+    let asked = 0;
+    const producer = new Producer("http://host:8000", {
+      fetch: (...given) => (asked++ < answers ? fetch : away)(...given),
+      linger: 0,
+      ...clock(pauses),
+    });
+    if (answers) await producer.send({ key: "a" });
+    const expected = answers
+      ? /^http:.* stays unavailable \(TypeError: fetch failed: ECONNREFUSED\)$/
+      : /^no Live Board server answers at http:\/\/host:8000\/v1\/events \(.*ECONNREFUSED\): check the address and the port/;
+    await assert.rejects(producer.send({ key: "b" }), { name: "UnavailableError", message: expected });
+    const waited = pauses.reduce((sum, pause) => sum + pause, 0);
+    assert.ok(answers ? waited > 50_000 && waited <= 60_000 : waited > 2_000 && waited <= 5_000, `${waited}`);
+  }
+});
+
 test("each event has its own result", async () => {
   const rejected = [
     { index: 1, code: "late", detail: "", retryable: false },
