@@ -222,7 +222,7 @@ def test_no_bytes_are_an_error(token: bytes) -> None:
 
 _ODD: Final[tuple[Any, ...]] = (
     None, True, 0, -1, 1.5, 2**53, 10**400, math.nan, math.inf, "", "a", "live-board", "staff", "\0", "\ud800",
-    "a\udc00", [], ["staff"], ["\ud800"], [None], [[]], {}, {"a": 1}, {"\ud800": []}, int(time.time()) + 60, time.time() - 60,
+    "a\udc00", [], ["staff"], ["\ud800"], [None], [[]], {}, {"a": 1}, {"\ud800": []}, int(time.time()) + 60,
 )  # fmt: skip
 _CLAIMS: Final = ("exp", "iat", "nbf", "aud", "iss", "boards", "likes", "sub", "key", "circle", "jti", "\ud800")
 _FIELDS: Final = ("alg", "typ", "kid", "crit", "b64", "jwk", "cty", "\ud800")
