@@ -41,7 +41,7 @@ function showFigures() {
   write(part("rank-count"), grouped(around.rank_count));
   const { grouped: written } = table.writing;
   if (fields.length) return fields.forEach((field, i) => write(values[i], written(own?.fields?.[field] ?? null)));
-  write(values[0], written(around.score));
+  write(values[0], written(around.score ?? ("entrant" in section.dataset ? 0 : null)));
   write(part("ahead"), written(distance(own, around.records[at - 1])));
   write(part("behind"), written(distance(own, around.records[at + 1])));
 }

@@ -226,7 +226,9 @@ async def take(chromium: Browser, url: str, picture: Picture) -> None:
     await page.goto(url + picture.path)
     await page.add_style_tag(content=FONT)
     await page.wait_for_selector(f"{picture.selector}[data-state=live]", state="attached")
-    counted = "() => document.getElementById('viewers')?.textContent !== '\\u2013'"
+    counted = (
+        "() => !document.getElementById('viewers') || /[0-9]/.test(document.getElementById('viewers').textContent)"
+    )
     await page.wait_for_function(counted)  # the page counts itself as a viewer
     if picture.path.startswith("/boards/posts") and "display" not in picture.path:
         await page.wait_for_function("() => /[▲▼]/.test(document.getElementById('rate-note').textContent)")

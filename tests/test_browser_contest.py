@@ -163,3 +163,22 @@ async def test_every_open_view_sees_at_once_that_voting_ends(valkey_url: str) ->
         left = "main :is(.like, [id^=rate], #rising, [data-pace]:not([data-pace='']))"
         for page in pages[:4]:
             assert await page.locator(f"{left}:visible").count() == 0, page.url
+
+
+async def test_a_contestant_without_votes_has_a_page(valkey_url: str) -> None:
+    """The page shows the first vote as it comes. A name that is not registered has no page."""
+    async with (
+        running(valkey_url, contest(), "Ada", "Bo") as (url, chromium),
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        vote = {"type": "vote", "key": "Bo", "actor": "b"}
+        assert (await client.post("/v1/events", json=vote)).json()["accepted"] == 1
+        page = await (await chromium.new_context()).new_page()
+        await page.goto(f"{url}/boards/pets/records/Ada")
+        assert (await page.inner_text("#rank"), await page.inner_text(".value")) == ("not ranked", "0")
+        await until_live(page)
+        assert (await page.inner_text("#rank"), await page.inner_text(".value")) == ("not ranked", "0")
+        await page.get_by_role("button", name="Vote for Ada").click()
+        await page.wait_for_selector("#records tr[data-key=Ada]", timeout=PATIENCE)
+        assert await page.inner_text(".value") == "1"
+        assert (await client.get("/boards/pets/records/Cy")).status_code == 404

@@ -4,9 +4,12 @@ import re
 from typing import Any
 
 import httpx
+import pytest
+from playwright.async_api import Route
 
+from live.boards.definition import read_board
 from tests.harness.boards import rolling_board
-from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_first, until_live
+from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser, until_first, until_live
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -74,3 +77,48 @@ async def test_titles_are_shown_in_old_and_new_rows(valkey_url: str) -> None:
             await until_first(page, "c")
             assert await page.text_content("[data-key=d] bdi") == "שלום"
     assert faults == []
+
+
+async def test_an_initial_replaces_each_broken_picture(valkey_url: str) -> None:
+    """The pictures have failed before the script begins."""
+    settings = fresh_settings(valkey_url, anonymous_admin=True, image_hosts=("img.example.org",))
+    async with (
+        run_server(settings, [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as producer,
+        browser() as chromium,
+    ):
+        await post(producer, *({"key": key} for key in "abcde"))
+        items = [{"key": key, "title": f"{key} title", "image": PICTURE + key} for key in "abcde"]
+        assert (await producer.put("/v1/items", json={"items": items})).status_code == 204
+        page = await chromium.new_page()
+        failed: list[str] = []
+        page.on("requestfailed", lambda request: failed.append(request.url))
+        await page.route("https://img.example.org/*", lambda route: route.abort())
+
+        async def last(route: Route) -> None:
+            while len(failed) < len(items):
+                await page.wait_for_timeout(20)
+            await route.continue_()
+
+        await page.route("**/later.js", last)
+        await page.goto(f"{url}/boards/posts")
+        await page.wait_for_function("() => !document.querySelector('#records img')", timeout=PATIENCE)
+        assert await page.locator("#records span.picture").all_inner_texts() == list("abcde")
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+async def test_metadata_stand_above_the_bar(valkey_url: str, width: int) -> None:
+    """The bar of a row covers neither its name nor its metadata."""
+    events = [{"key": f"m{n}", "amount": 9 - n, "metadata": {"team": "Reds", "city": "Rome"}} for n in range(5)]
+    best, size = read_board("posts", {"operator": "best", "window": "forever"}), {"width": width, "height": 900}
+    async with board_in_browser(valkey_url, *events, board=best, viewport=size) as (page, _):
+        await until_live(page)
+        covered = await page.eval_on_selector_all(
+            "#records th",
+            """(names) => names.filter((name) => {
+                const bar = name.querySelector(".bar").getBoundingClientRect();
+                const text = name.querySelector(".about").getBoundingClientRect();
+                return text.bottom > bar.top + 1 || bar.bottom > name.getBoundingClientRect().bottom;
+            }).length""",
+        )
+        assert covered == 0

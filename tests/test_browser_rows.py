@@ -184,6 +184,26 @@ async def test_rows_have_the_same_height(valkey_url: str, width: int) -> None:
             assert await page.inner_text("#records td.score") == f"{scores[0]:,}"
 
 
+MEDALS = """rows => rows.map((row) => [...row.classList].filter((name) => /^top[0-9]$/.test(name)).join())"""
+
+
+async def test_members_that_are_tied_have_the_same_medal(valkey_url: str) -> None:
+    """Medals follow the rank, not the place, in rows of the server and of the script. Paper does not say "Live"."""
+    board = read_board("posts", {"ranks": "competition"})
+    events = [{"key": key, "amount": 5} for key in "abcdefg"]
+    async with (
+        with_baseline(valkey_url, *events, {"key": "h", "amount": 1}, board=board) as client,
+        page_of(f"{client.base_url}/boards/posts") as page,
+    ):
+        assert await page.eval_on_selector_all("#records tr", MEDALS) == ["top1"] * 7 + [""]
+        await post(client, {"key": "h", "amount": 9})
+        await until_first(page, "h")
+        await page.wait_for_function("() => document.querySelectorAll('#records .top2').length === 7", timeout=PATIENCE)
+        assert await page.eval_on_selector_all("#records tr", MEDALS) == ["top1"] + ["top2"] * 7
+        await page.emulate_media(media="print")
+        assert "Live" not in await page.inner_text("main")
+
+
 async def test_names_link_to_their_records(valkey_url: str) -> None:
     """Rows of both server and script have links, except for names that no path can contain.
 

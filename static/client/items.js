@@ -91,7 +91,7 @@ export function replaceBroken(page) {
     image.replaceWith(pictureOf({ key: "", title }));
   };
   page.addEventListener("error", ({ target }) => replace(target), true);
-  for (const image of page.images) if (image.complete && !image.naturalWidth && image.currentSrc) replace(image);
+  for (const image of [...page.images]) if (image.complete && !image.naturalWidth && image.currentSrc) replace(image);
 }
 
 /** @param {Item} item */

@@ -1,6 +1,6 @@
 // @ts-check
 /** The row of one member in the table of a board: its content, and its animation to another place. */
-import { metadataWords, nameWords } from "./words.js";
+import { grouped, metadataWords, nameWords } from "./words.js";
 
 /**
  * @typedef {import("./state.js").BoardRecord} BoardRecord
@@ -53,11 +53,17 @@ export class Row {
   setIndex(index) {
     const { classList } = this.element;
     if (index !== this.index && (index < TOP || this.index < TOP)) {
-      classList.remove(`top${this.index + 1}`);
       classList.toggle("top", index < TOP);
-      if (index < TOP) classList.add(`top${index + 1}`);
     }
     this.index = index;
+  }
+
+  /** @param {number} rank the first three have a medal each, also where members are tied */
+  writeRank(rank) {
+    if (!this.write(0, grouped(rank))) return;
+    const { classList } = this.element;
+    classList.remove("top1", "top2", "top3");
+    if (rank <= TOP) classList.add(`top${rank}`);
   }
 
   /** Where the row is now, in pixels from its place. */

@@ -270,7 +270,7 @@ export class TableView {
    */
   #write(row, record, index) {
     const [first] = this.#records;
-    row.write(0, grouped(record.rank));
+    row.writeRank(record.rank);
     row.writeMetadata(record.metadata);
     if (this.fields.length) this.fields.forEach((field, i) => row.write(i + 1, grouped(record.fields?.[field] ?? null)));
     else row.writeScore(record.score, this.writing);

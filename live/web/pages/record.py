@@ -11,9 +11,10 @@ from starlette.responses import Response
 
 from live.domain.board import Board
 from live.domain.event import key_fault
-from live.domain.ranking import Page
+from live.domain.ranking import Page, Record
 from live.domain.window import EVER, MOST_FOLDED, Periods
 from live.errors import ProblemError
+from live.store.board.ledger import Ledger
 from live.store.board.read.slots import SlotValues, read_slots
 from live.web.http.responses import negotiated, reply_of
 from live.web.pages.charts import AxisTick, round_values
@@ -69,10 +70,13 @@ async def record_page(request: Request) -> Response:
         ledger.reader.find(member, NEIGHBOURS), read_slots(ledger.state, [member], MOST_SLOTS)
     )
     if page is None:
-        raise ProblemError("record_not_found", "the member has no score on the board now, or is hidden")
-    place = next(place for place, record in enumerate(page.records) if record.member == member)
-    items = await items_of(live, (record.member for record in page.records))
-    ranks = await live.rank_charts.of(live.past, client, ledger, member, slots.slots, page.records[place].rank)
+        own, place, ranks = await _contestant(ledger, member), 0, None
+        page = msgspec.structs.replace(await ledger.reader.read(1), records=())
+    else:
+        place = next(place for place, record in enumerate(page.records) if record.member == member)
+        own = page.records[place]
+        ranks = await live.rank_charts.of(live.past, client, ledger, member, slots.slots, own.rank)
+    items = await items_of(live, (member, *(record.member for record in page.records)))
     trends = await trends_of(live, ledger, page)
     async with live.drawings.turn(client):
         page_of_record = await render(
@@ -81,7 +85,7 @@ async def record_page(request: Request) -> Response:
             items=items,
             board=board,
             page=page,
-            record=page.records[place],
+            record=own,
             item=items.get(member),
             name=items[member].title if member in items else name_words(language, member),
             ahead=_distance(page, place, -1),
@@ -93,6 +97,18 @@ async def record_page(request: Request) -> Response:
             likes=takes_likes(board),
         )
     return negotiated(request, reply_of(page_of_record))
+
+
+async def _contestant(ledger: Ledger, member: str) -> Record:
+    """Return the record of a contestant without votes.
+
+    Raises:
+        ProblemError: `record_not_found`.
+    """
+    metadata = await ledger.reader.entrant(member)
+    if metadata is None:
+        raise ProblemError("record_not_found", "the member has no score on the board now, or is hidden")
+    return Record(member=member, score=0, rank=0, metadata=msgspec.Raw(metadata))
 
 
 def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | None:
