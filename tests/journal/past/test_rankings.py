@@ -15,7 +15,7 @@ from live.journal.log.reader import Stop
 from live.journal.log.timelines import Timeline
 from live.journal.past.history import read_history
 from live.journal.past.queries import AsOf, NoPastError, Step, TooLongError
-from live.journal.past.rankings import explain_record, read_ranking, read_reach
+from live.journal.past.rankings import explain_record, find_record, read_ranking, read_reach
 from live.journal.upkeep.checkpoints import due, keep, make
 from live.journal.upkeep.retention import forget_entries
 from tests.harness.mutation import must_be_caught, replaced
@@ -111,6 +111,17 @@ async def test_the_past_beyond_the_events_is_refused(valkey_url: str, tmp_path: 
             assert (reach.since, reach.covered) == (refused.value.since, [False, True])
             await line.count(("a", 1, line.now))
             await line.drainers[0].sweep()
+
+
+async def test_a_member_without_a_record_has_no_neighbours(valkey_url: str, tmp_path: Path) -> None:
+    """A member with a record has those around it."""
+    async with timeline(valkey_url, tmp_path, board_of("rolling")) as line:
+        await line.count(("a", 3, None), ("b", 2, None), ("c", 1, None))
+        await (await line.drainer()).sweep()
+        moment = AsOf(line.board, None, (BEGIN + 60) * 1000, None, frozenset())
+        for member, members, start in (("b", ["a", "b", "c"], 0), ("c", ["b", "c"], 1), ("x", [], 0)):
+            found = find_record(line.settings, moment, member, 1)
+            assert (list(found.ranking.members), found.count, found.start) == (members, 3, start)
 
 
 async def test_a_few_rankings_and_changes_are_kept(

@@ -42,6 +42,17 @@ def test_a_change_is_checked_in_the_next_round() -> None:
     assert not rounds.choose([known_timeline(1, "2-0"), known_timeline(2, board=None)], 4 * SECOND)
 
 
+def test_boards_that_wait_for_their_next_check_come_before_new_ones() -> None:
+    """A round has room for 50 quiet boards. The others keep their place in the queue."""
+    rounds = Rounds()
+    known = [known_timeline(timeline) for timeline in range(60)]
+    for at in (0, 60 * SECOND):
+        rounds.choose(known, at)
+    assert rounds.choose(known, 7 * HOUR) == set(range(50))
+    new = [known_timeline(timeline) for timeline in range(100, 150)]
+    assert set(range(50, 60)) < set(rounds.choose([*new, *known], 7 * HOUR + 60 * SECOND))
+
+
 def test_few_quiet_boards_are_checked_in_one_round() -> None:
     """Each quiet board has its turn, and boards that change do not wait."""
     rounds = Rounds()

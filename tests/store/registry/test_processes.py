@@ -1,6 +1,7 @@
 """The processes that share the work: each board has one owner, and other processes take over from an ended process."""
 
 import asyncio
+import re
 from collections import Counter
 
 import pytest
@@ -132,6 +133,17 @@ async def test_one_process_holds_the_lease(any_store: str) -> None:
     await eventually(second)
     assert [await lease.take() for lease in leases] == [False, True, False]
     await client.aclose()
+
+
+async def test_a_lease_names_its_process_with_16_digits(valkey_url: str) -> None:
+    """So two processes never have the same name, and the name stays short."""
+    settings = fresh_settings(valkey_url)
+    client = connect(valkey_url, settings)
+    key = f"{settings.key_prefix}:{{:lease}}"
+    assert await ProcessLease(client, key).take()
+    name = (await client.call(key, "GET", key)).decode()
+    await client.aclose()
+    assert re.fullmatch("[0-9a-f]{16}", name)
 
 
 async def test_without_a_store_nobody_holds_the_lease(own_store: StoreProcess) -> None:

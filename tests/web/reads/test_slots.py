@@ -84,6 +84,14 @@ async def test_requests_that_ask_for_too_much_are_refused(valkey_url: str, query
         assert (response.status_code, response.json()["code"]) == (400, "parameter_invalid")
 
 
+async def test_the_newest_slot_of_many_members_is_read(valkey_url: str) -> None:
+    """With `limit=1`, the other slots of the window are not read, so more members fit into a request."""
+    async with server(valkey_url, rolling_board("24h", "1m")) as client:
+        members = [f"m{number}" for number in range(100)]
+        found = await get(client, "slots", key=members, limit=1)
+        assert [record["key"] for record in found["records"]] == members
+
+
 async def test_boards_that_do_not_add_amounts_have_no_value_for_slots_without_events(valkey_url: str) -> None:
     """A slot without events has null, because zero would be a score."""
     window = Periods(unit="hour", keep=2)

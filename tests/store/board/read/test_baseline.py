@@ -106,6 +106,15 @@ async def test_a_baseline_has_what_readers_saw(valkey_url: str, kind: int) -> No
         assert found.scores == {record.member: record.score for record in page.records}
 
 
+async def test_a_rate_is_measured_over_five_minutes_or_more(valkey_url: str) -> None:
+    """The first hour of a board may begin a minute before the next hour. No rate comes from this minute."""
+    async with simulation(valkey_url) as made:
+        for time, wanted in ((T0 + HOUR - MINUTE, None), (T0 + HOUR, None), (T0 + 2 * HOUR, 2)):
+            await made.add(a=120)
+            await made.at(time)
+            assert (await made.read()).per_minute == made.ledger.baseline.per_minute == wanted
+
+
 async def test_a_baseline_does_not_change_the_offset(valkey_url: str) -> None:
     """Keeping a baseline is not a change of the board."""
     async with simulation(valkey_url) as made:
