@@ -178,7 +178,7 @@ class LiveBoard:
         return {item.member: item for item in items}
 
     async def set_titles(self, *items: Item) -> None:
-        """Set the titles of up to 1,000 members. If one title is invalid, set none of them.
+        """Set the titles of up to 1,000 members, in at most 256 KiB. If one title is invalid, set none of them.
 
         The API key needs the verb `admin` for all boards.
         """
