@@ -182,6 +182,8 @@ async def check_scope(browser: Administrator, limited: str, chief: dict[str, str
     for method, path, body in ROUTES:
         answer = await api.request(method, path, json=body, headers={"Authorization": f"Bearer {limited}"})
         assert answer.status_code == 403, (method, path)
+        assert (await api.request(method, path, json=body)).status_code == 401, (method, path)
+    assert 'href="/admin/keys"' not in (await browser.get()).text, "a page that needs all boards is offered"
     assert await state_of(api, chief) == before
 
 

@@ -158,27 +158,3 @@ async def test_requests_beyond_the_rate_of_a_key_are_counted(valkey_url: str, mo
         answer = await browser.client.get("/v1/keys", headers={"Authorization": f"Bearer {chief}"})
         assert {one["id"]: one["refused"] for one in answer.json()["keys"]} == {"chief": 0, "slow": 3}
         assert "3 requests refused by its rate" in (await browser.get("keys")).text
-
-
-async def test_a_limited_key_makes_no_keys_and_tokens(valkey_url: str) -> None:
-    """An API key that is limited to some boards can't open the page, and can't use a form of another session."""
-    settings = fresh_settings(valkey_url, token_secret=TokenSecret("s" * 32))
-    chief, two = await add_key(settings, "chief"), await add_key(settings, "two", "mine")
-    async with administrator(settings, key=chief) as browser:
-        forms = [fields_of((await browser.get("keys")).text, act) for act in ("add", "sign", "revoke")]
-        await browser.sign_in(two)
-        assert 'href="/admin/keys"' not in (await browser.get()).text
-        assert (await browser.get("keys")).status_code == 403
-        api = browser.client
-        for method, path, body in (
-            ("GET", "/v1/keys", None), ("PUT", "/v1/keys/mine", {}), ("DELETE", "/v1/keys/chief", None),
-            ("POST", "/v1/tokens", {"boards": ["mine"]}),
-        ):  # fmt: skip
-            answer = await api.request(method, path, json=body, headers={"Authorization": f"Bearer {two}"})
-            assert answer.status_code == 403
-            assert (await api.request(method, path, json=body)).status_code == 401
-        for form in forms:
-            answer = await browser.send("keys", {**form, "opens": "mine", "length": "1h"})
-            assert answer.status_code == 403
-            assert "shop" not in answer.text
-    assert [entry.what for entry in await trail_of(settings)] == ["signed_in", "signed_in"]
