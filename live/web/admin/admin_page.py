@@ -170,7 +170,6 @@ class AdminPage(msgspec.Struct, frozen=True, kw_only=True):
         acts: the functions of its forms, by name. Each returns a redirect, mostly `Desk.done`.
         needs_all_boards: whether only an API key for all boards may open it.
         most: the maximum number of bytes of a form.
-        fields: the most fields of a form.
     """
 
     path: str
@@ -179,7 +178,6 @@ class AdminPage(msgspec.Struct, frozen=True, kw_only=True):
     acts: Mapping[str, Act] = {}
     needs_all_boards: bool = False
     most: int = 16_384
-    fields: int = 40
 
 
 def require_token(desk: Desk, form: Form) -> None:

@@ -25,6 +25,7 @@ from live.web.http.responses import NOT_STORED
 from live.web.pages.rendering import visit_of
 
 _EXPECTED: Final = "send the fields of a form of the page, percent-encoded"
+_MOST_FIELDS: Final = 40
 _REFUSALS: Final = (ProblemError, StoreUnavailableError, EpochLostError)
 
 
@@ -76,7 +77,7 @@ async def _serve(page: AdminPage, request: Request) -> Response:
             raise ProblemError("scope_forbidden", "this page is about all boards, and the API key is limited to some")
         if request.method != "POST":
             return await page.show(desk)
-        form = await read_form(request, page.most, _EXPECTED, page.fields)
+        form = await read_form(request, page.most, _EXPECTED, _MOST_FIELDS)
         require_token(desk, form)
         if form.get("act") not in page.acts:
             raise ProblemError("malformed_body", _EXPECTED)
