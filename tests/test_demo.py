@@ -41,7 +41,7 @@ async def test_an_empty_board_begins_with_a_day_of_likes(valkey_url: str) -> Non
             scores = [score for record in found.get("records", ()) for score in record["scores"]]
             return (found["slots"], scores) if sum(map(bool, scores)) >= 23 else None
 
-        slots, scores = await eventually(full, 30)
+        slots, scores = await eventually(full)
     sent = {at: amount for post, amount, at, *_ in make_history(time.time()) if post == POSTS[0] and at is not None}
     counted = {
         round(datetime.fromisoformat(slot["start"]).timestamp() * 1000) + 1_800_000: value
@@ -71,7 +71,7 @@ async def test_boards_of_several_kinds_are_fed(valkey_url: str, monkeypatch: pyt
             found = [await board(name) for name in ("posts", "photos", "everything", "climbs", demo.CONTEST)]
             return found if all(one.get("records") for one in found) else None
 
-        found = await eventually(fed, 30)
+        found = await eventually(fed)
         assert set(found[3]["records"][0]["fields"]) == {"metres", "minutes"}
         epoch = found[4]["epoch"]
 
@@ -80,12 +80,12 @@ async def test_boards_of_several_kinds_are_fed(valkey_url: str, monkeypatch: pyt
             # The boards are read one after another, and events arrive meanwhile.
             return bool(abs(posts + photos - both) < 50 < posts)
 
-        await eventually(summed, 30)
+        await eventually(summed)
 
         async def again() -> bool:
             return bool((await board(demo.CONTEST)).get("epoch", epoch) != epoch)
 
-        await eventually(again, 30)
+        await eventually(again)
 
 
 @pytest.mark.slow
@@ -105,7 +105,7 @@ async def test_one_of_all_workers_generates_likes(valkey_url: str, tmp_path: Pat
     try:
         for server in servers:
             server.start()
-        await eventually(lambda: counted(15), 30)
+        await eventually(lambda: counted(15))
         (first,) = await writers()
         for server in servers:
             assert server.process is not None
@@ -114,7 +114,7 @@ async def test_one_of_all_workers_generates_likes(valkey_url: str, tmp_path: Pat
                     os.kill(worker, signal.SIGKILL)
                     await asyncio.sleep(0.1)
         before = int(await store.hget(keys.meta, "offset"))
-        await eventually(lambda: counted(before + 15), 30)
+        await eventually(lambda: counted(before + 15))
         found = await writers()
         assert first in found
         assert len(found) == 2

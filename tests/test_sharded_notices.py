@@ -220,8 +220,8 @@ class Site:
             await self.ledgers[name].writer.add([make_entry("a", 1, None)])
             self.score[name] += 1
         for name in boards:
-            await eventually(partial(self._is_shown, name), 20)
-            await eventually(partial(self._is_drained, name), 20)
+            await eventually(partial(self._is_shown, name))
+            await eventually(partial(self._is_drained, name))
 
     async def _is_shown(self, board: str) -> bool:
         viewer = self.viewers[board]

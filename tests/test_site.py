@@ -93,7 +93,7 @@ async def test_a_browser_needs_only_the_files_of_the_site(site: Path) -> None:
                 assert await page.locator("article h1").count() == 1
             await page.goto(f"{url}index.html")
             field = page.locator("input:focus")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not await field.count():  # the script that handles the key may not listen yet
                     await page.keyboard.press("/")
                     await page.wait_for_timeout(100)

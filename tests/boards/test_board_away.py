@@ -61,11 +61,11 @@ async def one_fails(store: str, folder: Path, *, takes_all: bool = False) -> Non
                     assert answer.status_code == 200, answer.text
                     return [one for one in answer.json().get("reasons", []) if "board far takes no events" in one]
 
-                await eventually(names_it, 10)
+                await eventually(names_it)
                 for offset in range(2, 7):
                     assert await like(client, "near") == 200
                     await shows(near, offset)
-                    await eventually(partial(drained, "near"), 10)
+                    await eventually(partial(drained, "near"))
                 assert not near.model.stale
             assert await like(client, "far") == 200
             for board in BOARDS:

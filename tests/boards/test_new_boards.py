@@ -55,8 +55,8 @@ async def two_processes(
         async with (
             run_server(settings, [rolling_board()]) as one,
             run_server(settings, [rolling_board()], plain=plain) as other,
-            httpx.AsyncClient(base_url=one, timeout=30) as first,
-            httpx.AsyncClient(base_url=other, timeout=30) as second,
+            httpx.AsyncClient(base_url=one, timeout=60) as first,
+            httpx.AsyncClient(base_url=other, timeout=60) as second,
         ):
             yield first, second
 
@@ -278,7 +278,7 @@ async def test_a_process_that_hangs_delays_a_change_only_for_a_moment(any_store:
     client = connect_store(any_store, settings)
     hanging = Processes(client, settings.key_prefix)
     await hanging.all_run("1")
-    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url, timeout=30) as http:
+    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url, timeout=60) as http:
         made = await http.put("/v1/boards/made", json={"types": ["kiss"]})
         assert made.status_code == 201, made.text
     await client.aclose()

@@ -149,7 +149,7 @@ async def test_each_event_of_a_batch_has_its_own_result(valkey_url: str) -> None
 async def test_a_wrong_address_fails_within_seconds(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says what is wrong and what to do. The client waits longer for a server that has answered before."""
     monkeypatch.setattr("live.client.target._FIRST_PATIENCE", 0.3)
-    async with asyncio.timeout(20), LiveBoard(f"http://127.0.0.1:{free_port()}") as live:
+    async with asyncio.timeout(60), LiveBoard(f"http://127.0.0.1:{free_port()}") as live:
         for use in (partial(live.post, Event("a")), live.boards, lambda: anext(live.watch("posts"))):
             with pytest.raises(ServerUnavailableError, match=r"no Live Board server answers .* check the address and"):
                 await use()

@@ -29,7 +29,7 @@ async def test_a_callback_that_waits_for_its_own_thread_is_an_error(valkey_url: 
             with live.producer(on_rejected=on_rejected) as producer:
                 producer.send(Event("a", board="unknown"))
 
-    async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url, asyncio.timeout(20):
+    async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url, asyncio.timeout(60):
         for use in ("read", "send", "flush"):
             with pytest.raises(RuntimeError, match="call the client from another thread"):
                 await asyncio.to_thread(refused, url, use)

@@ -223,7 +223,7 @@ async def test_a_private_board_is_watched_with_an_api_key(valkey_url: str) -> No
     key = await make_key(settings, "reader", verbs=("read",), boards=("staff",))
     staff = make_board(BoardChoice(id="staff", visibility="private"))
     async with run_server(settings, [staff]) as url:
-        async with LiveBoard(url, key) as live, aclosing(live.watch("staff")) as tops, asyncio.timeout(30):
+        async with LiveBoard(url, key) as live, aclosing(live.watch("staff")) as tops, asyncio.timeout(60):
             assert (await anext(tops)).rank_count == 0
         async with LiveBoard(url) as live, aclosing(live.watch("staff")) as tops:
             with pytest.raises(RequestRefusedError, match="board_not_found"):

@@ -46,7 +46,7 @@ def read(frame: Frame | None) -> Around:
 
 async def next_around(viewer: PullViewer) -> Frame:
     """The next around frame."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (frame := await viewer.next_frame()).type != "around":
             pass
     return frame

@@ -42,7 +42,7 @@ class RawSocket:
 
     async def receive(self) -> tuple[Opcode, bytes]:
         """The next frame of the server."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             first, length = await self.wire.reader.readexactly(2)
             if length == 126:
                 length = int.from_bytes(await self.wire.reader.readexactly(2))

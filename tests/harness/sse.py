@@ -9,7 +9,7 @@ import msgspec
 
 from tests.harness.viewer import ModelViewer
 
-PATIENCE: Final = httpx.Timeout(20)
+PATIENCE: Final = httpx.Timeout(60)
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ CLOSE: Final = ("Connection", "close")
 _DATE: Final = re.compile(rb"date: [^\r]*\r\n", re.IGNORECASE)
 _LENGTH: Final = re.compile(rb"content-length: (\d+)\r\n", re.IGNORECASE)
 _OFFSET: Final = re.compile(rb'"posts":\d+')
-_WAIT: Final = 20.0
+_WAIT: Final = 60.0
 
 
 def request(method: str, target: str, *fields: tuple[str, str], body: bytes = b"", version: str = "1.1") -> bytes:

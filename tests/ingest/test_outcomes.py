@@ -361,7 +361,7 @@ async def test_a_body_for_an_unknown_board_fails_while_boards_can_not_be_asked_f
         body = msgspec.json.encode([{"key": "a", "board": "new"}] * amount)
         head = intake.read_head(ME, [], {b"content-type": b"application/json"})
         intake.submit(head, body, answer.set_result)
-        reply = await asyncio.wait_for(answer, 30)
+        reply = await asyncio.wait_for(answer, 60)
         assert (reply.status, msgspec.json.decode(reply.body)["code"]) == (503, "store_unavailable")
         assert intake._tasks == set()
 

@@ -139,7 +139,7 @@ async def only_far_stops(client: httpx.AsyncClient, near: Load, other: Load, str
     async def moves() -> bool:
         return near.acknowledged >= counted + 20 and other.refused >= 5
 
-    await eventually(moves, 20)
+    await eventually(moves)
     assert (near.refused, other.after) == (refused, 0), (
         "the lost board counted an event, or the other board refused one"
     )
@@ -166,7 +166,7 @@ async def drains(far: Far, near: Load) -> None:
 
     for _ in range(3):
         assert (await near.send()).status_code == 200
-        await eventually(drained, 10)
+        await eventually(drained)
 
 
 async def lose_under_load(store: str, folder: Path, lose: Lose) -> None:
@@ -232,7 +232,7 @@ class Machine:
     @asynccontextmanager
     async def client(self, *loads: Load) -> AsyncIterator[httpx.AsyncClient]:
         """A client of the server, which the producers use too."""
-        async with httpx.AsyncClient(base_url=self.server.url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=self.server.url, timeout=60) as client:
             for load in loads:
                 load.client = client
             yield client

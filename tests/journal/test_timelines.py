@@ -126,7 +126,7 @@ async def go_on_after_a_loss(board: Journaled, store: StoreProcess, folder: Path
         await eventually(is_lost)
         await accept(board)
         await board.like("c")
-        await eventually(is_over, 20)
+        await eventually(is_over)
         await board.must_agree()
     finally:
         running.cancel()

@@ -79,7 +79,7 @@ async def until_counted(url: str, likes: int) -> None:
         async def counted() -> bool:
             return bool((await client.get("/v1/boards/posts")).json()["total_score"] >= likes)
 
-        await eventually(counted, 30)
+        await eventually(counted)
 
 
 def assert_freeze_shows(report: LoadReport) -> None:

@@ -190,7 +190,7 @@ async def test_node_reads_what_a_plain_client_reads(valkey_url: str) -> None:
                 *({"key": f"https://example.org/posts/{n}", "amount": 200} for n in range(number % 7, 40, 3))
             )
             for model, read, found in zip(models, readers, seen, strict=True):
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while model.offset < offset:
                         model.receive(await read())
                         found[model.offset] = list(model.records)
@@ -219,7 +219,7 @@ async def test_chromium_reads_compressed_frames(valkey_url: str) -> None:
         model, done, offset = ModelViewer(), 0, 0
         for number in range(20):
             offset = await server.post(*({"key": f"https://example.org/posts/{n}"} for n in range(number, 50, 2)))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while model.offset < offset:
                 texts = await page.evaluate("first => texts.slice(first)", done)
                 done += len(texts)

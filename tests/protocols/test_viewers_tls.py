@@ -35,7 +35,7 @@ def watching(server: Served, certificate: Path, query: str = "") -> connect:
 
 async def follow(socket: ClientConnection, model: ModelViewer, offset: int) -> None:
     """Apply messages until the viewer reaches an offset."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while model.offset < offset:
             model.receive(await socket.recv())
 
@@ -131,7 +131,7 @@ async def test_the_refusal_of_a_large_body_arrives_over_tls(valkey_url: str, cer
             reader, writer = await asyncio.open_connection(host, int(port), ssl=trust)
             writer.write(b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n")
             writer.write(b"Content-Type: application/json\r\nContent-Length: 6000000\r\n\r\n" + b" " * 6_000_000)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await writer.drain()
                 assert (await reader.read()).startswith(b"HTTP/1.1 413 ")
             writer.close()

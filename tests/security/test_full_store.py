@@ -40,7 +40,7 @@ async def test_a_full_store_recovers(tmp_path: Path) -> None:
     _, secret = await ProducerStore(store, settings.key_prefix).add("shop", Scope(verbs=("post", "admin")))
     headers = {"Authorization": f"Bearer shop.{secret}"}
     try:
-        async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=60) as client:
             numbers = itertools.count()
 
             async def is_created() -> bool:
@@ -66,7 +66,7 @@ async def test_a_full_store_recovers(tmp_path: Path) -> None:
             async def is_empty() -> bool:
                 return bool((await client.get("/v1/boards/short")).json()["rank_count"] == 0)
 
-            await eventually(is_empty, 30)
+            await eventually(is_empty)
             assert (await client.get("/v1/boards/big?limit=1")).status_code == 200
             assert (await client.delete("/v1/boards/big")).status_code == 204
 
@@ -74,7 +74,7 @@ async def test_a_full_store_recovers(tmp_path: Path) -> None:
                 response = await client.post("/v1/events", json={"key": "a", "type": "short"})
                 return response.status_code == 200 and response.json()["accepted"] == 1
 
-            await eventually(is_counted, 20)
+            await eventually(is_counted)
             assert (await client.get("/readyz")).status_code == 200
     finally:
         await store.aclose()

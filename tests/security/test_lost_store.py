@@ -42,7 +42,7 @@ async def test_an_emptied_store_is_not_taken_for_a_new_one(
             async def replaced() -> bool:
                 return len(made.children()) == workers and killed not in made.children()
 
-            await eventually(replaced, 20)
+            await eventually(replaced)
             assert await hammer(made.server.url, {}, HAMMER * effort) == []
         assert "data was lost" in made.server.log()
         made.server.stop()
@@ -155,7 +155,7 @@ async def lost_alone(made: Servers) -> None:
             answers = [await attempt(client) for attempt in lost for _ in range(2)]
             return {(answer.status_code, answer.json().get("code")) for answer in answers} == {(503, "epoch_lost")}
 
-    await eventually(refused, 10)
+    await eventually(refused)
     async with http(made.server.url, made.headers) as client:
         for _ in range(WAVES):
             assert (await client.post("/v1/events", json={"key": "k"})).status_code == 200

@@ -156,7 +156,7 @@ async def test_a_refusal_of_postgres_does_not_name_its_user(
                     found = (await asker.get("/readyz")).json().get("reasons", ())
                     return [reason for reason in found if "password authentication failed" in reason]
 
-                assert_hidden(str(await eventually(reasons, 30)))
+                assert_hidden(str(await eventually(reasons)))
         finally:
             process.stop()
         assert_hidden(process.log())

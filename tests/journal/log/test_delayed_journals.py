@@ -41,7 +41,7 @@ async def one_journal_fails(board: Journaled) -> None:
         await eventually(is_delayed)
         for _ in range(3):
             await board.like("b")
-            await eventually(drained, 10)
+            await eventually(drained)
         assert drainer.writes
         assert drainer._health.delayed
         await board.client.delete(stream)

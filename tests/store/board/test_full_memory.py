@@ -85,7 +85,7 @@ async def is_refused(ledger: Ledger) -> bool:
             await ledger.writer.add([make_entry("more", 1, LATER)])
         return "maxmemory" in str(error.value)
 
-    await eventually(refused, 20)
+    await eventually(refused)
     ledger.state.settings = patient
     return True
 
@@ -257,7 +257,7 @@ async def test_a_server_recovers(store: StoreProcess) -> None:
         async def ready() -> bool:
             return (await client.get("/readyz")).status_code == 200
 
-        await eventually(ready, 30)
+        await eventually(ready)
         assert (await post(client, {"key": "a"}))["accepted"] == 1
     await admin.aclose()
 

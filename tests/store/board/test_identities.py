@@ -175,7 +175,7 @@ async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> Non
                 await ledger.writer.add([like(first + 10**6 + int(clock() * 1000))])
                 return await duplicates(ledger, like(first)) == []
 
-            await eventually(gone, 5)
+            await eventually(gone)
         assert held == 2
 
 

@@ -117,6 +117,6 @@ async def test_losses_are_noticed(valkey_url: str, tmp_path: Path, monkeypatch: 
     async def is_lost() -> bool:
         return bool(client.high_water.lost)
 
-    await eventually(is_lost, 10)
+    await eventually(is_lost)
     await stop(running)
     await client.aclose()

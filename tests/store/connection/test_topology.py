@@ -263,7 +263,7 @@ async def test_connections_that_ask_at_once_lose_no_sentinel(sentinel_url: str) 
 async def refused(url: str, folder: Path) -> str:
     """Start a server; returns the error with which it refuses its store."""
     with pytest.raises(SetupError) as caught:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await check_store(fresh_settings(url, data_dir=folder), Boards([rolling_board()]))
     return str(caught.value)
 

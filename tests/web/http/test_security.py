@@ -44,7 +44,7 @@ async def raw(client: httpx.AsyncClient, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(request)
     answer = b""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not answer.endswith((b"}", b"</html>", b"0\r\n\r\n")) and (piece := await reader.read(65536)):
             answer += piece
     writer.close()

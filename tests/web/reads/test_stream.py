@@ -209,7 +209,7 @@ async def test_a_slow_reader_has_no_backlog(valkey_url: str) -> None:
                 await quick.follow(answer["offsets"]["posts"])
             latest = f'"offset":{quick.model.offset},'.encode()
             received = b""
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while latest not in received:
                     received += await wire.reader.read(65536)
             assert received.count(b"event: update") + received.count(b"event: sync") < 350
@@ -241,7 +241,7 @@ async def test_a_client_without_progress_is_disconnected(valkey_url: str, monkey
         async def has_left() -> bool:
             return bool(VIEWERS.labels("posts")._value.get() == 0)
 
-        await eventually(is_disconnected, 30)
+        await eventually(is_disconnected)
         await eventually(has_left)
 
 
