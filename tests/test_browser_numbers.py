@@ -20,18 +20,18 @@ id = "likes"
 like_button = true
 [[board]]
 id = "money"
-source = ["gift"]
+types = ["gift"]
 unit = "€"
 scale = 2
 [[board]]
 id = "fields"
-source = ["run"]
+types = ["run"]
 window = "forever"
 operator = "best"
 score = [{field = "levels", max = 99999999}, {field = "seconds", order = "asc", max = 50000000}]
 [[board]]
 id = "pets"
-source = ["vote"]
+types = ["vote"]
 window = "forever"
 unit = "votes"
 like_button = true
@@ -79,7 +79,6 @@ LOOK: Final = """async () => {
         const isOutside = (left, right) => text.left < left - 1 || text.right > right + 1;
         for (let around = cell; around; around = around.parentElement ?? around.getRootNode().host) {
             const { overflowX, display } = getComputedStyle(around), { left, right } = around.getBoundingClientRect();
-            if (overflowX === "auto") break; // the reader can scroll
             const clips = overflowX !== "visible" && display !== "inline";
             if (clips && isOutside(left, right)) note("cut", around.className);
             if (around === document.documentElement && isOutside(0, innerWidth)) note("beyond the screen");

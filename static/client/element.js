@@ -20,7 +20,6 @@ thead :is(th, td) { height: 2.25rem; color: var(--lb-quiet, light-dark(#59606e, 
 .rank { min-width: 4rem; }
 .score { min-width: 9rem; text-align: end; font-weight: 650; }
 .name, tbody th { width: 100%; min-width: 4rem; max-width: 0; }
-.packed :is(.name, tbody th) { min-width: 7rem; }
 .packed :is(.rank, .score) { min-width: 0; }
 .packed thead .score::first-letter { text-transform: uppercase; }
 thead .score { font-weight: 400; }
