@@ -52,13 +52,15 @@ def compact(
     known = {timeline.board for timeline, _ in timelines}
     if missing := sorted({*boards} - known):
         raise NotFoundError(unknown("board", missing[0], known))
-    wanted: dict[str, Timeline] = {}
-    parents = {timeline.epoch: parent for timeline, parent in timelines}
+    wanted: list[Timeline] = []
+    epochs = set[str | None]()
+    parents = {timeline.id: parent for timeline, parent in timelines}
     for timeline, parent in timelines:
-        if not boards or timeline.board in boards or parent in wanted:
-            wanted[timeline.epoch] = timeline
+        if not boards or timeline.board in boards or parent in epochs:
+            wanted.append(timeline)
+            epochs.add(timeline.epoch)
     needed, done = set[str | None](), []
-    for number, timeline in enumerate(reversed(wanted.values()), 1):
+    for number, timeline in enumerate(reversed(wanted), 1):
         one = Compacted(board=timeline.board, epoch=timeline.epoch)
         work = partial(_compact, prefix=database.prefix, timeline=timeline, window=dedupe_window, one=one)
         if timeline.epoch in needed:
@@ -69,7 +71,7 @@ def compact(
             except SetupError as error:
                 one.fault = str(error)
         if one.fault:
-            needed.add(parents[timeline.epoch])
+            needed.add(parents[timeline.id])
         if one.entries or one.fault:
             done.append(one)
         show(number, len(wanted))

@@ -81,7 +81,7 @@ def test_a_name_that_no_backup_has_is_refused(backup: Path, name: str) -> None:
 
 
 def links(path: Path, victim: Path) -> None:
-    """Put links to a file wherever an earlier version wrote a file that is to replace `path`."""
+    """Put links to a file at names that a file that is to replace `path` could have."""
     victim.write_bytes(VICTIM)
     for name in (path.with_suffix(".new"), path.with_name(f"{path.name}.new"), path.with_name(f".{path.name}.new")):
         name.symlink_to(victim)

@@ -67,7 +67,7 @@ def all_paths(data: Path) -> list[Path]:
 
 
 def expose(data: Path) -> None:
-    """Open a data directory to everybody, as earlier versions and copies do."""
+    """Open a data directory to everybody, as copies do."""
     for path in all_paths(data):
         path.chmod(0o755 if path.is_dir() else 0o644)
 

@@ -22,6 +22,7 @@ from live.journal.past.coverage import reaches_of, timeline_at
 from live.journal.past.queries import NoPastError
 from live.journal.schema import LIFE
 from live.journal.upkeep.compactor import Compactor
+from live.maintenance.compact import compact
 from live.metrics import JOURNAL_LAG, REGISTRY
 from live.settings import Size
 from live.store.board.journal_stream import MOST_ENTRIES, journals, read_entries, trim
@@ -198,6 +199,10 @@ async def test_after_missing_entries_a_new_timeline_begins(valkey_url: str, tmp_
         with pytest.raises(NoPastError) as refused:
             timeline_at([new, old], new.entries - 1)
         assert refused.value.since == new.entries
+        await board.databases[0].in_thread(board.databases[0].take_now)
+        done = await board.databases[0].in_thread(lambda: compact(board.databases[0], [], 60, lambda *_: None))
+        assert [(one.epoch, one.entries > 0, one.fault) for one in done] == [(epoch, True, "")] * 2
+        await board.must_agree()
 
 
 async def test_a_missing_check_of_the_previous_entry_is_detected(valkey_url: str, tmp_path: Path) -> None:

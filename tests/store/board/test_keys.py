@@ -82,7 +82,7 @@ async def test_the_pattern_finds_the_slots_of_one_board(valkey_url: str) -> None
 
 
 def test_a_board_without_periods_keeps_its_names() -> None:
-    """The names of its only ranking have no suffix, as in earlier versions."""
+    """The names of its only ranking have no suffix."""
     keys = Keys("live", "posts")
     assert keys.table().ranking == keys.ranking
     assert (keys.table().suffix, keys.table(5).suffix) == ("", ":5")

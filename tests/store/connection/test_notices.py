@@ -63,7 +63,7 @@ async def test_each_change_is_announced_once(any_store: str) -> None:
 
 
 async def test_a_notice_of_any_version_is_a_change(any_store: str) -> None:
-    """The content of a notice does not matter, because processes of an older version put changes into it."""
+    """The content of a notice does not matter."""
     async with listening(any_store) as (received, ledger, client, _):
         await until(received, Missed(["posts"]))
         channel = ledger.state.keys.channel
