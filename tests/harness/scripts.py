@@ -47,6 +47,7 @@ FLAGS = {
             "confirm",
             "define",
             "delete_keys",
+            "discard",
             "erase",
             "expire_board",
             "expire_events",

@@ -46,6 +46,7 @@ class Keys:
         self.baseline = f"{self._base}:baseline"
         self.viewers = f"{self._base}:viewers"
         self.gone = f"{self._base}:gone"
+        self.dropped = f"{self._base}:dropped"
 
     def table(self, start: int | str | None = None) -> Table:
         """Return the board's only ranking, or the ranking of the slot that begins at `start`, in seconds since 1970."""
@@ -63,6 +64,10 @@ class Keys:
         """Return every store key that belongs only to the slot that begins at `start`, in seconds since 1970."""
         return self.slot(start), *self.table(start).all
 
+    def of_dropped(self, start: int | str) -> tuple[str, ...]:
+        """Return the names that the store keys of a slot get when a calendar board drops it, in the same order."""
+        return tuple(f"{self.dropped}:{start}:{number}" for number in range(len(self.of_slot(start))))
+
     @property
     def journals(self) -> str:
         """The list of all journals, which belongs to no board."""
@@ -76,7 +81,7 @@ class Keys:
     def fixed(self) -> tuple[str, ...]:
         """Every store key that a board has once, except its state (`meta`, `gone`) and its list of slots."""
         once = (self.writers, self.log, self.taken, self.entrants, self.hidden, self.baseline, self.viewers)
-        return *self._whole.all, *once
+        return *self._whole.all, *once, self.dropped
 
     @property
     def pattern(self) -> str:

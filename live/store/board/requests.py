@@ -240,7 +240,7 @@ class ConfirmRequest(msgspec.Struct):
 
 
 class RotatePeriodRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Move on to the newest period, or delete the oldest one.
+    """Move on to the newest period, or drop the oldest one.
 
     Attributes:
         epoch: the epoch that the caller knows.
@@ -375,7 +375,7 @@ class UpdateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class DeleteKeysRequest(msgspec.Struct, omit_defaults=True):
-    """Delete store keys of the board that has this epoch.
+    """Delete store keys of the board that has this epoch, at most `elements` of their elements.
 
     `starts` are the starts of the slots to delete as a whole. `count` is the most starts from the
     list of slots to return.
@@ -383,7 +383,15 @@ class DeleteKeysRequest(msgspec.Struct, omit_defaults=True):
 
     epoch: str
     count: int
+    elements: int
     starts: list[str] = []
+
+
+class DiscardRequest(msgspec.Struct):
+    """Delete at most `count` elements of the dropped period that begins at `start`."""
+
+    start: int
+    count: int
 
 
 class ExpireBoardRequest(msgspec.Struct):

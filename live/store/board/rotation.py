@@ -24,7 +24,7 @@ import structlog
 from live.domain.window import EVER, Forever, Sliding
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.metrics import ROTATION_FAILURES, ROTATION_LAG, ROTATION_SECONDS
-from live.store.board.requests import ExpireEventsRequest, RotatePeriodRequest, RotateRequest
+from live.store.board.requests import DiscardRequest, ExpireEventsRequest, RotatePeriodRequest, RotateRequest
 from live.store.board.state import MOST_REPLANS, BoardState
 
 log = structlog.get_logger()
@@ -36,6 +36,7 @@ _PAUSE: Final = 1.0  # seconds between two checks of a board that keeps changing
 _LONGEST_PAUSE: Final = 3600.0  # seconds between two checks of a board to which nothing happened
 FALLBACK: Final = 2.0  # seconds after which a process checks a due board of another process
 _AT_ONCE: Final = 64  # steps in flight, so that a thousand due boards do not block the store
+ELEMENTS_A_STEP: Final = 1000  # elements of deleted store keys that one step removes
 _SPARE: Final = 64  # outdated entries that the heap may have: this many, and one for each item
 
 
@@ -127,6 +128,11 @@ class BoardRotator:
                     return None
                 case [b"moved", *_]:
                     return None
+                case [b"dropped", start]:
+                    keys, old = state.keys, int(start)
+                    request = DiscardRequest(old, ELEMENTS_A_STEP)
+                    await state.run(state.scripts.discard, [keys.dropped, *keys.of_dropped(old)], request)
+                    return None
                 case [b"slot", oldest]:
                     self._leaving = (oldest.decode(), "0")
                     return None
@@ -140,15 +146,15 @@ class BoardRotator:
         raise state.moved_too_often()
 
     async def _drain(self) -> list[Any]:
-        """Subtract a piece of the oldest slot. With periods, begin the newest period or delete the oldest period."""
+        """Subtract a piece of the oldest slot. With periods, begin the newest period or drop the oldest period."""
         state, (start, cursor) = self.state, self._leaving
         board, keys, clock = state.board, state.keys, state.planned()
         kept = 0 if clock.current is None else board.window.oldest(clock.current)
         if board.window.tables:
-            old = (keys.slot(start), *keys.table(start).all)
+            old = (*keys.of_slot(start), *keys.of_dropped(start))
             return await state.run(
                 state.scripts.rotate_period,
-                [keys.meta, keys.slots, *old],
+                [keys.meta, keys.slots, keys.dropped, *old],
                 RotatePeriodRequest(
                     epoch=state.epoch or "",
                     channel=keys.channel,

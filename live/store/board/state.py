@@ -23,6 +23,7 @@ from live.store.board.requests import (
     BaselineRequest,
     ContestantsRequest,
     CreateRequest,
+    DiscardRequest,
     EnterRequest,
     ExpireEventsRequest,
     HideRequest,
@@ -63,6 +64,7 @@ class Scripts(msgspec.Struct, frozen=True):
     baseline: Script[BaselineRequest] = Script("baseline", BaselineRequest, waits=False)
     rotate: Script[RotateRequest] = Script("rotate", RotateRequest, waits=False)
     expire_events: Script[ExpireEventsRequest] = Script("expire_events", ExpireEventsRequest, waits=False)
+    discard: Script[DiscardRequest] = Script("discard", DiscardRequest, waits=False)
     rotate_period: Script[RotatePeriodRequest] = Script("rotate_period", RotatePeriodRequest, waits=False)
     enter: Script[EnterRequest] = Script("enter", EnterRequest)
     withdraw: Script[WithdrawRequest] = Script("withdraw", WithdrawRequest)

@@ -9,16 +9,18 @@
 -- KEYS[3] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[4...] old — the store keys to delete
 -- Request: DeleteKeysRequest
--- Returns {'ok', span, bucket, now, start...} — the length of buckets of identities and the start of the newest
+-- Returns {'left'} — these store keys have more elements: call it again with the same store keys
+--         {'ok', span, bucket, now, start...} — the length of buckets of identities and the start of the newest
 --         bucket ('' for unknown), the store's time in seconds, and the starts of slots with store keys left
 --         {'epoch', epoch} — there is another board
 local request = cmsgpack.unpack(ARGV[1])
 local meta, gone, slots = unpack(KEYS, 1, 3)
+--@include discard
 
 local held = redis.call('HGET', meta, 'epoch')
 if held and held ~= request.epoch then return {'epoch', held} end
 if redis.call('EXISTS', meta) == 1 then redis.call('RENAME', meta, gone) end
-for i = 4, #KEYS do redis.call('UNLINK', KEYS[i]) end
+if discard_all({unpack(KEYS, 4)}, request.elements) then return {'left'} end
 for _, start in ipairs(request.starts or {}) do
   redis.call('ZREM', slots, start)
   redis.call('HDEL', gone, 'total:' .. start, 'high:' .. start)

@@ -306,7 +306,8 @@ _PATHS: Final[Mapping[str, Json]] = {
         ),
         "patch": operation(
             "patchRecord", "administration", "Hide a record, show it again, or correct its score.",
-            "The events of a hidden record still count. A correction has a reason, which the journal keeps.",
+            "The events of a hidden record still count. A correction has a reason, which the journal keeps. It "
+            "changes no metadata.",
             {**document(Corrected), **done(204, "The record is hidden or shown.")},
             _ENTERING | _BODY | {"correction_refused", "journal_behind"}, _OF_BOARD, _OF_KEY,
             body=body_of(reference(RecordChange), "application/json"), is_keyed=True,

@@ -10,9 +10,10 @@ import pytest
 
 from live.domain.board import Board
 from live.domain.event import make_entry
-from live.domain.window import Sliding
+from live.domain.window import Periods, Sliding
 from live.metrics import REGISTRY
 from live.settings import Settings
+from live.store.board.audit import Auditor
 from live.store.board.ledger import Ledger
 from live.store.board.rotation import BoardRotator, Rotation, catch_up, step
 from live.store.board.state import SCRIPTS
@@ -28,6 +29,12 @@ from tests.harness.waiting import eventually, until_early
 pytestmark = pytest.mark.slow
 
 HOUR = 3600
+
+
+def nothing(*_: int) -> None:
+    """Show no progress."""
+
+
 EVENT = rolling_board(clock="event")
 
 
@@ -55,6 +62,41 @@ async def rotating(
         yield
     finally:
         await stop(task)
+
+
+async def test_a_dropped_period_is_deleted_in_steps(valkey_url: str) -> None:
+    """A step never removes many elements. If a process dies between two steps, the next one deletes the rest."""
+    board = Board(id="days", title="days", window=Periods(unit="day", keep=1), clock="event")
+    async with ledgers(valkey_url, board) as (ledger,):
+        names = [f"m{number}" for number in range(2500)]
+        for day in range(4):  # the board keeps two of four days
+            time = day * 24 * HOUR * 1000
+            await ledger.writer.add([make_entry(name, 1, time, None) for name in names])
+        keys, client = ledger.state.keys, ledger.state.client
+
+        async def sizes() -> list[int]:
+            found = [key async for key in client.names(f"{keys.dropped}:*")]
+            kinds = [await client.call(key, "TYPE", key) for key in found]
+            return [
+                await client.call(key, "ZCARD" if kind == b"zset" else "HLEN", key)
+                for key, kind in zip(found, kinds, strict=True)
+            ]
+
+        left, most = [0], 0
+        for number in range(60):
+            one = BoardRotator(ledger.state)  # as in another process after each step
+            while (wait := await one.rotate()) is None and (now := await sizes()) == left:
+                pass
+            if wait is not None:
+                break
+            if number and sum(now) < sum(left):
+                most = max(most, sum(left) - sum(now))
+            left = now
+            assert (await Auditor(client, "days", ledger.state.settings.key_prefix, nothing).audit(repair=False)).clean
+        assert 0 < most <= 1000
+        assert await sizes() == []
+        assert await client.call(keys.dropped, "EXISTS", keys.dropped) == 0
+        assert len(await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)) == 2
 
 
 def sample(name: str, **labels: str) -> float:

@@ -295,7 +295,7 @@ def calls_of(server: Server, command: str) -> int:
 
 # The effect of these scripts is neither acknowledged nor shown, or a later entry of the board repeats it.
 UNACKNOWLEDGED = {
-    *("audit", "baseline", "beat", "changes", "expire_events", "gcra", "hold", "open", "piece"),
+    *("audit", "baseline", "beat", "changes", "discard", "expire_events", "gcra", "hold", "open", "piece"),
     *("present", "rotate", "rotate_period", "session", "touch", "trim", "viewers"),
 }
 
@@ -319,7 +319,7 @@ QUIET: Mapping[str, set[str]] = {
     "store/connection/handshake.py": {"RENAMENX", "SET", "SETNX"},  # the next connection writes the same again
     "store/connection/loss.py": {"SETNX"},  # gives an empty store its identity
     "store/registry/items.py": {"HDEL", "INCR"},  # `outcomes` waits for replicas
-    "store/registry/journals.py": {"DEL", "SET"},  # reports of the drainer, and the end of a pause
+    "store/registry/journals.py": {"SET"},  # reports of the drainer
     "store/registry/memory.py": {"LPUSH", "LTRIM"},  # measurements of the store's memory
     "store/registry/processes.py": {"HDEL"},  # removes a process that ends
     "store/registry/producers.py": {"HINCRBY", "HSET"},  # notes about the last use of API keys

@@ -127,6 +127,19 @@ async def test_boards_of_every_kind_can_be_corrected(valkey_url: str) -> None:
             assert (refused.status_code, refused.json()["code"]) == (422, "record_invalid"), body
 
 
+async def test_a_correction_keeps_the_metadata(valkey_url: str) -> None:
+    """The record keeps the metadata of the event whose amount was replaced, until an event replaces the correction."""
+    async with server(valkey_url, *parse_boards(BOARDS), anonymous_admin=True) as client:
+        for number, amount, corrected in ((1, 9, 5), (2, 7, 6)):
+            await client.post("/v1/events", json={"key": "a", "amount": amount, "metadata": {"run": number}})
+            assert (await correct(client, "best", "a", score=corrected)).json() == {
+                "before": amount,
+                "score": corrected,
+            }
+            record = (await client.get("/v1/boards/best/records/a")).json()
+            assert (record["score"], record["metadata"]) == (corrected, {"run": number})
+
+
 async def test_a_field_that_is_named_twice_is_refused(valkey_url: str) -> None:
     """Nobody knows which of the two values was meant. This holds for every change by an administrator."""
     async with server(valkey_url, *parse_boards(BOARDS), anonymous_admin=True) as client:

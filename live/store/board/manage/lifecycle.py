@@ -17,6 +17,7 @@ from live.store.board.requests import (
     RenewRequest,
     UpdateRequest,
 )
+from live.store.board.rotation import ELEMENTS_A_STEP
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import Store
 from live.store.connection.scripts import Script, text
@@ -95,6 +96,9 @@ async def delete_keys(client: Store, keys: Keys, epoch: str) -> None:
         span, bucket, now, *found = left
         starts = list(dict.fromkeys(found))[:_SLOTS_A_STEP]
         if not starts:
+            for start in await client.call(keys.dropped, "SMEMBERS", keys.dropped):
+                if await _delete_step(client, keys, epoch, [], keys.of_dropped(int(start))) is None:
+                    return
             buckets = [keys.seen(start) for start in _buckets(int(span), int(bucket or 0), int(now))] if span else []
             for first in range(0, len(buckets), _KEYS_A_STEP):
                 if await _delete_step(client, keys, epoch, [], buckets[first : first + _KEYS_A_STEP]) is None:
@@ -108,11 +112,9 @@ async def _delete_step(
 ) -> list[str] | None:
     """Delete some slots and more store keys. Return the script's reply, or None when there is another board."""
     old = [key for start in starts for key in keys.of_slot(start)]
-    reply = await DELETE_KEYS(
-        client,
-        [keys.meta, keys.gone, keys.slots, *old, *more],
-        DeleteKeysRequest(epoch, _SLOTS_A_STEP, list(starts)),
-    )
+    request, reply = DeleteKeysRequest(epoch, _SLOTS_A_STEP, ELEMENTS_A_STEP, list(starts)), [b"left"]
+    while reply == [b"left"]:
+        reply = await DELETE_KEYS(client, [keys.meta, keys.gone, keys.slots, *old, *more], request)
     return [word.decode() for word in reply[1:]] if reply[0] == b"ok" else None
 
 
