@@ -19,6 +19,7 @@ from live.store.registry.audit_trail import AuditEntry
 from tests.harness.admin import add_key, administrator, trail_of
 from tests.harness.producer import post
 from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
 
 BOARDS = """
 [[board]]
@@ -181,8 +182,12 @@ async def test_a_red_part_leads_to_its_page(valkey_url: str, monkeypatch: pytest
     monkeypatch.setattr("live.web.admin.boards._LONGEST_LAG", -1.0)
     settings = fresh_settings(valkey_url, journal="sqlite")
     async with administrator(settings, key=await add_key(settings, "chief")) as browser:
-        red = (await browser.get()).text.partition('id="health"')[2].partition("</ul>")[0]
-        assert 'class="bad"><a href="/admin/health">' in red
+
+        async def is_red() -> bool:  # once a process has reported the state of the journal
+            red = (await browser.get()).text.partition('id="health"')[2].partition("</ul>")[0]
+            return 'class="bad"><a href="/admin/health">' in red
+
+        await eventually(is_red)
 
 
 async def test_a_thousand_boards_have_pages(valkey_url: str) -> None:
