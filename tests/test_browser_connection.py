@@ -47,6 +47,17 @@ REASONS = """async () => {
     board.stop();
     return reasons;
 }"""
+SIX_BOARDS = """async () => {
+    const { LiveBoard } = await import("/client/live-board.js");
+    const wish = { transports: ["sse", "poll"] };
+    const boards = Array.from({ length: 6 }, () => new LiveBoard(location.origin, "posts", wish));
+    for (const board of boards) board.start();
+    await Promise.all(boards.map((board) => board.ready()));
+    const answer = await fetch("/v1/boards/posts/baseline", { signal: AbortSignal.timeout(20_000) }).catch(String);
+    const states = boards.map(({ snapshot }) => snapshot.state.name);
+    for (const board of boards) board.stop();
+    return [answer.status ?? answer, ...new Set(states)];
+}"""
 SHUTTING_DOWN = {"type": "status", "stale": True, "reason": "the server is shutting down", "retry_after": 0.7}
 
 
@@ -289,3 +300,15 @@ async def test_an_event_source_stops_when_its_board_is_deleted(valkey_url: str) 
             await client.delete("/v1/boards/june")
         await received(page, lambda message: message.get("reason") == "board deleted")
         await page.wait_for_function("() => source.readyState === EventSource.CLOSED", timeout=PATIENCE)
+
+
+async def test_six_boards_without_websockets_leave_room_for_requests(valkey_url: str) -> None:
+    """A browser opens six connections to a server. Two of them are event streams, and the other boards poll."""
+    async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url, browser() as chromium:
+        streams: list[str] = []
+        page = await chromium.new_page()
+        page.on("request", lambda request: streams.append(request.url) if "/stream" in request.url else None)
+        await page.goto(f"{url}/boards/none")
+        async with asyncio.timeout(60):
+            assert await page.evaluate(SIX_BOARDS) == [200, "live"]
+        assert len(streams) == 2
