@@ -126,11 +126,6 @@ class EntryReader:
         self._unknown: SetupError | None = None  # the reason why SQL lacks the contents of the board
 
     @property
-    def is_known(self) -> bool:
-        """Whether SQL has what the board holds."""
-        return self._unknown is None
-
-    @property
     def contents(self) -> Snapshot:
         """What the board holds.
 
