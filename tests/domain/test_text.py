@@ -14,7 +14,17 @@ from live.boards.definition import read_board
 from live.domain.board_file import parse_boards, text_mistakes
 from live.domain.event import IncomingEvent, event_fault
 from live.domain.item import Item, item_faults
-from live.domain.text import PATTERN, character_fault, counted, json_fault, text_fault, visible, visible_lines
+from live.domain.text import (
+    PATTERN,
+    character_fault,
+    counted,
+    json_fault,
+    nearest,
+    text_fault,
+    unknown,
+    visible,
+    visible_lines,
+)
 from live.errors import SetupError
 
 REFUSED: Final = {
@@ -125,3 +135,30 @@ def test_a_noun_agrees_with_its_count(count: int, shown: str) -> None:
 def test_an_irregular_plural_is_given() -> None:
     """A count of one still has the singular."""
     assert [counted(count, "entry", "entries") for count in (1, 2)] == ["1 entry", "2 entries"]
+
+
+@pytest.mark.parametrize(
+    ("known", "shown"),
+    [
+        ([], "there is no board `x`; there are none"),
+        (["news"], "there is no board `x`; there are: news"),
+        (["news", "a"], "there is no board `x`; there are: a, news"),
+        ([f"news{number:02}" for number in range(32)], ", ".join(f"news{number:02}" for number in range(32))),
+        ([f"news{number:02}" for number in range(33)], "there is no board `x`"),
+    ],
+)
+def test_few_known_names_are_listed(known: list[str], shown: str) -> None:
+    """More than 32 names would be a long message."""
+    assert unknown("board", "x", known).endswith(shown)
+
+
+def test_the_nearest_name_is_suggested() -> None:
+    """A long name is cut, and names that are only a little similar are not suggested."""
+    assert unknown("board", "psots", ["posts", "news"]) == "there is no board `psots`; did you mean `posts`?"
+    both = "there is no board `psots`; did you mean `posts`? There are: news, posts"
+    assert unknown("board", "psots", ["posts", "news"], lists=True) == both
+    assert unknown("board", "a" * 65, []) == f"there is no board `{'a' * 64}\u2026`; there are none"
+    assert unknown("board", "a" * 64, []) == f"there is no board `{'a' * 64}`; there are none"
+    assert nearest("a" * 500 + "b", ["a" * 60]) == "a" * 60
+    assert nearest("pots", ["posts", "pets"]) == "posts"
+    assert nearest("zzz", ["posts"]) is None
