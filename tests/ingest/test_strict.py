@@ -79,8 +79,11 @@ async def test_nothing_counts_if_one_event_is_refused(valkey_url: str) -> None:
                 assert codes(answer) == expected
             by_query = await client.post("/v1/events?strict=true", json=[good, bad])
             assert (by_query.status_code, codes(by_query.json())) == (422, ["not_counted", code])
-            lenient = await client.post("/v1/events", json=[bad])
-            assert (lenient.status_code, codes(lenient.json())) == (200, [code])
+            ranked = await client.post("/v1/events?strict=true&rank=true", json=[good, bad])
+            assert (ranked.status_code, ranked.json()["records"]) == (422, [])
+            for query in ("", "?rank=true"):
+                lenient = await client.post(f"/v1/events{query}", json=[bad])
+                assert (lenient.status_code, codes(lenient.json())) == (200, [code])
         assert await counts(client, "likes") == 0
         vote = {"key": "x", "type": "vote", "actor": "me"}
         status, answer = await strictly(client, *[vote] * 3)
