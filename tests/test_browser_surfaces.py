@@ -1,5 +1,6 @@
 """A board on a wall display, in a frame of another page, and over a video."""
 
+import asyncio
 import base64
 import re
 from typing import Any
@@ -228,6 +229,30 @@ RISEN = """row => {
     row.classList.add("risen");
     return getComputedStyle(row.querySelector(".bar")).visibility;
 }"""
+
+
+async def test_frames_and_codes_work_on_isolated_pages(valkey_url: str) -> None:
+    """A page of another site that is isolated (COEP `require-corp`) shows a live frame and a QR code."""
+    async with board_in_browser(valkey_url, {"key": "a"}, path="../embed/posts") as (own, _):
+        site = own.url.partition("/embed")[0]
+        body = f'<!doctype html><img src="{site}/boards/posts/qr.svg"><iframe src="{site}/embed/posts"></iframe>'
+        head = (
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n"
+            "Cross-Origin-Embedder-Policy: require-corp\r\nCross-Origin-Opener-Policy: same-origin\r\n\r\n"
+        )
+
+        async def show(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write((head + body).encode())
+            writer.close()
+
+        async with await asyncio.start_server(show, "127.0.0.1", 0) as outer:
+            page = await own.context.new_page()
+            await page.goto(f"http://localhost:{outer.sockets[0].getsockname()[1]}/")
+            assert await page.evaluate("crossOriginIsolated")
+            assert await page.evaluate("document.images[0].naturalWidth") > 0
+            await page.frames[1].wait_for_selector("#connection[data-state=live]", timeout=PATIENCE)
+            await page.close()
 
 
 async def test_a_frame_reports_its_height(valkey_url: str) -> None:

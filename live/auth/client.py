@@ -115,6 +115,9 @@ class Client(msgspec.Struct, frozen=True):
             return
         if allowed is None:
             raise ProblemError("origin_forbidden", "only pages of this server may do that without an API key")
+        if self.origin == "null":  # no setting can allow it, because any page can open such a frame
+            detail = "a page without an origin, such as a file or a sandboxed frame, may not watch boards or vote"
+            raise ProblemError("origin_forbidden", detail, headers={"Access-Control-Allow-Origin": "*"})
         log.warning("a page may not watch boards or vote: LIVE_ALLOWED_ORIGINS lacks its origin", origin=self.origin)
         detail = f"to let pages of {self.origin} watch boards or vote, add it to LIVE_ALLOWED_ORIGINS of the server"
         raise ProblemError("origin_forbidden", detail, headers={"Access-Control-Allow-Origin": "*"})

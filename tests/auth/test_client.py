@@ -149,6 +149,16 @@ def test_a_forwarded_host_does_not_replace_the_host() -> None:
         assert code(made, ("host", "127.0.0.1:8000"), field) == "ok"
 
 
+def test_a_page_without_an_origin_is_not_told_to_be_allowed() -> None:
+    """The setting takes no `null`, which is the origin of files and of sandboxed frames."""
+    resolver = ClientResolver(settings())
+    for origin, is_advised in ((b"https://a.test", True), (b"null", False)):
+        client = resolver.resolve(PEER, [(b"host", b"localhost"), (b"origin", origin)], tls=False)
+        with pytest.raises(ProblemError) as refused:
+            client.require_origin(["https://b.test"])
+        assert ("LIVE_ALLOWED_ORIGINS" in refused.value.detail) is is_advised
+
+
 def test_the_cache_of_hosts_is_bounded() -> None:
     """Neither many hosts nor long fields fill the cache."""
     resolver = ClientResolver(settings(allowed_hosts="*"))

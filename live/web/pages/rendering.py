@@ -239,6 +239,11 @@ async def render(
     headers = {"Cache-Control": "no-cache", "Content-Language": language.tag, "Vary": _VARY}
     if surface.is_framed or live.settings.image_hosts:
         headers["Content-Security-Policy"] = page_policy(live.settings.image_hosts, is_framed=surface.is_framed)
+    if surface.is_framed:
+        # Pages that are isolated from other origins (COEP) show only frames that are isolated too. Then pictures of
+        # other hosts are loaded without cookies.
+        headers["Cross-Origin-Embedder-Policy"] = "credentialless" if live.settings.image_hosts else "require-corp"
+        headers["Cross-Origin-Resource-Policy"] = "cross-origin"
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = "2"
     return HTMLResponse(html, status, headers)

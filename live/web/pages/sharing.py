@@ -36,7 +36,8 @@ async def qr_code(request: Request) -> Response:
         return drawn.getvalue()
 
     async def draw() -> Reply:
-        return Reply(HTTPStatus.OK, b"image/svg+xml", await asyncio.to_thread(picture), cache=REVALIDATED)
+        extra = ((b"cross-origin-resource-policy", b"cross-origin"),)  # isolated pages (COEP) may show it
+        return Reply(HTTPStatus.OK, b"image/svg+xml", await asyncio.to_thread(picture), extra, REVALIDATED)
 
     return as_response(await visit.live.drawings.of(visit.client.network, ("code", b"", address), draw))
 
