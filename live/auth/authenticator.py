@@ -110,14 +110,17 @@ class Authenticator:
         self._known: Mapping[str, _Known] = {}
         self._read = _Read()
         self._uses = _Uses()
-        # A failover may take as long as the write deadline. Until then, the keys of the last check are valid.
-        self._fresh = settings.write_deadline + _SPARE
         self._checked = float("-inf")
         self._lapse: asyncio.TimerHandle | None = None
         self._checking = asyncio.Lock()  # otherwise the result of an older check could overwrite a newer result
         # Whether producers need an API key. This value never becomes false again, so a store that lost its producers
         # admits nobody.
         self._key_required = not settings.open and not is_loopback(settings.host)
+
+    @property
+    def _fresh(self) -> float:
+        """How many seconds a check is valid: a failover may take as long as the write deadline."""
+        return self._settings.write_deadline + _SPARE
 
     async def open(self) -> None:
         """Check the store now, and read the API keys if they have changed."""

@@ -11,7 +11,7 @@ import msgspec
 from live.boards.all_boards import all_boards
 from live.domain.board import Board, Boards
 from live.errors import SetupError
-from live.maintenance.unions import Sample, Union, find_unions
+from live.maintenance.unions import Holdings, Union, find_unions
 from live.settings import Settings
 from live.store.board.keys import Keys
 from live.store.board.ledger import open_ledger
@@ -68,7 +68,7 @@ class Merging:
         boards = await all_boards(self._client, self._settings, self._in_file)
         unions = await find_unions(self._client, self._settings, self._in_file)
         knowing = {name for name, (board, _) in boards.items() if await self._is_known(board)}
-        before: dict[str, Sample] = {}
+        before: dict[str, Holdings] = {}
         if not dry:
             for name, union in unions.items():
                 if not knowing.isdisjoint((name, *(part.board.id for part, _ in union.parts))):
@@ -102,7 +102,7 @@ class Merging:
             one.fault = str(error)
         return one
 
-    async def _follow(self, union: Union, before: Sample, moves: dict[str, Move]) -> Merged:
+    async def _follow(self, union: Union, before: Holdings, moves: dict[str, Move]) -> Merged:
         """Move in a union what it held before its parts changed, and what its parts have counted until they changed.
 
         So the union has the sum of its parts again, whatever came in meanwhile.

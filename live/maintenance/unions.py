@@ -33,7 +33,7 @@ _TOGETHER: Final = 60_000  # milliseconds within which a union and its parts wer
 _SHOWN: Final = 20  # most members that a report names
 
 
-class Sample(msgspec.Struct):
+class Holdings(msgspec.Struct):
     """What a union and its parts hold of a member, by slot, or by time in a sliding window.
 
     Attributes:
@@ -77,12 +77,12 @@ class Union:
         """The choices of the union."""
         return self.ledger.state.board
 
-    async def sample(self, member: str) -> Sample:
+    async def sample(self, member: str) -> Holdings:
         """Read what the union and its parts hold of a member."""
         (found,) = (await self.samples([member])).values()
         return found
 
-    async def samples(self, members: Sequence[str]) -> dict[str, Sample]:
+    async def samples(self, members: Sequence[str]) -> dict[str, Holdings]:
         """Read what the union and its parts hold of some members. The parts are read first."""
         parts = [await _amounts(state, members) for state, _ in self.parts]
         own = await _amounts(self.ledger.state, members)
@@ -92,10 +92,10 @@ class Union:
             for amounts, (_, weight) in zip(held, self.parts, strict=True):
                 for place, amount in amounts.items():
                     weighted[place] += amount * weight
-            found[member] = Sample(own[member], held, weighted)
+            found[member] = Holdings(own[member], held, weighted)
         return found
 
-    async def settled(self, member: str) -> Sample:
+    async def settled(self, member: str) -> Holdings:
         """Read what the union and its parts hold of a member when no event of the member is on its way.
 
         Raises:

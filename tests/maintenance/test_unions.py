@@ -12,7 +12,7 @@ import pytest
 from live.domain.board import Boards
 from live.domain.board_file import parse_boards
 from live.domain.event import make_entry
-from live.maintenance.unions import Sample
+from live.maintenance.unions import Holdings
 from live.settings import Settings
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store
@@ -126,4 +126,4 @@ def test_an_event_that_counts_in_another_slot_is_no_difference(
     own: dict[int, int], parts: dict[int, int], *, is_explained: bool
 ) -> None:
     """The sums over all slots from one on decide."""
-    assert Sample(Counter(own), [], Counter(parts)).is_explained == is_explained
+    assert Holdings(Counter(own), [], Counter(parts)).is_explained == is_explained

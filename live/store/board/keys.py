@@ -46,7 +46,6 @@ class Keys:
         self.baseline = f"{self._base}:baseline"
         self.viewers = f"{self._base}:viewers"
         self.gone = f"{self._base}:gone"
-        self.dropped = f"{self._base}:dropped"
 
     def table(self, start: int | str | None = None) -> Table:
         """Return the board's only ranking, or the ranking of the slot that begins at `start`, in seconds since 1970."""
@@ -63,6 +62,11 @@ class Keys:
     def of_slot(self, start: int | str) -> tuple[str, ...]:
         """Return every store key that belongs only to the slot that begins at `start`, in seconds since 1970."""
         return self.slot(start), *self.table(start).all
+
+    @property
+    def dropped(self) -> str:
+        """Return the store key of the starts of the periods that are not deleted completely."""
+        return f"{self._base}:dropped"
 
     def of_dropped(self, start: int | str) -> tuple[str, ...]:
         """Return the names that the store keys of a slot get when a calendar board drops it, in the same order."""
