@@ -1,6 +1,7 @@
 """`make stress`: repeat tests beside busy processes, and count how often each of them passes."""
 
 import argparse
+import signal
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Final, NoReturn
 from xml.etree import ElementTree as ET
 
 ROOT: Final = Path(__file__).parents[1]
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument("--mark", default="alone", help="the tests to repeat; empty: only the named ones")
     parser.add_argument("--busy", type=int, default=2, help="how many busy processes run beside the tests")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, _end)
     names = [*(collected("-m", arguments.mark) if arguments.mark else ()), *arguments.tests]
     if not names:
         parser.error("name a mark or tests")
@@ -45,6 +47,11 @@ def main() -> None:
     if ended < arguments.times:
         say(f"only {ended} of {arguments.times} repetitions began within {arguments.minutes:g} minutes")
     sys.exit(bool(failures) or ended < arguments.times)
+
+
+def _end(_signal: int, _frame: object) -> NoReturn:
+    """End with an exception, so that no process is left."""
+    raise KeyboardInterrupt
 
 
 def say(text: str) -> None:

@@ -23,8 +23,8 @@ def fresh_settings(store: str, **changes: Any) -> Settings:
     several = "+" in store.partition("://")[0]  # a Sentinel set or a Cluster: its servers share a busy machine
     own = Settings(
         store=store,
-        store_timeout=Duration(10 if several else 2),
-        write_deadline=Duration(10 if several else 2),
+        store_timeout=Duration(10 if several else 5),
+        write_deadline=Duration(10 if several else 5),
         port=0,
         key_prefix=prefix,
         journal="off",  # tests of the journal change this

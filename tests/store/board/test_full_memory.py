@@ -232,7 +232,7 @@ async def test_a_board_in_use_does_not_expire(store: StoreProcess) -> None:
 @pytest.mark.slow
 async def test_a_server_recovers(store: StoreProcess) -> None:
     """While memory is full, the server is not ready and refuses events. When enough slots have expired, it recovers."""
-    settings = fresh_settings(store.url)
+    settings = fresh_settings(store.url, write_deadline=Duration(2))
     board = make_board(BoardChoice(id="posts", window=WindowChoice(sliding="8s")))
     admin: Any = connect(store.url, settings)
     base = (await admin.info("memory"))["used_memory"]
