@@ -312,11 +312,14 @@ class Channel:
             self._schedule.add(self._schedule.now(), self)
 
 
-def frame_or_alive(frame: Frame | None, position: ViewerPosition) -> Frame | None:
-    """Return the frame that is due, or `alive` if viewers at the position received nothing for a while."""
+def frame_or_alive(frame: Frame | None, position: ViewerPosition, delay: int = 0) -> Frame | None:
+    """Return the frame that is due, or `alive` if viewers at the position received nothing for a while.
+
+    Viewers with a `delay` (in seconds) receive earlier messages, so the time of `alive` is as much earlier.
+    """
     now = time.monotonic()
     if frame is None and now - position.sent_at >= SILENCE:
-        frame = alive_frame(int(time.time()))
+        frame = alive_frame(int(time.time()) - delay)
     if frame is not None:
         position.sent_at = now
     return frame

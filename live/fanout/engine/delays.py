@@ -181,7 +181,8 @@ class Recording:
 
     def due_frame(self, group: Subscribers, position: ViewerPosition) -> Frame | None:
         """Return the frame that a viewer at a position needs next, or None. The position moves past the frame."""
-        return frame_or_alive(cast("DelayedViewers", group).next_frame(position), position)
+        viewers = cast("DelayedViewers", group)
+        return frame_or_alive(viewers.next_frame(position), position, viewers.delay)
 
     def enter(self, viewer: Viewer) -> None:
         """Add a viewer."""
