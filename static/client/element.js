@@ -188,7 +188,8 @@ export class LiveBoardElement extends Base {
     if (board !== this.board) return;
     const { snapshot } = board;
     const { facts, state } = snapshot;
-    const closes = Date.parse(facts?.closes ?? "") || Infinity;
+    const { closes: end } = facts ?? {};
+    const closes = end === undefined ? Infinity : Date.parse(end);
     const now = board.now();
     const [kind, text] = stateWords(snapshot, { frozen: false, closes }, now);
     const { status, live } = this.#parts;
@@ -196,7 +197,7 @@ export class LiveBoardElement extends Base {
     live.classList.toggle("stale", !["live", "paused", "connecting", "closed"].includes(kind));
     clearTimeout(this.#timer);
     const pause = state.retryAt !== undefined ? 1000 : closes > now ? Math.min(closes - now, LONGEST_TIMER) : Infinity;
-    if (pause < Infinity) this.#timer = setTimeout(() => this.#showState(board), pause);
+    if (Number.isFinite(pause)) this.#timer = setTimeout(() => this.#showState(board), pause);
     if (state === this.#told) return;
     this.#told = state;
     this.dispatchEvent(new CustomEvent("live-board-state", { detail: state }));
