@@ -38,6 +38,7 @@ from live.journal.log.definitions import latest
 from live.journal.log.timelines import all_timelines
 from live.journal.past.queries import AsOf, NoPastError, PastRanking
 from live.journal.state.ranking import period_name
+from live.maintenance.draining import acknowledging
 from live.maintenance.export import (
     EVENT_COLUMNS,
     Column,
@@ -224,7 +225,7 @@ def import_scores(  # noqa: PLR0913 - one parameter per flag
         show = stack.enter_context(progress_bar("Importing", quiet=as_json))
 
         async def work() -> Imported:
-            async with opened_store(settings) as client:
+            async with opened_store(settings) as client, acknowledging(client, settings):
                 return await Importing(client, settings, board, source).run(parts, show)
 
         found = asyncio.run(work())

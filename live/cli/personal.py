@@ -31,6 +31,7 @@ from live.domain.text import counted, unknown
 from live.errors import NotFoundError, SetupError
 from live.journal.database import existing_journal
 from live.journal.log.drainer import Drainer
+from live.maintenance.draining import acknowledging
 from live.maintenance.erase import Erased
 from live.maintenance.erase_member import ErasedPerson, MemberErasing
 from live.maintenance.merge import Merged, Merging
@@ -174,7 +175,7 @@ def merge(  # noqa: PLR0913 - one parameter per flag
             confirm(f"Give what {old!r} has to {new!r}? This can't be undone.", yes=yes)
 
         async def work() -> list[Merged]:
-            async with opened_store(settings) as client:
+            async with opened_store(settings) as client, acknowledging(client, settings):
                 merging = Merging(client, settings, load_boards(settings.boards), (old, new))
                 begun = {"into": new}
                 async with command_acting(client, settings.key_prefix, "merged", begun, dry=dry_run, key=old) as entry:

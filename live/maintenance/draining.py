@@ -34,6 +34,16 @@ async def draining(client: Store, settings: Settings) -> AsyncIterator[Database]
             await asyncio.gather(task, return_exceptions=True)
 
 
+@asynccontextmanager
+async def acknowledging(client: Store, settings: Settings) -> AsyncIterator[None]:
+    """Let writes of the `with` block be acknowledged also if they wait for SQL, and no server runs."""
+    if not settings.journal_ack:
+        yield
+        return
+    async with draining(client, settings):
+        yield
+
+
 async def is_settled(client: Store, prefix: str) -> bool:
     """Wait until SQL has every entry that is in the store now. Return False if that takes too long."""
     deadline = asyncio.get_running_loop().time() + _PATIENCE

@@ -199,6 +199,17 @@ async def test_an_import_twice_is_the_same_as_once(valkey_url: str, tmp_path: Pa
         await eventually(partial(place.is_explained, "best", ["import of scores.csv", None]))
 
 
+async def test_commands_move_entries_to_sql_while_no_server_runs(valkey_url: str, tmp_path: Path) -> None:
+    """Each change waits until SQL has it. Without a server, the command itself moves it there."""
+    settings = fresh_settings(valkey_url, journal="sqlite", journal_ack=True)
+    async with serving(settings, *parse_boards(BOARDS)) as client:
+        place = Place(settings, tmp_path, client)
+    done = await asyncio.wait_for(place.table("posts", "member,score\nAnn,4\nBob,3\n"), 30)
+    assert done["changed"] == 2
+    await asyncio.wait_for(place.run("merge", "Ann", "Bob", "--yes"), 30)
+    assert "equal" in await place.run("reconcile", "--board", "posts")
+
+
 async def test_refused_lines_are_named(valkey_url: str, tmp_path: Path) -> None:
     """The report has the numbers of refused lines. Other lines count, and lines of any length take little memory."""
     settings = fresh_settings(valkey_url, journal="sqlite")
