@@ -82,18 +82,17 @@ class Variant(Subscribers):
         self._read = 0
         self._old: Page | None = None
         self._page: Page | None = None
-        # The frames made from the current page: the whole top, the update, and the updates for returning viewers, by
-        # their offsets. All but the update have the time of the server, so they are made again after a second.
-        self._timed_at = 0.0
-        self._sync: Frame | None = None
+        # The frames made from the current page: the update, and those with the time of the server, which are made again
+        # after a second: the whole top by None, and the updates for returning viewers by their offsets.
         self._update: Frame | None = None
-        self._recoveries: dict[int, Frame] = {}
+        self._timed: dict[int | None, Frame] = {}
+        self._timed_at = 0.0
 
     def forget(self, board: Board) -> None:
         """Let every viewer receive the whole top next, because the board was redefined or data was lost."""
         self._board = board
         self._old = self._page = None
-        self._sync, self._update, self._recoveries = None, None, {}
+        self._update, self._timed = None, {}
         for cohort in self.cohorts:
             cohort.position.reset()
         for viewer in self.loose:
@@ -133,7 +132,7 @@ class Variant(Subscribers):
         if held is not None and held.epoch == page.epoch and held.offset >= page.offset:
             return
         self._old, self._page = held, page
-        self._sync, self._update, self._recoveries = None, None, {}
+        self._update, self._timed = None, {}
 
     def next_frame(self, position: ViewerPosition) -> Frame | None:
         """Return the frame that a viewer at a position lacks, or None. The position moves past the frame."""
@@ -146,9 +145,9 @@ class Variant(Subscribers):
             known = self._history.find(position.epoch, position.offset, self.size)
             if known is not None and position.epoch == page.epoch and position.offset <= page.offset:
                 self._renew_timed()
-                frame = self._recoveries.get(position.offset)
+                frame = self._timed.get(position.offset)
                 if frame is None:
-                    frame = self._recoveries[position.offset] = self._smaller(known, page, recovered=True)
+                    frame = self._timed[position.offset] = self._smaller(known, page, recovered=True)
             position.returns = False
         elif position.epoch == page.epoch and position.offset == page.offset:
             return None
@@ -180,13 +179,14 @@ class Variant(Subscribers):
         """Forget the frames that have a time, unless they were made within the last second."""
         now = time.monotonic()
         if now - self._timed_at > _TIMELY:
-            self._timed_at, self._sync, self._recoveries = now, None, {}
+            self._timed_at, self._timed = now, {}
 
     def _whole(self, page: Page) -> Frame:
         self._renew_timed()
-        if self._sync is None:
-            self._sync = sync_frame(self._board, page, self.size)
-        return self._sync
+        frame = self._timed.get(None)
+        if frame is None:
+            frame = self._timed[None] = sync_frame(self._board, page, self.size)
+        return frame
 
 
 class Variants:
