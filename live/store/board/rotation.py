@@ -36,7 +36,7 @@ _PAUSE: Final = 1.0  # seconds between two checks of a board that keeps changing
 _LONGEST_PAUSE: Final = 3600.0  # seconds between two checks of a board to which nothing happened
 FALLBACK: Final = 2.0  # seconds after which a process checks a due board of another process
 _AT_ONCE: Final = 64  # steps in flight, so that a thousand due boards do not block the store
-ELEMENTS_A_STEP: Final = 1000  # elements of deleted store keys that one step removes
+ELEMENTS_A_STEP: Final = 256  # elements of deleted store keys that one step removes: 2 ms of the store for a hash
 _SPARE: Final = 64  # outdated entries that the heap may have: this many, and one for each item
 
 
