@@ -3,7 +3,7 @@
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
 import { gapWords, grouped, placeWords, shareWords } from "./client/words.js";
-import { followDefinition, loadLater, pinOf, recordAddress, whenWritten, write } from "./page.js";
+import { loadLater, pinOf, recordAddress, whenWritten, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
 
@@ -56,7 +56,6 @@ class BoardView {
       if (this.board.paused) this.status.show();
       if (snapshot.epoch !== null) this.table.show(snapshot.records);
     });
-    followDefinition(this.board, section);
     whenWritten(section, this.table, () => this.board.start());
   }
 

@@ -5,7 +5,8 @@ import { LiveBoard } from "./client/live-board.js";
 import { grouped, moveWords, nameWords, plain, stateWords } from "./client/words.js";
 import { showMove } from "./marks.js";
 import { Rate } from "./pace.js";
-import { followDefinition, whenWritten, write } from "./page.js";
+import { followDefinition } from "./definition.js";
+import { whenWritten, write } from "./page.js";
 import { baselinePause, Poll } from "./poll.js";
 import { showLocalTimes } from "./times.js";
 

@@ -1,5 +1,6 @@
 // @ts-check
 /** Loaded once a record's page is live: renews the chart, starts like buttons and titles, and marks how rows moved. */
+import { followDefinition } from "./definition.js";
 import "./items.js";
 import "./likes.js";
 import { showLocalTimes } from "./times.js";
@@ -18,6 +19,7 @@ let drawnAt = performance.now();
 export function start(board, table, address, since) {
   const trends = new Trends({ board, table, past: null }, address, since);
   board.on("change", () => trends.compare());
+  followDefinition(board, /** @type {HTMLElement} */ (document.getElementById("record")));
   setInterval(() => void redraw(board.snapshot.around?.score).catch(() => {}), CHART_REST * (1 + Math.random() / 2));
 }
 

@@ -6,6 +6,7 @@ import { Announcer } from "./announcer.js";
 import { say } from "./client/stories.js";
 import { momentWords } from "./client/words.js";
 import { Contest } from "./contest.js";
+import { followDefinition } from "./definition.js";
 import { periodWords } from "./periods.js";
 import { startProgramme } from "./programme.js";
 import { startPast } from "./past.js";
@@ -18,6 +19,7 @@ export function start(shown) {
   for (const one of shown) {
     one.announce = announce;
     startStory(one);
+    followDefinition(one.board, one.section);
     one.periodWords = periodWords;
     if ("contest" in one.section.dataset) one.contest = new Contest(one);
   }

@@ -4,7 +4,6 @@ import { plain } from "./client/words.js";
 
 const AGAIN = 5_000; // milliseconds until a script that failed to load is requested again
 const ATTEMPTS = 60; // attempts to load a script; in browsers that remember a failure, all attempts fail
-const RELOAD_SPREAD = 1_000; // milliseconds over which pages are loaded again
 const LATER = 2_000; // milliseconds after which the other scripts are loaded, even if the page is not live
 
 /**
@@ -70,29 +69,6 @@ export function loadLater(board, script, work) {
  */
 function load(script, work, left = ATTEMPTS) {
   script().then(work, () => left && setTimeout(load, AGAIN, script, work, left - 1));
-}
-
-/**
- * Load the page again soon after its board has got another definition. A page does this once for each definition,
- * because a cache may still have the page of the definition before.
- *
- * @param {import("./client/live-board.js").LiveBoard} board
- * @param {HTMLElement} element of the board
- */
-export function followDefinition(board, element) {
-  const { definition } = element.dataset;
-  let timer = 0;
-  board.on("change", ({ definition: now }) => {
-    if (timer || !now || now === definition || "past" in element.dataset) return;
-    const name = `live-definition ${element.dataset.board}`;
-    try {
-      if (sessionStorage.getItem(name) === now) return;
-      sessionStorage.setItem(name, now);
-    } catch {
-      return; // the browser keeps nothing for this page, so it can't know whether it was loaded again already
-    }
-    timer = setTimeout(() => location.reload(), Math.random() * RELOAD_SPREAD);
-  });
 }
 
 /**

@@ -4,7 +4,7 @@ import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
 import { gapWords, grouped, placeWords, translate } from "./client/words.js";
-import { followDefinition, loadLater, recordAddress, whenWritten, write } from "./page.js";
+import { loadLater, recordAddress, whenWritten, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
 
@@ -67,5 +67,4 @@ board.on("change", ({ around }) => {
     announcer.announce(placeWords(rank, null)[0]);
   }, RANK_REST);
 });
-followDefinition(board, section);
 whenWritten(section, table, () => board.start());
