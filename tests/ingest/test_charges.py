@@ -20,7 +20,6 @@ COUNT: Final = 1000
 EVENTS: Final[dict[str, Callable[[int], dict[str, Any]]]] = {
     "plain": lambda number: {"key": f"k{number}"},
     "with metadata": lambda number: {"key": f"k{number}", "metadata": {"a": number}},
-    "with long metadata": lambda number: {"key": f"k{number}", "metadata": {"a": "x" * 500}},
     "with escapes": lambda number: {"key": f'a "quoted" name {number}'},
     "with Cyrillic letters": lambda number: {"key": f"ключ {number}"},
     "with ids and actors": lambda number: {"key": "k", "id": str(number), "source": "é", "actor": f"ä{number}"},

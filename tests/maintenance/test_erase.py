@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import func, select
 
 import live.maintenance.compact
+import live.maintenance.draining
 import live.maintenance.erase
 from live.domain.board import Board, Boards, Journaling
 from live.domain.board_file import BoardChoice, VotesChoice, make_board
@@ -642,7 +643,7 @@ async def test_an_unknown_or_frozen_board_and_a_drainer_that_is_behind_are_refus
             await work.erase(EVE, ["nobody"], take_back=False)
         await board.ledger.writer.add([vote_of("a", "joe")], [("shop", 1)])
         with (
-            patch.object(live.maintenance.erase, "_PATIENCE", 0.2),
+            patch.object(live.maintenance.draining, "_PATIENCE", 0.2),
             pytest.raises(SetupError, match="wait in the store"),
         ):
             await work.erase(EVE, [], take_back=False)

@@ -316,9 +316,7 @@ QUIET: Mapping[str, set[str]] = {
     "store/board/journal_stream.py": {"HDEL", "SETNX", "SREM", "UNLINK"},
     # The script at the end waits for replicas.
     "store/board/manage/restore.py": {"EXPIREAT", "HSET", "SADD", "UNLINK", "ZADD"},
-    "store/connection/handshake.py": {"RENAMENX", "SET", "SETNX"},  # the next connection writes the same again
     "store/connection/loss.py": {"SETNX"},  # gives an empty store its identity
-    "store/registry/items.py": {"HDEL", "INCR"},  # `outcomes` waits for replicas
     "store/registry/journals.py": {"SET"},  # reports of the drainer
     "store/registry/memory.py": {"LPUSH", "LTRIM"},  # measurements of the store's memory
     "store/registry/processes.py": {"HDEL"},  # removes a process that ends

@@ -37,7 +37,8 @@ def fields_of(kind: Any) -> Iterator[tuple[str, str]]:
                 yield from fields_of(part)
 
 
-FOR_JOURNAL = {"producers", "parts", "reason"}  # scripts copy these fields to the journal without reading them
+# Scripts copy these fields to the journal without reading them.
+FOR_JOURNAL = {"moments", "parts", "producers", "reason"}
 
 
 def test_a_request_has_the_fields_that_its_script_reads() -> None:

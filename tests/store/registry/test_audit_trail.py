@@ -14,7 +14,6 @@ from live.store.registry.audit_trail import (
     AuditEntry,
     AuditTrail,
     acting,
-    decode,
     entry_of,
     note_command,
     redacted,
@@ -88,9 +87,3 @@ def test_an_entry_names_no_erased_member(fields: dict[str, Any], left: dict[str,
     found = redacted(entry, "ann".__eq__)
     assert found == (entry if left is None else AuditEntry(who="me", **left))
     assert (found is entry) is (left is None)
-
-
-def test_an_entry_of_an_older_version_is_read() -> None:
-    """Such an entry is about a board, and its time comes from its id."""
-    fields = [b"who", b"me", b"what", b"changed", b"board", b"b", b"choices", b'{"title":"t"}']
-    assert decode(b"5-1", fields) == AuditEntry(at=5, who="me", what="changed", board="b", after={"title": "t"})
