@@ -113,7 +113,7 @@ async def test_all_can_be_done_by_keyboard_without_script(valkey_url: str) -> No
         await page.wait_for_selector("#key")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed")
 async def test_every_page_is_accessible_and_fits(valkey_url: str, tmp_path: Path) -> None:
     """Both themes and languages are tried, on a phone, a tablet and a desk. Tab reaches the navigation."""

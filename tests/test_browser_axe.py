@@ -65,7 +65,7 @@ async def faults(page: Page) -> list[str]:
     return [f"{one['id']}: {one['nodes'][0]['html']} {one['nodes'][0]['failureSummary']}" for one in found]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("theme", "lang"), [("light", "en"), ("dark", "zh-Hans")])
 async def test_every_page_is_accessible(valkey_url: str, theme: str, lang: str) -> None:
     """Panels are open. One language is enough for each theme, because colours do not depend on the language."""

@@ -34,7 +34,7 @@ SURFACES = {
         "tr.me bdi",
         "footer button",
     ),
-    "boards/vote": ("h1", "td.rank", "td.score", "th > bdi", ".sums b", ".strip b"),
+    "boards/vote": ("h1", "td.rank", "td.score", "th > bdi", ".sums b", "#rank-count"),
     "": ("h1", "li bdi", "footer button"),
     "docs": ("h1", "main p", ".contents-list a"),
     "nowhere": ("h1", "footer button"),

@@ -116,7 +116,7 @@ async def until_drawn(page: Page, texts: list[str]) -> None:
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("surface", SURFACES)
 async def test_no_number_is_cut(valkey_url: str, surface: str) -> None:
     """Numbers of eight digits, with a unit, with cents and in fields are whole on each surface at each width."""

@@ -165,7 +165,7 @@ LOOK_BACK = (
 )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_the_slider_shows_what_the_page_of_a_time_and_the_api_show(valkey_url: str) -> None:
     """Slider and page agree in each cell, and with the API in the records. They show nothing of the present."""
     count = 200

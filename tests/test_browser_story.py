@@ -100,7 +100,7 @@ async def test_the_server_and_the_script_tell_alike(valkey_url: str) -> None:
         assert drawn["bars"][:3] == ["100%", "86.5%", "85%"]
         assert drawn["gaps"][:2] == ["leads by 170", f"{MINUS}170 to 1"]
         assert drawn["ranked"] == "12 +2 new"
-        assert await other.locator(":is(.strip, .rail .card):visible").count() == 4
+        assert await other.locator(":is(.strip, .rail .card):visible").count() == 3
         if age >= LEAST:
             assert [words.rpartition(" ")[0] for words in drawn["rising"]] == ["m03", "m11", "m00"]
             assert [words[0] for words in drawn["paces"][:4]] == ["+", "+", "+", "0"]

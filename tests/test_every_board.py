@@ -134,14 +134,14 @@ REBUILT = {"hiding an untagged member is unnoticed"}  # a run notices these muta
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_every_board_matches_the_reference(volatile_store: StoreProcess, effort: int) -> None:
     """The boards and the schedules are random."""
     run_machine(lambda: BoardMachine(volatile_store), examples=80 * effort, steps=30)
 
 
 @pytest.mark.mutant
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_rule_is_detected(name: str, volatile_store: StoreProcess) -> None:
     """Each mutant breaks a rule of the scripts, and the property above fails for it."""

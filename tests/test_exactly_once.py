@@ -121,7 +121,6 @@ def total_counts(senders: Iterable[Sender]) -> Counter[str]:
     return sum((sender.counts for sender in senders), Counter[str]())
 
 
-@pytest.mark.timeout(120)
 async def test_ten_thousand_events_sent_twice_count_once(own_store: StoreProcess) -> None:
     """A proxy drops a third of all answers. Still, each event counts once, and the audit is clean."""
     settings = fresh_settings(own_store.url)
@@ -136,7 +135,6 @@ async def test_ten_thousand_events_sent_twice_count_once(own_store: StoreProcess
     assert sum(sender.tries for sender in senders) > proxy.lost_answers
 
 
-@pytest.mark.timeout(120)
 async def test_answers_lost_by_servers_and_the_store(own_store: StoreProcess, tmp_path: Path) -> None:
     """Two servers and their store lose answers, each behind a lossy proxy. A server recognizes its own retries."""
     events, totals = make_events()
@@ -156,7 +154,6 @@ async def test_answers_lost_by_servers_and_the_store(own_store: StoreProcess, tm
     assert proxy.lost_answers > 10
 
 
-@pytest.mark.timeout(120)
 async def test_events_without_ids_count_once_if_the_store_loses_answers(
     own_store: StoreProcess, tmp_path: Path
 ) -> None:

@@ -68,7 +68,6 @@ async def compare(client: httpx.AsyncClient, sent: list[dict[str, Any]], ties: s
     assert total == sum(score for _, score in right)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("ties", get_args(Ties))
 async def test_the_site_log_equals_a_plain_count_at_many_instants(valkey_url: str, ties: Ties) -> None:
     """The log is replayed in order, and the board is correct after each of about 28 equal parts.
@@ -89,7 +88,6 @@ async def test_the_site_log_equals_a_plain_count_at_many_instants(valkey_url: st
             await compare(client, events[: start + step], ties)
 
 
-@pytest.mark.timeout(120)
 async def test_eight_concurrent_producers_give_the_same_ranking(valkey_url: str) -> None:
     """The producers post each slot in random order. The board is checked after every third slot."""
     chance = random.Random(11)
@@ -119,7 +117,6 @@ async def test_eight_concurrent_producers_give_the_same_ranking(valkey_url: str)
     await store.aclose()
 
 
-@pytest.mark.timeout(120)
 async def test_the_commands_replay_and_audit(tmp_path: Path) -> None:
     """`live send` sends the whole file, and `live audit` finds no drift after it."""
     boards = tmp_path / "boards.toml"

@@ -14,7 +14,6 @@ from tests.harness.stage import Rows, Stage, ranking, rows_of, stage
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not REAL_INPUT.exists(), reason="the real input is not beside this checkout"),
-    pytest.mark.timeout(120),
 ]
 
 CHUNK = 500

@@ -24,7 +24,7 @@ from live.settings import Settings
 from live.store.connection.client import connect
 from tests.harness.network import free_port
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT: Final = Path(__file__).parent.parent
 FILES: Final = ROOT / "docs" / "examples" / "recipes"

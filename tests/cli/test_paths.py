@@ -72,7 +72,7 @@ async def test_the_store_is_in_the_directory_that_was_named(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_a_server_and_its_commands_work_anywhere() -> None:
     """A server counts events and shows the past. Commands work while it runs and while it is stopped."""
     with TemporaryDirectory(prefix="l-") as parent:

@@ -114,7 +114,6 @@ async def test_twenty_concurrent_requests_count_once(settings: Settings) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 async def test_bodies_count_once_while_servers_are_killed(own_store: StoreProcess, tmp_path: Path) -> None:
     """Producers repeat each body until it is answered. Nothing is lost, and nothing counts twice."""
     settings = fresh_settings(own_store.url, data_dir=tmp_path / "d")

@@ -121,7 +121,7 @@ class Shop(Machine):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_nobody_likes_twice_after_a_restore(tmp_path: Path) -> None:
     """The cookie is valid where a backup is restored, and `void` and `erase` find the visitor by the cookie."""
     shop = Shop(tmp_path)

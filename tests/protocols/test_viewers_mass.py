@@ -157,7 +157,6 @@ async def crowd(store: StoreProcess, folder: Path, **changes: Any) -> AsyncItera
             server.kill()
 
 
-@pytest.mark.timeout(240)
 async def test_slow_viewers_do_not_slow_down_healthy_ones(own_store: StoreProcess, tmp_path: Path) -> None:
     """Compare the p99 of a thousand viewers with and without slow viewers: fifty read nothing, and fifty 1 KB/s."""
     changes = {"conflation_interval": Duration(0.01), "totals_interval": Duration(1), "slow_timeout": Duration(600)}
@@ -185,7 +184,6 @@ async def test_slow_viewers_do_not_slow_down_healthy_ones(own_store: StoreProces
         assert min(with_slow) <= 1.2 * median(alone)
 
 
-@pytest.mark.timeout(240)
 async def test_a_viewer_that_reads_a_kilobyte_per_second_stays_connected(
     own_store: StoreProcess, tmp_path: Path
 ) -> None:

@@ -26,7 +26,6 @@ window = { rolling = "4s", slot = "1s" }
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 async def test_a_full_store_recovers(tmp_path: Path) -> None:
     """Although the store counts no event, slots expire and boards can be deleted. After that, events count again."""
     (tmp_path / "boards.toml").write_text(BOARDS)

@@ -54,7 +54,6 @@ async def test_a_file_counts_once_over_a_lossy_connection(tmp_path: Path, url: s
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 async def test_a_file_counts_once_if_the_command_is_killed_repeatedly(valkey_url: str, tmp_path: Path) -> None:
     """`kill -9` comes after the server has counted a batch, and before the command has the answer.
 
@@ -197,7 +196,6 @@ async def test_another_producer_does_not_continue_in_doubt(url: str, tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 async def test_a_429_is_obeyed(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pause after a 429 does not use up the patience, however long the pause is."""
     monkeypatch.setattr(target, "_PATIENCE", 0.2)

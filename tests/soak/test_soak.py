@@ -6,7 +6,7 @@ import pytest
 
 from tests.soak.__main__ import run
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_acknowledged_is_store_is_journal(chance: random.Random) -> None:
