@@ -165,6 +165,20 @@ async def test_every_open_view_sees_at_once_that_voting_ends(valkey_url: str) ->
             assert await page.locator(f"{left}:visible").count() == 0, page.url
 
 
+async def test_a_page_that_polls_sees_a_changed_definition(valkey_url: str) -> None:
+    """Without WebSockets and event streams, the page asks again and again, and learns of it without an event."""
+    async with running(valkey_url, rolling_board()) as (url, chromium), httpx.AsyncClient(base_url=url) as admin:
+        choices = {"types": ["vote"], "window": "forever", "votes": {"per_key": 1}, "title": "Pets"}
+        (await admin.put("/v1/boards/pets", json=choices)).raise_for_status()
+        page = await chromium.new_page()
+        await page.add_init_script("window.WebSocket = class { close() {} };")
+        await page.route("**/stream?*", lambda route: route.abort())
+        await page.goto(f"{url}/boards/pets")
+        await until_live(page)
+        (await admin.patch("/v1/boards/pets", json={"title": "Dogs"})).raise_for_status()
+        await page.wait_for_function("() => document.querySelector('h1').textContent === 'Dogs'", timeout=PATIENCE)
+
+
 async def test_a_contestant_without_votes_has_a_page(valkey_url: str) -> None:
     """The page shows the first vote as it comes. A name that is not registered has no page."""
     async with (

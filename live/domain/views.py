@@ -102,9 +102,10 @@ class BoardPage(BoardFacts, frozen=True):
 
     `next_cursor` is null on the last page, and `prev_cursor` on the first. `period` is the name of the period of a
     calendar board. `total_score` is null if scores are not amounts, and `entrant_count` is null on boards without
-    registration. `viewer_count` is the number of viewers in all processes; the `ETag` does not depend on it. `as_of` is
-    the time of a page of the past. `final` is true on pages of a period that the board does not keep any more;
-    `revision` says how often the period became final.
+    registration. `viewer_count` is the number of viewers in all processes; the `ETag` does not depend on it.
+    `definition` differs when the definition of the board differs, and a page of the past has none. `as_of` is the time
+    of a page of the past. `final` is true on pages of a period that the board does not keep any more; `revision` says
+    how often the period became final.
     """
 
     board: str
@@ -119,6 +120,7 @@ class BoardPage(BoardFacts, frozen=True):
     records: Sequence[Record]
     next_cursor: str | None
     prev_cursor: str | None
+    definition: str | UnsetType = UNSET
     as_of: str | UnsetType = UNSET
     final: bool | UnsetType = UNSET
     revision: int | UnsetType = UNSET

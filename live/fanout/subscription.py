@@ -70,7 +70,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     def since(self, word: str) -> "Subscription":
         """Return the same subscription from a position: `epoch:offset`, as in an ETag or in a server-sent event.
 
-        A period after the offset is ignored, because the offset implies the period. Invalid text changes nothing.
+        An ETag also has the definition and perhaps a period. They are ignored, because the offset implies them. Invalid
+        text changes nothing.
         """
         epoch, _, rest = word.partition(":")
         offset = rest.partition(":")[0]

@@ -12,7 +12,7 @@
  * @typedef {{epoch: string, offset: number, rank_count: number, total_score: number | null, period?: string | null}} Head
  * @typedef {{time?: string, definition?: string}} Told the time of the server, and a text that changes with the definition of the board
  * @typedef {Head & Facts & Told & {type: "sync", records: BoardRecord[], ranks?: Ranks, recovered?: boolean, board?: string}} Sync
- * @typedef {Head & Facts & {type: "page", records: BoardRecord[]}} Page the answer to a poll
+ * @typedef {Head & Facts & {type: "page", records: BoardRecord[], definition?: string}} Page the answer to a poll
  * @typedef {Head & Facts & Told & {type: "update", since: number, changed: BoardRecord[], removed: string[], recovered?: boolean}} Update
  * @typedef {{type: "status", stale: boolean, reason?: string, retry_after?: number}} Status
  * @typedef {{type: "viewers", count: number}} Viewers

@@ -99,9 +99,9 @@ def test_intervals_are_rounded_up_to_shared_ones(interval: int, of_board: int, p
 
 @given(st.text("0123456789abcdef", min_size=1, max_size=64), st.integers(0, 10**16 - 1))
 def test_a_written_position_can_be_read(epoch: str, offset: int) -> None:
-    """The text is the id of an event in a stream, or the `ETag` of a page, which may also contain a period."""
+    """The text is the id of an event in a stream, or the `ETag` of a page, which has more parts."""
     word, expected = position_id(epoch, offset), Subscription(size=1, epoch=epoch, offset=offset)
-    for text in (word, f"{word}:1767225600", f"{word}:-3600"):
+    for text in (word, f"{word}:0c5d00ff", f"{word}:0c5d00ff:-3600"):
         assert Subscription(size=1).since(text) == expected
         assert Subscription(size=1, epoch="older", offset=1).since(text) == expected
 

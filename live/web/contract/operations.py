@@ -44,7 +44,7 @@ _HEADERS: Final[Mapping[int, Json]] = {
     503: {"Retry-After": _SECONDS},
 }
 _ETAG: Final = {
-    "ETag": {"description": "The epoch and offset of the board, which do not depend on the number of viewers.", **TEXT}
+    "ETag": {"description": "Changes with the position, the period and the definition of the board.", **TEXT}
 }
 
 

@@ -10,11 +10,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from live.domain.ranking import Page
+from live.domain.views import definition_tag
 from live.errors import EPOCH_LOST_DETAIL, EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.engine.channel import SILENCE
 from live.ingest import replies
 from live.ingest.replies import Headers, Reply, takes_gzip
+from live.store.board.read.single_flight import PageResult
 
 NOT_KEPT: Final = b"no-store"
 NOT_STORED: Final = {"Cache-Control": "no-store"}  # for responses that only the sender of the request may see
@@ -73,7 +74,7 @@ class Derived(Generic[_T]):
 
 def page_reply(
     known: str,
-    page: Page,
+    found: PageResult,
     kind: Hashable,
     body: Callable[[], object],
     version: object = None,
@@ -81,16 +82,18 @@ def page_reply(
 ) -> Reply:
     """Make the JSON reply of a page, with an `ETag`.
 
-    Make a 304 if `known`, the client's `If-None-Match`, names that tag. The page keeps one reply of each kind and
-    `Cache-Control`, which all its readers share until `version` differs.
+    The tag differs if the position, the period or the definition differs. Make a 304 if `known`, the client's
+    `If-None-Match`, names that tag. The page keeps one reply of each kind and `Cache-Control`, which all its readers
+    share until `version` differs.
     """
-    made = page.made
+    page, made = found.page, found.page.made
     tag: str | None = made.get("tag")
     if tag is None:
         # The tag needs no kind, because a client uses it for one URL only. It needs the period, because a period ends
-        # without a change of the position.
+        # without a change of the position. It needs the definition, because a process may read a position before it
+        # knows the definition of that position.
         period = "" if page.slot is None else f":{page.slot}"
-        tag = made.keep("tag", f'"{page.epoch}:{page.offset}{period}"')
+        tag = made.keep("tag", f'"{page.epoch}:{page.offset}:{definition_tag(found.board)}{period}"')
     if known:
         tags = {part.strip() for part in known.split(",")}
         named = tag if tag in tags or "*" in tags else f"W/{tag}"  # `*` counts as the tag itself

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,7 +14,7 @@ from live.domain.board import Board
 from live.domain.board_file import FieldChoice, VotesChoice
 from live.domain.event import MAX_KEY_BYTES, MAX_SCORE, rfc3339
 from live.domain.reader import Gated, Reader
-from live.domain.views import BoardList, BoardPage, BoardSummary, facts_of, score_facts
+from live.domain.views import BoardList, BoardPage, BoardSummary, definition_tag, facts_of, score_facts
 from live.errors import ProblemError
 from live.ingest.replies import VARY_BY_READER, Reply
 from live.journal.state.ranking import period_name
@@ -127,7 +127,7 @@ class BoardQuery(PageQuery, frozen=True, kw_only=True):
         """Make the JSON reply."""
         if found.is_past:
             return past_reply(_document(found))
-        return page_reply(known, found.page, "board", lambda: _document(found), found.viewers, self.cache)
+        return page_reply(known, found, "board", lambda: _document(found), found.viewers, self.cache)
 
 
 def _document(found: PageResult) -> BoardPage:
@@ -153,6 +153,7 @@ def _document(found: PageResult) -> BoardPage:
         records=page.records,
         next_cursor=following,
         prev_cursor=previous,
+        definition=UNSET if found.is_past else definition_tag(board),
         **facts_of(board, page.slot),
         **marks_of(found),
     )

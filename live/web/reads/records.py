@@ -141,9 +141,7 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
         if found.is_past:
             return past_reply(_ranked(found, str(self.what.name), self.around))
         member, around = str(self.what.name), self.around
-        return page_reply(
-            known, found.page, ("record", around), lambda: _ranked(found, member, around), cache=self.cache
-        )
+        return page_reply(known, found, ("record", around), lambda: _ranked(found, member, around), cache=self.cache)
 
     async def complete(self, known: str, ledger: Ledger, found: PageResult) -> Reply:
         """Make the reply for a member without a record: it may be a contestant without votes.
@@ -160,8 +158,9 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
         page = await ledger.reader.read(1, period=period)
         last = await ledger.reader.read(1, start=max(0, page.rank_count - 1), period=period)
         own = Record(member=member, score=0, rank=0, metadata=msgspec.Raw(metadata))
-        view = _view(found._replace(page=page), own, gap=last.records[0].score if last.records else None)
-        return page_reply(known, page, "contestant", lambda: view, cache=self.cache)
+        shown = found._replace(page=page)
+        view = _view(shown, own, gap=last.records[0].score if last.records else None)
+        return page_reply(known, shown, "contestant", lambda: view, cache=self.cache)
 
 
 def _ranked(found: PageResult, member: str, around: int) -> RecordView:

@@ -6,10 +6,12 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import msgspec
 import pytest
 
 from live.domain.board import Board, Votes
 from live.domain.packing import Field, Packing
+from live.domain.views import definition_tag
 from live.domain.window import Forever, Periods
 from live.web.reads.boards import Cursor, decode_cursor, encode_cursor
 from tests.harness.boards import rolling_board
@@ -81,6 +83,7 @@ async def test_an_empty_board_is_a_board(valkey_url: str) -> None:
         page = (await client.get("/v1/boards/posts")).json()
 
         assert page.pop("epoch")
+        assert page.pop("definition") == definition_tag(rolling_board())
         assert page == {
             "board": "posts", "title": "posts", "offset": 0, "period": None, "rank_count": 0, "total_score": 0,
             "entrant_count": None, "viewer_count": 0, "records": [], "next_cursor": None, "prev_cursor": None,
@@ -277,6 +280,17 @@ async def test_a_parameter_out_of_range_is_refused(valkey_url: str, query: str) 
         response = await client.get(f"/v1/boards/posts?{query}")
         assert (response.status_code, response.json()["code"]) == (400, "parameter_invalid")
         assert response.json()["detail"] == "`limit` must be a whole number from 1 to 1000"
+
+
+async def test_the_tag_of_a_page_contains_the_definition(valkey_url: str) -> None:
+    """A page names its definition, and so does its tag: a page of another definition has another tag."""
+    for title in ("One", "Two"):
+        board = msgspec.structs.replace(rolling_board(), title=title)
+        async with server(valkey_url, boards=[board]) as client:
+            for path in ("/v1/boards/posts", "/v1/boards/posts?limit=1"):
+                answer = await client.get(path)
+                assert answer.json()["definition"] == definition_tag(board)
+                assert answer.headers["etag"].endswith(f':0:{definition_tag(board)}"')
 
 
 async def test_a_page_that_did_not_change_is_304(valkey_url: str) -> None:
