@@ -69,7 +69,7 @@ export class Choice {
     this.#breaks = 0;
     this.#until = Infinity;
     this.first = ++this.at;
-    this.memory?.setItem(this.name, `${this.transports[this.at]} Infinity`);
+    this.memory?.setItem(this.name, `${this.transports[this.at]} ${this.#until}`);
     return true;
   }
 
