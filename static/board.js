@@ -119,7 +119,7 @@ function rendered({ dataset }, { rows }, fields) {
   return { epoch, offset: Number(offset), records, ranks: /** @type {any} */ (ranks), rankCount: /** @type {any} */ (null), totalScore: null };
 }
 
-showLocalTimes();
 const sections = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("section[data-board]"));
 const shown = Array.from(sections, (section) => new BoardView(section));
+showLocalTimes(shown[0].board.now());
 loadLater(shown[0].board, () => import("./later.js"), ({ start }) => start(shown));

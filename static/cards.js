@@ -8,7 +8,6 @@ import { Rate } from "./pace.js";
 import { followDefinition } from "./definition.js";
 import { whenWritten, write } from "./page.js";
 import { baselinePause, Poll } from "./poll.js";
-import { showLocalTimes } from "./times.js";
 
 const MOST = 12; // cards that are live at the same time, because each needs a connection
 const CALM = 1000; // milliseconds between two updates of a card
@@ -119,7 +118,6 @@ class Card {
   }
 }
 
-showLocalTimes();
 const cards = new Map([...document.querySelectorAll("[data-board]")].map((card) => [card, new Card(/** @type {any} */ (card))]));
 const seen = new Set();
 const observer = new IntersectionObserver((entries) => {

@@ -2,7 +2,7 @@
 /** Loaded once a record's page is live: renews the chart, starts like buttons and titles, and marks how rows moved. */
 import { followDefinition } from "./definition.js";
 import "./items.js";
-import "./likes.js";
+import { startLikes } from "./likes.js";
 import { showLocalTimes } from "./times.js";
 import { Trends } from "./trends.js";
 
@@ -17,21 +17,23 @@ let drawnAt = performance.now();
  * @param {HTMLElement} since says since when movement is measured
  */
 export function start(board, table, address, since) {
+  showLocalTimes(board.now()); // by now, the time of the server is known
+  startLikes(() => board.now());
   const trends = new Trends({ board, table, past: null }, address, since);
   board.on("change", () => trends.compare());
   followDefinition(board, /** @type {HTMLElement} */ (document.getElementById("record")));
-  setInterval(() => void redraw(board.snapshot.around?.score).catch(() => {}), CHART_REST * (1 + Math.random() / 2));
+  setInterval(() => void redraw(board).catch(() => {}), CHART_REST * (1 + Math.random() / 2));
 }
 
 /**
  * Fetch the page again, and take over the chart that the server has drawn in it. Skip this while the page is hidden,
  * while the focus is in the chart, and for `CHART_AGE` if the score stays the same.
  *
- * @param {number | null | undefined} score
+ * @param {import("./client/live-board.js").LiveBoard} board
  */
-async function redraw(score) {
+async function redraw(board) {
   const chart = document.getElementById("chart");
-  const isSame = chart?.dataset.score === String(score) && performance.now() - drawnAt < CHART_AGE;
+  const isSame = chart?.dataset.score === String(board.snapshot.around?.score) && performance.now() - drawnAt < CHART_AGE;
   if (!chart || document.hidden || isSame || chart.contains(document.activeElement)) return;
   drawnAt = performance.now();
   const response = await fetch(location.href);
@@ -42,5 +44,5 @@ async function redraw(score) {
   const details = made.querySelector("details");
   if (details) details.open = isOpen;
   chart.replaceWith(made);
-  showLocalTimes();
+  showLocalTimes(board.now());
 }

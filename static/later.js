@@ -1,16 +1,17 @@
 // @ts-check
 /** Scripts that a board's page loads once it is live: story, past, contest, controls, likes, titles of new rows. */
 import "./items.js";
-import "./likes.js";
 import { Announcer } from "./announcer.js";
 import { say } from "./client/stories.js";
 import { momentWords } from "./client/words.js";
 import { Contest } from "./contest.js";
 import { followDefinition } from "./definition.js";
+import { startLikes } from "./likes.js";
 import { periodWords } from "./periods.js";
 import { startProgramme } from "./programme.js";
 import { startPast } from "./past.js";
 import { startStory } from "./story.js";
+import { showLocalTimes } from "./times.js";
 import { startTools } from "./tools.js";
 
 /** @param {(import("./contest.js").Shown & import("./past.js").Shown)[]} shown */
@@ -23,9 +24,12 @@ export function start(shown) {
     one.periodWords = periodWords;
     if ("contest" in one.section.dataset) one.contest = new Contest(one);
   }
-  startProgramme(shown.map(({ section }) => section));
+  const now = () => shown[0].board.now();
+  showLocalTimes(now()); // by now, the time of the server is known
+  startLikes(now);
+  startProgramme(shown.map(({ section }) => section), now);
   const printed = document.querySelector("#printed time");
-  if (printed) addEventListener("beforeprint", () => (printed.textContent = momentWords(Date.now(), 0)));
+  if (printed) addEventListener("beforeprint", () => (printed.textContent = momentWords(now(), 0)));
   if (shown.length === 1) nameLeader(shown[0].section);
   if (!document.getElementById("tools")) return;
   if (document.getElementById("past")) startPast(shown[0], announce);

@@ -12,8 +12,9 @@ let sending = Promise.resolve(); // likes are sent one at a time, because the an
  * The like buttons of one board.
  *
  * @param {HTMLFormElement} form
+ * @param {() => number} now the time by the clock of the server, which also decides when voting begins
  */
-function startForm(form) {
+function startForm(form, now) {
   const { board, remembers, since, like = "", liked = "", refused = "{}", mark: unmarked = "", marked = "" } = form.dataset;
   const store = `likes:${board}`;
   const section = form.closest("section");
@@ -21,7 +22,7 @@ function startForm(form) {
   const reasons = /** @type {Object<string, string>} */ (JSON.parse(refused));
   const period = () => section?.querySelector("[data-unit]")?.textContent ?? "";
   const read = () => {
-    const oldest = Math.max(Number(since ?? 0), Number(remembers) ? Date.now() - Number(remembers) * 1000 : 0);
+    const oldest = Math.max(Number(since ?? 0), Number(remembers) ? now() - Number(remembers) * 1000 : 0);
     const valid = Object.entries(load(store)).filter(([, [at, during]]) => at > oldest && during === period());
     return Object.fromEntries(valid.sort(([, one], [, other]) => one[0] - other[0]).slice(-MOST_REMEMBERED));
   };
@@ -73,7 +74,7 @@ function startForm(form) {
     const why = answer?.ok ? !said.counted && reasons.already : reasons[answer ? said.code : "no_answer"] || reasons.other;
     if (answer?.ok) {
       mark(button);
-      save(store, { ...read(), [button.value]: [timeOf(answer), period()] });
+      save(store, { ...read(), [button.value]: [Date.parse(answer.headers.get("date") ?? "") || now(), period()] });
       show(); // the contestant may have moved to another row meanwhile
       button.dispatchEvent(new Event("voted", { bubbles: true }));
     }
@@ -88,15 +89,6 @@ function startForm(form) {
   });
   if (body) new MutationObserver(complete).observe(body, { childList: true });
   show();
-}
-
-/**
- * The time of an answer by the clock of the server, which also decides when voting begins.
- *
- * @param {Response} answer
- */
-function timeOf(answer) {
-  return Date.parse(answer.headers.get("date") ?? "") || Date.now();
 }
 
 /**
@@ -145,4 +137,7 @@ function explain(button, why) {
   setTimeout(() => note.remove(), EXPLAINED);
 }
 
-for (const form of document.forms) if (form.dataset.board) startForm(form);
+/** @param {() => number} now the time by the clock of the server */
+export function startLikes(now) {
+  for (const form of document.forms) if (form.dataset.board) startForm(form, now);
+}

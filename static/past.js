@@ -123,7 +123,7 @@ class Past {
     this.slider.min = String(-step * Math.max(1, Math.ceil(reach / step)));
     this.slider.step = String(step);
     const begin = this.#clamped(now + Number(this.slider.min) * 1000);
-    write(control("past-from"), momentWords(begin));
+    write(control("past-from"), momentWords(begin, now));
     if (this.#at !== null) this.#mark(this.#at);
   }
 
@@ -157,7 +157,7 @@ class Past {
    * @param {number | null} at
    */
   #aim(at) {
-    const words = at === null ? this.panel.dataset.live : momentWords(at);
+    const words = at === null ? this.panel.dataset.live : momentWords(at, this.board.now());
     write(control("past-at"), at === null ? "" : words);
     this.slider.setAttribute("aria-valuetext", words);
     if (at === null) this.slider.value = "0";
@@ -216,7 +216,7 @@ class Past {
   #say(at, note) {
     this.#at = at;
     const banner = control("past-banner");
-    const words = this.panel.dataset.asOf.replace("{time}", momentWords(at));
+    const words = this.panel.dataset.asOf.replace("{time}", momentWords(at, this.board.now()));
     banner.hidden = false;
     write(banner.firstElementChild, words);
     write(control("past-note"), note);

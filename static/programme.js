@@ -9,13 +9,16 @@ const TOLD = 12 * SECOND; // milliseconds for which news stays
 /** @type {[number, number][]} positions of the picture, in the unit `--u` of the wall; a still picture would burn in */
 const PLACES = [[0, 0], [0.6, 0.3], [0.2, 0.7], [-0.5, 0.4], [-0.6, -0.3], [-0.1, -0.7], [0.5, -0.5]]; // prettier-ignore
 
-/** @param {HTMLElement[]} sections the boards */
-export function startProgramme(sections) {
+/**
+ * @param {HTMLElement[]} sections the boards
+ * @param {() => number} time the time by the clock of the server
+ */
+export function startProgramme(sections, time) {
   const { surface, rotate } = document.documentElement.dataset;
   const ticker = document.getElementById("ticker");
   if (ticker) showNews(ticker, sections.length > 1);
   if (surface !== "wall") return;
-  showClock(document.getElementById("clock"));
+  showClock(document.getElementById("clock"), time);
   keepAwake();
   shift();
   if (rotate) takeTurns(sections, Number(rotate) * SECOND);
@@ -45,12 +48,15 @@ function showNews(ticker, isShared) {
   });
 }
 
-/** @param {HTMLElement | null} element */
-function showClock(element) {
+/**
+ * @param {HTMLElement | null} element
+ * @param {() => number} time
+ */
+function showClock(element, time) {
   if (!element) return;
   const show = () => {
-    const now = Date.now();
-    element.textContent = momentWords(now).slice(0, 5);
+    const now = time();
+    element.textContent = momentWords(now, now).slice(0, 5);
     setTimeout(show, SECOND - (now % SECOND));
   };
   show();

@@ -76,7 +76,7 @@ export class Rail {
       ...this.#stories.map((story) => {
         const isEarlier = story.at === story.since;
         const time = document.createElement("time");
-        time.textContent = isEarlier ? say("since_time", { time: momentWords(story.at) }) : this.times.format(story.at);
+        time.textContent = isEarlier ? say("since_time", { time: momentWords(story.at, this.board.now()) }) : this.times.format(story.at);
         const name = document.createElement("b");
         name.append(isolated(this.nameOf(story.key)));
         const line = document.createElement("li");
@@ -123,7 +123,7 @@ export class Rail {
     const words = [];
     if (around.rank !== null && ranks && since) {
       const [move] = moveWords(around.rank, ranks.get(this.key));
-      if (move) words.push(`${move} ${say("since_time", { time: momentWords(since - (since % MINUTE)) })}`);
+      if (move) words.push(`${move} ${say("since_time", { time: momentWords(since - (since % MINUTE), this.board.now()) })}`);
     }
     const place = around.records.findIndex(({ key }) => key === this.key);
     const [own, above] = [around.records[place], around.records[place - 1]];

@@ -10,7 +10,6 @@ import { StatusView } from "./status.js";
 
 const RANK_REST = 5_000; // milliseconds for which the rank must stay the same before it is announced
 
-showLocalTimes();
 const section = /** @type {HTMLElement} */ (document.getElementById("record"));
 const { board: id = "", root = "", key = "", around: neighbours, records = "" } = section.dataset;
 /** @param {string} name */
@@ -21,6 +20,7 @@ const values = section.querySelectorAll(".value");
 const body = /** @type {HTMLTableSectionElement} */ (part("records"));
 const fields = [...section.querySelectorAll("th[data-field]")].map((cell) => /** @type {HTMLElement} */ (cell).dataset.field ?? "");
 const board = new LiveBoard(location.origin + root, id, { limit: 1, key, around: Number(neighbours) });
+showLocalTimes(board.now());
 const table = new TableView(body, {
   fields,
   below: fields.length ? undefined : gapWords,

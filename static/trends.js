@@ -93,7 +93,7 @@ export class Trends {
     if (!this.since) return;
     this.since.hidden = !fits;
     const since = Date.parse(baseline.since ?? "");
-    if (since) this.since.textContent = say("since", { time: momentWords(since - (since % MINUTE)) });
+    if (since) this.since.textContent = say("since", { time: momentWords(since - (since % MINUTE), this.shown.board.now()) });
   }
 
   /** @param {Baseline} baseline */

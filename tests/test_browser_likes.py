@@ -66,6 +66,23 @@ async def test_a_like_counts_and_stays_marked(valkey_url: str) -> None:
         assert (records[0]["key"], records[0]["score"]) == ("<b>Bo</b>", 11)
 
 
+async def test_a_mark_stays_whatever_the_clock_of_the_visitor_says(valkey_url: str) -> None:
+    """The page remembers a like for as long as the server does, by the clock of the server."""
+    async with board_in_browser(valkey_url, *EVENTS, board=BOARD) as (page, _):
+        await until_loaded(page)
+        await page.get_by_role("button", name="Like Ada").click()
+        liked = page.get_by_role("button", name="You like Ada")
+        await liked.wait_for(timeout=PATIENCE)
+        await page.add_init_script(
+            "const [real, origin, year] = [Date.now, performance.timeOrigin, 366 * 86_400_000];"
+            "Date.now = () => real() + year;"
+            "Object.defineProperty(performance, 'timeOrigin', {value: origin + year});"
+        )
+        for path in (page.url, f"{page.url}/records/Ada"):
+            await page.goto(path)
+            await liked.wait_for(timeout=PATIENCE)
+
+
 async def test_a_new_row_can_be_liked_by_keyboard(valkey_url: str) -> None:
     """The button has a name, and keeps the focus after the like."""
     async with board_in_browser(valkey_url, *EVENTS, board=BOARD) as (page, producer):

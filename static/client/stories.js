@@ -176,9 +176,9 @@ export class Teller {
 
   /**
    * @param {(story: Story) => void} tell
-   * @param {{gaps?: boolean, now?: () => number, setTimeout?: (work: () => void, pause: number) => void}} [options]
+   * @param {{gaps?: boolean, now: () => number, setTimeout?: (work: () => void, pause: number) => void}} options
    */
-  constructor(tell, { gaps = true, now = Date.now, setTimeout = (work, pause) => void globalThis.setTimeout(work, pause) } = {}) {
+  constructor(tell, { gaps = true, now, setTimeout = (work, pause) => void globalThis.setTimeout(work, pause) }) {
     this.tell = tell;
     this.gaps = gaps;
     this.now = now;
