@@ -58,7 +58,7 @@ def backup(
         with progress_bar("Copying", quiet=as_json) as show:
 
             async def work() -> Manifest:
-                async with opened_store(settings) as client, draining(client, settings) as source:
+                async with opened_store(settings) as client, draining(client, settings) as (source, _):
                     made = await back_up(client, settings, in_file, source, directory, show)
                     after = {"boards": len(made.boards), "bytes": sum(file.size for file in made.files)}
                     await note_command(client, settings.key_prefix, "backed_up", after=after)

@@ -5,33 +5,64 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+import structlog
+
+from live.errors import SetupError, StoreUnavailableError
 from live.journal.database import Database, existing_journal
 from live.journal.log.drainer import Drainer
+from live.journal.log.timelines import ConflictError
 from live.settings import Settings
 from live.store.board.journal_stream import journals
 from live.store.board.keys import Keys
 from live.store.connection.client import Store
 
+log = structlog.get_logger()
+
 BEHIND: Final = "entries of the journal still wait in the store: look at `live journal status`, and run it again"
 
 _PATIENCE: Final = 60.0  # seconds to wait until the entries are in SQL
 _POLL: Final = 0.1
+_PAUSE: Final = 1.0  # seconds before the next attempt after a failure, or while a server drains
 
 
 @asynccontextmanager
-async def draining(client: Store, settings: Settings) -> AsyncIterator[Database]:
+async def draining(client: Store, settings: Settings) -> AsyncIterator[tuple[Database, Drainer]]:
     """Move entries to SQL in the `with` block whenever no server does. Give the block the journal, to read.
 
+    The drainer only moves entries: a command does not know all boards, so it does not decide how long to keep the past.
+    Nor does it report the health of the journals, which belongs to the servers.
+
     Raises:
-        SetupError: there is no journal.
+        SetupError: there is no journal, or the journals of the store go into another database.
     """
-    with existing_journal(settings) as own, existing_journal(settings, writes=False) as shared:
-        task = asyncio.create_task(Drainer(client, settings, own).run())
+    own = existing_journal(settings)
+    try:
+        with existing_journal(settings, writes=False) as shared:
+            drainer = Drainer(client, settings, own)
+            await drainer.take()
+            async with asyncio.TaskGroup() as tasks:
+                task = tasks.create_task(_drain(drainer))
+                try:
+                    yield shared, drainer
+                finally:
+                    task.cancel()
+    except BaseExceptionGroup as found:
+        raise found.exceptions[0] from None
+    finally:
+        await own.aclose()  # after its last transaction, and after the reader: the last writer empties SQLite's log
+
+
+async def _drain(drainer: Drainer) -> None:
+    """Drain until cancelled, whenever no server does. Raise an error that only an operator can repair."""
+    while True:
         try:
-            yield shared
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            if await drainer.take():
+                await drainer.work()
+        except SetupError:  # such as `JournalBrokenError`
+            raise
+        except (StoreUnavailableError, ConflictError) as error:
+            log.warning("the journal waits", reason=str(error))
+        await asyncio.sleep(_PAUSE)
 
 
 @asynccontextmanager

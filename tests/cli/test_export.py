@@ -60,7 +60,7 @@ class Exports:
     async def drain(self) -> None:
         drainer = await self.board.drainer()
         await drainer.sweep()
-        await DefinitionLog(self.board.client, self.board.settings.key_prefix, drainer._database).follow()
+        await DefinitionLog(self.board.client, self.board.settings.key_prefix, drainer.database).follow()
 
     async def rows(self, form: str = "ndjson", **flags: Any) -> Any:
         """The rows of an export."""

@@ -1,26 +1,35 @@
 """A backup that is made while events are counted holds everything that was acknowledged before."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
+from sqlalchemy import func, select
 
+import live.journal.upkeep.compactor
 import live.maintenance.backup
 import live.maintenance.draining
 from live.domain.board import Journaling
 from live.domain.event import make_entry
-from live.errors import SetupError
+from live.errors import JournalBrokenError, SetupError
 from live.journal.database import Database
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import open_timelines
+from live.journal.schema import SEGMENT
 from live.journal.state.ranking import ranked_at
 from live.maintenance.backup import back_up, check_files, read_manifest
+from live.maintenance.draining import draining, is_settled
 from live.maintenance.status import verify
+from live.settings import Duration
+from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import delete_keys
 from tests.harness.journaled import Journaled, Rows, backed_up, journaled
 from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.waiting import DEADLINE, eventually
+from tests.maintenance.test_erase import checkpoint
 
 copy_database = live.maintenance.backup.copy_database
 
@@ -189,3 +198,59 @@ async def test_the_copy_is_of_one_instant_while_another_process_writes(
         assert [done for done, _ in steps] == sorted(done for done, _ in steps)
         assert before != await board.rows()
         assert rows_in(board, target.parent) == before
+
+
+async def test_a_command_that_moves_entries_deletes_nothing_of_the_past(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command does not know for how long each board keeps its events."""
+    monkeypatch.setattr(live.journal.upkeep.compactor, "_INTERVAL", 0.0)
+    async with journaled(valkey_url, tmp_path, journal_events=Duration(0.001)) as board:
+        drainer = await board.drainer()
+        await board.like("a")
+        await drainer.sweep()
+        database = board.databases[0]
+        await asyncio.to_thread(database.work, lambda sql: checkpoint(sql, board))
+        await database.aclose()
+        async with draining(board.client, board.settings) as (journal, mover):
+            assert mover.writes
+            for _ in range(10):
+                await board.like("a")
+                assert await is_settled(board.client, board.settings.key_prefix)
+            kept = await journal.run(lambda sql: sql.scalar(select(func.sum(SEGMENT.c.entries))))
+        assert kept == 12
+
+
+async def test_a_command_with_another_journal_says_so_and_reports_no_fault(valkey_url: str, tmp_path: Path) -> None:
+    """The journals of the store are sound: only the settings of the command are wrong."""
+    other = tmp_path / "other"
+    other.mkdir()
+    async with journaled(valkey_url, tmp_path) as board:
+        await (await board.drainer()).claim()
+        await board.drainer(other)
+        settings = msgspec.structs.replace(board.settings, data_dir=other)
+        names = SystemKeys(settings.key_prefix)
+
+        async def reported() -> None:
+            async with draining(board.client, settings):
+                await eventually(partial(board.client.call, names.journal_fault, "GET", names.journal_fault))
+
+        with pytest.raises(SetupError, match="the journals of this store go into the database"):
+            await reported()
+        for name in (names.journal_fault, names.journal_health):
+            assert await board.client.call(name, "GET", name) is None
+
+
+async def test_a_command_ends_when_its_journal_breaks(valkey_url: str, tmp_path: Path) -> None:
+    """It names the reason at once, and waits for no entry that can't be moved."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await (await board.drainer()).claim()
+        await board.databases[0].aclose()
+
+        async def breaking() -> None:
+            async with draining(board.client, board.settings):
+                board.databases[0].path.unlink()
+                await asyncio.sleep(DEADLINE)
+
+        with pytest.raises(JournalBrokenError, match="was deleted"):
+            await breaking()

@@ -14,10 +14,10 @@ of the board until an operator decides. The other journals go on.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -81,7 +81,7 @@ Name = tuple[str, str]
 class Drainer:
     """Move all journals under one prefix of store keys to a database.
 
-    `writes` says whether this process moves them now.
+    `writes` says whether this process moves them now, to `database`.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Drainer:
         self._settings = settings
         self._compactor = Compactor(settings, database, boards)
         self._interval = _INTERVAL_OF_ACK if settings.journal_ack else _INTERVAL
-        self._database = database
+        self.database = database
         self._timelines: dict[Name, Timeline] = {}
         self._definitions = DefinitionLog(client, prefix, database)
         # Journals that were announced, but had no entry and no board at the last sweep.
@@ -156,15 +156,13 @@ class Drainer:
             while True:
                 try:
                     health.writes = False
-                    if await self._database.take():
-                        await self.claim()
-                        self.writes = health.writes = True
+                    if await self.take():
+                        health.writes = True
                         # Publish this first: checking all boards may take longer than boards wait for SQL.
                         health.sql_away = False
                         await health.publish()
-                        await self._work()
+                        await self.work(self._compactor.run())
                     else:
-                        self.writes = False
                         health.mark_drained(time.monotonic())  # the process that drains reports the state
                 except SetupError as error:
                     self.writes, health.fault = False, str(error)
@@ -181,21 +179,29 @@ class Drainer:
         finally:
             reporting.cancel()
 
+    async def take(self) -> bool:
+        """Become the process that drains. Return False while another process does. Raises the errors of `claim`."""
+        self.writes = False
+        if await self.database.take():
+            await self.claim()
+            self.writes = True
+        return self.writes
+
     async def claim(self) -> None:
         """Move all journals of the store to this database from now on.
 
         Raises:
             SetupError: the journals go into another database.
         """
-        holder = await claim_sink(self._client, self._prefix, self._database.id)
-        if holder != self._database.id:
+        holder = await claim_sink(self._client, self._prefix, self.database.id)
+        if holder != self.database.id:
             raise SetupError(
-                f"the journals of this store go into the database {holder}, and this database is {self._database.id}. "
+                f"the journals of this store go into the database {holder}, and this database is {self.database.id}. "
                 "Set LIVE_JOURNAL to that database, or move to this database with `live journal adopt`"
             )
 
-    async def _work(self) -> None:
-        """Drain and compact at once. If one of these tasks ends with an error, end all tasks."""
+    async def work(self, *others: Coroutine[Any, Any, None]) -> None:
+        """Drain, and do other work at once. If one of these tasks ends with an error, end all tasks."""
         self._delayed.clear()
         self._health.waits.clear()
         works = (
@@ -203,7 +209,7 @@ class Drainer:
             self._drain_forever(),
             self._follow_definitions(),
             self._retry_forever(),
-            self._compactor.run(),
+            *others,
         )
         tasks = [asyncio.create_task(work) for work in works]
         try:
@@ -236,7 +242,7 @@ class Drainer:
             if boards:
                 await self.drain(boards)
             else:
-                await self._database.check_files()  # a commit checks the files, but this round has no commit
+                await self.database.check_files()  # a commit checks the files, but this round has no commit
             if not self._health.waits:
                 self._health.mark_drained(started)
             rest = max(0.0, self._interval - (time.monotonic() - started))
@@ -274,7 +280,7 @@ class Drainer:
         Raises:
             ConflictError: another process drains.
         """
-        known = await self._database.run(lambda connection: open_timelines(connection, self._prefix))
+        known = await self.database.run(lambda connection: open_timelines(connection, self._prefix))
         retried = {name: self._timelines[name] for name in self._delayed if name in self._timelines}
         self._timelines = {(timeline.board, timeline.epoch): timeline for timeline in known} | retried
         listed = [name for name in await journals(self._client, self._prefix) if name not in self._delayed]
@@ -305,7 +311,7 @@ class Drainer:
         ]
         ended = [self._timelines[name] for name in deleted if self._timelines[name].size]
         if ended:
-            await self._database.run(lambda connection: end_timelines(connection, ended))
+            await self.database.run(lambda connection: end_timelines(connection, ended))
         unknown = {name for name in deleted if not self._timelines[name].size}
         for name in [*((timeline.board, timeline.epoch) for timeline in ended), *(unknown & self._unknown)]:
             with self._delaying(name):
@@ -367,14 +373,14 @@ class Drainer:
             return []
         started = time.perf_counter()
         try:
-            await self._database.run(lambda connection: add_segments(connection, segments))
+            await self.database.run(lambda connection: add_segments(connection, segments))
         except JournalError:
             self._timelines.clear()  # the commit may have succeeded or not, so the timelines are read again
             raise
         JOURNAL_COMMIT_SECONDS.observe(time.perf_counter() - started)
         record_span("drain", started, boards=len(segments), entries=sum(segment.entries for segment in segments))
         if any(segment.erased for segment in segments):
-            await self._database.in_thread(self._database.truncate_log)
+            await self.database.in_thread(self.database.truncate_log)
         for segment in segments:
             after = segment.after
             self._timelines[after.board, after.epoch] = after
@@ -422,7 +428,7 @@ class Drainer:
             return False
         started = time.perf_counter()
         try:
-            after = await send_again(self._client, self._settings, self._database, timeline, board)
+            after = await send_again(self._client, self._settings, self.database, timeline, board)
         except (UnsentError, ProblemError) as error:
             log.error("events lost in a failover can't be sent again", board=timeline.board, reason=str(error))  # noqa: TRY400 - the reason says all
             return False
@@ -450,7 +456,7 @@ class Drainer:
         if new:
             with self._going_on("definitions"):  # without its definition, nobody can rebuild or export a board
                 await self._definitions.follow()
-            begun = await self._database.run(lambda connection: begin_timelines(connection, self._prefix, new))
+            begun = await self.database.run(lambda connection: begin_timelines(connection, self._prefix, new))
             self._timelines |= {(timeline.board, timeline.epoch): timeline for timeline in begun}
             self._changes.follow(board for board, _ in new)
         return [self._timelines[name] for name in names]
@@ -475,7 +481,7 @@ class Drainer:
         if not _is_whole(entries[0]):
             (stream,) = required(await read_streams(self._client, self._prefix, [name]))
             if stream.ended and not await self._is_missing(name):
-                await self._database.run(lambda connection: end_timelines(connection, [timeline]))
+                await self.database.run(lambda connection: end_timelines(connection, [timeline]))
                 await forget_journal(self._client, keys, timeline.epoch)
                 self._timelines.pop(name, None)
                 return None
@@ -489,7 +495,7 @@ class Drainer:
         log.error("entries of a journal are missing", board=timeline.board, expected=expected, found=found)
         JOURNAL_MISSING.inc()
         if timeline.size:
-            timeline = await self._database.run(partial(begin_again, timeline=timeline))
+            timeline = await self.database.run(partial(begin_again, timeline=timeline))
         return await self._segment(timeline, entries)
 
     async def _whole(self, keys: Keys, epoch: str, entries: list[Entry]) -> list[Entry]:

@@ -176,7 +176,7 @@ async def test_a_full_backlog_and_a_gap_are_reported(valkey_url: str, tmp_path: 
 
         await board.like("a")
         drainer = await board.drainer()
-        assert await drainer._database.take()
+        assert await drainer.database.take()
         health = drainer._health
         health.writes, health._drained = True, health._drained - 20
         await health.publish()
