@@ -30,8 +30,7 @@ from live.domain.producer import LIKES
 from live.domain.text import counted, unknown
 from live.errors import NotFoundError, SetupError
 from live.journal.database import existing_journal
-from live.journal.log.drainer import Drainer
-from live.maintenance.draining import acknowledging
+from live.maintenance.draining import acknowledging, draining
 from live.maintenance.erase import Erased
 from live.maintenance.erase_member import ErasedPerson, MemberErasing
 from live.maintenance.merge import Merged, Merging
@@ -213,13 +212,14 @@ def _print_merged(found: list[Merged], *, dry: bool) -> None:
 
 @asynccontextmanager
 async def _erasing(settings: Settings, *, dry_run: bool) -> AsyncIterator[tuple[Store, MemberErasing]]:
-    with existing_journal(settings) as own, existing_journal(settings, writes=False) as shared:
+    with existing_journal(settings, writes=False) as journal:
         async with opened_store(settings) as client:
-            # If no server runs, this command has to move the entries to SQL.
-            is_own = not dry_run and await own.take()
-            drainer = Drainer(client, settings, own) if is_own else None
             in_file = load_boards(settings.boards)
-            yield client, MemberErasing(client, settings, in_file, own if is_own else shared, drainer)
+            if dry_run:
+                yield client, MemberErasing(client, settings, in_file, journal)
+                return
+            async with draining(client, settings) as (shared, drainer):
+                yield client, MemberErasing(client, settings, in_file, shared, drainer)
 
 
 def _erase_actor(

@@ -208,7 +208,10 @@ class Erasing:
     def __init__(
         self, client: Store, settings: Settings, in_file: Boards, database: Database, drainer: Drainer | None = None
     ) -> None:
-        """Take the database of the journal. Without a `drainer`, a running server must move entries to it."""
+        """Take the database of the journal, to read. Something must move entries to it, such as the `drainer`.
+
+        The `drainer` of this command may also write to its database, while no server does.
+        """
         self._client = client
         self._settings = settings
         self._prefix = settings.key_prefix
@@ -233,13 +236,13 @@ class Erasing:
         found = [Erased(board=board) for board in await self._names(boards)]
         if take_back:
             await self._take_back(actor, found, dry=False)
-            await self._settle()
+            await is_settled(self._client, self._prefix)
         self._elsewhere = []
         for one in found:
             await self._erase(actor, one, key)
         in_journal = any(one.entries or one.checkpoints for one in found)
         nowhere = "" if await self._list_elsewhere(key) or not in_journal else _NOWHERE
-        behind = "" if await self._settle() else BEHIND
+        behind = "" if await is_settled(self._client, self._prefix) else BEHIND
         return found, "; ".join(filter(None, (await rewrite_log(self._client), behind, nowhere)))
 
     async def _begin(self) -> bytes:
@@ -249,10 +252,8 @@ class Erasing:
             SetupError: nobody moves entries to SQL, or the store has lost data.
         """
         await require_no_loss(self._client, self._prefix)
-        if self._drainer is not None:
-            await self._drainer.claim()
         key = await self._database.run(key_of)
-        if not await self._settle():
+        if not await is_settled(self._client, self._prefix):
             raise SetupError(BEHIND)
         return key
 
@@ -287,12 +288,6 @@ class Erasing:
         if missing := sorted({*wanted} - known):
             raise NotFoundError(unknown("board", missing[0], known))
         return sorted({*wanted} or known)
-
-    async def _settle(self) -> bool:
-        """Wait until SQL has every entry that is in the store now. Return False if that takes too long."""
-        if self._drainer is not None:
-            await self._drainer.sweep()
-        return await is_settled(self._client, self._prefix)
 
     async def _erase(self, actor: str, one: Erased, key: bytes | None) -> None:
         """Erase an actor from a board. Without a key, only count the digests."""

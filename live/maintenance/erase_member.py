@@ -17,7 +17,7 @@ from live.journal.forgetting import FoundRows, forget_by, forget_in_board
 from live.journal.log.entries import Add, Erase, content
 from live.journal.log.reader import entries_of
 from live.journal.log.timelines import timelines_of
-from live.maintenance.draining import BEHIND
+from live.maintenance.draining import BEHIND, is_settled
 from live.maintenance.erase import Erasing
 from live.store.board.keys import Keys, SystemKeys
 from live.store.board.manage.erasure import forget_member, knows_member, read_held
@@ -107,11 +107,11 @@ class MemberErasing(Erasing):
         entry, nowhere = Erase(key=key, digests=[], elsewhere=elsewhere, member=digest, system=True), ""
         if last:
             await self._forget(known[last][0], member, entry)
-        elif self._drainer is not None:
-            await self._database.run(partial(forget_by, prefix=self._prefix, board="", erase=entry))
+        elif self._drainer is not None and self._drainer.writes:
+            await self._drainer.database.run(partial(forget_by, prefix=self._prefix, board="", erase=entry))
         else:
             nowhere = _NOWHERE
-        behind = "" if await self._settle() else BEHIND
+        behind = "" if await is_settled(self._client, self._prefix) else BEHIND
         return person, "; ".join(filter(None, (await rewrite_log(self._client), behind, nowhere)))
 
     async def preview_member(self, member: str) -> ErasedPerson:

@@ -23,6 +23,7 @@ from live.journal.erasures import digests_in
 from live.journal.log.timelines import ConflictError, add_segments
 from live.journal.schema import LIFE
 from live.maintenance.compact import compact
+from live.maintenance.draining import draining
 from live.maintenance.erase import Erasing
 from tests.harness.boards import rolling_board
 from tests.harness.journaled import Journaled, journaled
@@ -69,14 +70,15 @@ async def test_every_event_is_in_postgres_once(valkey_url: str, tmp_path: Path, 
 
 async def test_an_actor_is_erased_from_postgres(valkey_url: str, tmp_path: Path, postgres: Postgres) -> None:
     """Every segment loses the actor's events, and keeps the events of other actors."""
-    board = Journaled(valkey_url, tmp_path, CONTEST, postgres.url)
+    board = Journaled(valkey_url, tmp_path, CONTEST, postgres.url, journal=postgres.url)
     drainer = await board.drainer()
     for actor in (EVE, "joe"):
         await board.ledger.writer.add([vote_of("a", actor)], [("shop", 1)])
     await drainer.sweep()
     database = board.databases[0]
-    work = Erasing(board.client, board.settings, Boards([CONTEST]), database, drainer)
-    (erased,), _ = await work.erase(EVE, [], take_back=True)
+    async with draining(board.client, board.settings) as (journal, mover):
+        work = Erasing(board.client, board.settings, Boards([CONTEST]), journal, mover)
+        (erased,), _ = await work.erase(EVE, [], take_back=True)
     assert (erased.votes, erased.entries) == (1, 2)
     assert not digests_in(await board.contents()) & digests_of(board, EVE)
     await asyncio.to_thread(compact, database, [], 86400.0, lambda *_: None)

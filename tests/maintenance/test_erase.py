@@ -1,6 +1,7 @@
 """`live erase` leaves no digest of an actor in the store, in its files, and in what the journal shows."""
 
 import asyncio
+import secrets
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -17,6 +18,7 @@ from sqlalchemy import func, select
 import live.maintenance.compact
 import live.maintenance.draining
 import live.maintenance.erase
+from live.cli.personal import _erasing
 from live.domain.board import Board, Boards, Journaling
 from live.domain.board_file import BoardChoice, VotesChoice, make_board
 from live.domain.event import Entry, Extra, Identities, IncomingEvent, make_entry
@@ -34,6 +36,7 @@ from live.journal.state import fold
 from live.journal.upkeep.checkpoints import Due, keep, make
 from live.maintenance import restore
 from live.maintenance.compact import compact
+from live.maintenance.draining import draining
 from live.maintenance.erase import Erased, Erasing
 from live.maintenance.rebuild import Rebuilding, Wanted
 from live.maintenance.restore import _carry_over
@@ -162,12 +165,18 @@ async def erase(board: Journaled, actor: str, *, take_back: bool = False, dry: b
     if dry:
         (one,) = await Erasing(board.client, board.settings, in_file, database).preview(actor, [], take_back=take_back)
         return one
-    assert await database.take()
-    drainer = Drainer(board.client, board.settings, database)
-    work = Erasing(board.client, board.settings, in_file, database, drainer)
-    (one,), left = await work.erase(actor, [], take_back=take_back)
+    async with erasing(board, in_file) as work:
+        (one,), left = await work.erase(actor, [], take_back=take_back)
     assert left == ""
     return one
+
+
+@asynccontextmanager
+async def erasing(board: Journaled, in_file: Boards) -> AsyncIterator[Erasing]:
+    """Move entries to SQL meanwhile, as the command does."""
+    async with draining(board.client, board.settings) as (journal, drainer):
+        assert drainer.writes
+        yield Erasing(board.client, board.settings, in_file, journal, drainer)
 
 
 async def check(board: Journaled, *, take_back: bool) -> None:
@@ -435,6 +444,30 @@ async def test_a_like_in_a_period_is_found(folder: Path) -> None:
         assert await board.rows() == [("a", 3)]
 
 
+async def test_an_erasure_without_a_server_ends_while_events_arrive(folder: Path) -> None:
+    """A server that starts beside the command counts events at once, and moves them to SQL only after the command."""
+    async with machine(folder, CONTEST) as board:
+        await fill(board)
+        for database in board.databases:
+            await database.aclose()
+
+        async def count_votes() -> None:
+            while True:
+                await board.ledger.writer.add([vote_of("a", secrets.token_hex(4))], [("shop", 1)])
+
+        counting = asyncio.create_task(count_votes())
+        try:
+            with patch.object(live.maintenance.draining, "_PATIENCE", 10):
+                async with _erasing(board.settings, dry_run=False) as (_, work):
+                    _, left = await work.erase(EVE, [], take_back=False)
+            assert left == ""
+        finally:
+            counting.cancel()
+            await asyncio.wait([counting])
+        assert counting.cancelled()
+        assert not digests_in(await board.contents()) & digests_of(board, EVE)
+
+
 async def test_a_union_with_several_weights_keeps_its_points(folder: Path) -> None:
     """The journal does not say which board a like came from, so nobody knows how many points it gave."""
     async with machine(folder, msgspec.structs.replace(LIKED, like_button=False, union={"x": 5, "y": 1})) as board:
@@ -476,11 +509,9 @@ async def rebuilt_as(board: Journaled, name: str) -> Ledger:
 
 async def erase_from(board: Journaled, in_file: Boards, boards: list[str]) -> str:
     """Erase `eve` from some boards, or from all boards. Return what is left to do."""
-    database = board.databases[0]
-    drainer = Drainer(board.client, board.settings, database)
-    _, left = await Erasing(board.client, board.settings, in_file, database, drainer).erase(
-        EVE, boards, take_back=False
-    )
+    await board.databases[0].aclose()
+    async with erasing(board, in_file) as work:
+        _, left = await work.erase(EVE, boards, take_back=False)
     return left
 
 
@@ -623,11 +654,8 @@ async def test_a_deleted_board_is_on_the_list_too(folder: Path, tmp_path: Path) 
         state, other = board.ledger.state, msgspec.structs.replace(LIKED, id="other")
         await Ledger(board.client, other, board.settings).state.open_to_write()
         await delete_keys(board.client, state.keys, state.epoch or "")
-        database = board.databases[0]
-        in_file, drainer = Boards([other]), Drainer(board.client, board.settings, database)
-        found, left = await Erasing(board.client, board.settings, in_file, database, drainer).erase(
-            EVE, [], take_back=False
-        )
+        async with erasing(board, Boards([other])) as work:
+            found, left = await work.erase(EVE, [], take_back=False)
         assert ([(one.board, one.digests, one.entries > 0) for one in found], left) == (
             [("other", 0, False), ("posts", 0, True)], "",
         )  # fmt: skip
