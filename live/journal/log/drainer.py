@@ -161,7 +161,7 @@ class Drainer:
                         # Publish this first: checking all boards may take longer than boards wait for SQL.
                         health.sql_away = False
                         await health.publish()
-                        await self.work(self._compactor.run())
+                        await self.work(self._compactor.run)
                     else:
                         health.mark_drained(time.monotonic())  # the process that drains reports the state
                 except SetupError as error:
@@ -200,7 +200,7 @@ class Drainer:
                 "Set LIVE_JOURNAL to that database, or move to this database with `live journal adopt`"
             )
 
-    async def work(self, *others: Coroutine[Any, Any, None]) -> None:
+    async def work(self, *others: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Drain, and do other work at once. If one of these tasks ends with an error, end all tasks."""
         self._delayed.clear()
         self._health.waits.clear()
@@ -209,7 +209,7 @@ class Drainer:
             self._drain_forever(),
             self._follow_definitions(),
             self._retry_forever(),
-            *others,
+            *(other() for other in others),
         )
         tasks = [asyncio.create_task(work) for work in works]
         try:

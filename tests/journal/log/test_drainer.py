@@ -407,14 +407,14 @@ async def test_a_drainer_says_that_sql_answers_before_it_reads_the_store(valkey_
         other._health.fault, other.writes = "an old fault", True
         begun, held = asyncio.Event(), asyncio.Event()
 
-        async def work(_drainer: Drainer) -> None:
+        async def work(_drainer: Drainer, *_: object) -> None:
             begun.set()
             await held.wait()
 
         async def is_waiting() -> bool:
             return (other._health.fault, other.writes) == ("", False)
 
-        with replaced(Drainer, "_work", work):
+        with replaced(Drainer, "work", work):
             running = [asyncio.create_task(drainer.run())]
             await asyncio.wait_for(begun.wait(), DEADLINE)
             assert not await is_sql_away(board.client, board.settings.key_prefix)
