@@ -10,7 +10,7 @@
 -- Request: RotatePeriodRequest
 -- Returns {'idle', wait} — nothing is due or left; wait is the time until something can be due, in milliseconds, or -1 when
 --         that depends on the next event
---         {'dropped', start} — nothing is due, and this dropped period is left to delete
+--         {'dropped', start} — this dropped period is left to delete, and nothing else can be done before that
 --         {'slot', start} — this period is the oldest: call again with its store keys
 --         {'moved'} — the script moved the board on, or deleted a period: call it again
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
@@ -30,6 +30,10 @@ if refusal then
   return left and {'dropped', left} or refusal
 end
 
+-- The same period may have been dropped before, because the clock was set back. Then the rest of that one goes first.
+for i = 4 + (#KEYS - 3) / 2, #KEYS do
+  if call('EXISTS', KEYS[i]) == 1 then return {'dropped', request.start} end
+end
 announce(board)
 if board.newest ~= request.clock.current then
   commit(board, 'newest', request.clock.current)
@@ -37,9 +41,7 @@ else
   local start = digits(request.start)
   local count = (#KEYS - 3) / 2
   for i = 4, 3 + count do
-    -- The same period may have been dropped before, because the clock was set back.
     if call('EXISTS', KEYS[i]) == 1 then
-      call('UNLINK', KEYS[i + count])
       call('RENAME', KEYS[i], KEYS[i + count])
       call('SADD', dropped, start)
     end

@@ -99,6 +99,33 @@ async def test_a_dropped_period_is_deleted_in_steps(valkey_url: str) -> None:
         assert len(await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)) == 2
 
 
+async def test_a_period_that_is_dropped_twice_is_deleted_in_steps(valkey_url: str) -> None:
+    """If the clock was set back, a period may be full again before its first contents are deleted."""
+    board = Board(id="days", title="days", window=Periods(unit="day", keep=1), clock="event")
+    async with ledgers(valkey_url, board) as (ledger,):
+        names = [f"m{number}" for number in range(1500)]
+        for time in (0, 2 * 24 * HOUR * 1000):
+            await ledger.writer.add([make_entry(name, 1, time, None) for name in names])
+        keys, client = ledger.state.keys, ledger.state.client
+        old, dropped = keys.of_slot(0), keys.of_dropped(0)
+
+        async def left() -> int:
+            kinds = [(name, await client.call(name, "TYPE", name)) for name in (*old, *dropped)]
+            counts = {b"zset": "ZCARD", b"hash": "HLEN"}
+            return sum([await client.call(name, counts[kind], name) for name, kind in kinds if kind != b"none"])
+
+        while not await client.call(dropped[0], "EXISTS", *dropped):
+            assert await ledger.rotator.rotate() is None
+        await client.call(keys.slots, "ZADD", keys.slots, 0, "0")
+        await client.call(old[0], "HSET", old[0], *[word for name in names for word in (name, "1")])
+        before, most = await left(), 0
+        while await ledger.rotator.rotate() is None:
+            now = await left()
+            before, most = now, max(most, before - now)
+        assert (await left(), await client.call(keys.dropped, "EXISTS", keys.dropped)) == (0, 0)
+        assert 0 < most <= ELEMENTS_A_STEP
+
+
 def sample(name: str, **labels: str) -> float:
     """The value of a metric."""
     return REGISTRY.get_sample_value(name, labels) or 0
