@@ -23,6 +23,7 @@ from live.store.board.ledger import Ledger
 from live.store.board.manage import lifecycle
 from live.store.board.manage.lifecycle import create, delete_keys, expire
 from live.store.connection.client import Store, connect
+from live.store.connection.scripts import Script
 from live.store.registry.audit_trail import AuditTrail
 from live.store.registry.presence import Presence
 from live.store.registry.producers import ProducerStore
@@ -142,12 +143,12 @@ async def test_another_process_finishes_a_deletion(any_store: str, kind: int, mo
             keys = await made.fill(read_board("b", KINDS[kind]))
             done = 0
 
-            async def die(*arguments: Any, most: int = most) -> list[str] | None:
+            async def die(*arguments: Any, most: int = most, **choices: Any) -> list[str] | None:
                 nonlocal done
                 if done == most:
                     raise StoreUnavailableError("this process is dead")
                 done += 1
-                return await step(*arguments)
+                return await step(*arguments, **choices)
 
             with monkeypatch.context() as patch:
                 patch.setattr(lifecycle, "_delete_step", die)
@@ -161,6 +162,24 @@ async def test_another_process_finishes_a_deletion(any_store: str, kind: int, mo
             await delete_keys(made.client, keys, EPOCH)
             assert await made.everything() == {}
     pytest.fail("the deletion never ended")
+
+
+async def test_the_renamed_state_is_deleted_last(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a crash, the next process needs it to find all store keys."""
+    run = Script.__call__
+    async with prefix(valkey_url) as made:
+        keys = await made.fill(read_board("b", KINDS[0]))
+        await made.client.call(keys.entrants, "HSET", keys.entrants, *[str(number) for number in range(2000)])
+
+        async def checked(script: Script[Any], *arguments: Any) -> list[Any]:
+            reply = await run(script, *arguments)
+            left = await made.everything()
+            assert not left or keys.gone.encode() in left
+            return reply
+
+        monkeypatch.setattr(Script, "__call__", checked)
+        await delete_keys(made.client, keys, EPOCH)
+        assert await made.everything() == {}
 
 
 async def test_an_expired_board_leaves_nothing(any_store: str) -> None:

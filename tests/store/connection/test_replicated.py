@@ -24,6 +24,7 @@ from live.settings import Duration, Settings
 from live.store.board.audit import REPAIR
 from live.store.board.journal_stream import claim_sink
 from live.store.board.ledger import Ledger
+from live.store.board.manage.lifecycle import delete_keys
 from live.store.connection import replicated
 from live.store.connection.client import Store, connect
 from live.store.connection.pipelined import ReplicasError
@@ -340,3 +341,15 @@ def test_every_command_that_acknowledges_waits(valkey_url: str) -> None:
         if words & writing:
             found[str(path.relative_to(FOLDER))] = {str(word) for word in words & writing}
     assert found == QUIET
+
+
+async def test_a_deletion_waits_for_replicas_at_its_ends_only(pair: Pair) -> None:
+    """The last step waits for all steps before it."""
+    settings = pair.settings()
+    async with connected(pair.url, settings) as client:
+        ledger = Ledger(client, rolling_board(board="large"), settings)
+        await ledger.writer.add([make_entry(f"m{number}", 1, None) for number in range(3000)])
+        steps, waits = calls_of(pair.primary, "evalsha"), calls_of(pair.primary, "wait")
+        await delete_keys(client, ledger.state.keys, ledger.state.epoch or "")
+        assert calls_of(pair.primary, "evalsha") - steps > 20
+        assert calls_of(pair.primary, "wait") - waits == 2

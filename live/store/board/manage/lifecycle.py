@@ -24,6 +24,7 @@ from live.store.connection.scripts import Script, text
 
 UPDATE: Final = Script("update", UpdateRequest)
 DELETE_KEYS: Final = Script("delete_keys", DeleteKeysRequest)
+DELETE_MORE: Final = Script("delete_keys", DeleteKeysRequest, waits=False)
 EXPIRE_BOARD: Final = Script("expire_board", ExpireBoardRequest)
 RENEW: Final = Script("renew", RenewRequest)
 
@@ -89,10 +90,12 @@ async def delete_keys(client: Store, keys: Keys, epoch: str) -> None:
 
     The names of the store keys follow from the board's state and its list of slots. The first step renames the state,
     so that no script adds anything while the steps run. Several processes may delete a board at once, and each may stop
-    at any point, because the list of slots and the renamed state are deleted last.
+    at any point, because the list of slots and the renamed state are deleted last. Only the first and the last step
+    wait until the store has written to disk and to replicas: the last step waits for all steps before it.
     """
     starts: list[str] = []
-    while (left := await _delete_step(client, keys, epoch, starts)) is not None:
+    left = await _delete_step(client, keys, epoch, waits=True)
+    while left is not None:
         span, bucket, now, *found = left
         starts = list(dict.fromkeys(found))[:_SLOTS_A_STEP]
         if not starts:
@@ -103,18 +106,27 @@ async def delete_keys(client: Store, keys: Keys, epoch: str) -> None:
             for first in range(0, len(buckets), _KEYS_A_STEP):
                 if await _delete_step(client, keys, epoch, [], buckets[first : first + _KEYS_A_STEP]) is None:
                     return
-            await _delete_step(client, keys, epoch, [], [*keys.fixed, keys.slots, keys.gone])
+            if await _delete_step(client, keys, epoch, [], keys.fixed) is not None:
+                await _delete_step(client, keys, epoch, [], [keys.slots, keys.gone], waits=True)
             return
+        left = await _delete_step(client, keys, epoch, starts)
 
 
 async def _delete_step(
-    client: Store, keys: Keys, epoch: str, starts: Sequence[str], more: Sequence[str] = ()
+    client: Store,
+    keys: Keys,
+    epoch: str,
+    starts: Sequence[str] = (),
+    more: Sequence[str] = (),
+    *,
+    waits: bool = False,
 ) -> list[str] | None:
     """Delete some slots and more store keys. Return the script's reply, or None when there is another board."""
     old = [key for start in starts for key in keys.of_slot(start)]
     request, reply = DeleteKeysRequest(epoch, _SLOTS_A_STEP, ELEMENTS_A_STEP, list(starts)), [b"left"]
+    script = DELETE_KEYS if waits else DELETE_MORE
     while reply == [b"left"]:
-        reply = await DELETE_KEYS(client, [keys.meta, keys.gone, keys.slots, *old, *more], request)
+        reply = await script(client, [keys.meta, keys.gone, keys.slots, *old, *more], request)
     return [word.decode() for word in reply[1:]] if reply[0] == b"ok" else None
 
 
