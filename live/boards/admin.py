@@ -138,6 +138,12 @@ class BoardAdmin:
                 return
             version = found.version
 
+    async def finish_deletions(self) -> None:
+        """Finish every deletion whose process may have died."""
+        for board, held in [*(await self.known.load()).boards.items()]:
+            if held.state == "leaving":
+                await self.finish(board, held)
+
     async def _until_done(self, board: str, attempt: _Attempt[_T]) -> _T:
         """Try a change until it succeeds. An attempt returns None if another process changed a definition meanwhile.
 

@@ -15,6 +15,7 @@ from live.domain.event import make_entry
 from live.domain.producer import Principal
 from live.domain.reader import BoardScope
 from live.errors import EpochLostError, ProblemError
+from live.serve import check_store
 from live.settings import Settings
 from live.store.board.journal_stream import read_entries
 from live.store.board.keys import Keys
@@ -192,6 +193,19 @@ async def test_an_abandoned_deletion_is_finished(any_store: str) -> None:
         assert (await made.refused(made.board_admin.patch("b", {}, "ann")))[0] == "board_not_found"
         assert await made.owned() == []
         assert await made.definition() is None
+
+
+async def test_a_server_finishes_abandoned_deletions_when_it_starts(any_store: str) -> None:
+    """Nobody else may ask for the board again. Other boards stay."""
+    async with bench(any_store) as made:
+        for board in ("b", "other"):
+            await made.board_admin.put(board, KISS, "ann")
+        held = await made.definition()
+        assert held is not None
+        await made.define(msgspec.structs.replace(held, state="leaving"))
+        await check_store(made.settings, Boards([rolling_board()]))
+        assert await made.owned() == []
+        assert [*(await made.board_admin.definitions.load()).boards] == ["other"]
 
 
 async def test_a_board_of_a_file_is_not_changed(any_store: str) -> None:
