@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from html import unescape
-from typing import Any
+from typing import Any, get_args
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from live.domain.calendar import UNITS, Unit
+from live.domain.calendar import Unit
 from live.web.pages.language import languages
 from live.web.pages.words import period_words
 from tests.harness.stage import Rows, Stage, ranking, sees, stage
@@ -47,7 +47,7 @@ KEEP = {"hours": 5, "days": 3, "weeks": 2, "sundays": 3, "seasons": 2, "months":
 
 def unit_of(board: str) -> Unit:
     """The unit of a board's periods."""
-    return next((unit for unit in UNITS if board == f"{unit}s"), "week")
+    return next((unit for unit in get_args(Unit) if board == f"{unit}s"), "week")
 
 
 def calendars() -> str:

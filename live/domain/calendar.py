@@ -30,7 +30,6 @@ Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "satur
 MIDNIGHT: Final = "00:00"
 DAY_START: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
 
-UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 WEEKDAYS: Final[tuple[Weekday, ...]] = get_args(Weekday)
 EXAMPLES: Final[dict[Unit, str]] = {
     "hour": "2026-11-21T14",

@@ -4,13 +4,14 @@ import re
 import zoneinfo
 from bisect import bisect_left
 from datetime import UTC, date, datetime, timedelta
+from typing import get_args
 from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.domain.calendar import _MOST_KNOWN, EXAMPLES, FIRST, LAST, UNITS, WEEKDAYS, Calendar, Period, Unit, Weekday
+from live.domain.calendar import _MOST_KNOWN, EXAMPLES, FIRST, LAST, WEEKDAYS, Calendar, Period, Unit, Weekday
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -44,6 +45,7 @@ DAYS = [
 
 zones = st.sampled_from(ODD_ZONES) | st.sampled_from(ZONES)
 day_starts = st.sampled_from(["00:00", "00:30", "02:30", "09:00", "23:59"])
+UNITS = get_args(Unit)
 calendars = st.builds(Calendar, st.sampled_from(UNITS), zones.map(ZoneInfo), st.sampled_from(WEEKDAYS), day_starts)
 
 

@@ -227,11 +227,6 @@ def made_once(connection: Connection, prefix: str) -> set[str]:
     return set(connection.scalars(select(DEFINITION.c.name).where(*where).distinct()))
 
 
-def begin_timeline(connection: Connection, prefix: str, board: str, epoch: str) -> Timeline:
-    """Return a timeline, and begin it if SQL does not know it."""
-    return begin_timelines(connection, prefix, [(board, epoch)])[0]
-
-
 def begin_timelines(connection: Connection, prefix: str, names: Sequence[tuple[str, str]]) -> list[Timeline]:
     """Return the timelines of at most a thousand boards and epochs. Begin the timelines that SQL does not know."""
     known = _find_timelines(connection, prefix, names)

@@ -15,7 +15,7 @@ import live.journal.upkeep.compactor
 from live.boards.definition import read_board
 from live.domain.board import Boards
 from live.journal.log.reader import before
-from live.journal.log.timelines import begin_timeline, end_timelines, find_lost, open_timelines
+from live.journal.log.timelines import begin_timelines, end_timelines, find_lost, open_timelines
 from live.journal.schema import CHECKPOINT, DEFINITION, LIFE, PERIOD, SEGMENT
 from live.journal.state.snapshot import pack
 from live.journal.upkeep.checkpoints import due, keep, make
@@ -285,7 +285,7 @@ async def test_a_timeline_is_kept_for_whole_seconds(valkey_url: str, tmp_path: P
         def left(connection: Any) -> list[int]:
             (timeline,) = open_timelines(connection, prefix)
             end_timelines(connection, [timeline])
-            begin_timeline(connection, prefix, board.board.id, "later")
+            begin_timelines(connection, prefix, [(board.board.id, "later")])
             ended = connection.scalar(select(LIFE.c.ended).where(LIFE.c.id == timeline.id))
             if archived:
                 row = dict.fromkeys(("start", "newest", "revision", "offset", "crc"), 0)
@@ -313,7 +313,7 @@ async def test_a_timeline_stays_while_another_one_begins_with_it(valkey_url: str
 
         def continued(connection: Any) -> None:
             end_timelines(connection, [timeline])
-            later = begin_timeline(connection, prefix, board.board.id, "later")
+            (later,) = begin_timelines(connection, prefix, [(board.board.id, "later")])
             connection.execute(update(LIFE).where(LIFE.c.id == later.id).values(parent=timeline.epoch))
             connection.execute(update(SEGMENT).values(life=later.id).where(SEGMENT.c.last == timeline.offset))
 
