@@ -55,14 +55,15 @@ class Holdings(msgspec.Struct):
     def is_explained(self) -> bool:
         """Whether the union has the sum of its parts, but for events that count in different slots.
 
-        Such an event changes one of the sums from a slot on, and a real difference changes all sums up to its slot.
+        Such an event changes the sums between two slots, and a real difference changes all sums from its slot back to
+        the oldest slot. The union or the parts may have dropped that slot already.
         """
         starts = sorted(self.own.keys() | self.weighted.keys())
         rest, sums = 0, list[int]()
         for start in reversed(starts):
             rest += self.own[start] - self.weighted[start]
             sums.append(rest)
-        return not starts or 0 in sums[(len(sums) - 1) // 2 :]
+        return not starts or 0 in sums[-2:]
 
 
 class Union:

@@ -120,6 +120,7 @@ async def test_unions_on_other_servers_have_the_sum_after_a_merge(cluster_url: s
         ({1: 2, 2: 1}, {1: 3}, True),  # an event counted a slot later on the union
         ({1: 1, 2: 1, 3: 1, 4: 2}, {1: 1, 2: 1, 3: 1, 4: 1}, False),
         ({5: 1}, {4: 1, 5: 1}, True),  # the union has dropped its oldest slot
+        *((dict.fromkeys(range(24), 1) | {wrong: 30}, dict.fromkeys(range(24), 1), False) for wrong in range(1, 24)),
     ],
 )
 def test_an_event_that_counts_in_another_slot_is_no_difference(
