@@ -20,7 +20,15 @@ from live.journal.database import Database
 from live.journal.log.definitions import COOKIES, KINDS, DefinitionLog, latest, newest_version
 from live.journal.log.drainer import Drainer
 from live.journal.log.reader import before, contents_of
-from live.journal.log.timelines import Timeline, end_timelines, find_timeline, made_once, open_timelines, origins
+from live.journal.log.timelines import (
+    Timeline,
+    end_timelines,
+    find_timeline,
+    first_seen,
+    made_once,
+    open_timelines,
+    origins,
+)
 from live.journal.past.coverage import reaches_of, timeline_at
 from live.journal.past.queries import NoPastError
 from live.journal.state.ranking import live_events, live_slots, newest_slot, ranked_at
@@ -64,16 +72,20 @@ async def load(  # noqa: PLR0913 - where from, where to, and how
     parent: str,
     dedupe_window: float,
     made: bool,
+    began: int,
     progress: Callable[[int, int], None],
 ) -> Rebuilt | None:
-    """Write a board's contents into the store under a new epoch. Return None if the store already has the board."""
+    """Write a board's contents into the store under a new epoch. Return None if the store already has the board.
+
+    `began` is when the board was made, in milliseconds since 1970.
+    """
     image = image_of(board, data, dedupe_window)
     request = RestoreRequest(
         epoch=epoch,
         shape=board.shape.encode(),
         offset=str(data.offset),
         secret=text(data.secret),
-        fields=_fields(board, data, image.rankings),
+        fields=[*_fields(board, data, image.rankings), "began", str(began)],
         made=made,
         parent=parent,
         link=data.link,
@@ -373,6 +385,7 @@ class Rebuilding:
             parent=timeline.epoch,
             dedupe_window=self._settings.dedupe_window,
             made=timeline.board in made,
+            began=await self._database.run(partial(first_seen, prefix=self._prefix, timeline=timeline)) // 1000,
             progress=lambda done, total: self._show(timeline.board, total + done, 2 * total),
         )
 

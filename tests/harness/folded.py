@@ -90,6 +90,7 @@ class Folded:
             parent=self.epoch,
             dedupe_window=86400.0,
             made=False,
+            began=0,
             progress=lambda *_: None,
         )
         assert done is not None

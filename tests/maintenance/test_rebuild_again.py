@@ -1,5 +1,6 @@
 """`live rebuild` when the store is lost again, or right after boards were deleted or made again."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,22 @@ async def test_a_store_that_is_lost_again_is_rebuilt_again(valkey_url: str, tmp_
     async with journaled(valkey_url, tmp_path) as board:
         await lose_twice(board)
         assert await rebuilding(board).rebuild(Wanted()) == [], "a second rebuild finds something to do"
+
+
+async def test_a_rebuilt_board_keeps_the_time_when_it_was_made(valkey_url: str, tmp_path: Path) -> None:
+    """Without this time, nobody could tell whether a union was made later, and lacks what the board counted before."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer, keys = await board.drainer(), board.ledger.state.keys
+        await board.like("a")
+        await drainer.sweep()
+
+        async def began() -> int:
+            return int(await board.client.call(keys.meta, "HGET", keys.meta, "began") or 0)
+
+        before, drained = await began(), time.time_ns() // 1_000_000
+        await lose(board)
+        await rebuilding(board).rebuild(Wanted())
+        assert before <= await began() <= drained
 
 
 async def test_a_loss_that_the_journal_cannot_mend_stays(valkey_url: str, tmp_path: Path) -> None:

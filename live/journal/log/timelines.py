@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, delete, func, insert, select, update
 
 from live.journal.database import Database
 from live.journal.erasures import add_erasures
@@ -199,6 +199,12 @@ def origins(connection: Connection, prefix: str, timeline: Timeline) -> list[Tim
         timeline = earlier
         found.append(timeline)
     return found
+
+
+def first_seen(connection: Connection, prefix: str, timeline: Timeline) -> int:
+    """Return when SQL first had a timeline, or one that it continues, in microseconds since 1970."""
+    ids = [one.id for one in (timeline, *origins(connection, prefix, timeline))]
+    return int(connection.execute(select(func.min(LIFE.c.began)).where(LIFE.c.id.in_(ids))).scalar_one())
 
 
 def life_of(connection: Connection, prefix: str, board: str, epoch: str | None) -> list[Timeline]:
