@@ -13,6 +13,10 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _NO_METADATA: Final = msgspec.Raw(msgspec.msgpack.encode(""))
 
 
+class UndatedError(SetupError):
+    """A batch does not say when its events were, so it can't be divided."""
+
+
 class _Moment(NamedTuple):
     """An event of a batch: its time (ms), its number in the batch, the index of its member, and its amount."""
 
@@ -37,11 +41,11 @@ def divide(body: bytes, time: int) -> tuple[bytes, bytes]:
     them. Metadata of an event that a later event of the same batch has replaced is not known.
 
     Raises:
-        SetupError: the entry does not say when its events were.
+        UndatedError: the entry does not say when its events were.
     """
     add = _ADD.decode(body)
     if not all(group.moments for group in add.groups):
-        raise SetupError("the journal does not say when the events of a batch were, so it has no table of that time")
+        raise UndatedError("the journal does not say when the events of a batch were, so it has no table of that time")
     first = _part(add, lambda at: at < time)
     return _ENCODER.encode(first) if first.groups else b"", _ENCODER.encode(_part(add, lambda at: at >= time))
 

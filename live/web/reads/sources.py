@@ -21,6 +21,7 @@ from live.ingest.replies import Reply
 from live.journal.past.pool import Past
 from live.journal.past.queries import AsOf, NoPastError, RankingSlice
 from live.journal.past.rankings import find_in_period, find_record, read_period, read_ranking
+from live.journal.state.division import UndatedError
 from live.journal.state.ranking import period_name, records_of
 from live.network.parameters import time_of
 from live.store.board.keys import SystemKeys
@@ -272,6 +273,8 @@ class BoardPast(NamedTuple):
         except NoPastError as error:
             since = "nothing" if error.since is None else f"everything since {rfc3339(error.since)}"
             raise ProblemError("past_unavailable", f"the journal has {since} of this board") from None
+        except UndatedError as error:
+            raise ProblemError("past_unavailable", str(error)) from None
 
     async def wait(self, at: int) -> None:
         """Wait until the journal has everything before a time.

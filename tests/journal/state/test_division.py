@@ -8,11 +8,11 @@ import pytest
 
 from live.domain.board_file import parse_boards
 from live.domain.event import Entry, Extra, make_entry
-from live.errors import SetupError
 from live.journal.log.reader import contents_at
 from live.journal.log.timelines import open_timelines
-from live.journal.state.division import divide, first_time
+from live.journal.state.division import UndatedError, divide, first_time
 from live.journal.state.ranking import ranked_at
+from live.store.board.write.correction import Correction, correct
 from tests.harness.journaled import Journaled, journaled
 
 BEGIN = 1_700_000_000_000
@@ -30,6 +30,11 @@ Told = list[tuple[str, int, bytes | None]]
 async def told(board: Journaled, entries: list[Entry], times: list[int]) -> list[Told]:
     """Count entries in one batch. Return the rows of the board in SQL at some times, with metadata."""
     await board.ledger.writer.add(entries)
+    return await told_again(board, times)
+
+
+async def told_again(board: Journaled, times: list[int]) -> list[Told]:
+    """Return the rows of the board in SQL at some times, with metadata."""
     board.folder.mkdir(exist_ok=True)
     await (await board.drainer()).sweep()
 
@@ -79,11 +84,29 @@ async def test_metadata_stays_with_its_event(valkey_url: str, tmp_path: Path) ->
     ]
 
 
+@pytest.mark.parametrize("choices", CHOICES.values(), ids=CHOICES.keys())
+async def test_a_batch_of_corrections_is_divided(valkey_url: str, tmp_path: Path, choices: str) -> None:
+    """A correction without a time has the time of the board's clock. An import has both kinds in one batch."""
+    (board,) = parse_boards(f'[[board]]\nid = "posts"\nclock = "event"\n{choices}')
+    async with journaled(valkey_url, tmp_path, board) as made:
+        await made.ledger.writer.add([make_entry(member, 8, BEGIN) for member in "abc"])
+        given = [
+            Correction(member=member, reason="a mistake", score=score, time=time)
+            for member, score, time in (("a", 7, None), ("b", 6, BEGIN + 50), ("c", 5, BEGIN + 99))
+        ]
+        assert not [one for one in await correct(made.ledger.writer, given) if isinstance(one, str)]
+        found = await told_again(made, [BEGIN + number for number in (1, 50, 51, 99, 100)])
+        scores = [{member: score for member, score, _ in rows} for rows in found]
+        first, second = {"a": 7, "b": 8, "c": 8}, {"a": 7, "b": 6, "c": 8}
+        assert scores == [first, first, second, second, {"a": 7, "b": 6, "c": 5}]
+        assert [(member, score) for member, score, _ in found[-1]] == await made.rows()
+
+
 def test_a_batch_without_times_is_refused() -> None:
     """Nobody gets the table of another time."""
     group = {"start": 0, "suffix": "", "members": ["a"], "amounts": [1]}
     batch = {"rules": {"operation": "incr", "order": "backward"}, "span": 60, "reached": 0, "groups": [group]}
     body = msgspec.msgpack.encode(batch)
     assert first_time(body) is None
-    with pytest.raises(SetupError, match="does not say when the events"):
+    with pytest.raises(UndatedError, match="does not say when the events"):
         divide(body, 5)

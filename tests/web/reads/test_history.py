@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 import live.journal.past.pool
@@ -24,10 +25,12 @@ from live.journal.past.pool import Past
 from live.journal.past.worker import identity, run_limited
 from live.settings import Settings
 from live.store.board.keys import SystemKeys
+from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store, connect
 from live.web.pages.charts import chart_of_ranks, events_of, round_values
 from live.web.reads.sources import past_reply
 from tests.harness.boards import rolling_board
+from tests.harness.mutation import replaced
 from tests.harness.server import server, serving
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
@@ -290,6 +293,42 @@ async def test_a_season_in_one_body_is_read_race_by_race(valkey_url: str) -> Non
         assert (await get(client, "/v1/boards/season/history"))["since"] == "2023-01-05T15:00:00.000Z"
         html = (await client.get("/boards/season")).text
         assert "over the last" not in html
+
+
+async def test_a_correction_counts_at_its_time(valkey_url: str) -> None:
+    """If the journal does not say when a correction counts, the answer names no time that the journal has."""
+    board = Board(
+        id="season", title="season", source=frozenset({"points"}), window=Forever(), operator="incr", ties="first",
+        clock="event",
+    )  # fmt: skip
+    path, minute = "/v1/boards/season", "2023-01-05T15:00:{:02}Z"
+    async with server(valkey_url, board, journal="sqlite", anonymous_admin=True) as client:
+        for second in range(1, 11):
+            event = {"type": "points", "key": "ann", "time": minute.format(second)}
+            assert (await client.post("/v1/events", json=event)).json()["accepted"] == 1
+        change = {"add": 5, "reason": "a mistake", "time": "2023-01-05T15:01:00Z"}
+        (await client.patch(f"{path}/records/ann", json=change)).raise_for_status()
+        for at, score in ((minute.format(55), 10), ("2023-01-05T15:01:01Z", 15)):
+            page = await get(client, path, as_of=at)
+            assert [(one["key"], one["score"]) for one in page["records"]] == [("ann", score)], at
+            assert (await get(client, f"{path}/records/ann/explanation", as_of=at))["score"] == score
+            times = {"from": minute.format(20), "to": at, "step": "1s"}
+            steps = (await get(client, f"{path}/history", key="ann", **times))["records"][0]["steps"]
+            assert steps[-1]["score"] == score
+
+        def without_moments(*given: Any) -> Any:
+            return msgspec.structs.replace(group_of(*given), moments=[])
+
+        group_of = BoardWriter._group
+        with replaced(BoardWriter, "_group", without_moments):
+            change["time"] = "2023-01-05T15:03:00Z"
+            (await client.patch(f"{path}/records/ann", json=change)).raise_for_status()
+        unknown = {"as_of": "2023-01-05T15:02:55Z"}
+        for place in (path, f"{path}/records/ann", f"{path}/records/ann/explanation"):
+            answer = await client.get(place, params=unknown)
+            assert (answer.status_code, answer.json()["code"]) == (404, "past_unavailable")
+            assert "does not say when" in answer.json()["detail"]
+        assert (await get(client, path, as_of="2023-01-05T15:03:01Z"))["records"][0]["score"] == 20
 
 
 async def test_the_page_of_a_record_shows_its_rank_over_the_window(valkey_url: str) -> None:

@@ -158,7 +158,10 @@ class _Attempt:
         plan.producers, plan.reason, plan.held = [CORRECTOR], correction.reason, {**(plan.held or {}), member: held}
         group = plan.slots.setdefault(start, SlotPlan({}, {}, {}, [], [], {}))
         group.amounts[member], group.orders[member] = amount, -len(plan.held)
+        at = time
+        if board.clock == "event":
+            at = plan.now if time is None else time
+            group.moments.append((at, len(plan.held), member, amount))
         if isinstance(window, Sliding):
-            at = plan.now if board.clock == "event" and time is None else time
             plan.events.append((at, amount, member))
         return Corrected(before, score)
