@@ -121,5 +121,5 @@ function rendered({ dataset }, { rows }, fields) {
 
 const sections = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("section[data-board]"));
 const shown = Array.from(sections, (section) => new BoardView(section));
-showLocalTimes(shown[0].board.now());
+showLocalTimes();
 loadLater(shown[0].board, () => import("./later.js"), ({ start }) => start(shown));
