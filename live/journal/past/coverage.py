@@ -6,8 +6,9 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, func, select
 
 from live.domain.board import Board
+from live.errors import SetupError
 from live.journal.log.entries import read_entries_of
-from live.journal.log.reader import entries_of, oldest_checkpoint
+from live.journal.log.reader import contents_of, entries_of, oldest_checkpoint
 from live.journal.log.timelines import Timeline, find_parent, life_of
 from live.journal.past.queries import NoPastError
 from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
@@ -91,8 +92,11 @@ def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timel
         latest = data.latest
         entries = _ALWAYS if latest is None else latest + 1
         continues = segment and row.parent is not None and latest is not None
+        began = entries if continues else _ALWAYS
+        if continues and row.parent == timeline.epoch:
+            began = _end_of_earlier(connection, prefix, timeline)
         shown = _first_event(connection, timeline) if latest is None else entries
-        return Coverage(timeline, entries if continues else _ALWAYS, entries, shown)
+        return Coverage(timeline, began, entries, shown)
     # Before its first entry, a new board was empty. Any other timeline has its contents only after its first entry.
     entries = segment.began // 1000 + (first != "begin") if segment else (checkpoint or 0) // 1000 + 1
     # If the journal has deleted the previous timeline, the board existed before this timeline began.
@@ -100,6 +104,16 @@ def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timel
     # The timeline begins with the whole millisecond of its first entry: no event was counted before that entry.
     began = entries if segment and row.parent is None else min(row.began // 1000, entries)
     return Coverage(timeline, _ALWAYS if has_lost else began, entries, entries)
+
+
+def _end_of_earlier(connection: Connection, prefix: str, timeline: Timeline) -> int:
+    """Return the time after the last event of the timeline after which entries are missing, by the times of events."""
+    earlier = find_parent(connection, timeline, prefix, timeline.epoch)
+    try:
+        latest = None if earlier is None else contents_of(connection, prefix, earlier, people=False).latest
+    except SetupError:  # nobody can read the end of that timeline
+        latest = None
+    return _ALWAYS if latest is None else latest + 1
 
 
 def _first_event(connection: Connection, timeline: Timeline) -> int | None:
