@@ -8,7 +8,7 @@ export class Backoff {
   #since = 0; // the time of the first failure
 
   /** @param {{base?: number, cap?: number, random?: () => number, now?: () => number}} [options] base and cap in milliseconds */
-  constructor({ base = 500, cap = 20_000, random = Math.random, now = () => performance.now() } = {}) {
+  constructor({ base = 500, cap = 20_000, random = Math.random, now = Date.now } = {}) {
     this.base = base;
     this.cap = cap;
     this.random = random;

@@ -45,7 +45,7 @@ export function grouped(value) {
  * @param {number} time milliseconds since 1970
  * @param {number} [now] the time by the clock of the server, as `board.now()` tells it
  */
-export function momentWords(time, now = performance.timeOrigin + performance.now()) {
+export function momentWords(time, now = Date.now()) {
   const at = new Date(time);
   const clock = at.toTimeString().slice(0, 8).replace(/:00$/, "");
   if (at.toDateString() === new Date(now).toDateString()) return clock;
