@@ -63,13 +63,7 @@ LIFE: Final = Table(
     _needed("drained", String(64), comment="the id of the last entry"),
     _needed("link", String(160), comment="the link of the last entry"),
     _needed("size", BigInteger, comment="bytes of all entries so far"),
-    Column(
-        "lost",
-        Boolean,
-        nullable=False,
-        default=False,
-        comment="whether the store lost it, and the board went on without it",
-    ),
+    Column("lost", String(32), comment="if the store lost it: the epoch in which the board went on; at first empty"),
     Index("life_of_board", "prefix", "board", "epoch"),
     comment="the timelines of boards: one for each epoch, and another one wherever entries are missing",
 )

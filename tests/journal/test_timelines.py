@@ -1,13 +1,14 @@
 """Which side is ahead, store or SQL: a lost board stops, and an accepted loss begins a timeline that can be read."""
 
 import asyncio
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, insert
 
 import live.journal.log.drainer
 import live.maintenance.backup
@@ -15,14 +16,24 @@ import live.store.board.journal_stream
 import live.store.board.manage.lifecycle
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.journal.log.drainer import Drainer
-from live.journal.log.timelines import open_timelines, origins
+from live.journal.log.timelines import (
+    end_lost,
+    end_timelines,
+    find_lost,
+    find_timeline,
+    life_of,
+    open_timelines,
+    origins,
+)
 from live.journal.past.coverage import reaches_of, timeline_at
+from live.journal.schema import PERIOD
 from live.journal.state.snapshot import Snapshot
+from live.journal.upkeep.retention import forget_timelines
 from live.maintenance.status import status, verify
 from live.settings import Duration
 from live.store.board.journal_stream import ADOPT, TRIM, begin_journal, trim
 from live.store.board.ledger import Ledger
-from live.store.board.manage.lifecycle import RENEW, renew
+from live.store.board.manage.lifecycle import RENEW, delete_keys, renew
 from tests.harness.journaled import Journaled, backed_up, journaled
 from tests.harness.mutation import compiled, must_be_caught, mutated, replaced
 from tests.harness.store import Copy, StoreProcess
@@ -284,3 +295,89 @@ async def test_a_backup_that_proves_nothing_is_detected(valkey_url: str, tmp_pat
         wrong = replaced(live.maintenance.backup, "contents_of", lambda *_: Snapshot())
         with must_be_caught("a backup is not checked by folding it"), wrong:
             await heal(board, tmp_path)
+
+
+class Lives:
+    """A board that is made again and again."""
+
+    def __init__(self, board: Journaled, drainer: Drainer) -> None:
+        self._board, self._drainer = board, drainer
+        self.prefix, self._database = board.settings.key_prefix, board.databases[0]
+
+    async def begin(self) -> str:
+        """Make the board, count a like, and move it to SQL. Return the epoch."""
+        self._board.ledger = Ledger(self._board.client, self._board.board, self._board.settings)
+        await self._board.like("a")
+        await self._drainer.claim()
+        self._drainer._timelines.clear()  # a notice of a new board also does this
+        await self._drainer.drain(["posts"])
+        return self._board.ledger.state.epoch or ""
+
+    async def delete(self) -> None:
+        """Delete the board."""
+        await delete_keys(self._board.client, self._board.ledger.state.keys, self._board.ledger.state.epoch or "")
+
+    async def lose(self) -> None:
+        """Empty the store, and accept the loss."""
+        async for name in self._board.client.names(f"{self.prefix}:*"):
+            await self._board.client.delete(name)
+        lost = await find_lost(self._board.client, self.prefix, self._database)
+        await self._database.run(partial(end_lost, lost=lost, left={"posts"}))
+
+    async def archive(self, epoch: str) -> None:
+        """Archive a period of an epoch."""
+
+        def add(connection: Connection) -> None:
+            timeline = find_timeline(connection, self.prefix, "posts", epoch)
+            assert timeline is not None
+            row = dict.fromkeys(("start", "newest", "revision", "offset", "crc"), 0)
+            connection.execute(insert(PERIOD).values(life=timeline.id, final=True, data=b"", **row))
+
+        await self._database.run(add)
+
+    async def forget(self) -> None:
+        """Forget all timelines without a period, except the newest."""
+
+        def forget_entries(connection: Connection) -> None:
+            end_timelines(connection, open_timelines(connection, self.prefix)[:-1])
+            tomorrow = time.time_ns() // 1000 + 86_400_000_000
+            forget_timelines(connection, self.prefix, lambda _: (0, 10 * 86_400), tomorrow)
+
+        await self._database.run(forget_entries)
+
+    async def life(self, epoch: str) -> list[str]:
+        """The epochs of the present life, the newest first."""
+        found = await self._database.run(partial(life_of, prefix=self.prefix, board="posts", epoch=epoch))
+        return [timeline.epoch for timeline in found]
+
+
+async def test_an_accepted_loss_brings_back_no_deleted_board(valkey_url: str, tmp_path: Path) -> None:
+    """A deleted board may have had other readers, and no sweep may have ended its timeline before the loss."""
+    async with journaled(valkey_url, tmp_path) as board:
+        lives = Lives(board, await board.drainer())
+        deleted = await lives.begin()
+        await lives.delete()
+        lost = await lives.begin()
+        await lives.lose()
+        present = await lives.begin()
+        assert await lives.life(present) == [present, lost]
+        assert deleted not in await lives.life(present)
+
+
+async def test_a_lost_timeline_belongs_to_the_life_that_went_on(valkey_url: str, tmp_path: Path) -> None:
+    """A later timeline of the same life may be forgotten earlier, also after the board was deleted."""
+    async with journaled(valkey_url, tmp_path) as board:
+        lives = Lives(board, await board.drainer())
+        kept = await lives.begin()
+        await lives.lose()
+        await lives.begin()
+        await lives.lose()
+        present = await lives.begin()
+        await lives.archive(kept)
+        await lives.forget()
+        assert await lives.life(present) == [present, kept]
+        await lives.delete()
+        later = await lives.begin()
+        await lives.forget()
+        assert await lives.life(present) == []
+        assert await lives.life(later) == [later]

@@ -211,8 +211,8 @@ def life_of(connection: Connection, prefix: str, board: str, epoch: str | None) 
     """Return the timelines of a board's present life, whose epoch is `epoch` now, the newest first.
 
     A board that was deleted may have had other readers. So its timelines do not belong to the life of a later board
-    with the same id. A board that the store lost goes on living after an operator has accepted the loss. Without an
-    epoch, return the timelines of every life.
+    with the same id. A board that the store lost goes on living after an operator has accepted the loss: the lost
+    timeline names the epoch in which it does. Without an epoch, return the timelines of every life.
     """
     if epoch is None:
         return timelines_of(connection, prefix, board)[::-1]
@@ -221,9 +221,8 @@ def life_of(connection: Connection, prefix: str, board: str, epoch: str | None) 
     last = find_timeline(connection, prefix, board, epoch)
     while last is not None:
         found += last, *takewhile(lambda timeline: timeline.board == board, origins(connection, prefix, last))
-        last = _last(connection, *of_board, LIFE.c.id < found[-1].id, LIFE.c.size > 0)
-        if last is not None and not connection.scalar(select(LIFE.c.lost).where(LIFE.c.id == last.id)):
-            break
+        epochs = {timeline.epoch for timeline in found}
+        last = _last(connection, *of_board, LIFE.c.id < found[-1].id, LIFE.c.lost.in_(epochs))
     return found
 
 
@@ -301,6 +300,8 @@ def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
     if moved.rowcount != len(segments):
         raise ConflictError("boards " + ", ".join(sorted({segment.timeline.board for segment in segments})))
     for segment in segments:
+        if not segment.timeline.size:
+            _go_on(connection, segment.timeline)
         if segment.parent:
             _continue(connection, segment)
         if segment.erased:
@@ -387,6 +388,12 @@ def _continue(connection: Connection, segment: Segment) -> None:
         end_timelines(connection, [parent])
 
 
+def _go_on(connection: Connection, timeline: Timeline) -> None:
+    """Let the timeline that the store lost name the epoch of the next timeline of its board."""
+    where = (LIFE.c.prefix == _prefix(connection, timeline), LIFE.c.board == timeline.board, LIFE.c.lost == "")
+    connection.execute(update(LIFE).where(*where, LIFE.c.id < timeline.id).values(lost=timeline.epoch))
+
+
 def _prefix(connection: Connection, timeline: Timeline) -> str:
     return str(connection.execute(select(LIFE.c.prefix).where(LIFE.c.id == timeline.id)).scalar_one())
 
@@ -459,7 +466,12 @@ def _what_is_missing(timeline: Timeline, offset: int, journal: bytes | None, wai
 
 
 def end_lost(connection: Connection, lost: Sequence[Loss], left: Collection[str]) -> None:
-    """End lost timelines, after an operator has accepted the loss. `left` are the boards that go on without data."""
+    """End lost timelines, after an operator has accepted the loss. `left` are the boards that go on without data.
+
+    A board goes on after its newest timeline. An earlier timeline may be of another life, whose board was deleted.
+    """
     end_timelines(connection, [loss.timeline for loss in lost])
     ids = [loss.timeline.id for loss in lost if loss.gone and loss.timeline.board in left]
-    connection.execute(update(LIFE).where(LIFE.c.id.in_(ids)).values(lost=True))
+    newest = select(func.max(LIFE.c.id)).where(LIFE.c.size > 0).group_by(LIFE.c.prefix, LIFE.c.board)
+    ids = list(connection.scalars(newest.having(func.max(LIFE.c.id).in_(ids))))
+    connection.execute(update(LIFE).where(LIFE.c.id.in_(ids)).values(lost=""))

@@ -1,8 +1,9 @@
 """What is deleted from the journal, and when: entries, checkpoints, archived periods, definitions, and timelines."""
 
 from collections.abc import Callable
+from typing import Any
 
-from sqlalchemy import BigInteger, delete, func, literal_column, or_, select
+from sqlalchemy import BigInteger, Row, delete, func, literal_column, or_, select, update
 from sqlalchemy.engine import Connection
 
 from live.domain.board import Board
@@ -76,9 +77,21 @@ def forget_timelines(connection: Connection, prefix: str, kept: Callable[[str], 
         )
         if any(_has_first_entry(connection, timeline) for timeline in later.all()):
             continue
+        _pass_on(connection, row)
         for table in (SEGMENT, CHECKPOINT, PERIOD):
             connection.execute(delete(table).where(table.c.life == row.id))
         connection.execute(delete(LIFE).where(LIFE.c.id == row.id))
+
+
+def _pass_on(connection: Connection, row: Row[Any]) -> None:
+    """Let timelines that were lost before a timeline name the epoch in which the board goes on after it, if any."""
+    of_board = (LIFE.c.prefix == row.prefix, LIFE.c.board == row.board)
+    after = row.lost
+    if after is None:
+        later = (LIFE.c.parent == row.epoch, LIFE.c.id > row.id)
+        after = connection.scalar(select(LIFE.c.epoch).where(*of_board, *later).order_by(LIFE.c.id.desc()).limit(1))
+    if after is not None:
+        connection.execute(update(LIFE).where(*of_board, LIFE.c.lost == row.epoch).values(lost=after))
 
 
 def _has_first_entry(connection: Connection, timeline: int) -> bool:
