@@ -4,7 +4,6 @@ import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
 import { gapWords, grouped, placeWords, shareWords } from "./client/words.js";
 import { loadLater, pinOf, recordAddress, whenWritten, write } from "./page.js";
-import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
 
 /** The section of the page that shows one board. */
@@ -121,5 +120,4 @@ function rendered({ dataset }, { rows }, fields) {
 
 const sections = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("section[data-board]"));
 const shown = Array.from(sections, (section) => new BoardView(section));
-showLocalTimes();
 loadLater(shown[0].board, () => import("./later.js"), ({ start }) => start(shown));
