@@ -1,8 +1,8 @@
 #!lua flags=no-writes
 -- Reads the fields of a hash, such as definitions, that have changed since the caller read them.
--- KEYS[1] hash — name, JSON; the field ':version' grows with every change, unless KEYS[3] does
+-- KEYS[1] hash — name, JSON; the field ':version' grows with every change, unless there is a counter
 -- KEYS[2] changes — list: "version name" of each of the last changes, newest first
--- KEYS[3] counter — string: grows with every change
+-- KEYS[3...] counter — string: grows with every change; none or one
 -- Request: ChangesRequest
 -- Returns {'ok', version, now, name, value, ...} — a value that was deleted is ''; now in seconds
 --         {'gap'} — the list does not reach back to the caller's version: read the whole hash
