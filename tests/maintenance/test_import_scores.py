@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -247,9 +247,8 @@ async def test_refused_lines_are_named(valkey_url: str, tmp_path: Path) -> None:
 async def test_a_sorted_set_is_imported(valkey_url: str, tmp_path: Path) -> None:
     """The set may have any size, and its scores stay exact. The store that has the set is not changed."""
     settings = fresh_settings(valkey_url, journal="sqlite")
-    store = connect(valkey_url, settings)
     key = f"{settings.key_prefix}-other"
-    async with serving(settings, *parse_boards(BOARDS)) as client:
+    async with aclosing(connect(valkey_url, settings)) as store, serving(settings, *parse_boards(BOARDS)) as client:
         place = Place(settings, tmp_path, client)
         members = {f"m{number}": number + 1 for number in range(8500)} | {"most": 10**12}
         # One ZSCAN returns all members of a listpack.
@@ -279,19 +278,17 @@ async def test_a_sorted_set_is_imported(valkey_url: str, tmp_path: Path) -> None
             async with answering(replies) as url:
                 strange = await place.command("posts", "--redis-key", "a", "--redis", url, status=2)
             assert "gives answers that no Redis gives" in strange["message"]
-        for words, status, why in (
-            (("none",), 1, "has no key 'none'"),
-            ((f"{key}2",), 2, "is not a sorted set but a string"),
-            (("a", "--redis", "redis://:secret@127.0.0.1:1"), 2, "can't read redis://127.0.0.1:1"),
-            (("a", "--redis", "http://x"), 2, "expected redis://"),
+        for name, url, status, why in (
+            ("none", valkey_url, 1, "has no key 'none'"),
+            (f"{key}2", valkey_url, 2, "is not a sorted set but a string"),
+            ("a", "redis://:secret@127.0.0.1:1", 2, "can't read redis://127.0.0.1:1"),
+            ("a", "http://x", 2, "expected redis://"),
         ):
-            message = (await place.command("posts", "--redis", valkey_url, "--redis-key", *words, status=status))[
-                "message"
-            ]
+            found = await place.command("posts", "--redis-key", name, "--redis", url, status=status)
+            message = found["message"]
             assert why in message
             assert "secret" not in message
         await store.call(key, "DEL", key, f"{key}2", f"{key}3")
-    await store.aclose()
 
 
 async def test_a_union_that_refuses_lacks_nothing(valkey_url: str, tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ def test_an_event_that_has_left_stays_away() -> None:
 def test_an_event_leaves_by_the_clock_of_its_board() -> None:
     """`prune` removes the events that have left, by the clock of the board.
 
-    On the server clock, so does `apply`: for an entry `renew`, and for an entry whose time is before the last entry's.
+    On the server clock, so does `apply` for an entry `renew`, but not for an entry whose time is before the last
+    entry's: only an entry `left` says that events have left.
     """
     events = [Logged(time, 1, 0, "a", 1) for time in (6_000_000, 6_400_000, 6_400_001)]
     for clock, pruned, left in (("server", events[2:], events[2:]), ("event", events[1:], events)):
@@ -57,7 +58,7 @@ def test_an_event_leaves_by_the_clock_of_its_board() -> None:
         prune(data, 0)
         assert data.log == pruned
         withdrawn = msgspec.msgpack.encode({"member": "a"})
-        for kind, time, kept in (("renew", 0, left), ("withdraw", -1, left), ("withdraw", 0, events)):
+        for kind, time, kept in (("renew", 0, left), ("withdraw", -1, events), ("withdraw", 0, events)):
             data.log, data.time = events, 10_000_000_000
             apply(data, Head(kind, 0, "1-0", data.time + time, "", ""), withdrawn)
             assert data.log == kept

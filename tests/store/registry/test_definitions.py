@@ -1,7 +1,7 @@
 """Definitions in the store: changed by compare-and-set, with an increasing version and an audit log."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from live.errors import EpochLostError, StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, connect
+from live.store.connection.handshake import FORMAT
 from live.store.registry.audit_trail import AuditEntry, AuditTrail
 from live.store.registry.definitions import Definition, DefinitionCache, DefinitionStore
 from tests.harness.settings import fresh_settings
@@ -93,34 +94,34 @@ async def test_after_a_lost_reply_the_outcome_is_unknown(own_store: StoreProcess
         assert not away.value.unknown
 
 
-@pytest.mark.one_server  # on a Cluster, later connections refuse an identity without a format
 async def test_a_change_is_refused_after_a_loss(valkey_url: str, tmp_path: Path) -> None:
     """A loss of another board does not matter. Each new version is remembered, and a lower version is a loss.
 
     The identity of the store is checked in the same step in which the definition changes.
     """
     settings = fresh_settings(valkey_url, data_dir=tmp_path)
-    client = connect(valkey_url, settings)
-    store, high_water = DefinitionStore(client, settings.key_prefix), client.high_water
-    high_water.active = True
-    high_water.remember_store("one")
-    await client.set(SystemKeys(settings.key_prefix).store, "one")
-    version = await store.keep("", "a", ONE, None)
-    assert high_water.version_of("definitions") == int(version or 0) > 0
-    high_water.lose_boards({"b": "b is gone"})
-    with pytest.raises(EpochLostError, match="b is gone"):
-        await store.keep(version or "", "b", ONE, None)
-    version = await store.keep(version or "", "a", None, None)
-    assert high_water.version_of("definitions") == int(version or 0)
-    await client.set(SystemKeys(settings.key_prefix).store, "other")
-    with pytest.raises(EpochLostError, match="the store has the identity other, and not one"):
-        await store.keep(version or "", "a", ONE, None)
-    with high_water.accepting("it is another store"):
-        high_water.remember_store("other")
-    high_water.note_version("definitions", int(version or 0) + 1)
-    await store.load()
-    assert high_water.lost == f"the definitions went back from version {int(version or 0) + 1} to {version}"
-    await client.aclose()
+    async with aclosing(connect(valkey_url, settings)) as client:
+        store, high_water = DefinitionStore(client, settings.key_prefix), client.high_water
+        high_water.active = True
+        high_water.remember_store("one")
+        names = SystemKeys(settings.key_prefix)
+        await client.set(names.format, FORMAT)  # later connections refuse an identity without it
+        await client.set(names.store, "one")
+        version = await store.keep("", "a", ONE, None)
+        assert high_water.version_of("definitions") == int(version or 0) > 0
+        high_water.lose_boards({"b": "b is gone"})
+        with pytest.raises(EpochLostError, match="b is gone"):
+            await store.keep(version or "", "b", ONE, None)
+        version = await store.keep(version or "", "a", None, None)
+        assert high_water.version_of("definitions") == int(version or 0)
+        await client.set(names.store, "other")
+        with pytest.raises(EpochLostError, match="the store has the identity other, and not one"):
+            await store.keep(version or "", "a", ONE, None)
+        with high_water.accepting("it is another store"):
+            high_water.remember_store("other")
+        high_water.note_version("definitions", int(version or 0) + 1)
+        await store.load()
+        assert high_water.lost == f"the definitions went back from version {int(version or 0) + 1} to {version}"
 
 
 async def test_only_changed_definitions_are_read(any_store: str) -> None:
