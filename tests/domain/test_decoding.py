@@ -129,12 +129,14 @@ def test_any_bytes_give_a_body_or_a_problem(data: bytes) -> None:
 @given(st.lists(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists), max_size=6))
 def test_an_array_is_decoded_if_and_only_if_it_is_json(values: list[Any]) -> None:
     """If it is JSON, its elements are refused one by one. Otherwise the whole body is refused."""
-    text = json.dumps(values)
-    if re.search("NaN|Infinity", re.sub('"[^"]*"', "", text)):
+    body = json.dumps(values).encode()
+    try:
+        json.dumps(values, allow_nan=False)
+    except ValueError:
         with pytest.raises(ProblemError, match="malformed_body"):
-            decode_json(text.encode(), 10)
+            decode_json(body, 10)
     else:
-        assert len(decode_json(text.encode(), 10).rejections) == len(values)
+        assert len(decode_json(body, 10).rejections) == len(values)
 
 
 @pytest.mark.parametrize("line", [b'{"key":"a"}', b'{"key":1}'])

@@ -14,6 +14,7 @@ from live.send.progress import ProgressFile, SendOptions, progress_path
 from live.send.run import SendOutcome, send_file
 
 Event = dict[str, Any]
+TOO_LARGE = b'{"key":"%s"}\n' % (b"x" * 300_000)  # a line that the server refuses with its whole batch
 
 
 async def send(path: Path, url: str, **options: Any) -> SendOutcome:

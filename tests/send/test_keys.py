@@ -20,7 +20,7 @@ from tests.harness.forked import run_live
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
-from tests.send.support import many, noted, scores, send, sums, write
+from tests.send.support import TOO_LARGE, many, noted, scores, send, sums, write
 
 pytestmark = pytest.mark.slow
 
@@ -114,15 +114,15 @@ async def test_another_api_key_of_the_same_producer_continues(
 ) -> None:
     """No event counts twice. Another producer may continue too, if no batch is in doubt."""
     path = tmp_path / "e.ndjson"
-    path.write_bytes(b'{"key":"a"}\n' * 1000 + b'{"key":"\xff"}\n')
-    with pytest.raises(SetupError, match="the server refused the request with 400"):
+    path.write_bytes(b'{"key":"a"}\n' * 1000 + TOO_LARGE)
+    with pytest.raises(SetupError, match="the server refused the request with 413"):
         await send(path, url, key=key)
     note = noted(SendOptions(path=path, url=url))
     assert note is not None
     assert (note.sent, note.reach, note.producer) == (1000, 0, "shop")
     for other in (await add_key(settings, "shop", Scope()), await add_key(settings, "tram", Scope())):
         await until_known(url, other)
-        with pytest.raises(SetupError, match="the server refused the request with 400"):
+        with pytest.raises(SetupError, match="the server refused the request with 413"):
             await send(path, url, key=other)
     assert await scores(url) == {"a": 1000}
 

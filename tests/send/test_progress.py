@@ -23,7 +23,7 @@ from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
-from tests.send.support import Event, many, noted, scores, send, sums, write
+from tests.send.support import TOO_LARGE, Event, many, noted, scores, send, sums, write
 
 START = 1_431_856_800  # 17 May 2015 10:00 UTC
 
@@ -31,8 +31,8 @@ START = 1_431_856_800  # 17 May 2015 10:00 UTC
 async def test_a_refused_batch_stops_the_run(tmp_path: Path, url: str) -> None:
     """The message has the server's answer, and the progress is saved."""
     path = tmp_path / "e.ndjson"
-    path.write_bytes(b'{"key":"a"}\n' * 1000 + b'{"key":"\xff"}\n')
-    with pytest.raises(SetupError, match=r"the server refused the request with 400: .*not UTF-8"):
+    path.write_bytes(b'{"key":"a"}\n' * 1000 + TOO_LARGE)
+    with pytest.raises(SetupError, match="the server refused the request with 413: "):
         await send(path, url)
     assert await scores(url) == {"a": 1000}
     note = noted(SendOptions(path=path, url=url))
@@ -218,7 +218,7 @@ async def test_a_waiting_run_can_be_interrupted(url: str, tmp_path: Path) -> Non
 @pytest.mark.slow
 async def test_a_run_that_did_not_start_leaves_nothing(tmp_path: Path, url: str, state_folder: Path) -> None:
     """The path is a folder, or the server refuses the first batch."""
-    (tmp_path / "bad").write_bytes(b'{"key":"\xff"}\n')
+    (tmp_path / "bad").write_bytes(TOO_LARGE)
     for path in (tmp_path, tmp_path / "bad"):
         with pytest.raises(SetupError):
             await send(path, url)
