@@ -49,8 +49,8 @@ async def test_a_full_store_recovers(tmp_path: Path) -> None:
 
             async def is_refused(kind: str) -> bool:
                 """Send new members until they are refused."""
-                for _ in range(20):
-                    keys = [f"{kind}-{next(numbers)}-{'x' * 900}" for _ in range(500)]
+                for _ in range(50):
+                    keys = [f"{kind}-{next(numbers)}-{'x' * 900}" for _ in range(200)]
                     response = await client.post("/v1/events", json=[{"key": key, "type": kind} for key in keys])
                     if response.status_code != 200:
                         assert response.status_code == 503
