@@ -128,6 +128,7 @@ def elements_of(body: bytes, max_events: int) -> list[bytes]:
         ProblemError: `malformed_body` or `too_many_events`.
     """
     try:
+        body.decode()  # `msgspec.Raw` does not check UTF-8
         elements = _elements.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _malformed(body, error) from None

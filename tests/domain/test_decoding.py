@@ -125,6 +125,13 @@ def test_any_bytes_give_a_body_or_a_problem(data: bytes) -> None:
             assert sorted(indexes) == list(range(len(indexes)))
 
 
+@pytest.mark.parametrize("body", [b'["\xff"]', b'[{"key": "\xff"}]', b'[{"key": "a"}, 1, "\xff"]'])
+def test_an_array_that_is_not_utf_8_is_refused_as_a_whole(body: bytes) -> None:
+    """The refusal names the first byte that can't be read."""
+    with pytest.raises(ProblemError, match=f"not UTF-8: byte {body.index(0xFF)}"):
+        decode_json(body, 1000)
+
+
 @pytest.mark.slow
 @given(st.lists(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists), max_size=6))
 def test_an_array_is_decoded_if_and_only_if_it_is_json(values: list[Any]) -> None:
