@@ -63,7 +63,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "sort_order": "Whether high scores (`desc`) or low scores (`asc`) come first.",
     "source": "Namespace of the `id`, such as the name of the sender.",
     "ties": "Among equal scores, `first` puts the earliest ahead, `last` the latest, and `key` sorts by name.",
-    "definition": "Another text as soon as the board is defined anew. Omitted in updates while a viewer stays.",
+    "definition": "A text that changes with the definition of the board. Updates omit it while the viewer stays.",
     "time": "Time of the event, RFC 3339 with an offset. Default: now.",
     "title": "Name for people.",
     "total_score": "Sum of all scores. Null where scores are not amounts.",
