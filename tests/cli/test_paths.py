@@ -18,6 +18,7 @@ from live.store.connection.client import connect
 from live.store.connection.embedded import EmbeddedStore
 from tests.harness.journal_server import Machine, fill
 from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
 
 NAMES = ["100%", "a%41", "#1", "why?", "two words", "ü&=+", "[bold]"]
 
@@ -90,7 +91,11 @@ async def test_a_server_and_its_commands_work_anywhere() -> None:
                 page = client.get("/v1/boards/posts").json()
                 past = client.get("/v1/boards/posts", params={"as_of": datetime.now(UTC).isoformat()})
                 assert past.json()["records"] == page["records"], past.text
-                assert client.get("/readyz").json()["journal"] == "ok"
+
+                async def is_ready() -> bool:
+                    return bool(client.get("/readyz").json()["journal"] == "ok")
+
+                await eventually(is_ready)  # the report of the journal is up to a few seconds old
             backup = folder / "backup %41"
             for words in (
                 ["boards"], ["audit"], ["journal", "status"], ["reconcile"], ["export", "posts"],

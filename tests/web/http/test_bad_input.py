@@ -216,11 +216,12 @@ async def test_an_empty_body_is_refused(server: Server, headers: dict[str, str])
 
 @pytest.mark.parametrize("key", [b"\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf8"])
 async def test_a_text_that_is_not_utf_8_is_refused(server: Server, key: bytes) -> None:
-    """An event among others is refused alone."""
-    event, detail = b'{"key":"%b"}' % key, "not UTF-8: byte 8 can't be read"
-    await server.refuses_whole(event, JSON, detail)
-    await server.refuses_second(BEFORE + b"\n" + event + b"\n" + AFTER, LINES, "event_invalid", detail)
-    await server.refuses_second(b"[" + BEFORE + b"," + event + b"," + AFTER + b"]", JSON, "event_invalid", detail)
+    """A line among others is refused alone. An array is refused as a whole."""
+    event, detail = b'{"key":"%b"}' % key, "not UTF-8: byte {} can't be read"
+    await server.refuses_whole(event, JSON, detail.format(8))
+    await server.refuses_second(BEFORE + b"\n" + event + b"\n" + AFTER, LINES, "event_invalid", detail.format(8))
+    array = b"[" + BEFORE + b"," + event + b"," + AFTER + b"]"
+    await server.refuses_whole(array, JSON, detail.format(array.index(key)))
 
 
 async def test_an_empty_array_is_valid(server: Server) -> None:
