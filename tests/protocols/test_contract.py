@@ -350,7 +350,7 @@ async def test_a_client_that_disconnects_harms_nobody(own_store: StoreProcess, *
         for cut in cuts:
             async with connected(url) as wire:
                 await wire.send(cut)
-                await ask(url, request("GET", "/healthz"))  # uvicorn drops a request if the client is gone when it begins
+                await ask(url, request("GET", "/healthz"))  # uvicorn drops a request when its client has gone
         with own_store.frozen():
             async with connected(url) as wire:
                 await wire.send(post(likes(4)))

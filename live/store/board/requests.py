@@ -375,23 +375,28 @@ class UpdateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class DeleteKeysRequest(msgspec.Struct, omit_defaults=True):
-    """Delete store keys of the board that has this epoch, at most `elements` of their elements.
+    """Delete store keys of the board that has this epoch, about `elements` of their elements.
 
     `starts` are the starts of the slots to delete as a whole. `count` is the most starts from the
-    list of slots to return.
+    list of slots to return. `cursor` is from the reply to the step before.
     """
 
     epoch: str
     count: int
     elements: int
     starts: list[str] = []
+    cursor: str = "0"
 
 
 class DiscardRequest(msgspec.Struct):
-    """Delete at most `count` elements of the dropped period that begins at `start`."""
+    """Delete about `count` elements of the dropped period that begins at `start`.
+
+    `cursor` is from the reply to the step before.
+    """
 
     start: int
     count: int
+    cursor: str
 
 
 class ExpireBoardRequest(msgspec.Struct):

@@ -36,7 +36,7 @@ _PAUSE: Final = 1.0  # seconds between two checks of a board that keeps changing
 _LONGEST_PAUSE: Final = 3600.0  # seconds between two checks of a board to which nothing happened
 FALLBACK: Final = 2.0  # seconds after which a process checks a due board of another process
 _AT_ONCE: Final = 64  # steps in flight, so that a thousand due boards do not block the store
-ELEMENTS_A_STEP: Final = 256  # elements of deleted store keys that one step removes: 2 ms of the store for a hash
+ELEMENTS_A_STEP: Final = 500  # elements of deleted store keys that one step removes: 2 ms of the store for a hash
 _SPARE: Final = 64  # outdated entries that the heap may have: this many, and one for each item
 
 
@@ -107,6 +107,7 @@ class BoardRotator:
     def __init__(self, state: BoardState) -> None:
         self.state = state
         self._leaving = ("", "0")  # the slot that is being subtracted, and the cursor for the next step
+        self._discarded = "0"  # the cursor for the next step of deleting a dropped period
 
     async def rotate(self) -> float | None:
         """Do one bounded step of rotation.
@@ -130,8 +131,9 @@ class BoardRotator:
                     return None
                 case [b"dropped", start]:
                     keys, old = state.keys, int(start)
-                    request = DiscardRequest(old, ELEMENTS_A_STEP)
-                    await state.run(state.scripts.discard, [keys.dropped, *keys.of_dropped(old)], request)
+                    request = DiscardRequest(old, ELEMENTS_A_STEP, self._discarded)
+                    left = await state.run(state.scripts.discard, [keys.dropped, *keys.of_dropped(old)], request)
+                    self._discarded = left[1].decode() if left[0] == b"left" else "0"
                     return None
                 case [b"slot", oldest]:
                     self._leaving = (oldest.decode(), "0")

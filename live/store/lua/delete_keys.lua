@@ -9,7 +9,7 @@
 -- KEYS[3] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[4...] old — the store keys to delete
 -- Request: DeleteKeysRequest
--- Returns {'left'} — these store keys have more elements: call it again with the same store keys
+-- Returns {'left', cursor} — these store keys have more elements: call it again with the same store keys and this cursor
 --         {'ok', span, bucket, now, start...} — the length of buckets of identities and the start of the newest
 --         bucket ('' for unknown), the store's time in seconds, and the starts of slots with store keys left
 --         {'epoch', epoch} — there is another board
@@ -20,7 +20,8 @@ local meta, gone, slots = unpack(KEYS, 1, 3)
 local held = redis.call('HGET', meta, 'epoch')
 if held and held ~= request.epoch then return {'epoch', held} end
 if redis.call('EXISTS', meta) == 1 then redis.call('RENAME', meta, gone) end
-if discard_all({unpack(KEYS, 4)}, request.elements) then return {'left'} end
+local left = discard_all({unpack(KEYS, 4)}, request.elements, request.cursor or '0')
+if left then return {'left', left} end
 for _, start in ipairs(request.starts or {}) do
   redis.call('ZREM', slots, start)
   redis.call('HDEL', gone, 'total:' .. start, 'high:' .. start)

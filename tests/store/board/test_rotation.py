@@ -29,6 +29,7 @@ from tests.harness.waiting import eventually, until_early
 pytestmark = pytest.mark.slow
 
 HOUR = 3600
+SCANNED = 64  # a scan of a hash returns whole buckets, so a step may remove a few more elements
 
 
 def nothing(*_: int) -> None:
@@ -93,7 +94,7 @@ async def test_a_dropped_period_is_deleted_in_steps(valkey_url: str) -> None:
                 most = max(most, sum(left) - sum(now))
             left = now
             assert (await Auditor(client, "days", ledger.state.settings.key_prefix, nothing).audit(repair=False)).clean
-        assert 0 < most <= ELEMENTS_A_STEP
+        assert 0 < most <= ELEMENTS_A_STEP + SCANNED
         assert await sizes() == []
         assert await client.call(keys.dropped, "EXISTS", keys.dropped) == 0
         assert len(await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)) == 2
@@ -123,7 +124,7 @@ async def test_a_period_that_is_dropped_twice_is_deleted_in_steps(valkey_url: st
             now = await left()
             before, most = now, max(most, before - now)
         assert (await left(), await client.call(keys.dropped, "EXISTS", keys.dropped)) == (0, 0)
-        assert 0 < most <= ELEMENTS_A_STEP
+        assert 0 < most <= ELEMENTS_A_STEP + SCANNED
 
 
 def sample(name: str, **labels: str) -> float:

@@ -123,10 +123,10 @@ async def _delete_step(
 ) -> list[str] | None:
     """Delete some slots and more store keys. Return the script's reply, or None when there is another board."""
     old = [key for start in starts for key in keys.of_slot(start)]
-    request, reply = DeleteKeysRequest(epoch, _SLOTS_A_STEP, ELEMENTS_A_STEP, list(starts)), [b"left"]
+    request = DeleteKeysRequest(epoch, _SLOTS_A_STEP, ELEMENTS_A_STEP, list(starts))
     script = DELETE_KEYS if waits else DELETE_MORE
-    while reply == [b"left"]:
-        reply = await script(client, [keys.meta, keys.gone, keys.slots, *old, *more], request)
+    while (reply := await script(client, [keys.meta, keys.gone, keys.slots, *old, *more], request))[0] == b"left":
+        request.cursor = reply[1].decode()
     return [word.decode() for word in reply[1:]] if reply[0] == b"ok" else None
 
 

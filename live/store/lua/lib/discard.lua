@@ -1,40 +1,34 @@
 -- Deletes store keys in bounded steps, because freeing a large one at once delays all other commands.
 --
--- Removes at most `most` elements of a store key. Returns how many, and whether elements are left.
+-- Removes about `most` elements of a store key, those of a hash or set from a cursor of its scan on. Returns how many,
+-- and the cursor for the next step; nil if nothing is left. To draw random fields instead takes five times as long.
 local SMALL = 64  -- elements that are freed at once
-local function discard(key, most)
+local SCANS = {hash = {'HLEN', 'HSCAN', 'HDEL', 2}, set = {'SCARD', 'SSCAN', 'SREM', 1}}
+local function discard(key, most, cursor)
   local kind = redis.call('TYPE', key).ok
-  if kind == 'none' then return 0, false end
-  local size
-  if kind == 'zset' then
-    size = redis.call('ZCARD', key)
-  elseif kind == 'hash' then
-    size = redis.call('HLEN', key)
-  elseif kind == 'set' then
-    size = redis.call('SCARD', key)
-  end
-  if not size or size <= math.max(most, SMALL) then
+  local size = kind == 'zset' and redis.call('ZCARD', key) or SCANS[kind] and redis.call(SCANS[kind][1], key)
+  if not size or size <= SMALL then
     redis.call('UNLINK', key)
-    return size or 1, false
+    return size or kind == 'none' and 0 or 1
   end
-  if most > 0 then
-    if kind == 'zset' then
-      redis.call('ZREMRANGEBYRANK', key, 0, most - 1)
-    elseif kind == 'hash' then
-      redis.call('HDEL', key, unpack(redis.call('HRANDFIELD', key, most)))
-    else
-      redis.call('SPOP', key, most)
-    end
-  end
-  return most, true
+  if kind == 'zset' then return redis.call('ZREMRANGEBYRANK', key, 0, most - 1), '0' end
+  local _, scan, remove, words = unpack(SCANS[kind])
+  local names = {}
+  repeat
+    local found = redis.call(scan, key, cursor, 'COUNT', most)
+    cursor = found[1]
+    for i = 1, #found[2], words do names[#names + 1] = found[2][i] end
+  until #names > 0 or cursor == '0'
+  if #names > 0 then redis.call(remove, key, unpack(names)) end
+  return #names, cursor
 end
 
--- Removes at most `most` elements of several store keys. Returns whether elements are left.
-local function discard_all(old, most)
-  local is_left = false
+-- Removes about `most` elements of several store keys. Returns the cursor for the next step; nil if nothing is left.
+local function discard_all(old, most, cursor)
   for _, key in ipairs(old) do
-    local removed, more = discard(key, most)
-    most, is_left = math.max(0, most - removed), is_left or more
+    if most <= 0 then return '0' end
+    local removed, left = discard(key, most, cursor)
+    if left then return left end
+    if removed > 0 then most, cursor = most - removed, '0' end  -- the cursor is for the first store key that is left
   end
-  return is_left
 end

@@ -13,10 +13,12 @@ from live.errors import EpochLostError
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import create, delete_keys, expire, update
+from live.store.board.rotation import ELEMENTS_A_STEP
 from live.store.board.state import quiet
 from live.store.connection.client import Store, connect
 from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
 
 EPOCH = "00c0ffee"
@@ -92,6 +94,20 @@ async def test_a_late_deletion_does_not_delete_a_recreated_board(any_store: str)
         await made.ledger().writer.add([make_entry("a")])
         await delete_keys(made.client, made.keys, "0badbad0")
         assert (await made.ledger().reader.read(1)).rank_count == 1
+
+
+async def test_a_large_board_is_deleted_in_one_scan(own_store: StoreProcess) -> None:
+    """Each step goes on where the step before ended, so deleting takes no longer for each of many members."""
+    async with opened(own_store.url) as made:
+        ledger, most = made.ledger(), 8 * ELEMENTS_A_STEP
+        for first in range(0, most, 1000):
+            await ledger.writer.add([make_entry(f"{number}", 1, None, None) for number in range(first, first + 1000)])
+        await made.client.config_resetstat()
+        await delete_keys(made.client, made.keys, EPOCH)
+        assert await made.owned() == 0
+        commands = await made.client.info("commandstats")
+        calls = [commands[f"cmdstat_{name}"]["calls"] for name in ("hscan", "zremrangebyrank")]
+        assert all(6 <= each <= 10 for each in calls), calls
 
 
 async def test_changes_are_applied_by_revision(any_store: str) -> None:
