@@ -154,6 +154,7 @@ async def test_every_open_view_sees_at_once_that_voting_ends(valkey_url: str) ->
         for page, state in zip(pages, states, strict=False):
             await page.bring_to_front()
             await page.wait_for_selector(f"{state}[data-state=closed]", timeout=PATIENCE)
+        await pages[-1].bring_to_front()
         await pages[-1].wait_for_function(
             "() => document.querySelector('live-board').shadowRoot.querySelector('.status').innerText"
             " === 'Voting closed'",

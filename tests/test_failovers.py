@@ -212,6 +212,7 @@ async def test_a_board_is_checked_on_a_server_that_is_a_primary_again(tmp_path: 
 
 
 @pytest.mark.mutant
+@pytest.mark.alone
 async def test_a_connection_that_outlives_a_reign_is_detected(tmp_path: Path) -> None:
     """The mutant keeps its connections to servers that have become replicas."""
 
