@@ -19,6 +19,7 @@ from tests.harness.server import server
 ENGLISH, CHINESE = (languages()[tag] for tag in TAGS)
 TIMES = ("2026-11-20T09:30:00Z", "2026-11-20T11:00:00Z", "2026-11-20T12:59:59Z")
 HOUR = 3600
+CONTEST = read_board("contest", {"types": ["vote"], "window": "forever", "votes": {"registered": True}})
 NONE = "\u2013"
 
 
@@ -79,6 +80,17 @@ async def test_a_missing_record_is_explained(valkey_url: str, path: str) -> None
         response = await client.get(f"/boards/{path}", headers={"Accept": "text/html"})
         assert response.status_code == 404
         assert "There is no such" in response.text
+
+
+async def test_a_hidden_contestant_has_no_record(valkey_url: str) -> None:
+    """Neither the page nor the API shows a hidden member, although the contest still has its name and metadata."""
+    async with server(valkey_url, CONTEST, anonymous_admin=True) as client:
+        for member in ("ann", "bob"):
+            await client.put(f"/v1/boards/contest/records/{member}", json={"metadata": {"city": "Graz"}})
+        await client.patch("/v1/boards/contest/records/ann", json={"hidden": True})
+        for path in ("/boards/contest/records/", "/v1/boards/contest/records/"):
+            statuses = [(await client.get(path + member)).status_code for member in ("ann", "bob")]
+            assert statuses == [404, 200], path
 
 
 async def test_a_window_without_slots_has_no_chart(valkey_url: str) -> None:

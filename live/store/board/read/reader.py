@@ -147,9 +147,14 @@ class BoardReader:
         return (await self.read(1)).slot
 
     async def entrant(self, member: str) -> bytes | None:
-        """Return the metadata (JSON) of a member that is registered for a contest; None if it is not registered."""
-        found: bytes | None = await self.state.call("HGET", self.state.keys.entrants, member)
-        return found
+        """Return the metadata (JSON) of a contestant; None if the member is not registered, or is hidden."""
+        keys = self.state.keys
+        found: tuple[bytes | None, int]
+        found = await self.state.client.calls(
+            [(keys.entrants, ("HGET", keys.entrants, member)), (keys.hidden, ("HEXISTS", keys.hidden, member))]
+        )
+        metadata, is_hidden = found
+        return None if is_hidden else metadata
 
     async def places(self, wanted: Sequence[Wanted]) -> list[EncodedPage]:
         """Return the records of members in the order of `wanted`, each with as many neighbours as `wanted` says.
