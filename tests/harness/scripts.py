@@ -19,7 +19,7 @@ from live.store.board.state import SCRIPTS
 from live.store.connection.client import Store, connect
 from live.store.registry.audit_trail import NOTE, REDACT
 from live.store.registry.definitions import CHANGES, DEFINE
-from live.store.registry.items import PUT_ITEMS
+from live.store.registry.items import DELETE_ITEM, PUT_ITEMS
 from live.store.registry.presence import PRESENT, VIEWERS
 from live.store.registry.processes import BEAT, HOLD
 from live.store.registry.producers import REGISTER
@@ -30,7 +30,21 @@ FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
 PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
 BEGINNINGS = (UPDATE, EXPIRE_BOARD, DELETE_KEYS, RENEW, DEFINE, CHANGES, RESTORE, TRIM, PIECE, ERASE, FORGET, CONFIRM)
-OTHERS = (AUDIT, BEAT, FIX_TOTALS, REGISTER, GCRA, PRESENT, PUT_ITEMS, VIEWERS, HOLD, NOTE, REDACT, SESSION)
+OTHERS = (
+    AUDIT,
+    BEAT,
+    FIX_TOTALS,
+    REGISTER,
+    GCRA,
+    PRESENT,
+    PUT_ITEMS,
+    DELETE_ITEM,
+    VIEWERS,
+    HOLD,
+    NOTE,
+    REDACT,
+    SESSION,
+)
 USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, *OTHERS)}
 GOOD = "-- Does it.\n-- KEYS[1] a — hash: it\n-- Request: Plain\n-- Returns {'ok'}\nreturn {KEYS[1]}\n"
 
@@ -46,6 +60,7 @@ FLAGS = {
             "beat",
             "confirm",
             "define",
+            "delete_item",
             "delete_keys",
             "discard",
             "erase",

@@ -1,5 +1,5 @@
 #!lua
--- Stores and deletes items, or none of them if there is no room for the new ones.
+-- Stores items, or none of them if there is no room for the new ones.
 -- KEYS[1] items — hash: member, its item as JSON
 -- KEYS[2] version — string: grows with every change
 -- KEYS[3] changes — list: "version member" of each of the last changes, newest first
@@ -8,18 +8,13 @@
 --         {'full'} — there would be more items than allowed
 local request = cmsgpack.unpack(ARGV[1])
 local items, version, changes = unpack(KEYS)
-local members, texts, fields, gone, new = request.members, request.items, {}, {}, 0
+local members, texts, fields, new = request.members, request.items, {}, 0
 for i = 1, #members do
-  if texts[i] == '' then
-    gone[#gone + 1] = members[i]
-  else
-    if redis.call('HEXISTS', items, members[i]) == 0 then new = new + 1 end
-    fields[#fields + 1], fields[#fields + 2] = members[i], texts[i]
-  end
+  if redis.call('HEXISTS', items, members[i]) == 0 then new = new + 1 end
+  fields[#fields + 1], fields[#fields + 2] = members[i], texts[i]
 end
 if new > 0 and redis.call('HLEN', items) + new > request.most then return {'full'} end
-if #fields > 0 then redis.call('HSET', items, unpack(fields)) end
-if #gone > 0 then redis.call('HDEL', items, unpack(gone)) end
+redis.call('HSET', items, unpack(fields))
 local first, named = redis.call('INCRBY', version, #members) - #members, {}
 for i = 1, #members do named[i] = string.format('%.0f %s', first + i, members[i]) end
 redis.call('LPUSH', changes, unpack(named))

@@ -21,7 +21,7 @@ _MOST_CHANGES: Final = 10_000  # some 500 KB; if more items change within a seco
 
 
 class PutItemsRequest(msgspec.Struct):
-    """Store the items (JSON) of distinct members; an empty text deletes an item.
+    """Store the items (JSON) of distinct members.
 
     `most` is the maximum number of all items, and `changes` is how many of the last changes the store remembers.
     """
@@ -32,7 +32,15 @@ class PutItemsRequest(msgspec.Struct):
     changes: int = _MOST_CHANGES
 
 
+class DeleteItemRequest(msgspec.Struct):
+    """Delete the item of a member. `changes` is as in `PutItemsRequest`."""
+
+    member: str
+    changes: int = _MOST_CHANGES
+
+
 PUT_ITEMS: Final = Script("put_items", PutItemsRequest)
+DELETE_ITEM: Final = Script("delete_item", DeleteItemRequest)
 
 
 class Items:
@@ -85,19 +93,17 @@ class Items:
         Raises:
             ProblemError: `too_many_items`.
         """
-        reply = await self._write([item.member for item in items], [msgspec.json.encode(item) for item in items])
+        texts = [text(msgspec.json.encode(item)) for item in items]
+        request = PutItemsRequest([item.member for item in items], texts, self._most)
+        reply = await PUT_ITEMS(self._client, self._written, request)
+        self._refreshed = float("-inf")
         if reply[0] == b"full":
             raise ProblemError("too_many_items", f"the setting max_items allows {self._most}")
 
     async def delete(self, member: str) -> None:
-        """Delete the item of a member, if it has one."""
-        await self._write([member], [b""])
-
-    async def _write(self, members: list[str], items: Sequence[bytes]) -> list[bytes]:
-        request = PutItemsRequest(members, [text(item) for item in items], self._most)
-        reply: list[bytes] = await PUT_ITEMS(self._client, self._written, request)
+        """Delete the item of a member, if it has one. This also works while the memory of the store is full."""
+        await DELETE_ITEM(self._client, self._written, DeleteItemRequest(member))
         self._refreshed = float("-inf")
-        return reply
 
     async def _refresh(self) -> None:
         """Check whether an item has changed, at most once a second. If so, forget all remembered items."""

@@ -17,8 +17,23 @@ from live.store.registry.journals import (
     publish_health,
 )
 from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 A, B, C = (Item(name, name.upper()) for name in "abc")
+
+
+async def test_an_item_is_deleted_while_memory_is_full(own_store: StoreProcess) -> None:
+    """Nothing can be stored then, but what is there can go."""
+    settings = fresh_settings(own_store.url)
+    client = connect(own_store.url, settings)
+    items = Items(client, settings.key_prefix, 3)
+    await items.put([A])
+    await client.config_set("maxmemory", 1)
+    with pytest.raises(StoreUnavailableError):
+        await items.put([B])
+    await items.delete("a")
+    assert await items.of(["a", "b"]) == {}
+    await client.aclose()
 
 
 async def test_items_are_asked_for_once_a_second_and_remembered(valkey_url: str) -> None:
