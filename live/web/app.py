@@ -111,6 +111,7 @@ async def _work(parts: Live, tally: RequestTally) -> None:
     """Run the background work."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(parts.registry.run())
+        tasks.create_task(parts.board_admin.run())
         tasks.create_task(renew_metrics(parts, tally))
         tasks.create_task(measure_room(parts))
         if parts.settings.role != "ingest":
@@ -156,8 +157,10 @@ async def _forget(_request: Request, _error: Exception) -> Response:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     # A page of several boards has all their ids in its path.
-    if isinstance(error, EpochLostError) and error.board in request.path_params.get("board", "").split(","):
-        error = await live_of(request).registry.explain(error.board, error, reader_of(request))
+    if isinstance(error, EpochLostError):
+        named = request.path_params.get("board", "").split(",")
+        if error.board and error.board in named:  # a loss of the whole store names no board
+            error = await live_of(request).registry.explain(error.board, error, reader_of(request))
     if isinstance(error, HTTPException):
         error = explain_route(request, error)
     if request.scope["path"].startswith(_FOR_PROGRAMS):

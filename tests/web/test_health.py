@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from live import __version__
+from live.errors import EpochLostError
 from live.settings import Duration
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
@@ -24,6 +25,7 @@ from tests.harness.server import run_server, until_ready
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess, valkey
 from tests.harness.waiting import eventually
+from tests.harness.watching import served
 
 pytestmark = pytest.mark.slow
 
@@ -63,6 +65,20 @@ async def test_a_lost_board_is_not_ready(own_store: StoreProcess) -> None:
         assert "Stale" in page.text
         assert await store.exists(Keys(settings.key_prefix, "posts").meta) == 0
     await store.aclose()
+
+
+@pytest.mark.slow
+async def test_a_loss_without_a_board_is_no_deleted_board(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A route that reads all boards says that data is lost, even if the error names no board."""
+
+    async def lost(*_: object) -> None:
+        raise EpochLostError("the store was emptied")
+
+    async with served(valkey_url) as here:
+        await here.post({"key": "a"})
+        monkeypatch.setattr(type(here.live), "over_boards", lost)
+        answer = await here.client.get("/v1/records/a")
+        assert (answer.status_code, answer.json()["code"]) == (503, "epoch_lost")
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def require_acknowledged(client: Store, board: str, epoch: str, offset: int) -> 
     if offset < known:
         reason = f"board {board} (epoch {epoch}) is at offset {offset} after a failover, and {known} was acknowledged"
         high_water.lose_boards({board: reason})
-        raise EpochLostError(reason)
+        raise EpochLostError(reason, board)
 
 
 class Fence:
