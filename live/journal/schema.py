@@ -14,6 +14,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    text,
 )
 from sqlalchemy.types import TypeEngine
 
@@ -50,6 +51,7 @@ ABOUT: Final = Table(
     _needed("value", Text),
     comment="the version of the schema, and the id of the database",
 )
+_OPEN: Final = text("ended IS NULL")
 LIFE: Final = Table(
     "life",
     METADATA,
@@ -65,6 +67,7 @@ LIFE: Final = Table(
     _needed("size", BigInteger, comment="bytes of all entries so far"),
     Column("lost", String(32), comment="if the store lost it: the epoch in which the board went on; at first empty"),
     Index("life_of_board", "prefix", "board", "epoch"),
+    Index("open_life", "prefix", "board", "epoch", unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN),
     comment="the timelines of boards: one for each epoch, and another one wherever entries are missing",
 )
 SEGMENT: Final = Table(

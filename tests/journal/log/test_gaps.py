@@ -13,9 +13,9 @@ from sqlalchemy import insert
 import live.journal.log.drainer
 import live.store.board.journal_stream
 from live.domain.event import make_entry
-from live.errors import JournalBehindError, SetupError
-from live.journal.log.timelines import find_timeline
-from live.journal.schema import SEGMENT
+from live.errors import JournalBehindError, JournalError, SetupError
+from live.journal.log.timelines import ConflictError, begin_again, find_timeline
+from live.journal.schema import LIFE, SEGMENT
 from live.maintenance.status import verify
 from live.settings import Size
 from live.store.board.journal_stream import TRIM, read_streams, trim
@@ -64,6 +64,22 @@ async def press(board: Journaled, add: Script[Any], rounds: int) -> None:
         assert await board.total() == board.counted, "a refused event has counted"
         await drainer.sweep()
         await board.must_agree()
+
+
+async def test_two_processes_begin_one_timeline(valkey_url: str, tmp_path: Path) -> None:
+    """The second one fails, also where both take the place of a timeline after which entries are missing."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        await (await board.drainer()).sweep()
+        prefix, epoch = board.settings.key_prefix, board.ledger.state.epoch or ""
+        row = {"prefix": prefix, "board": "posts", "epoch": epoch, "began": 0, "drained": "0-0", "link": "", "size": 0}
+        with pytest.raises(JournalError):
+            await board.databases[0].run(lambda connection: connection.execute(insert(LIFE), row))
+        timeline = await board.databases[0].run(partial(find_timeline, prefix=prefix, board="posts", epoch=epoch))
+        assert timeline is not None
+        await board.databases[0].run(partial(begin_again, timeline=timeline))
+        with pytest.raises(ConflictError):
+            await board.databases[0].run(partial(begin_again, timeline=timeline))
 
 
 async def test_the_backlog_is_bounded_under_load(valkey_url: str, tmp_path: Path, effort: int) -> None:
