@@ -268,6 +268,24 @@ def test_viewers_go_from_chapter_to_chapter(monkeypatch: pytest.MonkeyPatch) -> 
     assert group.next_frame(ViewerPosition("1", 2)) is None
 
 
+async def test_a_delay_that_nobody_watches_costs_nothing(valkey_url: str) -> None:
+    """The recording keeps no more than the longest delay that somebody watches now needs."""
+    async with served(valkey_url, **SLOWLY) as here:
+        async with taping(here, "?delay=60s"):
+            await eventually_recorded(here, 60)
+        async with taping(here, QUERY):
+            await eventually_recorded(here, DELAY)
+
+
+async def eventually_recorded(here: Served, longest: int) -> None:
+    """Wait until the only recording keeps what a delay of this many seconds needs."""
+
+    async def is_longest() -> bool:
+        return [recording._longest for recording in here.live.hub._recordings.values()] == [longest]
+
+    await eventually(is_longest)
+
+
 async def test_a_quiet_viewer_receives_alive_messages(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It receives them even before its first records. Their times are as late as all other messages."""
     monkeypatch.setattr("live.fanout.engine.channel.SILENCE", 0.1)

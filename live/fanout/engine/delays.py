@@ -191,6 +191,8 @@ class Recording:
         self.channel.count_delayed(1)
         group.size += 1
         group.loose.add(viewer)
+        # A delay that nobody watches any more stays until somebody watches with another delay.
+        self._groups = {delay: one for delay, one in self._groups.items() if one.size}
         self._longest = max(self._groups)
         viewer.wake()
 
