@@ -19,7 +19,6 @@ import structlog
 
 from live import __version__
 from live.auth.admin_key import FILE, provide_admin_key
-from live.boards.admin import BoardAdmin
 from live.demo import BOARDS as SAMPLES
 from live.demo import CONTEST
 from live.domain.board import Boards
@@ -254,8 +253,6 @@ async def _check(client: Store, settings: Settings, boards: Boards, *, accept: b
     with nullcontext() if accept else _unless_away(client, "losses of data"):
         await _check_for_losses(client, settings, boards, accept=accept)
     await _open_boards(client, settings, boards)
-    with _unless_away(client, "unfinished deletions of boards"):
-        await BoardAdmin(client, settings, boards).finish_deletions()
     database = open_journal(settings, writes=False)
     if database is not None:
         try:

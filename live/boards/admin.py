@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
+import structlog
 
 from live.boards.definition import DefinitionError, forbidden, merge, read_board
 from live.domain.board import DEFAULT_MAX_MEMBERS, Board, Boards
@@ -27,10 +28,13 @@ from live.store.connection.client import Store
 from live.store.registry.audit_trail import entry_of
 from live.store.registry.definitions import Definition, DefinitionCache, Definitions, DefinitionStore, What
 
-# Seconds after which an unfinished creation counts as abandoned. No call to the store can take as long.
+log = structlog.get_logger()
+
+# Seconds after which an unfinished creation or deletion counts as abandoned. No call to the store can take as long.
 ABANDONED: Final = 10
 _PATIENCE: Final = 15.0  # seconds; longer than ABANDONED, so that an abandoned creation is finished meanwhile
 _PAUSE: Final = 0.05
+_DELETIONS: Final = 60.0  # seconds between two looks for deletions whose process may have died
 
 _T = TypeVar("_T")
 _Attempt: TypeAlias = Callable[[Definitions, Definition | None], Awaitable[_T | None]]
@@ -138,10 +142,20 @@ class BoardAdmin:
                 return
             version = found.version
 
+    async def run(self) -> None:
+        """Finish deletions whose process has died, now and then, until cancelled."""
+        while True:
+            try:
+                await self.finish_deletions()
+            except StoreUnavailableError as error:
+                log.debug("can't finish deletions of boards", reason=str(error))
+            await asyncio.sleep(_DELETIONS)
+
     async def finish_deletions(self) -> None:
-        """Finish every deletion whose process may have died."""
-        for board, held in [*(await self.known.load()).boards.items()]:
-            if held.state == "leaving":
+        """Finish every deletion that began long ago. Its process may have died."""
+        found = await self.known.load()
+        for board, held in [*found.boards.items()]:
+            if held.state == "leaving" and found.now - held.since > ABANDONED:
                 await self.finish(board, held)
 
     async def _until_done(self, board: str, attempt: _Attempt[_T]) -> _T:

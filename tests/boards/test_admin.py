@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +16,6 @@ from live.domain.event import make_entry
 from live.domain.producer import Principal
 from live.domain.reader import BoardScope
 from live.errors import EpochLostError, ProblemError
-from live.serve import check_store
 from live.settings import Settings
 from live.store.board.journal_stream import read_entries
 from live.store.board.keys import Keys
@@ -25,7 +25,9 @@ from live.store.connection.client import Store, connect, required
 from live.store.registry.audit_trail import AuditTrail
 from live.store.registry.definitions import Definition
 from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
 
 KISS: Final[dict[str, Any]] = {"types": ["kiss"], "window": "forever"}
 
@@ -195,17 +197,26 @@ async def test_an_abandoned_deletion_is_finished(any_store: str) -> None:
         assert await made.definition() is None
 
 
-async def test_a_server_finishes_abandoned_deletions_when_it_starts(any_store: str) -> None:
-    """Nobody else may ask for the board again. Other boards stay."""
+async def test_a_server_finishes_abandoned_deletions(any_store: str) -> None:
+    """Nobody else may ask for the board again. Boards that a process may be deleting now stay, and other boards."""
     async with bench(any_store) as made:
         for board in ("b", "other"):
             await made.board_admin.put(board, KISS, "ann")
         held = await made.definition()
         assert held is not None
         await made.define(msgspec.structs.replace(held, state="leaving"))
-        await check_store(made.settings, Boards([rolling_board()]))
+        await made.board_admin.finish_deletions()
+        assert await made.definition() is not None
+        await made.define(msgspec.structs.replace(held, state="leaving", since=held.since - ABANDONED - 1))
+        async with run_server(made.settings, [rolling_board()]):
+            await eventually(partial(is_gone, made))
         assert await made.owned() == []
         assert [*(await made.board_admin.definitions.load()).boards] == ["other"]
+
+
+async def is_gone(made: Bench) -> bool:
+    """Whether the board has no definition any more."""
+    return await made.definition() is None
 
 
 async def test_a_board_of_a_file_is_not_changed(any_store: str) -> None:
