@@ -21,6 +21,7 @@ from live.domain.board import Board
 from live.domain.event import key_fault, rfc3339
 from live.domain.ranking import Page
 from live.domain.reader import NOBODY, BoardScope
+from live.domain.views import definition_tag
 from live.domain.window import Periods
 from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply
@@ -78,9 +79,13 @@ class ListPlace(msgspec.Struct, frozen=True):
 
 
 class Card(NamedTuple):
-    """A board in the list. `page` is None if the store does not answer."""
+    """A board in the list. `page` is None if the store does not answer.
+
+    `board` has only the parts of a union that the visitor may know, and `definition` is the tag of the whole board.
+    """
 
     board: Board
+    definition: str
     page: Page | None = None
     viewers: int | None = None
     trends: Trends = NO_TRENDS
@@ -286,6 +291,7 @@ async def _index(visit: Visit) -> Reply:
 
     async def card(ledger: Ledger) -> Card:
         board = ledger.state.board
+        definition = definition_tag(board)
         if board.union and board.is_private:
             parts = parts_of(board, live.registry.ledgers, visit.reader)
             board = msgspec.structs.replace(board, union=parts)
@@ -293,8 +299,8 @@ async def _index(visit: Visit) -> Reply:
             page, viewers = await asyncio.gather(ledger.reader.read(_CARD_SIZE), live.reads.viewers(board.id))
         except (StoreUnavailableError, EpochLostError) as error:  # the card is marked as stale
             _note(ledger, error)
-            return Card(board)
-        return Card(board, page, viewers, await trends_of(live, ledger, page, has_lines=False))
+            return Card(board, definition)
+        return Card(board, definition, page, viewers, await trends_of(live, ledger, page, has_lines=False))
 
     shown = found[(number - 1) * _MOST_CARDS : number * _MOST_CARDS]
     boards = await live.over_boards(card, shown, visit.reader)
