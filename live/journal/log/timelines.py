@@ -270,8 +270,7 @@ def begin_again(connection: Connection, timeline: Timeline) -> Timeline:
         ConflictError: the timeline ends at another entry by now.
     """
     where = (LIFE.c.id == timeline.id, LIFE.c.drained == timeline.drained, LIFE.c.link == timeline.link)
-    where += (LIFE.c.ended.is_(None),)
-    if connection.execute(update(LIFE).where(*where).values(ended=_now())).rowcount != 1:
+    if connection.execute(update(LIFE).where(*where, LIFE.c.ended.is_(None)).values(ended=_now())).rowcount != 1:
         raise ConflictError(f"board {timeline.board}")
     # The entries after the last millisecond of the timeline are missing.
     began = (int(timeline.link.split(" ")[1]) // 1000 + 1) * 1000

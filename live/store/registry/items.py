@@ -93,7 +93,7 @@ class Items:
         Raises:
             ProblemError: `too_many_items`.
         """
-        texts = [text(msgspec.json.encode(item)) for item in items]
+        texts: list[Text] = [text(msgspec.json.encode(item)) for item in items]
         request = PutItemsRequest([item.member for item in items], texts, self._most)
         reply = await PUT_ITEMS(self._client, self._written, request)
         self._refreshed = float("-inf")

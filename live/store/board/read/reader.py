@@ -149,11 +149,9 @@ class BoardReader:
     async def entrant(self, member: str) -> bytes | None:
         """Return the metadata (JSON) of a contestant; None if the member is not registered, or is hidden."""
         keys = self.state.keys
-        found: tuple[bytes | None, int]
-        found = await self.state.client.calls(
+        metadata, is_hidden = await self.state.client.calls(
             [(keys.entrants, ("HGET", keys.entrants, member)), (keys.hidden, ("HEXISTS", keys.hidden, member))]
         )
-        metadata, is_hidden = found
         return None if is_hidden else metadata
 
     async def places(self, wanted: Sequence[Wanted]) -> list[EncodedPage]:
