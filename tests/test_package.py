@@ -21,7 +21,7 @@ from live.web.http.static import ENTRIES
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 uv = pytest.importorskip("uv", reason="uv has no wheel for this system")
 ROOT: Final = Path(__file__).parent.parent
@@ -81,9 +81,12 @@ def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory)
 def server(installed: Path, valkey_url: str, tmp_path: Path) -> Iterator[ServerProcess]:
     """A server that runs in the environment `installed`."""
     process = ServerProcess(fresh_settings(valkey_url), tmp_path, python=str(installed / "bin" / "python"))
-    process.start()
-    yield process
-    assert process.stop() == 0
+    try:
+        process.start()
+        yield process
+        assert process.stop() == 0
+    finally:
+        process.kill()
 
 
 def empty_environment(folder: Path) -> tuple[Path, Path]:

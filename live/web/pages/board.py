@@ -79,10 +79,7 @@ class ListPlace(msgspec.Struct, frozen=True):
 
 
 class Card(NamedTuple):
-    """A board in the list. `page` is None if the store does not answer.
-
-    `board` has only the parts of a union that the visitor may know, and `definition` is the tag of the whole board.
-    """
+    """A board in the list, and the tag of its definition. `page` is None if the store does not answer."""
 
     board: Board
     definition: str
@@ -238,7 +235,7 @@ class SinglePage(PageQuery, frozen=True, kw_only=True):
             client=visit.client.network,
             reader=visit.reader,
             board=board,
-            what=_top(_size_of(visit, surface, 1)),
+            what=Selection("rank", 0, "", _size_of(visit, surface, 1)),
             visit=visit,
             surface=surface,
             cache_key=_cache_key(visit, surface),
@@ -290,11 +287,9 @@ async def _index(visit: Visit) -> Reply:
     found.sort(key=lambda ledger: -(ledger.baseline.per_minute or 0))  # this figure needs no call to the store
 
     async def card(ledger: Ledger) -> Card:
-        board = ledger.state.board
-        definition = definition_tag(board)
-        if board.union and board.is_private:
-            parts = parts_of(board, live.registry.ledgers, visit.reader)
-            board = msgspec.structs.replace(board, union=parts)
+        board, definition = ledger.state.board, definition_tag(ledger.state.board)
+        if board.union and board.is_private:  # show only the parts that the visitor may know
+            board = msgspec.structs.replace(board, union=parts_of(board, live.registry.ledgers, visit.reader))
         try:
             page, viewers = await asyncio.gather(ledger.reader.read(_CARD_SIZE), live.reads.viewers(board.id))
         except (StoreUnavailableError, EpochLostError) as error:  # the card is marked as stale
@@ -322,10 +317,6 @@ def _size_of(visit: Visit, surface: Surface, boards: int) -> int:
     """
     most = visit.live.settings.max_live_limit
     return whole_number(visit.query, "limit", min(surface.size_of(boards), most), 1, most)
-
-
-def _top(size: int, start: int = 0) -> Selection:
-    return Selection("rank", start, "", size)
 
 
 async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult | Exception | None = None) -> Reply:
@@ -461,7 +452,7 @@ async def _show(visit: Visit, ledger: Ledger, stretch: Stretch, top: PageResult 
     try:
         if isinstance(top, Exception):
             raise top
-        what = _top(size, start)
+        what = Selection("rank", start, "", size)
         if when.as_of is not None:
             past = await BoardPast.of(live, ledger, visit.client.network)
             found = await past.page(when, what)

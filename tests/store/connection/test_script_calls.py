@@ -96,6 +96,7 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_
         await AuditTrail(client, settings.key_prefix).add(entry_of("operator", "hidden", key="a"))
         await AuditTrail(client, settings.key_prefix).redact("a".__eq__)
         await Items(client, settings.key_prefix, 1).put([Item("a", "A")])
+        await Items(client, settings.key_prefix, 1).delete("a")
         await SessionStore(client, settings.key_prefix).find("none", is_use=True)
 
     known = [
