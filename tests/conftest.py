@@ -189,7 +189,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 def pytest_xdist_auto_num_workers() -> int:
     """Use several workers for each core, because many tests mostly wait for servers."""
-    return (os.cpu_count() or 1) * 6
+    return (os.cpu_count() or 1) * 4
 
 
 # A test may run on a busy machine, so examples have no deadline.

@@ -149,7 +149,7 @@ async def serving(settings: Settings) -> AsyncIterator[tuple[str, httpx.AsyncCli
     """A server with the boards, and a producer."""
     async with (
         run_server(settings, parse_boards(BOARDS)) as url,
-        httpx.AsyncClient(base_url=url, timeout=60) as producer,
+        httpx.AsyncClient(base_url=url, timeout=180) as producer,
     ):
         yield url, producer
 

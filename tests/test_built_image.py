@@ -113,7 +113,7 @@ def test_the_image_serves(image: Image) -> None:
         while "Live Board is at" not in (line := server.stdout.readline()):
             assert line, "it ended"
         url = f"http://127.0.0.1:{port}"
-        with httpx.Client(base_url=url, timeout=60, headers={"Authorization": f"Bearer {key}"}) as client:
+        with httpx.Client(base_url=url, timeout=180, headers={"Authorization": f"Bearer {key}"}) as client:
             assert client.get("/readyz").status_code == 200
             assert client.post("/v1/events", json={"key": "a"}).json()["accepted"] == 1
             assert client.get("/boards/posts").status_code == 200

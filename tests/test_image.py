@@ -24,7 +24,7 @@ COMPOSITIONS: Final[dict[str, dict[str, Any]]] = {
     name: yaml.safe_load((ROOT / name).read_text())
     for name in ("docker-compose.yml", "compose.sentinel.yml", "compose.cluster.yml")
 }
-DEADLINE: Final = 30
+DEADLINE: Final = 150
 UID: Final = 10001
 EXTRAS: Final = ("load", "parquet", "postgres")
 NEWEST: Final = {"python_full_version": "3.11.99"}  # the base image has the newest 3.11; older ones need more packages
@@ -161,9 +161,9 @@ def test_it_runs_unprivileged_on_a_read_only_system() -> None:
             )  # fmt: skip
         try:
             url = address(folder / "log", server)
-            assert httpx.get(f"{url}/readyz", timeout=60).status_code == 200
-            assert httpx.post(f"{url}/v1/events", timeout=60, json={"key": "a"}).json()["accepted"] == 1
-            assert httpx.get(f"{url}/metrics", timeout=60).status_code == 200
+            assert httpx.get(f"{url}/readyz", timeout=180).status_code == 200
+            assert httpx.post(f"{url}/v1/events", timeout=180, json={"key": "a"}).json()["accepted"] == 1
+            assert httpx.get(f"{url}/metrics", timeout=180).status_code == 200
             status = Path(f"/proc/{server.pid}/status").read_text()
             assert re.search(rf"^Uid:\t{UID}\t{UID}\t", status, re.MULTILINE)
             assert re.search(r"^CapEff:\t0+$", status, re.MULTILINE)

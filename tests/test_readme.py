@@ -31,7 +31,7 @@ BLOCKS: Final = [
     for page in PAGES
     for block in re.findall(r"^```sh\n(.*?)^```$", (ROOT / f"{page}.md").read_text(), re.DOTALL | re.MULTILINE)
 ]
-DEADLINE: Final = 60
+DEADLINE: Final = 150
 STARTED: Final = "Live Board is at http://"
 # The shells ignore the user's configuration, and read lines as if pasted. In zsh, a pasted `#` does not begin a
 # comment, and a `?` without quotes is a pattern for file names.

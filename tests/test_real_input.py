@@ -78,7 +78,7 @@ async def test_the_site_log_equals_a_plain_count_at_many_instants(valkey_url: st
     board = make_board(BoardChoice(id="site", types=("request",), clock="event", ties=ties))
     async with (
         run_server(fresh_settings(valkey_url), [board]) as url,
-        httpx.AsyncClient(base_url=url, timeout=60) as client,
+        httpx.AsyncClient(base_url=url, timeout=180) as client,
     ):
         step = len(events) // INSTANTS
         for start in range(0, len(events), step):
@@ -101,7 +101,7 @@ async def test_eight_concurrent_producers_give_the_same_ranking(valkey_url: str)
     compared = 0
     async with (
         run_server(settings, [board]) as url,
-        httpx.AsyncClient(base_url=url, timeout=60) as client,
+        httpx.AsyncClient(base_url=url, timeout=180) as client,
     ):
         for number, (_, events) in enumerate(sorted(slots.items())):
             chance.shuffle(events)
@@ -125,7 +125,7 @@ async def test_the_commands_replay_and_audit(tmp_path: Path) -> None:
     server = ServerProcess(settings, tmp_path)
     server.start()
     replayed = await asyncio.to_thread(live, server, "send", str(REAL_INPUT), "--server", server.url, "--json")
-    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=180) as client:
         await compare(client, load())
     audited = await asyncio.to_thread(live, server, "audit", "--json")
 

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT: Final = Path(__file__).parent.parent
 FILES: Final = ROOT / "docs" / "examples" / "recipes"
-DEADLINE: Final = 60
+DEADLINE: Final = 150
 SHELL: Final = ["bash", "--norc", "--noprofile"]
 MARK: Final = "-- the block has ended --"
 MODULES: Final = ROOT / ".tools" / "node_modules"

@@ -30,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "docs", folder / "docs")
     zensical = Path(sys.executable).parent / "zensical"
     built = subprocess.run(
-        [zensical, "build", "--strict"], cwd=folder, capture_output=True, text=True, check=False, timeout=60
+        [zensical, "build", "--strict"], cwd=folder, capture_output=True, text=True, check=False, timeout=180
     )
     assert built.returncode == 0, built.stdout + built.stderr
     subprocess.run([sys.executable, ROOT / "packages" / "site_text.py", folder], check=True)

@@ -31,7 +31,7 @@ async def two_servers(store: str, limits: str) -> AsyncIterator[tuple[Client, Cl
     settings = fresh_settings(store, anonymous_admin=True, open=True)
     async with AsyncExitStack() as stack:
         urls = [await stack.enter_async_context(run_server(settings, boards)) for _ in range(2)]
-        one, two = [await stack.enter_async_context(Client(base_url=url, timeout=30)) for url in urls]
+        one, two = [await stack.enter_async_context(Client(base_url=url, timeout=180)) for url in urls]
         yield one, two
 
 
@@ -176,7 +176,7 @@ async def test_limits_hold_for_boards_that_are_older(valkey_url: str) -> None:
         for number in range(2):
             assert (await make(client, f"acme-{number}")).status_code == 201
     limits = parse_boards('[[board]]\nid = "posts"\n[limits."acme-*"]\nboards = 1\nmembers = 2')
-    async with run_server(settings, limits) as url, Client(base_url=url, timeout=30) as client:
+    async with run_server(settings, limits) as url, Client(base_url=url, timeout=180) as client:
         events = [{"key": str(number), "board": "acme-0"} for number in range(3)]
         assert (await client.post("/v1/events", json=events)).json()["accepted"] == 2
         assert (await client.patch("/v1/boards/acme-1", json={"title": "B"})).status_code == 200
@@ -189,7 +189,7 @@ async def test_a_prefix_is_not_told_to_a_stranger(valkey_url: str) -> None:
     limits = parse_boards('[limits."acme-*"]\nrate = 1\n[[board]]\nid = "acme-a"\nvisibility = "private"')
     settings = fresh_settings(valkey_url)
     key = await make_key(settings, "shop")
-    async with run_server(settings, limits) as url, Client(base_url=url, timeout=30) as client:
+    async with run_server(settings, limits) as url, Client(base_url=url, timeout=180) as client:
 
         async def is_refused() -> bool:
             response = await client.post("/v1/events", json={"key": "a"}, headers={"Authorization": f"Bearer {key}"})

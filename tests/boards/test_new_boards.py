@@ -55,8 +55,8 @@ async def two_processes(
         async with (
             run_server(settings, [rolling_board()]) as one,
             run_server(settings, [rolling_board()], plain=plain) as other,
-            httpx.AsyncClient(base_url=one, timeout=60) as first,
-            httpx.AsyncClient(base_url=other, timeout=60) as second,
+            httpx.AsyncClient(base_url=one, timeout=180) as first,
+            httpx.AsyncClient(base_url=other, timeout=180) as second,
         ):
             yield first, second
 
@@ -192,7 +192,7 @@ async def test_unknown_boards_cost_the_store_little(valkey_url: str) -> None:
     with patch.object(BoardRegistry, "refresh", counted):
         async with (
             run_server(settings, [rolling_board()]) as url,
-            httpx.AsyncClient(base_url=url, timeout=60) as client,
+            httpx.AsyncClient(base_url=url, timeout=180) as client,
         ):
             began, asked = loop.time(), 0
 
@@ -226,7 +226,7 @@ async def test_a_steady_stream_of_unknown_types_does_not_wait(valkey_url: str) -
     with patch.object(BoardRegistry, "ask_soon", counted):
         async with (
             run_server(fresh_settings(valkey_url), [rolling_board()]) as url,
-            httpx.AsyncClient(base_url=url, timeout=60) as client,
+            httpx.AsyncClient(base_url=url, timeout=180) as client,
         ):
             began = loop.time()
             for _ in range(30):
@@ -278,7 +278,7 @@ async def test_a_process_that_hangs_delays_a_change_only_for_a_moment(any_store:
     client = connect_store(any_store, settings)
     hanging = Processes(client, settings.key_prefix)
     await hanging.all_run("1")
-    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url, timeout=60) as http:
+    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url, timeout=180) as http:
         made = await http.put("/v1/boards/made", json={"types": ["kiss"]})
         assert made.status_code == 201, made.text
     await client.aclose()

@@ -140,7 +140,7 @@ def test_a_full_disk_and_a_dead_store_are_faults(tmp_path: Path) -> None:
         server.start()
         try:
             disk.fill()
-            with httpx.Client(base_url=server.url, timeout=60) as client:
+            with httpx.Client(base_url=server.url, timeout=180) as client:
                 until(lambda: client.post("/v1/events", json={"key": "a"}).status_code == 503)
 
                 def reasons() -> list[str]:

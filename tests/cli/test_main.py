@@ -79,7 +79,7 @@ def own_store(folder: Path, **changes: Any) -> Settings:
 
 def like(server: ServerProcess, *keys: str) -> dict[str, Any]:
     """Post a like for each member."""
-    response = httpx.post(f"{server.url}/v1/events", json=[{"key": key} for key in keys], timeout=60)
+    response = httpx.post(f"{server.url}/v1/events", json=[{"key": key} for key in keys], timeout=180)
     assert response.status_code == 200, response.text
     answer: dict[str, Any] = response.json()
     return answer
@@ -87,7 +87,7 @@ def like(server: ServerProcess, *keys: str) -> dict[str, Any]:
 
 def scores(server: ServerProcess) -> dict[str, int]:
     """The scores of the whole board."""
-    page = httpx.get(f"{server.url}/v1/boards/posts?limit=1000", timeout=60).json()
+    page = httpx.get(f"{server.url}/v1/boards/posts?limit=1000", timeout=180).json()
     return {record["key"]: record["score"] for record in page["records"]}
 
 
@@ -420,7 +420,7 @@ def test_workers_share_a_board(folder: Path) -> None:
 
         def post(number: int) -> int:
             events = [{"key": f"k{(number + i) % 5}"} for i in range(25)]
-            with httpx.Client(base_url=server.url, timeout=60) as client:
+            with httpx.Client(base_url=server.url, timeout=180) as client:
                 return sum(client.post("/v1/events", json=event).json()["accepted"] for event in events)
 
         with ThreadPoolExecutor(8) as threads:
@@ -470,7 +470,7 @@ def test_a_command_imports_only_what_it_needs(words: list[str], unused: set[str]
     """The command imports no package in `unused`. Importing everything takes seconds on a slow machine."""
     code = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from live.cli.main import main; main()"
     ended = subprocess.run(
-        [sys.executable, "-c", code, *words], env=BARE, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code, *words], env=BARE, capture_output=True, text=True, timeout=180, check=False
     )
     imported = set(ended.stdout.split())
     assert "live.cli.main" in imported
@@ -486,7 +486,7 @@ def test_what_a_process_imports_is_never_collected(code: str) -> None:
     )
     ended = subprocess.run(
         [sys.executable, "-c", at_exit + code, "serve", "--port", "-1"],
-        env=BARE, capture_output=True, text=True, timeout=60, check=False,
+        env=BARE, capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     collected, frozen, is_enabled = ended.stdout.split()
     assert is_enabled == "True"

@@ -55,12 +55,12 @@ class Machine:
     def post(self, producer: str, *events: dict[str, Any]) -> None:
         """Post events with the API key of a producer. All events must count."""
         headers = {"Authorization": f"Bearer {self.keys[producer]}"}
-        answer = httpx.post(f"{self.server.url}/v1/events", json=events, headers=headers, timeout=60)
+        answer = httpx.post(f"{self.server.url}/v1/events", json=events, headers=headers, timeout=180)
         assert answer.json()["accepted"] == len(events), answer.text
 
     def scores(self, board: str) -> dict[str, int]:
         """The scores of a board from the server."""
-        found = httpx.get(f"{self.server.url}/v1/boards/{board}", timeout=60).json()
+        found = httpx.get(f"{self.server.url}/v1/boards/{board}", timeout=180).json()
         return {record["key"]: record["score"] for record in found["records"]}
 
 

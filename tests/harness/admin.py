@@ -91,7 +91,7 @@ async def administrator(
     """Yield an administrator of a new server, who is signed in if there is a `key`."""
     async with (
         run_server(settings, boards or [rolling_board()]) as url,
-        httpx.AsyncClient(base_url=url + path, timeout=60) as client,
+        httpx.AsyncClient(base_url=url + path, timeout=180) as client,
     ):
         browser = Administrator(client)
         if key:

@@ -23,7 +23,7 @@ from tests.harness.settings import fresh_settings
 # The program chromium-headless-shell can't show windows. It opens a page with a quarter of chromium's CPU time.
 CHROMIUM: Final = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-PATIENCE: Final = 60_000  # milliseconds
+PATIENCE: Final = 150_000  # milliseconds
 IN_BROWSER: Final = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),

@@ -10,7 +10,7 @@ from typing import Final
 
 _HOLD: Final = """
 import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)
+connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=180)
 connection.execute("BEGIN IMMEDIATE")
 print("locked", flush=True)
 sys.stdin.readline()

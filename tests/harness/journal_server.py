@@ -60,7 +60,7 @@ class Machine:
     def client(self) -> httpx.Client:
         """A client with an admin API key."""
         headers = {"Authorization": f"Bearer {self.key}"}
-        return httpx.Client(base_url=self.server.url, headers=headers, timeout=60)
+        return httpx.Client(base_url=self.server.url, headers=headers, timeout=180)
 
     def lose(self) -> None:
         """Delete everything that the store has written."""

@@ -68,7 +68,7 @@ def http(url: str, headers: dict[str, str] | None = None) -> httpx.AsyncClient:
     Its timeout is long, because workers take time to start.
     """
     limits = httpx.Limits(max_keepalive_connections=0)
-    return httpx.AsyncClient(base_url=url, headers=headers or {}, timeout=60, limits=limits)
+    return httpx.AsyncClient(base_url=url, headers=headers or {}, timeout=180, limits=limits)
 
 
 async def hammer(

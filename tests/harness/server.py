@@ -79,7 +79,7 @@ async def serving(
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     async with (
         run_server(settings, boards or [rolling_board()], plain=plain) as url,
-        httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as client,
+        httpx.AsyncClient(base_url=url, headers=headers, timeout=180) as client,
     ):
         yield client
 

@@ -9,7 +9,7 @@ import msgspec
 
 from tests.harness.viewer import ModelViewer
 
-PATIENCE: Final = httpx.Timeout(60)
+PATIENCE: Final = httpx.Timeout(180)
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -160,7 +160,7 @@ async def stage(store: str, text: str, **changes: Any) -> AsyncIterator[Stage]:
     """A server with the boards of a TOML text, which are audited at the end. `changes` replace settings."""
     settings = fresh_settings(store, **{"conflation_interval": Duration(0.01), **changes})
     parsed = parse_boards(text)
-    async with run_server(settings, parsed) as url, httpx.AsyncClient(base_url=url, timeout=60) as http:
+    async with run_server(settings, parsed) as url, httpx.AsyncClient(base_url=url, timeout=180) as http:
         boards = Stage(http, settings)
         try:
             yield boards

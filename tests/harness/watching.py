@@ -73,7 +73,7 @@ async def served(
     with patch.object(app, "make_parts", keep):
         async with (
             run_server(settings, [board or rolling_board()], certificate=certificate) as url,
-            httpx.AsyncClient(base_url=url, verify=False, timeout=60) as client,  # noqa: S501 - it is our own
+            httpx.AsyncClient(base_url=url, verify=False, timeout=180) as client,  # noqa: S501 - it is our own
         ):
             yield Served(url, client, made[0])
 

@@ -68,14 +68,14 @@ class Served:
 
     def get(self, path: str, **query: str) -> httpx.Response:
         """GET a path."""
-        return httpx.get(self.server.url + path, params=query, timeout=60)
+        return httpx.get(self.server.url + path, params=query, timeout=180)
 
     def like(self, member: str, count: int) -> None:
         """Post `count` likes of a member, one request after another.
 
         Each request also has an event of type `old`, which goes to the board with `clock = "event"`.
         """
-        with httpx.Client(base_url=self.server.url, timeout=60) as client:
+        with httpx.Client(base_url=self.server.url, timeout=180) as client:
             for number in range(count):
                 old = {"type": "old", "key": member, "time": f"2023-11-14T22:00:{number:02}Z"}
                 answer = client.post("/v1/events", json=[{"type": "like", "key": member}, old])
@@ -159,7 +159,7 @@ async def test_a_store_that_goes_back_leaves_the_journal_readable(own_store: Sto
         assert (taught.returncode, "--accept-loss" in taught.stderr) == (2, True)
         live.server.stop()
         live.server.start()
-        async with httpx.AsyncClient(base_url=live.server.url, timeout=60) as client:
+        async with httpx.AsyncClient(base_url=live.server.url, timeout=180) as client:
             lost_one = await client.post("/v1/events", json={"type": "like", "key": "c"})
             assert lost_one.json()["code"] == "epoch_lost"
             assert (await client.post("/v1/events", json={"type": "none", "key": "c"})).json()["accepted"] == 1
@@ -245,7 +245,7 @@ async def test_a_board_without_events_can_be_read_and_restored(own_store: StoreP
     """The board's past, export and comparison work at once, and it survives the loss of the store."""
     with served(own_store, tmp_path) as live:
         key = live.said("keys", "add", "ann", "--verbs", "admin")["key"]
-        put = partial(httpx.put, headers={"Authorization": f"Bearer {key}"}, json={"types": ["none"]}, timeout=60)
+        put = partial(httpx.put, headers={"Authorization": f"Bearer {key}"}, json={"types": ["none"]}, timeout=180)
 
         async def made() -> bool:
             answer = await asyncio.to_thread(put, f"{live.server.url}/v1/boards/made")

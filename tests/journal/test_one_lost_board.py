@@ -232,7 +232,7 @@ class Machine:
     @asynccontextmanager
     async def client(self, *loads: Load) -> AsyncIterator[httpx.AsyncClient]:
         """A client of the server, which the producers use too."""
-        async with httpx.AsyncClient(base_url=self.server.url, timeout=60) as client:
+        async with httpx.AsyncClient(base_url=self.server.url, timeout=180) as client:
             for load in loads:
                 load.client = client
             yield client

@@ -76,7 +76,7 @@ async def test_a_board_under_another_id_has_a_past_too(tmp_path: Path) -> None:
             file.write('[[board]]\nid = "copy"\ntypes = ["like"]\nties = "first"\n')
         await asyncio.to_thread(machine.server.start, "--open")
         await _like(machine)
-        async with httpx.AsyncClient(base_url=machine.server.url, timeout=60) as client:
+        async with httpx.AsyncClient(base_url=machine.server.url, timeout=180) as client:
             for board in ("posts", "copy"):
                 at = await moment_of(client, board)
                 page = await client.get(f"/v1/boards/{board}", params={"as_of": at})
@@ -139,7 +139,7 @@ async def test_without_a_journal_nothing_waits_in_the_store(tmp_path: Path) -> N
 
 async def _like(machine: Machine) -> int:
     """Post a like; returns the offset of the board after the like."""
-    async with httpx.AsyncClient(base_url=machine.server.url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=machine.server.url, timeout=180) as client:
         assert (await client.post("/v1/events", json={"type": "like", "key": "a"})).status_code == 200
         return int((await client.get("/v1/boards/posts")).json()["offset"])
 

@@ -34,7 +34,7 @@ class Load:
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
-        with httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}, timeout=60) as client:
+        with httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}, timeout=180) as client:
             while not self._ended.is_set():
                 events = [{"type": "like", "key": f"load{number}"} for number in range(50)]
                 assert client.post("/v1/events", json=events).json()["accepted"] == 50

@@ -150,7 +150,7 @@ async def crowd(store: StoreProcess, folder: Path, **changes: Any) -> AsyncItera
     """A server in its own process."""
     server = ServerProcess(fresh_settings(store.url, **changes), folder)
     server.start()
-    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=180) as client:
         try:
             yield Crowd(server.url, client)
         finally:

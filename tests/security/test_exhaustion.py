@@ -192,7 +192,7 @@ async def test_unread_bytes_are_limited(valkey_url: str, tmp_path: Path) -> None
 
 async def fill(url: str, records: int) -> None:
     """Post `records` records whose members have long names."""
-    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=180) as client:
         for first in range(0, records, 200):
             events = [{"key": f"{number}-".ljust(1000, "x")} for number in range(first, first + 200)]
             assert (await client.post("/v1/events", json=events)).status_code == 200

@@ -68,7 +68,7 @@ async def test_histories_of_one_client_leave_the_past_to_others(valkey_url: str,
     settings = fresh_settings(valkey_url, journal="sqlite", trusted_proxies=TRUSTED, open=True)
     async with (
         run_server(settings, [rolling_board()]) as url,
-        httpx.AsyncClient(base_url=url, timeout=60, headers={"X-Forwarded-For": MODEST}) as client,
+        httpx.AsyncClient(base_url=url, timeout=180, headers={"X-Forwarded-For": MODEST}) as client,
     ):
         events = [{"type": "like", "key": f"k{number}"} for number in range(50)]
         assert (await client.post("/v1/events", json=events)).status_code == 200

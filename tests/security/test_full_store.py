@@ -39,7 +39,7 @@ async def test_a_full_store_recovers(tmp_path: Path) -> None:
     _, secret = await ProducerStore(store, settings.key_prefix).add("shop", Scope(verbs=("post", "admin")))
     headers = {"Authorization": f"Bearer shop.{secret}"}
     try:
-        async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=60) as client:
+        async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=180) as client:
             numbers = itertools.count()
 
             async def is_created() -> bool:

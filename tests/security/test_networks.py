@@ -74,7 +74,7 @@ async def test_addresses_of_one_ipv6_network_share_a_limit(valkey_url: str, name
     settings = fresh_settings(valkey_url, trusted_proxies=TRUSTED, open=True, **changes)
     async with (
         run_server(settings, [msgspec.structs.replace(rolling_board(), like_button=True)]) as url,
-        httpx.AsyncClient(base_url=url, timeout=60) as client,
+        httpx.AsyncClient(base_url=url, timeout=180) as client,
         AsyncExitStack() as stack,
     ):
 

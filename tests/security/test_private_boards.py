@@ -332,7 +332,7 @@ async def test_the_owner_reads_everything(valkey_url: str) -> None:
 
 async def check_owner(url: str, owner: tuple[str, str]) -> None:
     """Read everything, with an API key or signed in to the admin page."""
-    async with httpx.AsyncClient(base_url=url, headers=dict([owner]), timeout=60) as client:
+    async with httpx.AsyncClient(base_url=url, headers=dict([owner]), timeout=180) as client:
         seen = 0
         for path, _ in routes():
             if path.endswith(("/live", "/stream", "/likes")):
@@ -367,7 +367,7 @@ async def test_no_list_names_a_private_board(valkey_url: str) -> None:
         "/docs",
         "/v1/trail",
     ]
-    async with site(valkey_url) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
+    async with site(valkey_url) as at, httpx.AsyncClient(base_url=at.url, timeout=180) as client:
         for path in paths:
             # If the server caches this answer, only the owner may receive it again.
             await client.get(path, headers=dict([at.owner]))
@@ -455,7 +455,7 @@ async def test_a_post_names_only_boards_that_its_key_may_read(valkey_url: str) -
         {"verbs": ("post",), "boards": ("posts",)},
     ]
     keys = [await make_key(settings, f"key{number}", **scope) for number, scope in enumerate(posts)]
-    async with run_server(settings, boards) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
+    async with run_server(settings, boards) as url, httpx.AsyncClient(base_url=url, timeout=180) as client:
         found = []
         for key in keys:
             headers = dict([bearer(key)])
@@ -484,7 +484,7 @@ async def test_only_keys_read_the_metrics_of_a_server_with_private_boards(valkey
         settings = fresh_settings(valkey_url, metrics=metrics)
         reader = bearer(await make_key(settings, "reader", verbs=("read",), boards=("posts",)))
         poster = bearer(await make_key(settings, "poster"))
-        async with run_server(settings, boards) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
+        async with run_server(settings, boards) as url, httpx.AsyncClient(base_url=url, timeout=180) as client:
             answers = [await client.get("/metrics", headers=dict(fields)) for fields in ((), (reader,), (poster,))]
             assert tuple(one.status_code for one in answers) == statuses, (metrics, boards)
             refused = [one for one in answers if one.status_code != 200]

@@ -50,7 +50,7 @@ async def server(store: str, sources: tuple[str, ...] | None = ("vote",)) -> Asy
         "lim": await make_key(settings, "lim", verbs=both, boards=("mine", "also", "both"), sources=sources),
         "shop": await make_key(settings, "shop"),
     }
-    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url, timeout=60) as http:
+    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url, timeout=180) as http:
         yield Server(http, keys)
 
 

@@ -105,7 +105,7 @@ def test_a_long_path_of_temporary_files_is_no_obstacle(tmp_path: Path) -> None:
 
 def test_a_fork_server_that_can_not_start_is_tried_again() -> None:
     """The server starts another fork server each time that a fork server ends by itself."""
-    done = subprocess.run([sys.executable, "-c", RESTARTED], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", RESTARTED], capture_output=True, text=True, check=False, timeout=180)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("the fork server has ended by itself") == 2
     assert 2 <= done.stdout.count("the fork server can't start") <= 12, (

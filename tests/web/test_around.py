@@ -71,7 +71,7 @@ class Follower:
 
     async def stream(self, client: httpx.AsyncClient) -> None:
         """Watch over server-sent events until cancelled."""
-        async with client.stream("GET", f"/v1/boards/posts/stream?{self.query}", timeout=30) as response:
+        async with client.stream("GET", f"/v1/boards/posts/stream?{self.query}", timeout=180) as response:
             async for line in response.aiter_lines():
                 if line.startswith("data: "):
                     self.receive(line.removeprefix("data: "))

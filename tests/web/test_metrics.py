@@ -99,7 +99,7 @@ async def test_metrics_of_deleted_boards_are_removed(valkey_url: str, tmp_path: 
     server = ServerProcess(settings, tmp_path)
     server.start()
     try:
-        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+        async with httpx.AsyncClient(base_url=server.url, timeout=180) as client:
             metrics = ("live_events_accepted_total", "live_viewers", "live_rotation_lag_seconds")
 
             async def complete() -> set[str] | None:

@@ -130,7 +130,7 @@ async def test_one_process_reads_the_boards_file_again(valkey_url: str, tmp_path
     settings = fresh_settings(valkey_url, boards=file, open=True, anonymous_admin=True, max_boards=3)
     server = ServerProcess(settings, tmp_path)
     server.start()
-    kept = partial(httpx.AsyncClient, base_url=server.url, timeout=60, limits=httpx.Limits(keepalive_expiry=None))
+    kept = partial(httpx.AsyncClient, base_url=server.url, timeout=180, limits=httpx.Limits(keepalive_expiry=None))
     async with kept() as client, kept() as idle, kept() as probe:
         try:
             seen = asyncio.Event()

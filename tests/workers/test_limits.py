@@ -23,7 +23,7 @@ async def admit_as_many(store: str, **changes: Any) -> None:
 
         async def watch() -> bool:
             try:
-                await watching.enter_async_context(connect(address, open_timeout=60))
+                await watching.enter_async_context(connect(address, open_timeout=180))
             except InvalidStatus:
                 return False
             return True
@@ -39,7 +39,7 @@ async def read_as_much(store: str) -> None:
         started = time.monotonic()
 
         async def read() -> bool:
-            async with httpx.AsyncClient(base_url=workers.url, timeout=60) as client:
+            async with httpx.AsyncClient(base_url=workers.url, timeout=180) as client:
                 return (await client.get("/v1/boards/posts")).status_code == 200
 
         admitted = sum(await asyncio.gather(*(read() for _ in range(200))))
@@ -67,7 +67,7 @@ async def test_the_metrics_show_the_spread(valkey_url: str) -> None:
         opened = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", workers.port) for _ in range(50)))
 
         async def are_shown() -> bool:
-            async with httpx.AsyncClient(base_url=workers.url, timeout=60) as client:
+            async with httpx.AsyncClient(base_url=workers.url, timeout=180) as client:
                 lines = (await client.get("/metrics")).text.splitlines()
             shown = {number: f'live_connections{{worker="{number}"}} ' for number in (1, 2)}
             counts = [

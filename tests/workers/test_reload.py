@@ -31,7 +31,7 @@ class Load:
 
     async def produce(self) -> None:
         """Post. An error of the connection fails the test."""
-        async with httpx.AsyncClient(base_url=self._workers.url, timeout=60) as client:
+        async with httpx.AsyncClient(base_url=self._workers.url, timeout=180) as client:
             while True:
                 try:
                     response = await client.post("/v1/events", json=[{"key": "a"}] * 5)
@@ -46,7 +46,7 @@ class Load:
         while True:
             pause = 0.0
             try:
-                viewer = await connect(address, open_timeout=60)
+                viewer = await connect(address, open_timeout=180)
             except (OSError, InvalidHandshake, ConnectionClosed) as error:
                 raise AssertionError(f"a viewer can't connect: {error!r}") from error
             async with viewer:
@@ -74,7 +74,7 @@ async def reload(workers: RunningWorkers) -> None:
 
 async def sums(workers: RunningWorkers) -> dict[str, float]:
     """The counters and histograms, as they are now."""
-    async with httpx.AsyncClient(base_url=workers.url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=workers.url, timeout=180) as client:
         text = (await client.get("/metrics")).text
     lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
     kinds = ("_total", "_count", "_bucket", "_sum")
@@ -161,7 +161,7 @@ async def test_a_reload_reads_the_limits_again(valkey_url: str, tmp_path: Path) 
         await until_ready(workers)
 
         async def make() -> int:
-            async with httpx.AsyncClient(base_url=workers.url, timeout=60) as client:
+            async with httpx.AsyncClient(base_url=workers.url, timeout=180) as client:
                 return (await client.put("/v1/boards/acme-june", json={})).status_code
 
         assert await make() == 409

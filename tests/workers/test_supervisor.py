@@ -193,7 +193,7 @@ async def test_a_killed_parent_leaves_nothing(
     workers = children(server.process.pid)
 
     async def serves() -> bool:
-        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+        async with httpx.AsyncClient(base_url=server.url, timeout=180) as client:
             return (await client.get("/healthz")).status_code == 200
 
     await eventually(serves)

@@ -103,7 +103,7 @@ async def watched(store: str, folder: Path, **changes: Any) -> AsyncIterator[Wat
     settings = fresh_settings(store, **{"journal": "sqlite", "data_dir": folder, **changes})
     async with (
         run_server(settings, [rolling_board()]) as url,
-        httpx.AsyncClient(base_url=url, timeout=60) as client,
+        httpx.AsyncClient(base_url=url, timeout=180) as client,
     ):
         found = Watched(settings, client)
 

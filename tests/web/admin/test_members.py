@@ -136,7 +136,7 @@ async def test_two_people_moderate_a_member_at_once(valkey_url: str, tmp_path: P
     chief = await add_key(settings, "chief", verbs=("admin", "post"))
     async with (
         administrator(settings, key=chief) as one,
-        httpx.AsyncClient(base_url=one.client.base_url, timeout=60) as client,
+        httpx.AsyncClient(base_url=one.client.base_url, timeout=180) as client,
     ):
         two = Administrator(client)
         await two.sign_in(chief)

@@ -143,7 +143,7 @@ async def test_a_request_ends_when_its_client_disconnects(
     settings = fresh_settings(valkey_url, journal="sqlite")
     async with (
         run_server(settings, [FOREVER, DAYS]) as url,
-        httpx.AsyncClient(base_url=url, timeout=60) as client,
+        httpx.AsyncClient(base_url=url, timeout=180) as client,
     ):
         assert (await client.post("/v1/events", json={"type": "like", "key": "a"})).status_code == 200
 
@@ -168,7 +168,7 @@ async def test_a_long_history_of_a_large_board_is_refused(valkey_url: str) -> No
     """The response says how many steps are allowed, and a request with this number of steps is answered."""
     async with (
         run_server(fresh_settings(valkey_url, journal="sqlite"), [FOREVER]) as url,
-        httpx.AsyncClient(base_url=url, timeout=60) as client,
+        httpx.AsyncClient(base_url=url, timeout=180) as client,
     ):
         for first in range(0, 30_000, 1000):
             events = [{"type": "like", "key": f"k{number}"} for number in range(first, first + 1000)]
