@@ -140,7 +140,7 @@ async def test_a_viewer_of_a_busy_board_receives_few_frames(valkey_url: str) -> 
                 await asyncio.sleep(0.01)
             await follow(viewer, model, added.offset or 0)
             most = (time.monotonic() - started) / 0.5 + 1
-            assert 0 < model.updates <= most
+            assert model.updates <= most  # on a busy machine, the viewer may receive a sync instead
             assert (model.rank_count, model.total_score) == (61, 1060)
 
 
