@@ -27,13 +27,15 @@ async def test_an_item_is_deleted_while_memory_is_full(own_store: StoreProcess) 
     settings = fresh_settings(own_store.url)
     client = connect(own_store.url, settings)
     items = Items(client, settings.key_prefix, 3)
-    await items.put([A])
-    await client.config_set("maxmemory", 1)
-    with pytest.raises(StoreUnavailableError):
-        await items.put([B])
-    await items.delete("a")
-    assert await items.of(["a", "b"]) == {}
-    await client.aclose()
+    try:
+        await items.put([A])
+        await client.config_set("maxmemory", 1)
+        with pytest.raises(StoreUnavailableError):
+            await items.put([B])
+        await items.delete("a")
+        assert await items.of(["a", "b"]) == {}
+    finally:
+        await client.aclose()
 
 
 async def test_items_are_asked_for_once_a_second_and_remembered(valkey_url: str) -> None:
