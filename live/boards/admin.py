@@ -19,7 +19,7 @@ from live.boards.definition import DefinitionError, forbidden, merge, read_board
 from live.domain.board import DEFAULT_MAX_MEMBERS, Board, Boards
 from live.domain.board_file import exposure, part_mistakes, text_mistakes
 from live.domain.producer import SERVER, Principal
-from live.errors import ProblemError, StoreUnavailableError
+from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.keys import Keys
 from live.store.board.manage.lifecycle import create, delete_keys, expire, update
@@ -147,7 +147,7 @@ class BoardAdmin:
         while True:
             try:
                 await self.finish_deletions()
-            except StoreUnavailableError as error:
+            except (StoreUnavailableError, EpochLostError) as error:
                 log.debug("can't finish deletions of boards", reason=str(error))
             await asyncio.sleep(_DELETIONS)
 

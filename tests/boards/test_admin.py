@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from live.boards import admin
 from live.boards.admin import ABANDONED, BoardAdmin
 from live.boards.definition import read_board
 from live.domain.board import Board, Boards
@@ -27,6 +28,7 @@ from live.store.registry.definitions import Definition
 from tests.harness.boards import rolling_board
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
+from tests.harness.tasks import stop
 from tests.harness.waiting import eventually
 
 KISS: Final[dict[str, Any]] = {"types": ["kiss"], "window": "forever"}
@@ -212,6 +214,27 @@ async def test_a_server_finishes_abandoned_deletions(any_store: str) -> None:
             await eventually(partial(is_gone, made))
         assert await made.owned() == []
         assert [*(await made.board_admin.definitions.load()).boards] == ["other"]
+
+
+async def test_a_loss_does_not_end_the_look_for_deletions(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of this task would end the process, and with it the boards that are not lost."""
+    looks: list[int] = []
+
+    async def lost() -> None:
+        looks.append(1)
+        raise EpochLostError("the store went back")
+
+    async def looks_again() -> bool:
+        return len(looks) > 1
+
+    async with bench(any_store) as made:
+        monkeypatch.setattr(admin, "_DELETIONS", 0.01)
+        monkeypatch.setattr(made.board_admin.known, "load", lost)
+        looking = asyncio.create_task(made.board_admin.run())
+        try:
+            await eventually(looks_again)
+        finally:
+            await stop(looking)
 
 
 async def is_gone(made: Bench) -> bool:

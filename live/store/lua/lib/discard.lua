@@ -6,10 +6,11 @@ local SMALL = 64  -- elements that are freed at once
 local SCANS = {hash = {'HLEN', 'HSCAN', 'HDEL', 2}, set = {'SCARD', 'SSCAN', 'SREM', 1}}
 local function discard(key, most, cursor)
   local kind = redis.call('TYPE', key).ok
+  if kind == 'none' then return 0 end
   local size = kind == 'zset' and redis.call('ZCARD', key) or SCANS[kind] and redis.call(SCANS[kind][1], key)
   if not size or size <= SMALL then
     redis.call('UNLINK', key)
-    return size or kind == 'none' and 0 or 1
+    return size or 1
   end
   if kind == 'zset' then return redis.call('ZREMRANGEBYRANK', key, 0, most - 1), '0' end
   local _, scan, remove, words = unpack(SCANS[kind])
@@ -19,8 +20,9 @@ local function discard(key, most, cursor)
     cursor = found[1]
     for i = 1, #found[2], words do names[#names + 1] = found[2][i] end
   until #names > 0 or cursor == '0'
-  if #names > 0 then redis.call(remove, key, unpack(names)) end
-  return #names, cursor
+  local count = math.min(#names, 2 * most)  -- a scan returns all of a small hash, whatever `most` is
+  if count > 0 then redis.call(remove, key, unpack(names, 1, count)) end
+  return count, cursor
 end
 
 -- Removes about `most` elements of several store keys. Returns the cursor for the next step; nil if nothing is left.
