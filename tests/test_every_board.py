@@ -93,7 +93,7 @@ MUTANTS = {
     "an erasure is missing in the journal": Mutant(
         "forget", "record(board, 'forget', nil, nil, request.entry)", "local _ = 0"
     ),
-    "the record of a merged member stays": Mutant("add", "or dropped and dropped[j] then", "then"),
+    "the record of a merged member stays": Mutant("add", "if drops or value", "if value"),
     "a correction does not check the score again": Mutant("add", "if request.held then", "if false then"),
     "the level of a rotated record stays": Mutant(
         "rotate", "if size == 0 or call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"

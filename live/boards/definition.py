@@ -79,6 +79,7 @@ def choices_of(board: Board) -> dict[str, Any]:
         window=plain.window if board.window == make_window(plain.window) else choice_of(board.window),
         operator=board.operator,
         sort_order=board.sort_order,
+        zeros=board.zeros,
         ties=board.ties,
         ranks=board.ranks,
         score=() if board.score is None else tuple(map(FieldChoice.of, board.score.fields)),
@@ -140,4 +141,5 @@ _FIXED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "levels": (("ranks",), "only a board with dense ranks stores its distinct scores, and from the first event on"),
     "fields": (("score",), "the scores were packed with it"),
     "clock": (("clock",), "it assigned the events to slots"),
+    "zeros": (("zeros",), "members whose amounts add up to zero were dropped, or kept, from the first event on"),
 }

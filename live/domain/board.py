@@ -76,7 +76,8 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     """A board with valid choices.
 
     `categories` lists the categories of events that the board takes. If it is empty, the board takes events of all
-    categories. `union` has the weight of each part, if the board is a union. `cap` is the maximum number of records.
+    categories. `union` has the weight of each part, if the board is a union. With `zeros`, a sum of zero is a score.
+    `cap` is the maximum number of records.
     `max_amount` is the largest absolute amount, on boards that add up amounts. `max_members` is the maximum number of
     members. `conflation` is the minimum time between two messages to a viewer, in milliseconds. None means the setting
     of the server. Only run-time boards can be `frozen` or have an `idle_ttl`. A frozen board refuses events. A board
@@ -95,6 +96,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     window: Window = Rolling(86_400, 3600)
     operator: Operator = "incr"
     sort_order: SortOrder = "desc"
+    zeros: bool = False
     ties: Ties = "first"
     ranks: Ranks = "ordinal"
     score: Packing | None = None
@@ -227,10 +229,11 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
             levels=self.ranks == "dense",
             fields=None if self.score is None else msgspec.to_builtins(self.score.fields),
             clock=self.clock,
+            zeros=self.zeros,
         )
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
+class Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The choices that determine the meaning of the stored data. They are stored with the data."""
 
     window: dict[str, int | str | None]
@@ -240,6 +243,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     levels: bool
     fields: list[dict[str, int | str]] | None
     clock: ClockKind
+    zeros: bool = False
 
     def encode(self) -> str:
         """Return one line of JSON, always the same for the same choices."""

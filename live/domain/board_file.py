@@ -114,6 +114,7 @@ class BoardChoice(Choice, frozen=True, kw_only=True):
     window: WindowChoice | Literal["forever"] = WindowChoice(rolling="24h", slot="1h")
     operator: Operator = "incr"
     sort_order: SortOrder = "desc"
+    zeros: bool = False
     ties: Ties = "first"
     ranks: Ranks = "ordinal"
     score: Annotated[tuple[FieldChoice, ...], Meta(min_length=1)] = ()
@@ -156,6 +157,7 @@ def make_board(choice: BoardChoice) -> Board:
         window=window,
         operator=choice.operator,
         sort_order=choice.sort_order,
+        zeros=choice.zeros,
         ties=choice.ties,
         ranks=choice.ranks,
         score=score,
@@ -238,6 +240,8 @@ def _conflicts(choice: BoardChoice) -> Iterator[str]:
         yield "`score` with `operator = incr`: packed fields can't be added; use best or set"
     if choice.score and choice.sort_order == "asc":
         yield "`score` with `sort_order = asc`: each field has its own `order`; leave it at desc"
+    if choice.zeros and choice.operator != "incr":
+        yield f"`zeros` with `operator = {choice.operator}`: an amount of zero is a score there anyway; leave it out"
     if choice.max_amount is not None and choice.operator != "incr":
         yield f"`max_amount` with `operator = {choice.operator}`: it limits only amounts that are added; leave it out"
     if choice.votes is not None and choice.operator != "incr":

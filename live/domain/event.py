@@ -71,9 +71,9 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The record of the member of an event, on a board that has counted the event.
 
     The record is read at the position of the event on the board, or later. `period` is the period in which the
-    event counted. `score` and `rank` are null if the member is not on the board: it is hidden, its sum is zero, or
-    the board has a `cap` and other members are better. `best` says whether the event was a new best of its member, on
-    boards that keep the best. `fields` make up the score.
+    event counted. `score` and `rank` are null if the member is not on the board: it is hidden, its sum is zero on a
+    board without `zeros`, or the board has a `cap` and other members are better. `best` says whether the event was a
+    new best of its member, on boards that keep the best. `fields` make up the score.
     """
 
     index: int

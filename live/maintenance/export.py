@@ -104,6 +104,15 @@ def ranking_parts(database: Database, moment: AsOf, *, archived: bool = False) -
     found = database.work(lambda connection: (period_at if archived else ranking_at)(connection, prefix, moment))
     if found is None:
         raise NoPastError
+    if board.votes is not None and board.votes.registered:  # contestants without votes come last, without a rank
+        voted = {*found.members}
+        rest = sorted(one for one in found.metadata if one not in voted and one not in moment.hidden)
+        found = msgspec.structs.replace(
+            found,
+            members=[*found.members, *rest],
+            scores=[*found.scores, *[0] * len(rest)],
+            ranks=[*found.ranks, *[0] * len(rest)],
+        )
 
     def parts(found: PastRanking) -> Iterator[Part]:
         total = len(found.members)
@@ -116,7 +125,7 @@ def ranking_parts(database: Database, moment: AsOf, *, archived: bool = False) -
                 fields = board.score.unpack(score).values() if board.score else ()
                 title = _ITEM.decode(items[member]).title if member in items else None
                 metadata = found.metadata.get(member)
-                rows.append((rank, member, score, *fields, title, metadata.decode() if metadata else None))
+                rows.append((rank or None, member, score, *fields, title, metadata.decode() if metadata else None))
             yield Part(rows, first + len(rows), total)
 
     return found, parts(found)

@@ -76,7 +76,7 @@ class SourcePart(msgspec.Struct, frozen=True):
 class Imported(msgspec.Struct):
     """The result: the number of scores and titles that changed, of lines that changed nothing, and of refused lines.
 
-    `absent` counts the lines with a score of zero whose member is not on the board: a sum of zero is no record.
+    `absent` counts the lines with a score of zero whose member is not on the board, if a sum of zero is no score.
     `refusals` names the first refused lines.
     """
 
@@ -291,15 +291,15 @@ class Importing:
             if "frozen" in found:
                 raise SetupError("the board is frozen. Thaw it first")
             outcomes += await _move_unions(writer, unions, some, found)
-        is_sum = writer.state.board.operator == "incr"
+        zero_is_none = writer.state.board.operator == "incr" and not writer.state.board.zeros
         titled: dict[str, str] = {}
         for one, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, str):
                 imported.refuse(RefusedLine(one.number, one.member, REFUSALS.get(outcome, outcome)))
                 continue
-            if is_sum and outcome.before is None and not outcome.score:
+            if zero_is_none and outcome.before is None and not outcome.score:
                 imported.absent += 1
-            elif outcome.score == (outcome.before or 0 if is_sum else outcome.before):
+            elif outcome.score == (outcome.before or 0 if zero_is_none else outcome.before):
                 imported.unchanged += 1
             else:
                 imported.changed += 1

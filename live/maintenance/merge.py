@@ -116,7 +116,7 @@ class Merging:
 
         async def make() -> Move:
             held = await read_held(state, self._members)
-            some = {place: amount for place, amount in amounts.items() if amount}
+            some = {place: amount for place, amount in amounts.items() if amount or state.board.zeros}
             return Move(*self._members, self._reason, held, some, is_whole=False)
 
         try:

@@ -107,6 +107,8 @@ def image_of(board: Board, data: Snapshot, dedupe_window: float) -> BoardImage:
     for event in log:
         if event.amount < 0:
             taken[event.member] = taken.get(event.member, 0) - event.amount
+        if board.zeros:
+            taken["\0" + event.member] = taken.get("\0" + event.member, 0) + 1
     kept = math.ceil(max(dedupe_window, board.remembers) / data.span) + 3 if data.span else 0
     return BoardImage(
         slots={start: slot for start, slot in slots.items() if slot},

@@ -28,20 +28,47 @@ _START: Final = -(2**63)
 _NONE_GONE: Final = (_START, 0, 0)
 
 
+class EventSums:
+    """Sums of the events of a sliding window, as the store holds them.
+
+    Attributes:
+        slot: the sum of each member's amounts.
+        taken: the sum of each member's negative amounts, as a positive number. With `zeros`, also the number of each
+            member's events, under a zero byte and the member.
+    """
+
+    def __init__(self, *, zeros: bool) -> None:
+        self.slot: dict[str, int] = {}
+        self.taken: dict[str, int] = {}
+        self._zeros = zeros
+
+    def count(self, event: Logged, sign: int) -> None:
+        """Add an event, or subtract it if `sign` is -1."""
+        member = event.member
+        if event.amount < 0:
+            add(self.taken, member, -sign * event.amount)
+        if not self._zeros:
+            add(self.slot, member, sign * event.amount)
+            return
+        add(self.taken, f"\0{member}", sign)
+        self.slot[member] = self.slot.get(member, 0) + sign * event.amount
+        if f"\0{member}" not in self.taken:
+            del self.slot[member]
+
+
 class LiveLog:
     """The events that are in a sliding window, and their sums.
 
     Attributes:
         events: the time of each event, by its name in the log of the store.
-        sums: the sum of each member's amounts.
-        taken: the sum of each member's negative amounts, as a positive number.
+        sums: the sums of the events.
         left: events up to this time (milliseconds since 1970) have left the window.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, zeros: bool) -> None:
         self.events: dict[bytes, int] = {}
-        self.sums: dict[str, int] = {}
-        self.taken: dict[str, int] = {}
+        self.sums = EventSums(zeros=zeros)
+        self._zeros = zeros
         self._heap: list[tuple[int, bytes]] = []
         self._log: list[Logged] = []
         self._read = 0  # how many events of the log were read
@@ -55,7 +82,7 @@ class LiveLog:
         """
         gone = gone or _NONE_GONE
         if data.log is not self._log or left < self.left:  # a correction replaced the log, or the clock was set back
-            self.__init__()  # type: ignore[misc]
+            self.__init__(zeros=self._zeros)  # type: ignore[misc]
             self._log = data.log
         self.left = left
         for event in data.log[self._read :]:
@@ -63,7 +90,7 @@ class LiveLog:
                 name = name_of(event)
                 self.events[name] = event.time
                 heappush(self._heap, (event.time, name))
-                self._count(event, 1)
+                self.sums.count(event, 1)
         self._read = len(data.log)
         while self._heap:
             time, name = self._heap[0]
@@ -72,12 +99,7 @@ class LiveLog:
                 break
             heappop(self._heap)
             if self.events.pop(name, None) is not None:
-                self._count(event, -1)
-
-    def _count(self, event: Logged, sign: int) -> None:
-        add(self.sums, event.member, sign * event.amount)
-        if event.amount < 0:
-            add(self.taken, event.member, -sign * event.amount)
+                self.sums.count(event, -1)
 
 
 Progress = Callable[[int, int], None]
@@ -136,9 +158,9 @@ class Expected:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._data = Snapshot()
-        self._log = LiveLog()
+        self._log = LiveLog(zeros=board.zeros)
         self._is_sliding = isinstance(board.window, Sliding)
-        self._waiting: dict[str, dict[str, int]] = {}  # by kind and member: sums of events that wait to be subtracted
+        self._waiting = EventSums(zeros=board.zeros)  # of events that wait to be subtracted
         self._oldest: int | None = None
         self._live: list[Mapping[str, int]] = []  # the contents of each slot in the window
 
@@ -150,11 +172,9 @@ class Expected:
         self._live = [slot for start, slot in data.slots.items() if self.is_live(start)]
         if isinstance(window, Sliding):
             self._log.move(data, piece.now - window.length * 1000, piece.gone)
-            self._waiting = {"slot": {}, "taken": {}}
+            self._waiting = EventSums(zeros=self._board.zeros)
             for name in piece.due:
-                event = logged_of(name, 0)
-                add(self._waiting["slot"], event.member, event.amount)
-                add(self._waiting["taken"], event.member, max(0, -event.amount))
+                self._waiting.count(logged_of(name, 0), 1)
 
     def is_live(self, start: int | None) -> bool:
         """Return whether a slot is in the window. A slot that has begun to expire is not compared."""
@@ -175,9 +195,11 @@ class Expected:
         if place.kind == "hidden":
             return b"1" if key in held else None
         value = held.get(key)
-        waiting = self._waiting.get(place.kind)
+        waiting = getattr(self._waiting, place.kind, {}).get(key)
         if waiting is not None:
-            value = (value or 0) + waiting.get(key, 0) or None
+            value = (value or 0) + waiting
+            if not value and not self._board.zeros:
+                value = None
         if value is None or place.kind in _TEXTS:
             return tag_of(self._board, value) if value and place.kind == "reached" else value
         return b"%d" % value
@@ -193,9 +215,9 @@ class Expected:
             case "log":
                 return log.events
             case "taken":
-                return log.taken
+                return log.sums.taken
             case "slot":
-                return log.sums if self._is_sliding else data.slots.get(place.start or 0, {})
+                return log.sums.slot if self._is_sliding else data.slots.get(place.start or 0, {})
             case "hidden" | "entrants":
                 return getattr(data, place.kind)
         return getattr(data.rankings.get(place.suffix, _NONE), place.kind)
@@ -203,7 +225,7 @@ class Expected:
     def _counts(self, member: str, period: int | None) -> bool:
         """Return whether a member is in a slot of the window."""
         if self._is_sliding:
-            return member in self._log.sums
+            return member in self._log.sums.slot
         if period is not None:
             return member in self._data.slots.get(period, {})
         return any(member in slot for slot in self._live)

@@ -76,6 +76,8 @@ def boards(draw: st.DrawFn, focus: Mapping[str, Any]) -> tuple[str, Board]:
         "ranks": draw(st.sampled_from(["ordinal", "dense", "competition"])),
         "clock": draw(st.sampled_from(["server", "event"])),
     }
+    if operator == "incr" and draw(st.booleans()):
+        choices["zeros"] = True
     if operator != "incr" and draw(st.booleans()):
         choices["cap"] = 3
     if operator == "incr" and window not in ADDITIVE and draw(st.booleans()):

@@ -41,6 +41,11 @@ class Reference:
             tuple[int, str], int
         ] = {}  # by slot (or 0) and member: the number of the merge that placed the member
 
+    @property
+    def drops_zeros(self) -> bool:
+        """Whether a sum of zero is no score."""
+        return self.board.operator == "incr" and not self.board.zeros
+
     def now(self, clock: int) -> int | None:
         """The board's time, in ms."""
         return clock if self.board.clock == "server" else self.newest
@@ -70,7 +75,7 @@ class Reference:
         slot = self.board.window.slot_at(moment // 1000).start
         before = dict(self._scores(clock, slot if self.board.window.tables else None)).get(key)
         after = (before or 0) + (add or 0) if score is None else score
-        if after == (before or 0 if self.board.operator == "incr" else before):
+        if after == (before or 0 if self.drops_zeros else before):
             return before, after
         if self.board.votes is not None and self.board.votes.registered and key not in self.entrants:
             return "entrant_unknown"
@@ -94,7 +99,13 @@ class Reference:
         if self.board.operator != "incr":
             return self._merge_records(old, new, clock)
         mine = [event for event in self.counted if event.key == old]
-        self.counted = [event._replace(key=new) if event.key == old else event for event in self.counted]
+        if self.board.zeros and isinstance(self.board.window, Sliding):
+            # The old member keeps a score of zero until its events have left the window.
+            for event in mine:
+                moved = event._replace(number=self.number)
+                self.counted += [moved._replace(key=new), moved._replace(amount=-event.amount)]
+        else:
+            self.counted = [event._replace(key=new) if event.key == old else event for event in self.counted]
         places, is_any = self._places_of(mine, clock)
         self.placed |= {(place, new): self.number for place in places}
         return is_any
@@ -106,9 +117,9 @@ class Reference:
         for event in events:
             if now is not None and not self._has_left(event, now):
                 sums[event.time if isinstance(window, Sliding) else event.slot] += event.amount
-        left = {part: amount for part, amount in sums.items() if amount}
+        left = {part: amount for part, amount in sums.items() if amount or self.board.zeros}
         if isinstance(window, Sliding):
-            return {0} if sum(left.values()) else set(), bool(left)
+            return {0} if sum(left.values()) or (left and self.board.zeros) else set(), bool(left)
         return {part if window.tables else 0 for part in left}, bool(left)
 
     def _merge_records(self, old: str, new: str, clock: int) -> bool:
@@ -258,8 +269,9 @@ class Reference:
                 alive = event.time > now - window.length * 1000
             else:
                 alive = event.slot >= window.oldest(current)
-            sums[event.key] += event.amount if alive else 0
-        return {key: score for key, score in sums.items() if score}
+            if alive:
+                sums[event.key] += event.amount
+        return {key: score for key, score in sums.items() if score or self.board.zeros}
 
     def reached(self, key: str, slot: int) -> int:
         """The number of the event or merge with which a member got its score."""
@@ -268,7 +280,9 @@ class Reference:
         last = max(
             event.number
             for event in self.counted
-            if event.key == key and event.amount and (event.slot == slot or not self.board.window.tables)
+            if event.key == key
+            and (event.amount or self.board.zeros)
+            and (event.slot == slot or not self.board.window.tables)
         )
         return max(last, self.placed.get((slot if self.board.window.tables else 0, key), 0))
 

@@ -13,14 +13,14 @@ from live.maintenance.reconcile import LiveLog
 
 def test_an_event_leaves_at_the_end_of_its_time() -> None:
     """The window may move to that time in one step or in several."""
-    data, seen = Snapshot(), LiveLog()
+    data, seen = Snapshot(), LiveLog(zeros=False)
     data.log = [Logged(10, 1, 0, "a", 3), Logged(11, 1, 1, "b", 4)]
     seen.move(data, 9)
-    assert seen.sums == {"a": 3, "b": 4}
-    new = LiveLog()
+    assert seen.sums.slot == {"a": 3, "b": 4}
+    new = LiveLog(zeros=False)
     for log in (seen, new):
         log.move(data, 10)
-        assert (log.sums, list(log.events.values())) == ({"b": 4}, [11])
+        assert (log.sums.slot, list(log.events.values())) == ({"b": 4}, [11])
 
 
 def test_an_event_that_has_left_stays_away() -> None:
@@ -28,20 +28,30 @@ def test_an_event_that_has_left_stays_away() -> None:
 
     Of several events at the same time, the events before the last event that has left are gone too.
     """
-    data, log = Snapshot(), LiveLog()
+    data, log = Snapshot(), LiveLog(zeros=False)
     data.log = [Logged(10, offset, number, "a", -(2**number)) for offset in (1, 2) for number in (1, 2)]
     log.move(data, 9)
-    assert (log.sums, log.taken) == ({"a": -12}, {"a": 12})
+    assert (log.sums.slot, log.sums.taken) == ({"a": -12}, {"a": 12})
     log.move(data, 9, (10, 2, 1))
-    assert (log.sums, log.taken) == ({"a": -4}, {"a": 4})
-    new = LiveLog()
+    assert (log.sums.slot, log.sums.taken) == ({"a": -4}, {"a": 4})
+    new = LiveLog(zeros=False)
     new.move(data, 9, (10, 1, 2))
-    assert (new.sums, new.taken) == ({"a": -6}, {"a": 6})
+    assert (new.sums.slot, new.sums.taken) == ({"a": -6}, {"a": 6})
     data.log.append(Logged(11, 3, 1, "b", 1))
     new.move(data, 9, (10, 1, 2))
-    assert new.sums == {"a": -6, "b": 1}
+    assert new.sums.slot == {"a": -6, "b": 1}
     new.move(data, 8)
-    assert new.sums == {"a": -12, "b": 1}, "events stay away although nothing says that they have left"
+    assert new.sums.slot == {"a": -12, "b": 1}, "events stay away although nothing says that they have left"
+
+
+def test_a_member_with_zeros_has_a_sum_until_its_last_event_leaves() -> None:
+    """The store counts the events of each member too."""
+    data, log = Snapshot(), LiveLog(zeros=True)
+    data.log = [Logged(10, 1, 0, "a", 3), Logged(11, 1, 1, "a", -3), Logged(12, 1, 2, "b", 0)]
+    log.move(data, 9)
+    assert (log.sums.slot, log.sums.taken) == ({"a": 0, "b": 0}, {"a": 3, "\0a": 2, "\0b": 1})
+    log.move(data, 11)
+    assert (log.sums.slot, log.sums.taken) == ({"b": 0}, {"\0b": 1})
 
 
 def test_an_event_leaves_by_the_clock_of_its_board() -> None:

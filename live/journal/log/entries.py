@@ -68,6 +68,7 @@ class EntryRules(msgspec.Struct, frozen=True, kw_only=True):
     order: str
     ties: str | None = None
     cap: int | None = None
+    zeros: bool = False
 
 
 class EntryIdentities(msgspec.Struct, frozen=True, kw_only=True):

@@ -80,7 +80,7 @@ def scores_at_all(
 
 
 class Sums:
-    """The sum of the amounts of each member, and how many members have each sum. A sum of zero is no score."""
+    """The sum of the amounts of each member, and how many members have each sum, if a sum of zero is no score."""
 
     def __init__(self) -> None:
         self.scores: dict[str, int] = {}
@@ -114,7 +114,10 @@ class RunningScores:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._adds_up = board.operator == "incr" and not board.window.tables and not isinstance(board.window, Sliding)
+        # With `zeros`, the sums do not tell which members are in a slot.
+        self._adds_up = not (
+            board.operator != "incr" or board.zeros or board.window.tables or isinstance(board.window, Sliding)
+        )
         self._sums: Sums | None = None  # None until the contents have been added up
         self._oldest = 0  # the start of the first slot in the sums
 

@@ -94,7 +94,7 @@ def explain_record(settings: Settings, moment: AsOf, member: str) -> ScoreBreakd
         slots = sorted((start, slot[member]) for start, slot in held.items() if member in slot)
         erased = erasures_of(connection, settings.key_prefix, board.id)
         changes = _changes(connection, timeline, member, data.offset, moment, erased)
-        return ScoreBreakdown(timeline.epoch, data.offset, scores_of(held).get(member), slots, changes)
+        return ScoreBreakdown(timeline.epoch, data.offset, scores_of(board, held).get(member), slots, changes)
 
     return database_of(settings).work(work)
 

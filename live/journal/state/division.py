@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from live.errors import SetupError
-from live.journal.log.entries import Add, EntryDelta, EntryEvents
+from live.journal.log.entries import Add, EntryDelta, EntryEvents, EntryRules
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -56,7 +56,7 @@ def first_time(body: bytes) -> int | None:
 
 
 def _part(add: Add, wanted: Callable[[int], bool]) -> Add:
-    groups = [group for each in add.groups if (group := _part_of_group(each, wanted, add.rules.operation)) is not None]
+    groups = [group for each in add.groups if (group := _part_of_group(each, wanted, add.rules)) is not None]
     events = add.events
     if events is not None:
         rows = zip(events.times, events.amounts, events.members, strict=True)
@@ -73,16 +73,16 @@ def _part(add: Add, wanted: Callable[[int], bool]) -> Add:
     )
 
 
-def _part_of_group(group: EntryDelta, wanted: Callable[[int], bool], operation: str) -> EntryDelta | None:
+def _part_of_group(group: EntryDelta, wanted: Callable[[int], bool], rules: EntryRules) -> EntryDelta | None:
     words = group.moments
     whole = [_Moment(*words[first : first + 4]) for first in range(0, len(words), 4)]
     moments = [moment for moment in whole if wanted(moment.time)]
     if not moments:
         return None
-    part = _combine(moments, operation)
+    part = _combine(moments, rules)
     metadata: list[msgspec.Raw] = []
     if group.metadata:
-        tellers = {place: combined.teller for place, combined in _combine(whole, operation).items()}
+        tellers = {place: combined.teller for place, combined in _combine(whole, rules).items()}
         metadata = [
             group.metadata[place] if combined.teller == tellers[place] else _NO_METADATA
             for place, combined in part.items()
@@ -100,14 +100,14 @@ def _part_of_group(group: EntryDelta, wanted: Callable[[int], bool], operation: 
     )
 
 
-def _combine(moments: Sequence[_Moment], operation: str) -> Mapping[int, _Combined]:
+def _combine(moments: Sequence[_Moment], rules: EntryRules) -> Mapping[int, _Combined]:
     """Combine the events of each member, as `live.store.board.write.slot_assignment` does."""
-    found: dict[int, _Combined] = {}
+    operation, found = rules.operation, dict[int, _Combined]()
     for moment in moments:
         old, (_, number, place, amount) = found.get(place := moment.place), moment
         if operation == "incr":
             before, order = (0, 0) if old is None else (old.amount, old.order)
-            found[place] = _Combined(before + amount, -number if amount else order, number)
+            found[place] = _Combined(before + amount, -number if amount or rules.zeros else order, number)
         elif old is None:
             found[place] = _Combined(amount, number, number)
         elif operation == "set":

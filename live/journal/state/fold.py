@@ -117,7 +117,8 @@ def _add(data: Snapshot, request: Add, head: Head) -> None:
     if (events := request.events) is not None:
         now, fields = head.time // 1000, zip(events.times, events.amounts, events.members, strict=True)
         for number, (time, amount, member) in enumerate(fields, 1):
-            data.log.append(Logged(now if time is False else int(time), head.offset, number, member, amount))
+            if member:  # an erased member has an empty name
+                data.log.append(Logged(now if time is False else int(time), head.offset, number, member, amount))
     if request.identities is not None and request.identities.counted:
         counted = contents_of(request.identities.all, IDENTITY)[: request.identities.counted]
         data.seen.setdefault(request.identities.bucket, set()).update(counted)
@@ -133,9 +134,12 @@ def _count(data: Snapshot, group: EntryDelta, rules: EntryRules, offset: int) ->
     if rules.operation == "incr":
         for member, amount in zip(group.members, group.amounts, strict=True):
             value = slot.get(member, 0) + amount
-            if value:
+            if value or (rules.zeros and member):
                 slot[member] = value
             else:
+                slot.pop(member, None)
+        for index in group.drops:
+            if not slot.get(member := group.members[index - 1]):
                 slot.pop(member, None)
         return
     better = _BETTER[rules.operation]

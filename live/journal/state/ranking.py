@@ -66,7 +66,8 @@ class Scores(msgspec.Struct, frozen=True):
 
 def rules_of(board: Board) -> EntryRules:
     """Return the rules by which a board orders its records."""
-    return EntryRules(operation=board.operation, order=board.reading, ties=None if board.tags == "key" else board.tags)
+    ties = None if board.tags == "key" else board.tags
+    return EntryRules(operation=board.operation, order=board.reading, ties=ties, zeros=board.zeros)
 
 
 def ranked_at(
@@ -89,7 +90,7 @@ def scores_at(board: Board, data: Snapshot, now: int, period: int | None = None)
     if board.window.tables:
         period = newest_slot(board, data, now) if period is None else period
         suffix = f":{period}"
-    scores = scores_of(live_slots(board, data, now, period))
+    scores = scores_of(board, live_slots(board, data, now, period))
     reached: Mapping[str, Reached] = data.rankings[suffix].reached if suffix in data.rankings else {}
     return Scores(period, scores, reached)
 
@@ -109,7 +110,7 @@ def live_slots(board: Board, data: Snapshot, now: int, period: int | None = None
     """
     newest = newest_slot(board, data, now)
     if isinstance(board.window, Sliding):
-        return {EVER.start: _summed((event.member, event.amount) for event in live_events(board, data, now))}
+        return {EVER.start: _summed(board, ((event.member, event.amount) for event in live_events(board, data, now)))}
     if newest is None:
         return {}
     if board.window.tables:
@@ -127,18 +128,19 @@ def live_events(board: Board, data: Snapshot, now: int) -> list[Logged]:
     return [event for event in data.log if event.time > moment - board.window.length * 1000]
 
 
-def scores_of(slots: Mapping[int, Mapping[str, int]]) -> Mapping[str, int]:
-    """Add up the amounts of each member, including hidden members. A sum of zero over several slots is no score."""
+def scores_of(board: Board, slots: Mapping[int, Mapping[str, int]]) -> Mapping[str, int]:
+    """Add up the amounts of each member, including hidden members."""
     if len(slots) == 1:
         return next(iter(slots.values()))
-    return _summed(item for slot in slots.values() for item in slot.items())
+    return _summed(board, (item for slot in slots.values() for item in slot.items()))
 
 
-def _summed(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _summed(board: Board, amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Add up the amounts of each member. Unless the board has `zeros`, a sum of zero is no score."""
     sums: dict[str, int] = {}
     for member, amount in amounts:
         sums[member] = sums.get(member, 0) + amount
-    return {member: score for member, score in sums.items() if score}
+    return sums if board.zeros else {member: score for member, score in sums.items() if score}
 
 
 _NEVER: Reached = (0, 0)

@@ -119,7 +119,7 @@ class Auditor:
                 held[member] = int(value)
             if before != await self._call("HGET", self._keys.meta, "offset"):
                 self._report.totals = "moving" if self._report.totals == "ok" else self._report.totals
-            elif +sums != +held or -sums != -held:
+            elif +sums != +held or -sums != -held or (self._shape.zeros and sums.keys() != held.keys()):
                 self._report.totals = "drift"
         return self._report
 
@@ -172,7 +172,7 @@ class Auditor:
         keys, shape = self._keys, self._shape
         # Repair the records only. The totals are corrected at the end.
         ties = None if shape.tags == "key" else shape.tags
-        rules = Rules(operation=shape.operation, order="", ties=ties, dense=shape.levels)
+        rules = Rules(operation=shape.operation, order="", ties=ties, dense=shape.levels, zeros=shape.zeros)
         while True:
             slots = [keys.slot(start) for start in starts]
             reply = await (REPAIR if repair else AUDIT)(

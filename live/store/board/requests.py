@@ -25,6 +25,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         per_key: the most votes of an actor for one member.
         per_actor: the most votes of an actor.
         registered: whether only registered members can receive votes.
+        zeros: whether a sum of zero is a score.
     """
 
     operation: str
@@ -36,6 +37,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     per_key: int | None = None
     per_actor: int | None = None
     registered: bool = False
+    zeros: bool = False
 
 
 def rules_of(board: Board) -> Rules:
@@ -51,6 +53,7 @@ def rules_of(board: Board) -> Rules:
         per_key=None if votes is None else votes.per_key,
         per_actor=None if votes is None else votes.per_actor,
         registered=votes is not None and votes.registered,
+        zeros=board.zeros,
     )
 
 
@@ -119,7 +122,7 @@ class SlotDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
         parts: what each producer but the first added, if the board adds up amounts and the batch has several producers.
             A part has the number of its producer, and a list of member indexes and amounts, in turn. It is for the
             journal.
-        drops: on boards with the best or the last amount, the indexes (from 1) of the members that leave the slot.
+        drops: the indexes (from 1) of the members that leave the slot; where amounts add up, only if they are zero.
         moments: on a board with an event clock, each event in turn: its time (ms), its number in the batch, the index
             of its member, and its amount. They are for the journal, which divides the batch at any time.
     """
@@ -260,12 +263,14 @@ class RotatePeriodRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 class RotateRequest(RotatePeriodRequest, kw_only=True, omit_defaults=True):
     """Subtract a piece of the oldest slot, about `count` fields, by the rules of the board.
 
-    `cursor` is what the last step on this slot returned, or `0`. A wrong cursor costs time and does no harm.
+    `cursor` is what the last step on this slot returned, or `0`. A wrong cursor costs time and does no harm. If a sum
+    of zero is a score, `starts` are the starts of all slots.
     """
 
     rules: Rules
     cursor: str
     count: int
+    starts: list[str] = []
 
 
 class ExpireEventsRequest(msgspec.Struct, kw_only=True, omit_defaults=True):

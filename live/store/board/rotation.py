@@ -108,6 +108,7 @@ class BoardRotator:
         self.state = state
         self._leaving = ("", "0")  # the slot that is being subtracted, and the cursor for the next step
         self._discarded = "0"  # the cursor for the next step of deleting a dropped period
+        self._starts: list[str] = []  # the starts of all slots, as last read, if a sum of zero is a score
 
     async def rotate(self) -> float | None:
         """Do one bounded step of rotation.
@@ -165,20 +166,25 @@ class BoardRotator:
                     start=int(start) if start else None,
                 ),
             )
-        return await state.run(
-            state.scripts.rotate,
-            [*state.table(None).order, keys.meta, keys.slots, keys.slot(start), keys.hidden, state.journal],
-            RotateRequest(
-                epoch=state.epoch or "",
-                channel=keys.channel,
-                clock=clock,
-                rules=state.rules,
-                kept=kept,
-                start=int(start) if start else None,
-                cursor=cursor,
-                count=state.settings.rotation_step,
-            ),
+        names = [*state.table(None).order, keys.meta, keys.slots, keys.slot(start), keys.hidden, state.journal]
+        request = RotateRequest(
+            epoch=state.epoch or "",
+            channel=keys.channel,
+            clock=clock,
+            rules=state.rules,
+            kept=kept,
+            start=int(start) if start else None,
+            cursor=cursor,
+            count=state.settings.rotation_step,
+            starts=self._starts,
         )
+        others = [keys.slot(other) for other in self._starts if other != start]
+        reply = await state.run(state.scripts.rotate, [*names, *others], request)
+        while reply[0] == b"slots":
+            self._starts = [other.decode() for other in await state.call("ZRANGE", keys.slots, 0, -1)]
+            request.starts, others = self._starts, [keys.slot(other) for other in self._starts if other != start]
+            reply = await state.run(state.scripts.rotate, [*names, *others], request)
+        return reply
 
     async def _expire_events(self, window: Sliding) -> list[Any]:
         """Subtract the oldest events of a sliding window."""

@@ -8,7 +8,8 @@
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[3] writers — hash: writer, "sequence offset seconds" of its last batch
 -- KEYS[4] log — sorted set: the events of a sliding window, scored by their time (ms)
--- KEYS[5] taken — hash: member, absolute sum of its negative amounts in the log
+-- KEYS[5] taken — hash: member, absolute sum of its negative amounts in the log; and if a sum of zero is a score, a zero
+--         byte and the member, the number of its events in the log
 -- KEYS[6] entrants — hash: the registered members, if the board counts only those
 -- KEYS[7] hidden — hash: the members without a rank
 -- KEYS[8] journal — stream: what SQL does not hold yet

@@ -49,7 +49,7 @@ local unseen = hidden_of(members)
 local ranked, sum, exact, drift, new = 0, 0, {}, {}, {}
 for i = 1, #members do
   local held, score = sums[i], scores[i]
-  if unseen[i] or (held == 0 and rules.operation == 'incr') then held = nil end
+  if unseen[i] or held == 0 and zero_is_none then held = nil end
   if math.abs(sum + (held or 0)) > EXACT then
     exact[#exact + 1] = digits(sum)
     sum = 0

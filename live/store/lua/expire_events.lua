@@ -10,7 +10,7 @@
 -- KEYS[6] slot — hash: the sum of each member's events
 -- KEYS[7] log — sorted set: the events, scored by their time (ms)
 -- KEYS[8] hidden — hash: the members without a rank
--- KEYS[9] taken — hash: member, absolute sum of its negative amounts in the log
+-- KEYS[9] taken — hash: see `add.lua`
 -- KEYS[10] journal — stream: what SQL does not hold yet
 -- Request: ExpireEventsRequest
 -- Returns {'idle', wait} — nothing is due; wait is the time until something can be due, in milliseconds, or -1 when
@@ -38,17 +38,30 @@ if #due == 0 then
   local first = call('ZRANGE', log, 0, 0, 'WITHSCORES')
   return {'idle', digits(first[2] and tonumber(first[2]) + window - now or window)}
 end
-local index, members, values, below = {}, {}, {}, {}
+local index, members, values, counts, below = {}, {}, {}, {}, {}
 for i = 1, #due do
   local amount, member = string.match(due[i], '^(-?%d+) (.*)$', 9)
   local at = index[member]
   if not at then
     at = #members + 1
-    index[member], members[at], values[at] = at, member, 0
+    index[member], members[at], values[at], counts[at] = at, member, 0, 0
   end
-  values[at] = values[at] + tonumber(amount)
+  values[at], counts[at] = values[at] + tonumber(amount), counts[at] + 1
   if tonumber(amount) < 0 then below[member] = (below[member] or 0) + tonumber(amount) end
 end
+
+-- If a sum of zero is a score, `left` has how many events each member has left in the log.
+local left = {}
+for i = 1, zero_is_none and 0 or #members do
+  left[members[i]] = tonumber(call('HGET', taken, '\0' .. members[i]) or 0) - counts[i]
+end
+local function stays(zeros)
+  local found = {}
+  for i, member in ipairs(zeros) do found[i] = left[member] > 0 end
+  return found
+end
+local ranked = {key = ranking, reached = reached, levels = levels, suffix = ''}
+local names, old, new = subtracted(ranked, members, values, stays)
 
 announce(board)
 local held, size = call('HMGET', slot, unpack(members)), call('HLEN', slot)
@@ -56,7 +69,7 @@ local kept, emptied = {}, {}
 for i = 1, #members do
   local value = tonumber(held[i] or 0) - values[i]
   if held[i] then size = size - 1 end
-  if value == 0 then
+  if value == 0 and (left[members[i]] or 0) <= 0 then
     emptied[#emptied + 1] = members[i]
   else
     size = size + 1
@@ -71,7 +84,14 @@ if #emptied > 0 then call('HDEL', slot, unpack(emptied)) end
 for member, amount in pairs(below) do
   if call('HINCRBY', taken, member, digits(amount)) <= 0 then call('HDEL', taken, member) end
 end
-subtract({key = ranking, reached = reached, levels = levels, suffix = ''}, board.offset, members, values)
+for member, count in pairs(left) do
+  if count > 0 then
+    call('HSET', taken, '\0' .. member, count)
+  else
+    call('HDEL', taken, '\0' .. member)
+  end
+end
+put(ranked, board.offset, members, names, old, new)
 local last = call('ZSCORE', log, due[#due])
 call('ZREM', log, unpack(due))
 if size == 0 then call('ZREM', slots, request.start) end  -- the store may refuse HLEN here; see `put`

@@ -8,7 +8,7 @@
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[3] journal — stream: what SQL does not hold yet
 -- KEYS[4] log — sorted set: the events of a sliding window
--- KEYS[5] taken — hash: member, absolute sum of its negative amounts in the log
+-- KEYS[5] taken — hash: see `add.lua`
 -- KEYS[6] entrants — hash: registered members, JSON
 -- KEYS[7] hidden — hash: the members without a rank
 -- KEYS[8] baseline — hash: the first records at the start of the hour; see `baseline.lua`
@@ -67,7 +67,7 @@ for _, part in ipairs(parts) do
   call('HDEL', slot, member)
 end
 each('ZREM', log, gone)
-call('HDEL', taken, member)
+call('HDEL', taken, member, '\0' .. member)
 call('HDEL', entrants, member)
 call('HDEL', hidden, member)
 if records then

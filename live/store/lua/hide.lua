@@ -52,7 +52,7 @@ for _, part in ipairs(parts) do
 end
 for _, ranking in ipairs(rankings) do
   local score = held[ranking.suffix].score
-  if hide or score == 0 and rules.operation == 'incr' then score = nil end
+  if hide or score == 0 and zero_is_none then score = nil end
   local names, old = look_up(ranking, {member})
   if hide and names[1] == '' then untag(ranking.suffix) end
   put(ranking, board.offset, {member}, names, old, {score}, nil, hide)

@@ -11,10 +11,12 @@
 -- KEYS[6] slot — hash: the oldest slot, as the caller believes
 -- KEYS[7] hidden — hash: the members without a rank
 -- KEYS[8] journal — stream: what SQL does not hold yet
+-- KEYS[9...] others — if a sum of zero is a score: the other slots, in the order of their starts
 -- Request: RotateRequest
 -- Returns {'idle', wait} — nothing is due; wait is the time until something can be due, in milliseconds, or -1 when
 --         that depends on the next event
 --         {'slot', start} — this slot is the oldest: call again with its store key
+--         {'slots'} — the slots have changed: ask again with their new store keys
 --         {'moved', n, cursor} — the script subtracted n fields: call it again
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
@@ -29,9 +31,20 @@ local ranking, reached, levels, meta, slots, slot, hidden, journal = unpack(KEYS
 --@include journal
 --@include subtract
 --@include due
+--@include same_slots
 local board, refusal = open_board()
 refusal = refusal or not_due(board)
 if refusal then return refusal end
+if not zero_is_none and not same_slots(request.starts or {}) then return {'slots'} end
+
+local function held(members)  -- whether another slot has each member
+  local found = {}
+  for key = 9, #KEYS do
+    local values = call('HMGET', KEYS[key], unpack(members))
+    for i = 1, #members do found[i] = found[i] or values[i] end
+  end
+  return found
+end
 
 local count = request.count
 local scan = call('HSCAN', slot, request.cursor, 'COUNT', count)
@@ -47,12 +60,14 @@ for i = 1, 2 * most, 2 do
   end
 end
 
+local ranked = {key = ranking, reached = reached, levels = levels, suffix = ''}
+local names, old, new = subtracted(ranked, members, values, held)
 announce(board)
 -- Ask before HDEL: while a Cluster moves a hash slot, commands on missing store keys fail.
 local left = call('HLEN', slot) - #members
 if #members > 0 then
   call('HDEL', slot, unpack(members))
-  subtract({key = ranking, reached = reached, levels = levels, suffix = ''}, board.offset, members, values)
+  put(ranked, board.offset, members, names, old, new)
 end
 if left == 0 then call('ZREM', slots, request.start) end
 

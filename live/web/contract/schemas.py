@@ -62,6 +62,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "score": "A whole number within ±2^53.",
     "sort_order": "Whether high scores (`desc`) or low scores (`asc`) come first.",
     "source": "Namespace of the `id`, such as the name of the sender.",
+    "zeros": "Whether a member whose amounts add up to zero has a record. Default false.",
     "ties": "Among equal scores, `first` puts the earliest ahead, `last` the latest, and `key` sorts by name.",
     "definition": "A text that changes with the definition of the board. Updates omit it while the viewer stays.",
     "time": "Time of the event, RFC 3339 with an offset. Default: now.",

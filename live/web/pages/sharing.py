@@ -12,6 +12,7 @@ from starlette.responses import Response
 from live.domain.csv_table import csv_writer
 from live.ingest.replies import Reply
 from live.network.parameters import whole_number
+from live.store.board.read.contestants import list_contestants
 from live.store.board.read.reader import Selection
 from live.web.http.middleware import client_of
 from live.web.http.responses import REVALIDATED, as_response
@@ -51,20 +52,23 @@ async def records_csv(request: Request) -> Response:
     # Read the page before the wait for a turn to draw, because reading an archived period can take seconds.
     found = await read_page(live, ledger, Selection("rank", 0, "", size), when, client)
     board, page = found.board, found.page
+    records = list(page.records)
+    if board.votes is not None and board.votes.registered and when.is_now and len(records) < size:
+        records += (await list_contestants(ledger.reader, None, size - len(records))).records
 
     async def draw() -> Reply:
         name = "-".join(part for part in (board.id, page.period) if part)
-        items = await items_of(live, (record.member for record in page.records))
+        items = await items_of(live, (record.member for record in records))
         text = io.StringIO()
         fields = [field.name for field in board.score.fields] if board.score else []
         # The table has a column of titles if one of the records has a title.
         written = [] if board.score_format is None else ["written"]
         write = csv_writer(text, ["rank", "member", *(fields or ["score"]), *written, *(["title"] if items else [])])
-        for record in page.records:
+        for record in records:
             values = [record.fields[name] for name in fields] if record.fields else [record.score]
             texts = [] if board.score_format is None else [board.score_format.write(record.score)]
             titles = [items[record.member].title if record.member in items else None] if items else []
-            write([[record.rank, record.member, *values, *texts, *titles]])
+            write([[record.rank or None, record.member, *values, *texts, *titles]])
         extra = ((b"content-disposition", f'attachment; filename="{name}.csv"'.encode()),)
         body = (_MARK + text.getvalue()).encode()
         return Reply(HTTPStatus.OK, b"text/csv; charset=utf-8", body, extra, REVALIDATED)

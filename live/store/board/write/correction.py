@@ -92,7 +92,7 @@ def changes_of_union(
     return [
         msgspec.structs.replace(correction, add=(outcome.score - (outcome.before or 0)) * weight, score=None)
         for correction, outcome in zip(corrections, outcomes, strict=True)
-        if not isinstance(outcome, str) and outcome.score != (outcome.before or 0)
+        if not isinstance(outcome, str) and outcome.score != outcome.before
     ]
 
 
@@ -147,10 +147,10 @@ class _Attempt:
             int(value) for at, value in held.items() if value and (at == start if window.tables else at >= oldest)
         ]
         is_sum = board.operator == "incr"
-        # On a board that adds up amounts, a sum of zero is no score.
-        before = (sum(counted) or (None if is_sum else 0)) if counted else None
+        zero_is_none = is_sum and not board.zeros
+        before = (sum(counted) or (None if zero_is_none else 0)) if counted else None
         score = correction.score if correction.score is not None else (before or 0) + (correction.add or 0)
-        if score == (before or 0 if is_sum else before):
+        if score == (before or 0 if zero_is_none else before):
             return Corrected(before, score)
         if board.score is not None and not 0 <= score < board.score.count:
             return "score_out_of_range"

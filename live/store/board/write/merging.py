@@ -70,8 +70,12 @@ class Move(msgspec.Struct):
         self.slots = len(plan.slots)
 
     def _added(self, board: Board, amount: int) -> SlotPlan:
-        orders = {self.new: -1 if amount else 0, self.old: -2 if amount else 0}
-        return SlotPlan({self.new: amount, self.old: -amount}, orders if board.ties != "key" else {})
+        orders = {self.new: -1 if amount or board.zeros else 0, self.old: -2 if amount else 0}
+        planned = SlotPlan({self.new: amount, self.old: -amount}, orders if board.ties != "key" else {})
+        # Events stay in the log of a sliding window until they have left the window.
+        if board.zeros and not isinstance(board.window, Sliding):
+            planned.drops.append(self.old)
+        return planned
 
     def _put(self, board: Board, start: int, value: Value) -> SlotPlan:
         held = self.held[self.new][start]
@@ -105,7 +109,7 @@ def merged(
     old, new = members
     move = Move(old, new, reason, held)
     if isinstance(board.window, Sliding):
-        move.amounts = {time: amount for time, amount in events.items() if amount}
+        move.amounts = {time: amount for time, amount in events.items() if amount or board.zeros}
         return move
     starts = [start for start, value in held[old].items() if value]
     if board.operator == "incr":

@@ -30,8 +30,7 @@ class SlotPlan(msgspec.Struct):
 
     Attributes:
         amounts: the amount of each member.
-        orders: for each member the number of the event with which it reached its score: 0 if there is none, negative if
-            the member may have had another score in between.
+        orders: for each member the number of the event with which it reached its score; see `SlotDelta`.
         metadata: the metadata (JSON) of each member; empty to delete it.
         votes: the digests of each vote, and the change to their counts.
         voted: for each vote its member, and the number of its producer in the batch.
@@ -187,7 +186,7 @@ def _plan_entry(
         group.votes.append((*voter_digests(secret, extra.actor, key), amount))
         group.voted.append((key, sender))
         plan.voters.append(index)
-    if isinstance(board.window, Sliding) and amount:
+    if isinstance(board.window, Sliding) and (amount or board.zeros):
         plan.events.append((time, amount, key))
         if plan.senders:
             plan.event_senders.append(sender)
@@ -244,10 +243,10 @@ def _count(group: SlotPlan, board: Board, key: str, amount: int, index: int, sen
         _share(group, sender, key, amount)
     if key not in amounts:
         amounts[key] = amount
-        orders[key] = number if board.operator != "incr" else -number if amount else 0
+        orders[key] = number if board.operator != "incr" else -number if amount or board.zeros else 0
     elif board.operator == "incr":
         amounts[key] += amount
-        if amount:
+        if amount or board.zeros:
             orders[key] = -number
     elif board.operator == "set":
         if amount != amounts[key]:

@@ -30,12 +30,13 @@ local function judge(group)
     if incr then
       score = (before or 0) + amounts[j]
       counted = counted + amounts[j]
-      if score == 0 then score = nil end
+      if score == 0 and (zero_is_none or dropped and dropped[j]) then score = nil end
     end
     if least and not before and not unseen[j] and sign * score < least then
       new[j] = false
     else
-      if value == 0 and incr or dropped and dropped[j] then
+      local drops = dropped and dropped[j] and (not incr or value == 0)
+      if drops or value == 0 and zero_is_none then
         emptied = emptied or {}
         emptied[#emptied + 1] = members[j]
       else
@@ -90,7 +91,7 @@ for i = 1, #groups do
   end
   if group.emptied then call('HDEL', group.slot, unpack(group.emptied)) end
   put(ranking, board.offset, members, group.names, group.old, group.new, group.orders)
-  if group.dropped and rules.ties then
+  if group.dropped and rules.ties and not incr then
     for j in pairs(group.dropped) do call('HDEL', ranking.reached, members[j]) end
   end
   if group.metadata then write_metadata(group, group.changed) end

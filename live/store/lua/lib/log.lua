@@ -20,6 +20,7 @@ if events then
   function add_to_log()
     for member, amount in pairs(negative) do call('HINCRBY', taken, member, digits(amount)) end
     for i, member in ipairs(events.members) do
+      if not zero_is_none then call('HINCRBY', taken, '\0' .. member, 1) end
       local event = struct.pack('>I5I3', board.offset, i) .. digits(events.amounts[i]) .. ' ' .. member
       call('ZADD', log, events.times[i] or now, event)
     end

@@ -1,9 +1,11 @@
 -- The rules of a ranking. A ranking is a table of its store keys (`key`, `reached`, `levels`, `metadata`) and of the
--- `suffix` of the fields that hold its total. It has a record for each member with a score; a sum of zero is no score.
+-- `suffix` of the fields that hold its total. It has a record for each member with a score.
 -- Where ties go by time, the name of a record is a tag of 8 bytes and the member. The tag tells when the member reached
 -- its score.
 local rules = request.rules
 local EXACT = 9007199254740991
+-- Whether a sum of zero is no score. Otherwise a member has a score as long as a slot holds it.
+local zero_is_none = rules.operation == 'incr' and not rules.zeros
 
 -- Returns the names and the scores of members. A name is '' and a score is nil if the member has none.
 local function look_up(ranking, members)
