@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, TypeAlias, cast, overload
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from live.domain.text import PATTERN, character_fault, json_fault
+from live.domain.text import PATTERN, character_fault, json_fault, space_fault
 from live.errors import RETRYABLE
 
 MAX_SCORE: Final = 2**53
@@ -271,20 +271,26 @@ def datetime_of(time: int) -> datetime:
 def key_fault(key: str) -> str | None:
     """Say why a member is invalid, or return None.
 
-    A valid member has 1 to 1,024 bytes of UTF-8 in NFC, without control or format characters.
+    A valid member has 1 to 1,024 bytes of UTF-8 in NFC, without control or format characters, and no white space at its
+    beginning or end.
     """
-    if key.isascii() and key.isprintable() and 0 < len(key) <= MAX_KEY_BYTES:
+    if key.isascii() and key.isprintable() and key[:1] > " " and key[-1:] > " " and len(key) <= MAX_KEY_BYTES:
         return None
     if not key:
         return "key is empty"
     size = len(key.encode(errors="surrogatepass"))
     if size > MAX_KEY_BYTES:
         return f"key has {size} bytes; at most {MAX_KEY_BYTES} are allowed"
-    if fault := character_fault(key):
+    if fault := character_fault(key) or space_fault(key):
         return f"key {fault}"
     if not unicodedata.is_normalized("NFC", key):
         return "key is not in Unicode normalization form NFC"
     return None
+
+
+def _actor_fault(actor: str) -> str | None:
+    found = _CONTROL.search(actor)
+    return space_fault(actor) if found is None else f"contains the control character U+{ord(found[0]):04X}"
 
 
 def event_fault(event: IncomingEvent) -> tuple[str, str] | None:
@@ -292,8 +298,8 @@ def event_fault(event: IncomingEvent) -> tuple[str, str] | None:
     fault = key_fault(event.key)
     if fault is not None:
         return "key_invalid", fault
-    if event.actor is not UNSET and (found := _CONTROL.search(event.actor)):
-        return "event_invalid", f"`actor` contains the control character U+{ord(found[0]):04X}"
+    if event.actor is not UNSET and (fault := _actor_fault(event.actor)):
+        return "event_invalid", f"`actor` {fault}"
     if event.metadata is not UNSET:
         metadata = bytes(event.metadata)
         if len(metadata) > MAX_METADATA_BYTES:

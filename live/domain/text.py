@@ -25,6 +25,8 @@ _FOUND: Final = re.compile(
     rf"[{_REFUSED}\ud800-\udfff\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     r"\U000e0001\U000e0020-\U000e007f]"
 )
+# The flags of England, Scotland and other parts of a country: a black flag, tag letters, and the tag that ends them.
+_FLAG: Final = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Mn", "Zl", "Zp", "Zs"})
 _INVISIBLE: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _CONTROL: Final = re.compile(r"\\[bfnrt]")
@@ -39,20 +41,31 @@ _MOST_LISTED: Final = 32  # known names that a message lists
 def text_fault(text: str) -> str | None:
     """Say why people can't read a text as it is, or return None.
 
-    The reasons are control or format characters, a text without a visible character, and a text that is not in NFC.
+    The reasons are control or format characters, a text without a visible character, white space at its beginning or
+    end, and a text that is not in NFC.
     """
     if fault := character_fault(text):
         return fault
     if all(unicodedata.category(letter) in _UNSEEN or letter in _INVISIBLE for letter in text):
         return "has no visible character"
+    if fault := space_fault(text):
+        return fault
     return None if unicodedata.is_normalized("NFC", text) else "is not in Unicode normalization form NFC"
+
+
+def space_fault(text: str) -> str | None:
+    """Say where a text has white space that nobody sees, or return None."""
+    if text == text.strip():
+        return None
+    where = "beginning" if text[0].isspace() else "end"
+    return f"has white space at its {where}; remove the space at its {where}"
 
 
 def character_fault(text: str) -> str | None:
     """Say which control or format character a text contains, or return None."""
     if text.isprintable():  # a printable text has no such character, and this check is much faster
         return None
-    found = _FOUND.search(text)
+    found = _FOUND.search(_FLAG.sub("", text))
     return None if found is None else f"contains the control or format character U+{ord(found[0]):04X}"
 
 

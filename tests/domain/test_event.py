@@ -13,9 +13,13 @@ def test_omitted_fields_have_defaults() -> None:
     assert IncomingEvent(key="a").type is UNSET
 
 
+ENGLAND = "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"  # a flag, and tags
+
+
 @pytest.mark.parametrize(
     "key",
-    ["a", " ", "/", "</script>", "a\u00e9", "你好", "😀", "👩\u200d🚀", "\u0645\u06cc\u200c\u062e", "\u00a0",
+    ["a", "a b", "/", "</script>", "a\u00e9", "你好", "😀", "👩\u200d🚀", "\u0645\u06cc\u200c\u062e", "a\u00a0b",
+     ENGLAND, f"{ENGLAND} England",
      "a" * MAX_KEY_BYTES, "é" * (MAX_KEY_BYTES // 2)],
 )  # fmt: skip
 def test_a_key_may_be_any_text(key: str) -> None:
@@ -40,6 +44,11 @@ def test_a_key_may_be_any_text(key: str) -> None:
         ("\u2029", "key contains the control or format character U+2029"),
         ("\ufeff", "key contains the control or format character U+FEFF"),
         ("a\U000e0041", "key contains the control or format character U+E0041"),
+        ("\U0001f3f4\U000e0067", "key contains the control or format character U+E0067"),
+        (" a", "key has white space at its beginning; remove the space at its beginning"),
+        ("a ", "key has white space at its end; remove the space at its end"),
+        ("é\u00a0", "key has white space at its end; remove the space at its end"),
+        (" ", "key has white space at its beginning; remove the space at its beginning"),
         ("e\u0301", "key is not in Unicode normalization form NFC"),
         ("\u212b", "key is not in Unicode normalization form NFC"),
     ],
