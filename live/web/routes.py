@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeAlias
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -19,7 +19,7 @@ from live.web.admin.routes import admin_routes
 from live.web.contract import reference
 from live.web.contract.asyncapi import asyncapi
 from live.web.contract.boards_file import boards_schema
-from live.web.contract.openapi import openapi, query_names
+from live.web.contract.openapi import by_query, openapi, query_names
 from live.web.http.disconnects import unless_left
 from live.web.http.responses import as_problem
 from live.web.http.static import ClientFiles, PageFiles
@@ -117,7 +117,23 @@ def routes_of(settings: Settings) -> list[BaseRoute]:
         }
         if served:
             routes.append(_contract(path, served))
+            if (other := by_query(path)) != path:
+                routes.append(_contract(other, {method: _keyed(handler) for method, handler in served.items()}))
     return routes
+
+
+def _keyed(handler: Endpoint) -> Endpoint:
+    """Return a handler that takes the member from the query, for proxies that refuse `%2F` in a path."""
+
+    async def handle(request: Request) -> Response:
+        pairs = request.query_params.multi_items()
+        if "key" not in request.query_params:
+            raise ProblemError("parameter_invalid", "`key` is missing: add `?key=` and the member, percent-encoded")
+        params = {**request.path_params, "key": request.query_params["key"]}
+        rest = urlencode([pair for pair in pairs if pair[0] != "key"]).encode()
+        return await handler(Request({**request.scope, "path_params": params, "query_string": rest}, request.receive))
+
+    return handle
 
 
 def explain_route(request: Request, error: HTTPException) -> ProblemError:

@@ -113,6 +113,7 @@ _OF_BOARD: Final = parameter("board", "path", STRING, "Id of a board.")
 _OF_ID: Final = parameter("key", "path", STRING, "Id of the API key.")
 _SECRET: Final = query("secret", STRING, "Revoke only the secret with this fingerprint.")
 _OF_KEY: Final = parameter("key", "path", STRING, "The member, percent-encoded.")
+_KEY_ASKED: Final = {**query("key", STRING, "The member, for proxies that refuse `%2F` in a path."), "required": True}
 _KNOWN: Final = parameter("If-None-Match", "header", STRING, "`ETag` of an earlier response.")
 _PERIOD: Final = query(
     "period", {"type": "string", "default": "current", "examples": ["previous", *EXAMPLES.values()]},
@@ -217,7 +218,7 @@ _CONTRACT: Final = {"200": {"description": "The document.", "content": json_of({
 _HTML: Final = text("text/html", "A page.")
 
 # Every operation, by path and method.
-_PATHS: Final[Mapping[str, Json]] = {
+_NAMED: Final[Mapping[str, Json]] = {
     "/v1/events": {
         "post": operation(
             "postEvents", "events", "Post events.",
@@ -521,6 +522,32 @@ _PATHS: Final[Mapping[str, Json]] = {
         is_page=True,
     )},
 }  # fmt: skip
+
+
+def by_query(path: str) -> str:
+    """Return the path of an operation that has the member in the query instead of the path: `/v1/item?key=`.
+
+    Other paths stay as they are.
+    """
+    for several, one in (("/records/", "/record"), ("/items/", "/item")):
+        path = path.replace(f"{several}{{key}}", one).replace(f"{several}{{key:path}}", one)
+    return path
+
+
+def _queried(made: Json) -> Json:
+    """Return an operation that has the member in the query instead of the path."""
+    parameters = [_KEY_ASKED if one == _OF_KEY else one for one in made["parameters"]]
+    return {**made, "operationId": f"{made['operationId']}ByQuery", "parameters": parameters}
+
+
+_PATHS: Final = {
+    **_NAMED,
+    **{
+        by_query(path): {method: _queried(made) for method, made in operations.items()}
+        for path, operations in _NAMED.items()
+        if by_query(path) != path
+    },
+}
 for _status in ("500", "503"):  # a process that is not ready says why in the form of `_READY`
     _PATHS["/readyz"]["get"]["responses"][_status]["content"] = json_of(_READY)
 
