@@ -1,11 +1,16 @@
-"""Writes CSV (RFC 4180) whose cells no spreadsheet runs as formulas, and reads cells of such a table."""
+"""Writes CSV (RFC 4180) whose cells no spreadsheet runs as formulas, and reads tables as spreadsheets write them."""
 
+import codecs
 import csv
+import io
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 # The characters that spreadsheets take for the start of a formula, and their full-width forms.
 _FORMULA: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\t", "\r", "\n")
+
+_SEPARATORS: Final = (",", ";", "\t")
+_MOST_SHOWN: Final = 100  # characters of a wrong first line that a message shows
 
 Cell = str | int | None
 
@@ -27,6 +32,47 @@ def csv_writer(file: _File, columns: Sequence[str]) -> Callable[[Iterable[Iterab
         table.writerows([_inert(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
 
     return write
+
+
+class Header(NamedTuple):
+    """The first line of a table: its text, the names of the columns, and the character between the cells."""
+
+    text: str
+    columns: list[str]
+    separator: str
+
+
+def read_header(text: str) -> Header:
+    """Read the first line of a table whose cells a comma, a semicolon or a tab divides: the one that it has most often.
+
+    Column names are in lower case, without white space around them. Another name for `key` is `member`.
+
+    Raises:
+        csv.Error: a quote does not end.
+    """
+    text = text.removeprefix("\ufeff").rstrip("\r\n")
+    separator = max(_SEPARATORS, key=text.count)
+    columns = [name.strip().lower() for name in cells_of(text, separator)]
+    return Header(text, ["key" if name == "member" else name for name in columns], separator)
+
+
+def cells_of(text: str, separator: str) -> list[str]:
+    """Split a line of a table into cells.
+
+    Raises:
+        csv.Error: the line has a quote that does not end, for example because a cell has several lines.
+    """
+    return next(csv.reader(io.StringIO(text), strict=True, delimiter=separator), [])
+
+
+def encoding_of(begin: bytes) -> str:
+    """Return the encoding of a table by its first bytes: UTF-16 with a mark, or UTF-8 with or without."""
+    return "utf-16" if begin[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+
+
+def shown_header(header: Header) -> str:
+    """Say what a first line was taken for, in a message about missing columns."""
+    return f"the first line is {header.text[:_MOST_SHOWN]!r}"
 
 
 def _inert(text: str) -> str:

@@ -1,19 +1,20 @@
 """Import scores from elsewhere: set them by corrections, so that a second import changes nothing."""
 
 import asyncio
+import codecs
 import csv
 import io
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
 import msgspec
 
 from live.boards.all_boards import all_boards
 from live.domain.board import Boards
-from live.domain.csv_table import plain_cell
+from live.domain.csv_table import Header, cells_of, encoding_of, plain_cell, read_header, shown_header
 from live.domain.event import MAX_SCORE, key_fault, milliseconds
 from live.domain.item import Item, item_faults
 from live.domain.text import text_fault, unknown
@@ -38,7 +39,6 @@ _MOST_REASON: Final = 500  # characters
 _PAUSE: Final = 0.2
 _PATIENCE: Final = 60.0  # seconds for which the store may be away, or the journal behind
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,16}(\.0*)?")
-_COLUMNS: Final = {"key": "member"}  # `live export` names this column `key`
 
 
 class ScoreLine(msgspec.Struct, frozen=True):
@@ -95,27 +95,28 @@ class Imported(msgspec.Struct):
 
 
 async def csv_parts(file: BinaryIO) -> AsyncIterator[SourcePart]:
-    """Read a table whose first line names the columns `member` and `score`, and maybe `time` and `title`.
+    """Read a table whose first line names the columns `key` and `score`, and maybe `time` and `title`.
 
     Raises:
         SetupError: the first line does not name the columns, or names one twice.
     """
     total = os.fstat(file.fileno()).st_size if file.seekable() else 0
     lines = _lines(file)
-    _, header = next(lines, (1, None))
+    _, first = next(lines, (1, None))
     try:
-        cells = _cells((header or "").removeprefix("\ufeff"))
+        header = read_header(first or "")
     except csv.Error:
-        cells = []
-    columns = [_COLUMNS.get(name.strip().lower(), name.strip().lower()) for name in cells]
-    if twice := [name for name in ("member", "score", "time", "title") if columns.count(name) > 1]:
+        header = Header(first or "", [], "")
+    columns = header.columns
+    if twice := [name for name in ("key", "score", "time", "title") if columns.count(name) > 1]:
         raise SetupError(f"the first line names the column {twice[0]!r} twice")
-    if not {"member", "score"} <= set(columns):
-        raise SetupError("the first line must name the columns: member,score and, if you have them, time,title")
-    done, part = len(header or ""), []
+    if not {"key", "score"} <= set(columns):
+        wanted = "it must name the columns key,score and, if you have them, time,title, with , ; or a tab in between"
+        raise SetupError(f"{shown_header(header)}; {wanted}")
+    done, part = len(header.text), []
     for number, text in lines:
         done += MOST_LINE if text is None else len(text.encode())
-        part.append(_line(number, text, columns))
+        part.append(_line(number, text, header))
         if len(part) == _PIECE:
             yield SourcePart(part, min(done, total), total)
             part = []
@@ -123,8 +124,11 @@ async def csv_parts(file: BinaryIO) -> AsyncIterator[SourcePart]:
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, str | None]]:
-    """Yield each line that is not blank, with its number. The text is None if it is too long or not UTF-8."""
+    """Yield each line that is not blank, with its number. The text is None if it is too long or not text."""
     number = 0
+    buffered = file if isinstance(file, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", file))
+    if encoding_of(buffered.peek(2)) == "utf-16":
+        file = cast("BinaryIO", codecs.EncodedFile(buffered, "utf-8", "utf-16"))
     while line := file.readline(MOST_LINE + 1):
         number += 1
         is_whole = len(line) <= MOST_LINE
@@ -138,29 +142,20 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, str | None]]:
             yield number, text
 
 
-def _cells(text: str) -> list[str]:
-    """Split a line of CSV into cells.
-
-    Raises:
-        csv.Error: the line has a quote that does not end, for example because a cell has several lines.
-    """
-    return next(csv.reader(io.StringIO(text), strict=True), [])
-
-
-def _line(number: int, text: str | None, columns: Sequence[str]) -> ScoreLine | RefusedLine:
+def _line(number: int, text: str | None, header: Header) -> ScoreLine | RefusedLine:
     if text is None:
         return RefusedLine(number, "", f"it is not UTF-8, or longer than {MOST_LINE:,} bytes")
     try:
-        cells = _cells(text)
+        cells = cells_of(text, header.separator)
     except csv.Error as error:
         return RefusedLine(number, "", f"it is not CSV: {error}")
-    if len(cells) > len(columns):
-        return RefusedLine(number, "", f"it has {len(cells)} cells, and the first line names {len(columns)}")
-    return _wanted(number, dict(zip(columns, map(plain_cell, cells), strict=False)))
+    if len(cells) > len(header.columns):
+        return RefusedLine(number, "", f"it has {len(cells)} cells, and the first line names {len(header.columns)}")
+    return _wanted(number, dict(zip(header.columns, map(plain_cell, cells), strict=False)))
 
 
 def _wanted(number: int, cells: Mapping[str, str]) -> ScoreLine | RefusedLine:
-    member, title = cells.get("member", ""), cells.get("title", "")
+    member, title = cells.get("key", ""), cells.get("title", "")
     score, time = cells.get("score", "").strip(), cells.get("time", "").strip()
     fault, at = key_fault(member), None
     if not fault and not (_WHOLE.fullmatch(score) and abs(int(score.partition(".")[0])) <= MAX_SCORE):
@@ -196,7 +191,7 @@ async def sorted_set_parts(url: str, key: str) -> AsyncIterator[SourcePart]:
             known.add(name)
             number += 1
             try:
-                cells = {"member": name.decode(), "score": score.decode()}
+                cells = {"key": name.decode(), "score": score.decode()}
             except UnicodeDecodeError:
                 lines.append(RefusedLine(number, "", f"the member {name[:40]!r} is not UTF-8"))
             else:

@@ -21,6 +21,7 @@ from msgspec import UNSET, UnsetType
 from live.client.errors import LiveBoardError, OutcomeUnknownError, ServerUnavailableError
 from live.client.events import with_identity
 from live.client.sender import MAX_BYTES, MAX_EVENTS, Sender, SendingStoppedError, ndjson, open_session, stopped_within
+from live.domain.csv_table import encoding_of, read_header, shown_header
 from live.errors import SetupError
 from live.send.progress import SavedProgress, SendOptions
 
@@ -197,9 +198,15 @@ def _events(raw: IO[bytes], path: Path) -> Iterator[bytes]:
     if ".csv" not in names[-2:]:
         yield from (line.rstrip(b"\r\n") for line in stream if line.strip())
         return
-    text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+    text = io.TextIOWrapper(stream, encoding=encoding_of(cast("io.BufferedReader", stream).peek(2)), newline="")
     try:
-        for row in csv.DictReader(text):
+        first = text.readline()
+        if not first:
+            return
+        header = read_header(first)
+        if "key" not in header.columns:
+            raise csv.Error(f"{shown_header(header)}; it must name the column key, with , ; or a tab between columns")
+        for row in csv.DictReader(text, header.columns, delimiter=header.separator):
             # Cells beyond the header have no name. The server rejects such events.
             event: dict[str, Any] = {name or "": value for name, value in row.items() if value}
             digits = event.get("amount", "").removeprefix("-")

@@ -210,6 +210,21 @@ async def test_commands_move_entries_to_sql_while_no_server_runs(valkey_url: str
     assert "equal" in await place.run("reconcile", "--board", "posts")
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+async def test_a_table_of_a_spreadsheet_is_read(valkey_url: str, tmp_path: Path, separator: str, encoding: str) -> None:
+    """Spreadsheets divide cells by commas, semicolons or tabs, and write UTF-8 or UTF-16."""
+    settings = fresh_settings(valkey_url, journal="sqlite")
+    async with serving(settings, *parse_boards(BOARDS)) as client:
+        place = Place(settings, tmp_path, client)
+        rows = (("Key", " score "), ("Zoë, B.", "7"), ("łódź", "5"))
+        text = "\r\n".join(separator.join(f'"{cell}"' for cell in row) for row in rows) + "\r\n"
+        found = await place.table("posts", text.encode(encoding))
+        assert (found["changed"], found["refused"]) == (2, 0)
+        await place.holds("posts", {"Zoë, B.": 7, "łódź": 5})
+        assert (await place.table("posts", text.encode(encoding)))["unchanged"] == 2
+
+
 async def test_refused_lines_are_named(valkey_url: str, tmp_path: Path) -> None:
     """The report has the numbers of refused lines. Other lines count, and lines of any length take little memory."""
     settings = fresh_settings(valkey_url, journal="sqlite")
@@ -229,7 +244,7 @@ async def test_refused_lines_are_named(valkey_url: str, tmp_path: Path) -> None:
         found = await place.table("posts", b"member,score\n" + b"a,x\n" * 300, status=1)
         assert (found["refused"], len(found["refusals"])) == (300, MOST_NAMED)
         for text in ("", "a,1\n", "score\n1\n", '"member,score\n'):
-            assert "the first line" in (await place.table("posts", text, status=2))["message"]
+            assert "the first line is" in (await place.table("posts", text, status=2))["message"]
         for header in ("member,score,Score", "key,score,member", "member,score,time,time"):
             message = (await place.table("posts", f"{header}\na,1,2,3\n", status=2))["message"]
             assert "the first line names the column" in message

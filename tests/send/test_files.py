@@ -79,6 +79,25 @@ async def test_malformed_rows_of_a_table_are_rejected_one_by_one(
     assert (outcome.accepted, outcome.rejected) == (accepted, rejected)
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+async def test_a_table_of_a_spreadsheet_is_sent(tmp_path: Path, url: str, separator: str, encoding: str) -> None:
+    """Spreadsheets divide cells by commas, semicolons or tabs, and write UTF-8 or UTF-16."""
+    rows = (("Member", "Amount"), ("Zoë", "7"), ("łódź", "5"))
+    path = tmp_path / "e.csv"
+    path.write_bytes("\r\n".join(separator.join(row) for row in rows).encode(encoding))
+    assert await send(path, url) == SendOutcome(sent=2, accepted=2)
+    assert await scores(url) == {"Zoë": 7, "łódź": 5}
+
+
+async def test_a_table_without_members_is_refused(tmp_path: Path, url: str) -> None:
+    """The message shows what was found."""
+    path = tmp_path / "e.csv"
+    path.write_text("name;points\nAnn;3\n", encoding="utf-8")
+    with pytest.raises(SetupError, match="the first line is 'name;points'; it must name the column key"):
+        await send(path, url)
+
+
 @pytest.mark.parametrize("board", [None, "posts"])
 async def test_a_line_that_is_not_an_event_is_rejected(tmp_path: Path, url: str, board: str | None) -> None:
     """All other lines of the file are sent, whether the command names a board or not."""
