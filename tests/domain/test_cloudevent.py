@@ -25,6 +25,7 @@ INVALID, KEY = "event_invalid", "key_invalid"
 
 characters = st.characters(codec="utf-8", exclude_categories=("Cc", "Cn"))
 texts = st.text(characters, min_size=1, max_size=20)
+trimmed = texts.filter(lambda text: text == text.strip())
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 times = st.datetimes(min_value=datetime(1970, 1, 2), max_value=datetime(2999, 1, 1), timezones=zones)  # noqa: DTZ001
 values = st.none() | st.booleans() | st.integers() | st.text(characters, max_size=5)
@@ -42,7 +43,8 @@ attributes = st.fixed_dictionaries(
         "datacontenttype": st.sampled_from(["application/json", "text/plain", "application/vnd.x+json"]),
         "partitionkey": texts,
         "sequence": st.integers(-(2**31), 2**31 - 1),
-        **dict.fromkeys(("board", "actor"), texts),
+        "board": texts,
+        "actor": trimmed,
     },
 )
 
