@@ -126,11 +126,11 @@ def _keyed(handler: Endpoint) -> Endpoint:
     """Return a handler that takes the member from the query, for proxies that refuse `%2F` in a path."""
 
     async def handle(request: Request) -> Response:
-        pairs = request.query_params.multi_items()
-        if "key" not in request.query_params:
-            raise ProblemError("parameter_invalid", "`key` is missing: add `?key=` and the member, percent-encoded")
-        params = {**request.path_params, "key": request.query_params["key"]}
-        rest = urlencode([pair for pair in pairs if pair[0] != "key"]).encode()
+        members = request.query_params.getlist("key")
+        if len(members) != 1:
+            raise ProblemError("parameter_invalid", "name one member: add `?key=` and the member, percent-encoded")
+        params = {**request.path_params, "key": members[0]}
+        rest = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != "key"]).encode()
         return await handler(Request({**request.scope, "path_params": params, "query_string": rest}, request.receive))
 
     return handle
