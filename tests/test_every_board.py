@@ -110,6 +110,7 @@ FOCUS: dict[str, dict[str, Any]] = {  # these bugs show only on boards with thes
     "a period is dropped too early": HOURS,
     "a period does not change": HOURS,
     "grace is not checked again": HOURS,
+    "refused events are recorded as counted": {"window": "rolling"},
     "a tie with the last record is refused": CAPPED,
     "a set board refuses a member that may enter": {**CAPPED, "operator": "set"},
     "an extra vote is counted": VOTES,
