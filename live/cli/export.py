@@ -48,7 +48,7 @@ from live.maintenance.export import (
     ranking_columns,
     ranking_parts,
 )
-from live.maintenance.import_scores import Imported, Importing, csv_parts, sorted_set_parts
+from live.maintenance.import_scores import Imported, Importing, SortedSet, csv_parts
 from live.maintenance.rebuild import board_of
 from live.settings import load_settings
 from live.store.connection.embedded import opened_store
@@ -194,6 +194,18 @@ def import_scores(  # noqa: PLR0913 - one parameter per flag
             "--redis", envvar="LIVE_IMPORT_REDIS", metavar="URL", help="Address of the server for --redis-key."
         ),
     ] = "redis://127.0.0.1:6379",
+    divide: Annotated[
+        int | None,
+        typer.Option(
+            "--divide",
+            min=1,
+            max=10**18,
+            help="With --redis-key: divide each score, which holds a time in its last digits.",
+        ),
+    ] = None,
+    rounding: Annotated[
+        str | None, typer.Option("--round", help="With --redis-key: `down` or `up`, for scores that are not whole.")
+    ] = None,
     store: StoreOption = None,
     boards: BoardsOption = None,
     data_dir: DataDirOption = None,
@@ -209,24 +221,26 @@ def import_scores(  # noqa: PLR0913 - one parameter per flag
     with clear_errors(), ExitStack() as stack:
         if (table is None) == (redis_key is None):
             raise SetupError("give either --csv or --redis-key")
+        if redis_key is None and (divide or rounding):
+            raise SetupError("--divide and --round change the scores of a sorted set: add --redis-key")
+        if rounding not in (None, "down", "up"):
+            raise SetupError(f"--round {rounding!r} is not one of down, up")
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
         # Everybody who may read the board sees this text in its journal, so the text leaves out the folder of the
         # file.
         source = f"sorted set {redis_key}" if table is None else "standard input" if table == "-" else Path(table).name
-        if table is None:
-            parts = sorted_set_parts(redis, redis_key or "")
-        elif table == "-":
-            parts = csv_parts(sys.stdin.buffer)
-        else:
+        file: BinaryIO = sys.stdin.buffer
+        if table not in (None, "-"):
             try:
-                parts = csv_parts(stack.enter_context(open(table, "rb")))  # noqa: PTH123 - the stack closes it
+                file = stack.enter_context(open(table, "rb"))  # noqa: PTH123 - the stack closes it
             except OSError as error:
                 raise SetupError(f"can't read {table}: {error.strerror}") from None
+        read = SortedSet(redis, redis_key, divide, rounding).parts if redis_key else lambda _: csv_parts(file)
         show = stack.enter_context(progress_bar("Importing", quiet=as_json))
 
         async def work() -> Imported:
             async with opened_store(settings) as client, acknowledging(client, settings):
-                return await Importing(client, settings, board, source).run(parts, show)
+                return await Importing(client, settings, board, source).run(read, show)
 
         found = asyncio.run(work())
     if not reported(found, as_json=as_json):
@@ -241,6 +255,9 @@ def _print_imported(found: Imported) -> None:
     out.print(f"{counted(found.changed, 'score')}{titles} changed. {unchanged} stayed the same.")
     if found.absent:
         out.print(f"{counted(found.absent, 'line')} with the score 0: their members are not on the board.")
+    if found.reordered:
+        members = counted(found.reordered, "member")
+        out.print(f"{members} in another order than in Redis: the board orders equal scores by name.", soft_wrap=True)
     if found.refused:
         out.print(f"{counted(found.refused, 'line')} refused:")
     for one in found.refusals:

@@ -4,16 +4,18 @@ import asyncio
 import codecs
 import csv
 import io
+import math
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from fractions import Fraction
 from typing import BinaryIO, Final, cast
 
 import msgspec
 
 from live.boards.all_boards import all_boards
-from live.domain.board import Boards
+from live.domain.board import Board, Boards
 from live.domain.csv_table import Header, cells_of, encoding_of, plain_cell, read_header, shown_header
 from live.domain.event import MAX_SCORE, key_fault, milliseconds
 from live.domain.item import Item, item_faults
@@ -38,6 +40,8 @@ _MOST_READ: Final = 20_000  # maximum values, one per member and slot, that the 
 _MOST_REASON: Final = 500  # characters
 _PAUSE: Final = 0.2
 _PATIENCE: Final = 60.0  # seconds for which the store may be away, or the journal behind
+_SUSPICIOUS: Final = 10**12
+_MOST_SHOWN: Final = 40  # bytes of a member that a message shows
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,16}(\.0*)?")
 
 
@@ -66,24 +70,30 @@ class RefusedLine(msgspec.Struct, frozen=True):
 
 
 class SourcePart(msgspec.Struct, frozen=True):
-    """Some lines of the source, the size that was read so far, and the whole size, which is 0 if it is not known."""
+    """Some lines of the source, the size that was read so far, and the whole size, which is 0 if it is not known.
+
+    `reordered` counts the lines that the board ranks before their predecessor, although their scores are equal.
+    """
 
     lines: list[ScoreLine | RefusedLine]
     done: int
     total: int
+    reordered: int = 0
 
 
 class Imported(msgspec.Struct):
     """The result: the number of scores and titles that changed, of lines that changed nothing, and of refused lines.
 
     `absent` counts the lines with a score of zero whose member is not on the board, if a sum of zero is no score.
-    `refusals` names the first refused lines.
+    `reordered` counts the members that were in another order among equal scores at the source. `refusals` names the
+    first refused lines.
     """
 
     changed: int = 0
     titles: int = 0
     unchanged: int = 0
     absent: int = 0
+    reordered: int = 0
     refused: int = 0
     refusals: list[RefusedLine] = []
 
@@ -176,27 +186,70 @@ def _wanted(number: int, cells: Mapping[str, str]) -> ScoreLine | RefusedLine:
     return ScoreLine(number, member, int(score.partition(".")[0]), at, title)
 
 
-async def sorted_set_parts(url: str, key: str) -> AsyncIterator[SourcePart]:
-    """Read the sorted set of another server. An element that comes twice counts once.
+class SortedSet(msgspec.Struct, frozen=True):
+    """A sorted set of another server, and how its scores become scores of a board.
 
-    Raises:
-        SetupError: the sorted set can't be read.
+    A score is divided by `divide`, for sets whose scores hold a time in their last digits. `rounding` is `down` or
+    `up`; without it, a score with a remainder is refused.
     """
-    number, known = 0, set[bytes]()
-    async for count, found in read_sorted_set(url, key):
-        lines: list[ScoreLine | RefusedLine] = []
-        for name, score in found:
-            if name in known:
-                continue
-            known.add(name)
-            number += 1
-            try:
-                cells = {"key": name.decode(), "score": score.decode()}
-            except UnicodeDecodeError:
-                lines.append(RefusedLine(number, "", f"the member {name[:40]!r} is not UTF-8"))
-            else:
-                lines.append(_wanted(number, cells))
-        yield SourcePart(lines, min(number, count), count)
+
+    url: str
+    key: str
+    divide: int | None = None
+    rounding: str | None = None
+
+    async def parts(self, board: Board) -> AsyncIterator[SourcePart]:
+        """Read the set, then yield its members in an order in which those with equal scores keep their ranks in Redis.
+
+        An element that is read twice counts once.
+
+        Raises:
+            SetupError: the set can't be read, or all its scores seem to hold a time.
+        """
+        found, count = dict[bytes, bytes](), 0
+        async for count, some in read_sorted_set(self.url, self.key):
+            found.update(some)
+            yield SourcePart([], min(len(found), count), 2 * count)
+        if self.divide is None and found and min(abs(float(score)) for score in found.values()) > _SUSPICIOUS:
+            name, score = next(iter(found.items()))
+            raise SetupError(
+                f"all scores of {self.key!r} are above 10^12, such as {score.decode()} of {shown_bytes(name)}: do they "
+                "hold a time in their last digits? If so, add for example --divide 10000000000 --round down. If not, "
+                "add --divide 1"
+            )
+        # Redis shows the highest score first, and equal scores in the reverse order of their names. A board where the
+        # last of equal scores is ahead needs the other order.
+        backward = (board.sort_order == "desc") == (board.ties != "last")
+        ordered = sorted(found.items(), key=lambda one: (float(one[1]), one[0]), reverse=backward)
+        before = None
+        for at in range(0, len(ordered), _PIECE):
+            lines = [self._line(at + i, *one) for i, one in enumerate(ordered[at : at + _PIECE], 1)]
+            reordered = 0
+            for line in lines if board.ties == "key" else ():
+                if isinstance(line, ScoreLine):
+                    if before is not None and before.score == line.score and before.member > line.member:
+                        reordered += 1
+                    before = line
+            yield SourcePart(lines, count + min(at + len(lines), count), 2 * count, reordered)
+
+    def _line(self, number: int, name: bytes, score: bytes) -> ScoreLine | RefusedLine:
+        try:
+            member = name.decode()
+        except UnicodeDecodeError:
+            return RefusedLine(number, "", f"the member {shown_bytes(name)} is not UTF-8")
+        text = score.decode()
+        if math.isfinite(float(text)):
+            whole, rest = divmod(Fraction(text), self.divide or 1)
+            if rest and self.rounding is None:
+                why = f"the score {text} leaves a remainder; add --round down or --round up"
+                return RefusedLine(number, "" if key_fault(member) else member, why)
+            text = str(whole + (1 if rest and self.rounding == "up" else 0))
+        return _wanted(number, {"key": member, "score": text})
+
+
+def shown_bytes(name: bytes) -> str:
+    """Return the beginning of a member of a sorted set, as messages show it."""
+    return repr(name[:_MOST_SHOWN].decode("utf-8", "backslashreplace"))
 
 
 class Importing:
@@ -215,8 +268,10 @@ class Importing:
         self._named: dict[tuple[str, int | None], int] = {}  # the number of the line, by member and start of a period
         self._items = Items(client, settings.key_prefix, settings.max_items)
 
-    async def run(self, parts: AsyncIterator[SourcePart], show: Callable[[int, int, int], None]) -> Imported:
-        """Import the parts one after another.
+    async def run(
+        self, parts: Callable[[Board], AsyncIterator[SourcePart]], show: Callable[[int, int, int], None]
+    ) -> Imported:
+        """Import the parts of a source one after another. `parts` gets the board.
 
         `show` receives the size that was read, the whole size, and the number of lines.
 
@@ -232,7 +287,7 @@ class Importing:
         imported, count = Imported(), 0
         prefix, before = self._settings.key_prefix, {"source": self._source}
         async with command_acting(self._client, prefix, "imported", before, board=self._board) as entry:
-            async for part in parts:
+            async for part in parts(writer.state.board):
                 wanted = []
                 for line in part.lines:
                     if not isinstance(line, RefusedLine):
@@ -245,6 +300,7 @@ class Importing:
                 for batch in _batches(wanted, min(_PIECE, max(1, _MOST_READ // max(slots, 1)))):
                     await self._set(writer, unions, batch, imported)
                 count += len(part.lines)
+                imported.reordered += part.reordered
                 show(part.done, part.total, count)
             entry["after"] = {"scores": imported.changed, "titles": imported.titles}
         return imported
