@@ -25,6 +25,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
         source: the system that gives out the ids.
         category: the event feeds only boards that take this category.
         actor: who acted. Boards that count votes require an actor.
+        replaces: the member whose vote of the actor is taken back in the same step, on boards that count votes.
         fields: whole numbers by name, for boards whose score is made of fields.
         metadata: a JSON object of up to 4,096 bytes. Boards that do not add up amounts keep it with the record.
     """
@@ -40,6 +41,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     actor: str | None = None
     fields: Mapping[str, int] | None = None
     metadata: Mapping[str, Any] | None = None
+    replaces: str | None = None
 
 
 decode_event: Final = msgspec.json.Decoder(Event).decode

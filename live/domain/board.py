@@ -38,6 +38,7 @@ class Votes(msgspec.Struct, frozen=True, kw_only=True):
     """Rules of a contest: the most votes of an actor for one member (`per_key`) and for all members (`per_actor`).
 
     `opens` and `closes` are in milliseconds since 1970. If `registered` is true, only registered members receive votes.
+    If `changes` is false, nobody can take a vote back or change it.
     """
 
     per_key: int | None = None
@@ -45,6 +46,7 @@ class Votes(msgspec.Struct, frozen=True, kw_only=True):
     opens: int | None = None
     closes: int | None = None
     registered: bool = False
+    changes: bool = True
 
 
 class Journaling(msgspec.Struct, frozen=True, kw_only=True):

@@ -75,6 +75,7 @@ class VotesChoice(Choice, frozen=True, kw_only=True):
     opens: Annotated[datetime, Meta(tz=True)] | None = None
     closes: Annotated[datetime, Meta(tz=True)] | None = None
     registered: bool = False
+    changes: bool = True
 
     @classmethod
     def of(cls, votes: Votes) -> "VotesChoice":
@@ -85,6 +86,7 @@ class VotesChoice(Choice, frozen=True, kw_only=True):
             opens=None if votes.opens is None else datetime_of(votes.opens),
             closes=None if votes.closes is None else datetime_of(votes.closes),
             registered=votes.registered,
+            changes=votes.changes,
         )
 
 
@@ -169,6 +171,7 @@ def make_board(choice: BoardChoice) -> Board:
             opens=None if votes.opens is None else milliseconds(votes.opens),
             closes=None if votes.closes is None else milliseconds(votes.closes),
             registered=votes.registered,
+            changes=votes.changes,
         ),
         cap=choice.cap,
         max_amount=default_max_amount(choice.weights or ()) if most is None else most,

@@ -38,6 +38,7 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     category: Label | None = None
     fields: str | None = None
     metadata: str | None = None
+    replaces: Key | None = None
 
 
 _event = msgspec.json.Decoder(CloudEvent)
@@ -104,4 +105,5 @@ def _decode(part: bytes) -> IncomingEvent:
         category=UNSET if event.category is None else event.category,
         fields=fields,
         metadata=metadata,
+        replaces=UNSET if event.replaces is None else event.replaces,
     )

@@ -76,7 +76,11 @@ def decode_json(body: bytes, max_events: int) -> DecodedBody:
     together = "".join(keys)
     is_valid = together.isascii() and together.isprintable() and "" not in keys
     is_valid = is_valid and (
-        bare or all(event.metadata is UNSET and (event.actor is UNSET or event.actor.isprintable()) for event in events)
+        bare
+        or all(
+            event.metadata is UNSET and event.replaces is UNSET and (event.actor is UNSET or event.actor.isprintable())
+            for event in events
+        )
     )
     if is_valid and max(map(len, keys), default=0) <= MAX_KEY_BYTES:
         return DecodedBody(events, range(len(events)), [], keys if bare else None)

@@ -31,7 +31,8 @@ class IncomingEvent(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     """An event: a member (`key`) received `amount` at `time`.
 
     `type` and `category` select the boards that the event feeds. `fields` make up the score on boards that rank by
-    several fields. `metadata` is stored with the record.
+    several fields. `metadata` is stored with the record. `replaces` is the member from which the actor takes the same
+    amount back in the same step.
     """
 
     key: Key
@@ -45,6 +46,7 @@ class IncomingEvent(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     category: Label | UnsetType = UNSET
     fields: dict[str, int] | UnsetType = UNSET
     metadata: msgspec.Raw | UnsetType = UNSET
+    replaces: Key | UnsetType = UNSET
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -108,13 +110,15 @@ class Answer(msgspec.Struct, frozen=True):
 class Extra(msgspec.Struct, frozen=True):
     """Parts of an event that only some boards use: the actor, and JSON that is stored with the record.
 
-    `refused` is the code with which the board refuses the event. If the board has counted the same identity before, the
-    event is a duplicate instead.
+    `replaces` is the member from which the actor takes the same amount back in the same step. `refused` is the code
+    with which the board refuses the event. If the board has counted the same identity before, the event is a duplicate
+    instead.
     """
 
     actor: str | None = None
     metadata: bytes | None = None
     refused: str | None = None
+    replaces: str | None = None
 
 
 # An event as a board counts it: the member, the amount, the time in ms since 1970 or None, the identity (see
@@ -227,10 +231,11 @@ def entry_of(event: IncomingEvent, identity: bytes | None = None) -> Entry:
 
 
 def _extra_of(event: IncomingEvent) -> Extra | None:
-    if event.actor is UNSET and event.metadata is UNSET:
+    if event.actor is UNSET and event.metadata is UNSET and event.replaces is UNSET:
         return None
     metadata = None if event.metadata is UNSET else bytes(event.metadata)
-    return Extra(None if event.actor is UNSET else event.actor, metadata)
+    replaces = None if event.replaces is UNSET else event.replaces
+    return Extra(None if event.actor is UNSET else event.actor, metadata, replaces=replaces)
 
 
 def entries_of(events: Sequence[IncomingEvent], identify: Callable[[IncomingEvent], bytes]) -> list[Entry]:
@@ -244,7 +249,9 @@ def entries_of(events: Sequence[IncomingEvent], identify: Callable[[IncomingEven
             1 if event.amount is UNSET else event.amount,
             None if event.time is UNSET else milliseconds(event.time),
             None if event.id is UNSET else identify(event),
-            _extra_of(event) if event.actor is not UNSET or event.metadata is not UNSET else None,
+            _extra_of(event)
+            if event.actor is not UNSET or event.metadata is not UNSET or event.replaces is not UNSET
+            else None,
         )
         for event in events
     ]
@@ -290,7 +297,17 @@ def key_fault(key: str) -> str | None:
 
 def _actor_fault(actor: str) -> str | None:
     found = _CONTROL.search(actor)
-    return space_fault(actor) if found is None else f"contains the control character U+{ord(found[0]):04X}"
+    fault = space_fault(actor) if found is None else f"contains the control character U+{ord(found[0]):04X}"
+    return fault and f"`actor` {fault}"
+
+
+def _change_fault(event: IncomingEvent, replaces: str) -> str | None:
+    """Say why an event can't replace a vote for another member, or return None."""
+    if fault := key_fault(replaces):
+        return f"`replaces`: {fault}"
+    if replaces == event.key:
+        return "`replaces` and `key` are the same member"
+    return "`amount` must be at least 1 with `replaces`" if event.amount is not UNSET and event.amount < 1 else None
 
 
 def event_fault(event: IncomingEvent) -> tuple[str, str] | None:
@@ -298,8 +315,11 @@ def event_fault(event: IncomingEvent) -> tuple[str, str] | None:
     fault = key_fault(event.key)
     if fault is not None:
         return "key_invalid", fault
-    if event.actor is not UNSET and (fault := _actor_fault(event.actor)):
-        return "event_invalid", f"`actor` {fault}"
+    fault = _actor_fault(event.actor) if event.actor is not UNSET else None
+    if fault is None and event.replaces is not UNSET:
+        fault = _change_fault(event, event.replaces)
+    if fault is not None:
+        return "event_invalid", fault
     if event.metadata is not UNSET:
         metadata = bytes(event.metadata)
         if len(metadata) > MAX_METADATA_BYTES:

@@ -4,8 +4,10 @@ import { Backoff } from "./backoff.js";
 
 /**
  * @typedef {{key: string, amount?: number, type?: string, board?: string, time?: string, id?: string, source?: string,
- *            category?: string, actor?: string, fields?: Record<string, number>, metadata?: object}} Event
- *   `key`: the member. An event that you give an `id` counts once for each `source`
+ *            category?: string, actor?: string, fields?: Record<string, number>, metadata?: object,
+ *            replaces?: string}} Event
+ *   `key`: the member. An event that you give an `id` counts once for each `source`. `replaces`: the member whose vote of
+ *   the actor is taken back in the same step
  * @typedef {{index: number, code: string, detail: string, retryable: boolean, board?: string, counted?: true}} Rejection
  * @typedef {{index: number, board: string, key: string, score: number | null, rank: number | null, best: boolean | null,
  *            period: string | null, rank_count: number, epoch: string, offset: number,

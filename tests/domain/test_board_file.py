@@ -92,9 +92,11 @@ def test_a_packed_score_is_read() -> None:
 def test_the_rules_of_a_contest_are_read() -> None:
     """Times may have any offset, and are stored in milliseconds."""
     votes = "per_key = 1, per_actor = 4, opens = 2026-11-21T08:00:00+08:00, closes = 2026-11-22T00:00:00.5Z"
-    board = board_of('window = "forever"', f"votes = {{ {votes}, registered = true }}")
+    board = board_of('window = "forever"', f"votes = {{ {votes}, registered = true, changes = false }}")
     opens = int(datetime(2026, 11, 21, tzinfo=UTC).timestamp()) * 1000
-    assert board.votes == Votes(per_key=1, per_actor=4, opens=opens, closes=opens + 86_400_500, registered=True)
+    assert board.votes == Votes(
+        per_key=1, per_actor=4, opens=opens, closes=opens + 86_400_500, registered=True, changes=False
+    )
     assert board_of('window = "forever"', "votes = {}").votes == Votes()
 
 

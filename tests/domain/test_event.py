@@ -3,7 +3,7 @@
 import pytest
 from msgspec import UNSET
 
-from live.domain.event import MAX_KEY_BYTES, IncomingEvent, entry_of, key_fault, make_entry
+from live.domain.event import MAX_KEY_BYTES, IncomingEvent, entry_of, event_fault, key_fault, make_entry
 
 
 def test_omitted_fields_have_defaults() -> None:
@@ -56,3 +56,20 @@ def test_a_key_may_be_any_text(key: str) -> None:
 def test_a_misleading_key_is_refused(key: str, fault: str) -> None:
     """The key has invisible characters, changes the direction of text, or is not in the normalization form NFC."""
     assert key_fault(key) == fault
+
+
+@pytest.mark.parametrize(
+    ("event", "fault"),
+    [
+        (IncomingEvent(key="a", replaces="b"), None),
+        (IncomingEvent(key="a", replaces="b", amount=2), None),
+        (IncomingEvent(key="a", replaces="a"), "`replaces` and `key` are the same member"),
+        (IncomingEvent(key="a", replaces=""), "`replaces`: key is empty"),
+        (IncomingEvent(key="a", replaces="b\n"), "`replaces`: key contains the control or format character U+000A"),
+        (IncomingEvent(key="a", replaces="b", amount=0), "`amount` must be at least 1 with `replaces`"),
+        (IncomingEvent(key="a", replaces="b", amount=-1), "`amount` must be at least 1 with `replaces`"),
+    ],
+)
+def test_a_vote_replaces_a_vote_for_another_member(event: IncomingEvent, fault: str | None) -> None:
+    """The new vote is at least one vote."""
+    assert event_fault(event) == (fault and ("event_invalid", fault))

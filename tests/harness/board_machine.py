@@ -1,7 +1,7 @@
 """Draws boards of every kind, and drives each one next to a reference model."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -82,6 +82,7 @@ def boards(draw: st.DrawFn, focus: Mapping[str, Any]) -> tuple[str, Board]:
         choices["cap"] = 3
     if operator == "incr" and window not in ADDITIVE and draw(st.booleans()):
         choices["votes"] = {"per_key": draw(st.sampled_from([1, 2])), "per_actor": 2, "registered": draw(st.booleans())}
+        choices["votes"]["changes"] = draw(st.sampled_from([True, True, False]))
         if draw(st.booleans()):
             choices["votes"] |= {"opens": STARTS + timedelta(seconds=5), "closes": STARTS + timedelta(hours=2)}
     choices |= {**focus, "window": WINDOWS[window]}
@@ -96,6 +97,7 @@ entries = st.lists(
         st.one_of(st.none(), st.integers(-60, 3), st.integers(-3 * 3600, FUTURE + 2)),
         st.sampled_from(["me", "you", "me\na", "me\n\u00e9", "2:me"]),
         st.one_of(st.none(), st.none(), st.sampled_from([b"%d" % number * 16 for number in range(4)])),
+        st.one_of(st.none(), st.none(), keys),
     ),
     min_size=1,
     max_size=7,
@@ -163,7 +165,7 @@ class BoardMachine(StoreMachine):
         self.run(write())
 
     @rule(batch=entries, process=st.integers(0, 1))
-    def add(self, batch: list[tuple[str, int, int | None, str, bytes | None]], process: int) -> None:
+    def add(self, batch: Sequence[tuple[Any, ...]], process: int) -> None:
         """Add entries. The board counts each one, or refuses it for the same reason as the reference."""
         made = [self.entry(*parts) for parts in batch]
         added = self.run(self.ledgers[process].writer.add(made))
@@ -177,11 +179,21 @@ class BoardMachine(StoreMachine):
         expected = self.reference.ranking(self.now)
         assert self.walk(ledger, size, None) == [self.comparable(record) for record in expected]
 
-    def entry(self, key: str, amount: int, seconds: int | None, actor: str, identity: bytes | None) -> Entry:
+    def entry(
+        self,
+        key: str,
+        amount: int,
+        seconds: int | None,
+        actor: str,
+        identity: bytes | None,
+        replaces: str | None = None,
+    ) -> Entry:
         time = None if seconds is None else self.now + seconds * 1000
         if self.board.clock == "event" and time is None:
             time = self.now
-        return make_entry(key, amount, time, identity, Extra(actor))
+        if amount < 1 or replaces == key or self.board.votes is None:
+            replaces = None
+        return make_entry(key, amount, time, identity, Extra(actor, replaces=replaces))
 
     @rule(milliseconds=st.one_of(st.sampled_from(EDGES), st.integers(1, 15_000), st.integers(1, 2 * 3_600_000)))
     def pass_time(self, milliseconds: int) -> None:

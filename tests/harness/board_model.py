@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Final, NamedTuple
 
 from live.domain.board import Board
 from live.domain.event import Entry
 from live.domain.window import Forever, Periods, Sliding
+from live.store.board.write.slot_assignment import changes_of
 
 _DAY: Final = 86_400_000  # ms; the default dedupe window
 
@@ -52,6 +54,8 @@ class Reference:
 
     def add(self, batch: Sequence[Entry], clock: int) -> dict[int, str]:
         """Count a batch; returns the refusals."""
+        if self.board.votes is not None:
+            return self._add_votes(batch, clock)
         refused = {}
         for index, entry in enumerate(batch):
             self.number += 1
@@ -60,6 +64,39 @@ class Reference:
                 refused[index] = code
         self.cut()
         return refused
+
+    def _add_votes(self, batch: Sequence[Entry], clock: int) -> dict[int, str]:
+        """Count a batch of votes. If some are refused, the others are judged again as if those were not there."""
+        refused: dict[int, str] = {}
+        while True:
+            trial, codes, votes = deepcopy(self), dict(refused), list[tuple[int, int, Entry]]()
+            for index, entry in enumerate(batch):
+                trial.number += 2
+                if index not in refused:
+                    code = trial._admit(entry, clock)
+                    if code is None:
+                        votes.append((index, trial.number, entry))
+                    else:
+                        codes[index] = code
+            faults = trial._poll(votes, clock)
+            if not faults:
+                self.__dict__.update(trial.__dict__)
+                return codes
+            refused |= faults
+
+    def _poll(self, votes: Sequence[tuple[int, int, Entry]], clock: int) -> dict[int, str]:
+        """Count votes; returns the refusals. A vote over a limit is tried again after the others."""
+        rules = self.board.votes
+        if rules is not None and rules.registered:
+            members = {index: {key for key, _ in changes_of(entry)} for index, _, entry in votes}
+            if unknown := [index for index, named in members.items() if named - self.entrants]:
+                return dict.fromkeys(unknown, "entrant_unknown")
+        faults = {index: code for index, number, entry in votes if (code := self._vote(entry, clock, number))}
+        for index, number, entry in votes:
+            if faults.get(index) == "quota_exceeded":
+                code = self._vote(entry, clock, number)
+                faults = {i: fault for i, fault in faults.items() if i != index} | ({index: code} if code else {})
+        return faults
 
     def correct(
         self, key: str, clock: int, *, add: int | None = None, score: int | None = None, time: int | None = None
@@ -159,13 +196,23 @@ class Reference:
         self.entrants.discard(key)
 
     def _count(self, entry: Entry, clock: int) -> str | None:
-        """Count an entry, or return the code of the refusal. A duplicate is recognized before any other refusal."""
+        """Count an entry, or return the code of the refusal."""
+        code = self._admit(entry, clock)
+        if code is None:
+            self._add_amount(entry, clock)
+        return code
+
+    def _admit(self, entry: Entry, clock: int) -> str | None:
+        """Return the code of the refusal if an entry is refused whatever the votes are.
+
+        A duplicate is recognized before any other refusal.
+        """
         identity, today = entry[3], clock // _DAY
         if identity is not None and self.seen.get(identity, -2) >= today - 1:
             return "duplicate"
         if self.frozen:
             return "frozen"
-        code = self._refusal(entry, clock) or self._vote(entry, clock)
+        code = self._refusal(entry, clock)
         if code is not None:
             return code
         if identity is not None:
@@ -208,30 +255,44 @@ class Reference:
             return None
         if extra is None or extra.actor is None:
             return "actor_required"
+        if not votes.changes and (entry[1] < 0 or extra.replaces is not None):
+            return "votes_final"
         if votes.opens is not None and moment < votes.opens:
             return "not_open"
         return "closed" if votes.closes is not None and moment >= votes.closes else None
 
-    def _vote(self, entry: Entry, clock: int) -> str | None:
-        key, amount, time, _, extra = entry
+    def _vote(self, entry: Entry, clock: int, number: int) -> str | None:
+        """Count a vote, which may replace another one, or return why it is refused."""
+        time, extra, rules, before = entry[2], entry[4], self.board.votes, self.votes.copy()
+        assert rules is not None
+        assert extra is not None
         moment = clock if time is None else time
-        slot = self.board.window.slot_at(moment // 1000).start
-        votes = self.board.votes
-        if votes is not None and votes.registered and key not in self.entrants:
-            return "entrant_unknown"
-        if votes is not None and extra is not None:
-            mine, its = (slot, extra.actor), (slot, extra.actor, key)
-            for limit, name in ((votes.per_actor, mine), (votes.per_key, its)):
-                if amount > 0 and limit is not None and self.votes[name] + amount > limit:
-                    return "quota_exceeded"
-            if self.votes[its] + amount < 0:
-                return "vote_missing"
+        slot, code = self.board.window.slot_at(moment // 1000).start, None
+        mine, total = (slot, extra.actor), self.votes[slot, extra.actor]
+        for key, amount in changes_of(entry):
+            its = (slot, extra.actor, key)
             self.votes[mine] += amount
             self.votes[its] += amount
+            if self.votes[its] < 0:
+                code = "vote_missing"
+            if amount > 0 and code is None:
+                for limit, name, least in ((rules.per_actor, mine, total), (rules.per_key, its, -1)):
+                    if limit is not None and self.votes[name] > max(limit, least):
+                        code = "quota_exceeded"
+        if code is not None:
+            self.votes = before
+            return code
+        for earlier, (key, amount) in enumerate(reversed(changes_of(entry))):
+            self.counted.append(Counted(number - earlier, slot, moment, key, amount))
+        return None
+
+    def _add_amount(self, entry: Entry, clock: int) -> None:
+        key, amount, time, _, _ = entry
+        moment = clock if time is None else time
+        slot = self.board.window.slot_at(moment // 1000).start
         self.counted.append(Counted(self.number, slot, moment, key, amount))
         if self.board.operator != "incr":
             self._hold(slot, key, amount)
-        return None
 
     def _hold(self, slot: int, key: str, amount: int) -> None:
         records = self.held.setdefault(slot, {})

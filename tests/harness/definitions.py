@@ -25,7 +25,7 @@ EVERY_KIND: Final[dict[str, dict[str, Any]]] = {
         "window": "forever", "frozen": True, "idle_ttl": "2d",
         "votes": {
             "per_key": 1, "per_actor": 4, "opens": "2026-01-01T00:00:00Z", "closes": "2100-01-01T00:00:00.250000Z",
-            "registered": True,
+            "registered": True, "changes": False,
         },
     },
     "donors": {"window": "forever", "unit": "€", "scale": 2},

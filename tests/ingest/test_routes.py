@@ -260,6 +260,59 @@ async def test_votes_are_counted_and_refused_individually(valkey_url: str) -> No
         assert (summary(answer), await scores(client, "vote")) == ((2, 0, []), {"a": 1, "b": 1, "c": 1})
 
 
+ADA: dict[str, Any] = {"key": "Ada", "actor": "me", "amount": -1}
+BOB: dict[str, Any] = {"key": "Bob", "actor": "me"}
+CHANGE: dict[str, Any] = {**BOB, "replaces": "Ada"}
+
+
+@pytest.mark.parametrize("body", [[ADA, BOB], [BOB, ADA], [CHANGE]])
+async def test_a_vote_can_be_changed_in_one_body(valkey_url: str, body: list[dict[str, Any]]) -> None:
+    """The order in a body does not matter. Other votes for Ada stay."""
+    contest = board("vote", votes=Votes(per_key=1, per_actor=1))
+    async with serving(fresh_settings(valkey_url), contest) as client:
+        await post(client, {"key": "Ada", "actor": "me"}, {"key": "Ada", "actor": "you"})
+        assert summary(await post(client, *body)) == (len(body), 0, [])
+        assert await scores(client, "vote") == {"Ada": 1, "Bob": 1}
+        assert summary(await post(client, *body))[0] == 0, "a change counts again"
+        assert await scores(client, "vote") == {"Ada": 1, "Bob": 1}
+
+
+async def test_a_change_counts_as_a_whole_or_not_at_all(valkey_url: str) -> None:
+    """If the new vote is refused, the old one stays. A sequence of votes in a body counts in its order."""
+    contest = board("vote", votes=Votes(per_key=1, per_actor=2))
+    async with serving(fresh_settings(valkey_url), contest) as client:
+        await post(client, *({"key": key, "actor": "me"} for key in ("Ada", "Bob")))
+        assert summary(await post(client, CHANGE)) == (0, 0, [(0, "quota_exceeded")])
+        assert summary(await post(client, {**CHANGE, "key": "Cy", "replaces": "Di"})) == (0, 0, [(0, "vote_missing")])
+        assert summary(await post(client, {"key": "Cy", "replaces": "Di"})) == (0, 0, [(0, "actor_required")])
+        assert await scores(client, "vote") == {"Ada": 1, "Bob": 1}
+        body = [{**BOB, "key": "Cy"}, {**BOB, "amount": -1}, {**BOB, "key": "Cy", "amount": -1}, CHANGE]
+        assert summary(await post(client, *body)) == (3, 0, [(2, "vote_missing")])
+        assert await scores(client, "vote") == {"Bob": 1, "Cy": 1}
+
+
+async def test_votes_can_be_final(valkey_url: str) -> None:
+    """Then nobody takes a vote back or changes it."""
+    contest = board("vote", votes=Votes(per_actor=1, changes=False))
+    async with serving(fresh_settings(valkey_url), contest) as client:
+        answer = await post(client, {"key": "Ada", "actor": "me"}, ADA, CHANGE)
+        assert summary(answer) == (1, 0, [(1, "votes_final"), (2, "votes_final")])
+        assert await scores(client, "vote") == {"Ada": 1}
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_only_contests_take_changes(valkey_url: str, others: int) -> None:
+    """The event may be the only one of a body, a CloudEvent, or one of several."""
+    async with serving(fresh_settings(valkey_url), board("likes")) as client:
+        answer = await post(client, CHANGE, *[{"key": "Ada"}] * others)
+        assert summary(answer) == (others, 0, [(0, "replaces_invalid")])
+        answer = await post(client, {**CHANGE, "replaces": "Bob"}, *[{"key": "Ada"}] * others)
+        assert summary(answer) == (others, 0, [(0, "event_invalid")])
+        event = {"specversion": "1.0", "id": "1", "source": "x", "type": "like", "subject": "Bob", "replaces": "Ada"}
+        response = await client.post("/v1/events", json=event, headers={"Content-Type": "application/cloudevents+json"})
+        assert summary(response.json()) == (0, 0, [(0, "replaces_invalid")])
+
+
 @pytest.mark.parametrize(
     ("opens", "closes", "code"), [(2**42, None, "not_open"), (None, 5, "closed"), (5, 2**42, None)]
 )

@@ -95,8 +95,8 @@ class BatchIdentities(msgspec.Struct, kw_only=True, omit_defaults=True):
 class BatchVotes(msgspec.Struct, omit_defaults=True):
     """For each vote, the digest of its actor, the digest of actor and member, and the change to their counts.
 
-    `members` has the index of the voted member in the group. `producers` has the number of the vote's producer, in a
-    batch of several producers. `members` and `producers` are for the journal: the script does not need them.
+    For the journal, `members` has the index of its member in the group, and `producers` that of its producer in a batch
+    of several. `replaced` has the numbers of votes that are taken back only together with the vote after them.
     """
 
     actors: list[Text]
@@ -104,6 +104,7 @@ class BatchVotes(msgspec.Struct, omit_defaults=True):
     changes: list[int]
     members: list[int] = []
     producers: list[int] = []
+    replaced: list[int] = []
 
 
 class SlotDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -152,8 +153,7 @@ class LogEvents(msgspec.Struct, omit_defaults=True):
 class HeldAmounts(msgspec.Struct):
     """What members held in each slot of the board when the caller read it.
 
-    `values` has for each member a text for each slot, empty for none. `keys` is the number in `KEYS` of the store key
-    of the first slot.
+    `values` has for each member a text for each slot, empty for none. `keys` is the first slot's number in `KEYS`.
     """
 
     starts: list[str]

@@ -59,6 +59,10 @@ MEANINGS: Final[Mapping[str, str]] = {
     "rank_count": "Number of records on the board.",
     "ranks": "How equal scores are ranked: `ordinal` 1 2 3, `dense` 1 1 2, `competition` 1 1 3.",
     "records": "Records in the order of their ranks.",
+    "replaces": (
+        "Member from which the `actor` takes the same amount back in the same step, on boards that count votes. If the "
+        "actor has given it no such vote, nothing counts."
+    ),
     "score": "A whole number within ±2^53.",
     "sort_order": "Whether high scores (`desc`) or low scores (`asc`) come first.",
     "source": "Namespace of the `id`, such as the name of the sender.",
@@ -227,6 +231,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "Viewers.count": "Number of viewers of the board, in all processes.",
     "BoardChoice.id": "Name of the board in addresses: lower-case letters, digits, `_` and `-`.",
     "VotesChoice.closes": "End of voting.",
+    "VotesChoice.changes": "Whether votes can be taken back and changed. Default true.",
     "VotesChoice.opens": "Start of voting.",
     "VotesChoice.per_actor": "Maximum votes per actor in total.",
     "VotesChoice.per_key": "Maximum votes per actor for one member.",

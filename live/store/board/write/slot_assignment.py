@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from live.domain.board import Board, Votes
-from live.domain.event import MAX_SCORE, Entry, Extra, keys_of_likes
+from live.domain.event import MAX_SCORE, Entry, keys_of_likes
 from live.domain.window import Sliding, closes_at
 from live.store.board.state import Clock, planned_clock
 
@@ -37,6 +37,7 @@ class SlotPlan(msgspec.Struct):
         parts: what each producer but the first added, if the board adds up amounts and the batch has several producers.
         drops: the members that leave the slot.
         moments: on a board with an event clock, each event: its time (ms), its number, its member and its amount.
+        replaced: the number of each vote that is taken back only together with the vote after it.
     """
 
     amounts: dict[str, int] = {}
@@ -47,6 +48,7 @@ class SlotPlan(msgspec.Struct):
     parts: dict[int, dict[str, int]] = {}
     drops: list[str] = []
     moments: list[tuple[int, int, str, int]] = []
+    replaced: list[int] = []
 
 
 class Plan(msgspec.Struct):
@@ -176,10 +178,15 @@ def _plan_entry(
     group = plan.slots.get(slot)
     if group is None:
         group = plan.slots[slot] = SlotPlan({}, {}, {}, [], [], {})
+    number = index + 1
+    if board.votes is not None:
+        number *= 2  # a vote that replaces another one takes that one back with the number before
+        if extra is not None and extra.replaces is not None:
+            _take_back(plan, board, group, entries[index], index, secret)
     if board.clock == "event" and time is not None:
-        group.moments.append((time, index + 1, key, amount))
+        group.moments.append((time, number, key, amount))
     sender = plan.senders[index] if plan.senders else 0
-    _count(group, board, key, amount, index, sender)
+    _count(group, board, key, amount, number, sender)
     if board.operator == "set" or (board.operator == "best" and group.orders[key] == index + 1):
         group.metadata[key] = b"" if extra is None or extra.metadata is None else extra.metadata
     if board.votes is not None and extra is not None and extra.actor is not None:
@@ -192,6 +199,21 @@ def _plan_entry(
             plan.event_senders.append(sender)
 
 
+def _take_back(plan: Plan, board: Board, group: SlotPlan, entry: Entry, index: int, secret: bytes) -> None:
+    """Plan to take back the vote that an entry replaces. The new vote follows it, and the script judges both as one."""
+    _, amount, time, _, extra = entry
+    assert extra is not None, "it replaces a vote"  # noqa: S101
+    key, actor, sender = extra.replaces or "", extra.actor or "", plan.senders[index] if plan.senders else 0
+    number = 2 * index + 1
+    if board.clock == "event" and time is not None:
+        group.moments.append((time, number, key, -amount))
+    _count(group, board, key, -amount, number, sender)
+    group.votes.append((*voter_digests(secret, actor, key), -amount))
+    group.voted.append((key, sender))
+    group.replaced.append(len(group.votes))
+    plan.voters.append(index)
+
+
 def _share(group: SlotPlan, sender: int, key: str, amount: int) -> None:
     """Record what a producer added, unless it is the first producer of the batch."""
     if sender:
@@ -202,8 +224,8 @@ def _share(group: SlotPlan, sender: int, key: str, amount: int) -> None:
 def assign_slot(plan: Plan, board: Board, entry: Entry, newest_time: int | None) -> int | str:
     """Return the slot in which an entry counts, or the code of its refusal. Refused entries do not move the clock."""
     key, amount, time, _, extra = entry
-    if extra is not None and extra.refused is not None:
-        return extra.refused
+    if extra is not None and (extra.refused is not None or (extra.replaces is not None and board.votes is None)):
+        return extra.refused or "replaces_invalid"
     if time is None:
         if board.clock == "event" or plan.current is None:
             return "time_required"
@@ -216,7 +238,7 @@ def assign_slot(plan: Plan, board: Board, entry: Entry, newest_time: int | None)
             if plan.now >= closes:
                 return "late"
             plan.hold_till(closes)
-    fault = None if board.votes is None else _vote_fault(plan, board.votes, board.clock, time, extra)
+    fault = None if board.votes is None else _vote_fault(plan, board.votes, board.clock, entry, start)
     if fault is None and newest_time is not None and time is not None and time > newest_time:
         fault = "early"
     if fault is None and board.operator == "incr":
@@ -235,10 +257,9 @@ def assign_slot(plan: Plan, board: Board, entry: Entry, newest_time: int | None)
     return start
 
 
-def _count(group: SlotPlan, board: Board, key: str, amount: int, index: int, sender: int) -> None:
+def _count(group: SlotPlan, board: Board, key: str, amount: int, number: int, sender: int) -> None:
     """Combine an amount with earlier amounts of the same member, and record which event decides its order."""
     amounts, orders = group.amounts, group.orders
-    number = index + 1
     if sender and board.operator == "incr":
         _share(group, sender, key, amount)
     if key not in amounts:
@@ -255,13 +276,19 @@ def _count(group: SlotPlan, board: Board, key: str, amount: int, index: int, sen
         amounts[key], orders[key] = amount, number
 
 
-def _vote_fault(plan: Plan, votes: Votes, clock: str, time: int | None, extra: Extra | None) -> str | None:
+def _vote_fault(plan: Plan, votes: Votes, clock: str, entry: Entry, start: int) -> str | None:
     """Return why an event is not a valid vote, or None if it is valid.
 
     Only a board with an event clock looks at the event's time.
     """
+    _, amount, time, _, extra = entry
     if extra is None or extra.actor is None:
         return "actor_required"
+    if not votes.changes and (amount < 0 or extra.replaces is not None):
+        return "votes_final"
+    group = None if extra.replaces is None else plan.slots.get(start)
+    if group is not None and abs(group.amounts.get(extra.replaces or "", 0) - amount) > MAX_SCORE:
+        return "score_out_of_range"  # Lua could not read the sum exactly
     by_event = clock == "event" and time is not None
     moment = time if by_event and time is not None else plan.now
     if votes.opens is not None and moment < votes.opens:
@@ -285,6 +312,14 @@ def voter_digests(secret: bytes, actor: str, key: str) -> tuple[bytes, bytes]:
     voter = blake2b(name, digest_size=16, key=secret, person=_VOTER)
     pair = blake2b(b"%d:%s%s" % (len(name), name, key.encode()), digest_size=16, key=secret, person=_PAIR)
     return voter.digest(), pair.digest()
+
+
+def changes_of(entry: Entry) -> Sequence[tuple[str, int]]:
+    """Return the members that an entry changes, each with its amount."""
+    key, amount, _, _, extra = entry
+    if extra is None or extra.replaces is None:
+        return ((key, amount),)
+    return (extra.replaces, -amount), (key, amount)
 
 
 def slot_of(board: Board, plan: Plan, entry: Entry) -> int | None:
@@ -314,13 +349,17 @@ def refused_by_store(
             refused = {plan.voters[int(number) - 1]: code.decode() for number, code in codes}
         case [b"unregistered", *members]:
             unknown = {member.decode() for member in members}
-            refused = {index: "entrant_unknown" for index in planned if entries[index][0] in unknown}
+            refused = {
+                index: "entrant_unknown"
+                for index in planned
+                if not unknown.isdisjoint(member for member, _ in changes_of(entries[index]))
+            }
         case [b"crowded", *words]:  # new members in slots that are full
             places = {(int(start), member.decode()) for start, member in zip(words[::2], words[1::2], strict=True)}
             refused = {
                 index: "board_full"
                 for index in planned
-                if (slot_of(board, plan, entries[index]), entries[index][0]) in places
+                if any((slot_of(board, plan, entries[index]), key) in places for key, _ in changes_of(entries[index]))
             }
         case [b"range", *words]:  # members whose entries together leave the range, with their amounts in slots
             triples = zip(words[::3], words[1::3], words[2::3], strict=True)
@@ -328,15 +367,15 @@ def refused_by_store(
                 (int(start), member.decode()): int(value) for start, member, value in triples
             }
             for index in planned:  # the entries of these members are checked one by one, in order
-                key, amount, *_ = entries[index]
-                place = (slot_of(board, plan, entries[index]), key)
-                if place not in held:
-                    continue
-                value = held[place] + (abs(amount) if isinstance(board.window, Sliding) else amount)
-                if abs(value) > board.most:
+                slot, values = slot_of(board, plan, entries[index]), {}
+                for key, amount in changes_of(entries[index]):
+                    place = (slot, key)
+                    if place in held:
+                        values[place] = held[place] + (abs(amount) if isinstance(board.window, Sliding) else amount)
+                if any(abs(value) > board.most for value in values.values()):
                     refused[index] = "score_out_of_range"
                 else:
-                    held[place] = value
+                    held |= values
     return refused
 
 

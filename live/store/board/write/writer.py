@@ -297,6 +297,7 @@ class BoardWriter:
                     list(changes),
                     [places[member] for member, _ in planned.voted],
                     [sender for _, sender in planned.voted] if planned.parts else [],
+                    planned.replaced,
                 )
         return SlotDelta(
             start=start,

@@ -25,24 +25,52 @@ if contest then
     end
     group.counts = counts
     local room = 10 * request.most_members - call('HLEN', group.voters)  -- new fields of actors and of pairs
-    for j, change in ipairs(votes.changes) do
-      local actor, pair, fault = votes.actors[j], votes.pairs[j], nil
+
+    -- Counts a vote, or returns why it is refused. A vote that replaces another one adds nothing to the actor's total.
+    local function count(j, replaces)
+      local actor, pair, change = votes.actors[j], votes.pairs[j], votes.changes[j]
       local new = (counts[actor] and 0 or 1) + (counts[pair] and 0 or 1)
       local by_actor, by_pair = (counts[actor] or 0) + change, (counts[pair] or 0) + change
-      number = number + 1
-      if change > 0 and (by_actor > (rules.per_actor or by_actor) or by_pair > (rules.per_key or by_pair)) then
-        fault = 'quota_exceeded'
+      if change > 0 and (not replaces and by_actor > (rules.per_actor or by_actor)
+        or by_pair > (rules.per_key or by_pair)) then
+        return 'quota_exceeded'
       elseif by_pair < 0 then
-        fault = 'vote_missing'
+        return 'vote_missing'
       elseif new > room then
-        fault = 'board_full'
+        return 'board_full'
       end
-      if fault then
-        refused[#refused + 1], refused[#refused + 2] = number, fault
-      else
-        counts[actor], counts[pair], room = by_actor, by_pair, room - new
-      end
+      counts[actor], counts[pair], room = by_actor, by_pair, room - new
     end
+
+    -- Takes a vote back and counts the next one, or does neither.
+    local function replace(j)
+      local fault = count(j)
+      if fault then return fault end
+      fault = count(j + 1, true)
+      if fault then
+        local actor, pair, change = votes.actors[j], votes.pairs[j], votes.changes[j]
+        counts[actor], counts[pair] = counts[actor] - change, counts[pair] - change
+      end
+      return fault
+    end
+
+    -- A vote over a limit is tried again after the others, because a later one may take a vote back.
+    local waiting, replaced, j = {}, {}, 1
+    for _, first in ipairs(votes.replaced or {}) do replaced[first] = true end
+    while votes.changes[j] do
+      local fault = (replaced[j] and replace or count)(j)
+      if fault == 'quota_exceeded' then
+        waiting[#waiting + 1] = j
+      elseif fault then
+        refused[#refused + 1], refused[#refused + 2] = number + j, fault
+      end
+      j = j + (replaced[j] and 2 or 1)
+    end
+    for _, again in ipairs(waiting) do
+      local fault = (replaced[again] and replace or count)(again)
+      if fault then refused[#refused + 1], refused[#refused + 2] = number + again, fault end
+    end
+    number = number + #votes.changes
   end
   if #refused > 1 then return refused end
 
