@@ -185,8 +185,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     read_burst: Annotated[int, _described("read requests that may come in one burst", ge=1)] = 10_000
     like_rate: Annotated[int, _described(
         "likes per second that one address (or IPv6 /64 network) may send with the like buttons of pages; "
-        "0 means no limit", ge=0)] = 2
-    like_burst: Annotated[int, _described("likes that one address may send in one burst", ge=1)] = 60
+        "0 means no limit. A voter with a viewer token has a limit of its own, which is the same", ge=0)] = 50
+    like_burst: Annotated[int, _described("likes that one address or voter may send in one burst", ge=1)] = 1000
     key_prefix: Annotated[str, _described(
         "prefix of every store key", pattern="^[a-z0-9_-]{1,32}$",
         extra={"in_words": "1 to 32 of a-z, 0-9, - and _, such as live-2"})] = "live"

@@ -4,6 +4,9 @@
 const MOST_REMEMBERED = 200; // likes that are remembered for each board
 const EXPLAINED = 8_000; // milliseconds for which the reason of a refusal is shown
 const LONGEST = 15_000; // milliseconds until a like without an answer makes room for the next one
+const MUST_WAIT = [429, 503]; // statuses with which the server, or a proxy, asks to send a like again later
+const UNNAMED_WAIT = 3; // seconds, if the answer names none
+const LIKES_SPREAD = 3; // seconds over which the likes of many phones that were refused together are spread
 let sending = Promise.resolve(); // likes are sent one at a time, because the answer to the first one sets the cookie
 
 /** @typedef {{[member: string]: [number, string]}} Likes when each member was liked, and in which period */
@@ -61,8 +64,38 @@ function startForm(form, now) {
     if (rows.length) show();
   };
 
+  /**
+   * Say how long a like must wait, and count down. A screen reader hears it once.
+   *
+   * @param {HTMLButtonElement} button
+   * @param {Response} answer
+   * @param {boolean} isFirst
+   */
+  const wait = async (button, answer, isFirst) => {
+    const after = (Number(answer.headers.get("retry-after")) || UNNAMED_WAIT) + Math.floor(Math.random() * LIKES_SPREAD);
+    const words = answer.status === 429 ? reasons.rate_exceeded : reasons.later;
+    for (let left = after; left > 0; left--) {
+      const text = words.replace("{n}", `${left}`);
+      if (isFirst) announce(text);
+      isFirst = false;
+      explain(shown(button), text);
+      await new Promise((resume) => setTimeout(resume, 1000));
+    }
+  };
+
   /** @param {HTMLButtonElement} button */
-  const send = async (button) => {
+  const shown = (button) => {
+    const same = [...form.elements].filter((other) => other instanceof HTMLButtonElement && other.value === button.value);
+    const found = [button, ...same].find((other) => other.isConnected && !other.closest("[hidden]"));
+    return /** @type {HTMLButtonElement} */ (found ?? button);
+  };
+
+  /**
+   * @param {HTMLButtonElement} pressed
+   * @param {boolean} [isFirst] whether this like was not sent before
+   */
+  const send = async (pressed, isFirst = true) => {
+    const button = shown(pressed); // the contestant may have moved to another row meanwhile
     if (button.ariaDisabled) return;
     const answer = await fetch(form.action, {
       method: "POST",
@@ -70,6 +103,10 @@ function startForm(form, now) {
       body: new URLSearchParams({ key: button.value }),
       signal: AbortSignal.timeout(LONGEST),
     }).catch(() => undefined);
+    if (answer && MUST_WAIT.includes(answer.status)) {
+      await wait(button, answer, isFirst);
+      return send(button, false);
+    }
     const said = await answer?.json().catch(() => ({}));
     const why = answer?.ok ? !said.counted && reasons.already : reasons[answer ? said.code : "no_answer"] || reasons.other;
     if (answer?.ok) {

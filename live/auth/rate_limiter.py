@@ -116,7 +116,7 @@ class RateLimiter:
         self._read_ahead = (settings.read_burst - 1 + _ROUNDING) * self._read_gap
         self._reads_due: dict[str, float] = {}  # when the next read of each client would be due at an even pace
 
-    def admit_now(self, producer: Principal) -> bool:
+    def admit_now(self, producer: Rated) -> bool:
         """Admit a request at the price of one event, if this needs no call to the store.
 
         Return False if `admit` must ask the store.
@@ -140,7 +140,7 @@ class RateLimiter:
             raise self._refusal(producer, account.refused_until - now)
         return False
 
-    async def admit(self, producer: Principal) -> None:
+    async def admit(self, producer: Rated) -> None:
         """Admit a request at the price of one event. One call to the store serves all waiting requests.
 
         Raises:
@@ -149,7 +149,7 @@ class RateLimiter:
         if not self.admit_now(producer):
             await self.wait(producer)
 
-    def wait(self, producer: Principal) -> asyncio.Future[None]:
+    def wait(self, producer: Rated) -> asyncio.Future[None]:
         """Ask the store once for all waiting requests. The future gets the result or the error of `admit`."""
         account = self._account(producer)
         waiter = asyncio.get_running_loop().create_future()

@@ -55,9 +55,9 @@ class TokenError(Exception):
 
 
 class TokenReader(Reader):
-    """The reader of a token. `signer` names the key that has signed the token."""
+    """The reader of a token."""
 
-    __slots__ = ("signer",)
+    __slots__ = ()
 
     ends: int
 

@@ -1,5 +1,6 @@
 """Limits: rates, and the limits that all boards with a prefix share. No I/O and no clock."""
 
+import hashlib
 import re
 from typing import Annotated, ClassVar, Final, Protocol
 
@@ -57,6 +58,28 @@ class Reading(msgspec.Struct, frozen=True):
         return f"API {self.rate_key}" if self.rate_key.startswith("key ") else "an address without an API key"
 
 
+class Liking(msgspec.Struct, frozen=True):
+    """The likes of a network, or those of a voter with a viewer token. `rate_key` is safe as part of a store key."""
+
+    rate_key: str
+    rate: float
+    burst: int
+    whom: str
+
+    unit: ClassVar[str] = "likes"
+    limit: ClassVar[str] = "the settings like_rate and like_burst"
+
+    @classmethod
+    def of_network(cls, network: str, rate: float, burst: int) -> "Liking":
+        """Return the sender of the likes of all visitors in a network who have no viewer token."""
+        return cls(f"likes:{_digest(network)}", rate, burst, "an address")
+
+    @classmethod
+    def of_voter(cls, signer: str, voter: str, rate: float, burst: int) -> "Liking":
+        """Return a voter, whom the `sub` of a viewer token and the key that signed it tell apart from others."""
+        return cls(f"likes:voter:{_digest(signer, voter)}", rate, burst, "a voter")
+
+
 class LimitsChoice(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """The choices of a `[limits."acme-*"]` table. A choice that is left out means no limit."""
 
@@ -109,3 +132,7 @@ class PrefixLimits(msgspec.Struct, frozen=True, kw_only=True):
     def limit(self) -> str:
         """The name of the rate."""
         return self.name("rate")
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

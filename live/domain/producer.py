@@ -196,12 +196,6 @@ def anonymous(network: str, rate: float, burst: int, *, admin: bool = False) -> 
     return Principal("", None, verbs, rate, burst, rate_key)
 
 
-def liking(network: str, rate: int, burst: int) -> Principal:
-    """Return the sender of the likes from a network. All visitors in this network share one rate."""
-    sender = anonymous(network, rate, burst)
-    return msgspec.structs.replace(sender, rate_key=f"likes:{sender.rate_key}")
-
-
 def signing_in(network: str) -> Principal:
     """Return the sender of a network's attempts to sign in to the admin page: at most five API keys a minute."""
     sender = anonymous(network, 5 / 60, 5)

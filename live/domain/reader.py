@@ -47,12 +47,12 @@ class Reader:
     board. If `is_sure` is false, the credentials can't be checked now. `member` is the member of a viewer token,
     and `ends` is when the credentials end, in seconds since 1970, if they do. Connections of the reader end with
     `end_code`. `api_key` is the id of a valid API key, or empty. The reader may like members of the boards in `likes`,
-    and `voter` tells the reader apart from other voters there.
+    and `voter` tells the reader apart from other voters there. `signer` names the key that has signed a viewer token.
     """
 
     __slots__ = (
         "__weakref__", "api_key", "end_code", "ends", "fault", "is_sure", "likes", "member", "opens", "sees_more",
-        "voter",
+        "signer", "voter",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +69,7 @@ class Reader:
         self.opens = opens
         self.likes = likes
         self.voter = voter
+        self.signer = ""
         self.api_key = api_key
         self.member = member
         self.ends: int | None = None

@@ -104,7 +104,10 @@ def routes_of(settings: Settings) -> list[BaseRoute]:
         Mount(f"/static/{static_version()}", PageFiles(directory=assets("static")), name="static"),
     ]
     if settings.role != "viewers":
-        routes += [_contract("/v1/events", _EVENTS), Route("/boards/{board}/likes", likes.like, methods=["POST"])]
+        routes += [
+            _contract("/v1/events", _EVENTS),
+            Route("/boards/{board}/likes", likes.like, methods=["GET", "POST"]),
+        ]
     is_changing = settings.role in settings.admin_roles
     if is_changing:
         routes += [_contract(path, handlers) for path, handlers in _ADMINISTRATION.items()]

@@ -14,6 +14,7 @@ from live.auth.authenticator import Authenticator
 from live.auth.client import EXTENSION, ClientResolver
 from live.auth.rate_limiter import RateLimiter
 from live.auth.visitors import Visitors
+from live.auth.voting import Voting
 from live.boards.admin import BoardAdmin
 from live.boards.readiness import Readiness
 from live.boards.registry import BoardRegistry
@@ -71,6 +72,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     authenticator: Authenticator
     rate_limiter: RateLimiter
     visitors: Visitors
+    voting: Voting
     sessions: SessionStore  # the sessions of the admin page
     limits: ConnectionLimits
     bodies: BodyBudget
@@ -186,6 +188,7 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
         authenticator=authenticator,
         rate_limiter=rate_limiter,
         visitors=Visitors(client, settings.key_prefix),
+        voting=Voting(rate_limiter, settings),
         sessions=SessionStore(client, settings.key_prefix),
         limits=limits,
         bodies=BodyBudget(settings, limits, clients.trusts),

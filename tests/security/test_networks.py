@@ -12,6 +12,7 @@ from websockets.exceptions import InvalidStatus
 
 from tests.harness.boards import rolling_board
 from tests.harness.nginx import TRUSTED
+from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
@@ -46,11 +47,13 @@ async def by_event(_: AsyncExitStack, client: httpx.AsyncClient, fields: dict[st
 
 
 async def by_like(_: AsyncExitStack, client: httpx.AsyncClient, fields: dict[str, str]) -> int:
-    """Like a member as a visitor without a cookie. Return the status."""
+    """Like a member as a new visitor. Return the status."""
     origin = str(client.base_url).rstrip("/")
     fields = {**fields, **FORM, "Origin": origin}
+    await post(client, EVENT)
     client.cookies.clear()
-    return (await client.post("/boards/posts/likes", content="key=a", headers=fields)).status_code
+    answer = await client.post("/boards/posts/likes", content="key=a", headers=fields, follow_redirects=True)
+    return answer.status_code
 
 
 async def by_read(_: AsyncExitStack, client: httpx.AsyncClient, fields: dict[str, str]) -> int:

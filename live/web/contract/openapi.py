@@ -472,6 +472,14 @@ _NAMED: Final[Mapping[str, Json]] = {
         {**document(Liked), **done(303, "The like counts. See the board.", {"Location": TEXT}),
          **done(307, "Repeat the request with the cookie.", {"Location": TEXT, "Set-Cookie": TEXT})},
         _LIKING, _OF_BOARD, body=body_of(_LIKE_FORM, "application/x-www-form-urlencoded"), is_page=True,
+    ), "get": operation(
+        "likeMemberAgain", "pages", "Send a like again that had to wait.",
+        "Only the page without script that refuses a like with 429 or 503 has the address of this, with a signature of "
+        "the like and its visitor. It sends the like again by itself. Other addresses count nothing.",
+        done(303, "See the board.", {"Location": TEXT}),
+        _LIKING, _OF_BOARD, query("key", STRING, "The member."), choice("page", "The page to return to.", "record"),
+        query("until", STRING, "When the address ends, in seconds since 1970."),
+        query("signature", STRING, "The signature."), *_LOOK, is_page=True,
     )},
     "/preferences": {"post": operation(
         "choosePreferences", "pages", "Choose the theme or the language of the pages.",

@@ -266,17 +266,77 @@ async def test_boards_without_a_like_button_take_no_likes(url: str) -> None:
 
 
 async def test_a_flood_is_limited_by_address(valkey_url: str) -> None:
-    """A new cookie does not help against the limit. Other addresses are not affected."""
+    """A new cookie does not help against the limit, and costs nothing of it. Other addresses are not affected."""
     settings: dict[str, Any] = {"like_burst": 6, "like_rate": 1, "open": True, "trusted_proxies": ("127.0.0.1",)}
     async with server(valkey_url, *BOARDS, **settings) as producer:
         await post(producer, {"key": "Ada"})
         url = str(producer.base_url).rstrip("/")
-        answers = [await Visitor(url, "192.0.2.1").like("Ada") for _ in range(6)]
-        assert [answer.status_code for answer in answers[:3]] == [200] * 3
+        answers = [await Visitor(url, "192.0.2.1").like("Ada") for _ in range(12)]
+        assert [answer.status_code for answer in answers[:6]] == [200] * 6
         assert code(answers[-1]) == (429, "rate_exceeded")
         assert int(answers[-1].headers["retry-after"]) >= 1
         assert (await Visitor(url, "192.0.2.2").like("Ada")).status_code == 200
         assert (await post(producer, {"key": "Ada"}))["accepted"] == 1
+
+
+async def test_cookies_are_bounded_like_reads(valkey_url: str) -> None:
+    """An address that asks for many cookies is refused. A visitor who has a cookie still votes."""
+    settings: dict[str, Any] = {"read_burst": 6, "read_rate": 1, "open": True, "trusted_proxies": ("127.0.0.1",)}
+    async with server(valkey_url, *BOARDS, **settings) as producer:
+        await post(producer, {"key": "Ada"})
+        url = str(producer.base_url).rstrip("/")
+        visitor = Visitor(url, "192.0.2.1")
+        assert (await visitor.like("Ada")).status_code == 200
+        answers = [await Visitor(url, "192.0.2.1").like("Ada") for _ in range(12)]
+        assert [answer.status_code for answer in answers[:5]] == [200] * 5
+        assert code(answers[-1]) == (429, "rate_exceeded")
+        assert (await visitor.like("Ada")).json()["counted"] is False
+
+
+WAITING = re.compile(r'http-equiv="refresh" content="(\d+);url=([^"]+)"')
+
+
+async def test_a_page_without_script_sends_a_refused_like_again(valkey_url: str) -> None:
+    """The page of the refusal reloads an address that counts the like once, and only for this visitor and member."""
+    async with server(valkey_url, *BOARDS, like_burst=1, like_rate=1, open=True) as producer:
+        await post(producer, {"key": "Ada"}, {"key": "Bo"})
+        visitor, other = Visitor(url := str(producer.base_url).rstrip("/")), Visitor(url)
+        await other.like("Bo")
+        found = None
+        while found is None:
+            answer = await visitor.send(
+                "/boards/liked/likes?lang=en", data={"key": "Ada", "page": "record"}, follow=True
+            )
+            found = WAITING.search(answer.text)
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, found[1])
+        assert f"Many are voting. Yours is sent again in {found[1]} s" in answer.text
+        assert answer.headers["cache-control"] == "no-store"
+        again = found[2].replace("&amp;", "&")
+        held = await score(url)
+        signature = re.sub(r"signature=\w+", "signature=0", again)
+        expired = re.sub(r"until=\d+", "until=1", again)
+        for browser, address in (
+            (other, again), (Visitor(url), again), (visitor, again.replace("key=Ada", "key=Bo")),
+            (visitor, signature), (visitor, expired), (visitor, "/boards/liked/likes?key=Ada"),
+        ):  # fmt: skip
+            refused = await get(browser, address)
+            assert (refused.status_code, "#liked" in refused.headers["location"]) == (303, False), address
+        assert await score(url) == held
+        counted = None
+        while counted is None or counted.status_code == 429:
+            counted = await get(visitor, again)
+        assert (counted.status_code, counted.headers["location"]) == (303, "/boards/liked/records/Ada?lang=en#liked")
+        assert await score(url) == held + 1
+        while (await get(visitor, again)).status_code == 429:
+            pass
+        assert await score(url) == held + 1, "the address counts twice"
+
+
+async def get(visitor: Visitor, path: str) -> httpx.Response:
+    """Open an address as a browser does that reloads a page."""
+    headers = {"Sec-Fetch-Site": "same-origin"}
+    async with httpx.AsyncClient(base_url=visitor.url, headers=headers, cookies=visitor.cookies) as http:
+        return await http.get(path)
 
 
 async def test_frozen_closed_and_hidden_take_no_likes(valkey_url: str) -> None:

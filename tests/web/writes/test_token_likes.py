@@ -123,6 +123,20 @@ async def test_a_page_of_an_allowed_origin_votes_with_a_token(valkey_url: str) -
         assert await vote(client, "Ada", signed("ann", "liked", ends=99), "liked") is False
 
 
+async def test_votes_with_tokens_are_limited_by_voter(valkey_url: str) -> None:
+    """Many voters share an address, and each has a burst of its own, whatever its tokens."""
+    settings = fresh_settings(
+        valkey_url, token_secret=SECRET, allowed_origins=(FRIEND,), like_burst=2, like_rate=1, open=True
+    )
+    async with run_server(settings, BOARDS) as url, httpx.AsyncClient(base_url=url) as client:
+        await post(client, {"key": "Ada", "board": "cup", "actor": "first"})
+        assert [await vote(client, "Ada", signed(f"v{number}")) for number in range(12)] == [True] * 12
+        ends = range(1000, 1012)
+        assert await vote(client, "Ada", signed("v0")) is False
+        assert [await vote(client, "Ada", signed("v0", ends=end)) for end in ends][-1] == "rate_exceeded"
+        assert await vote(client, "Ada", signed("another")) is True
+
+
 async def test_a_token_with_an_odd_claim_is_refused_with_a_reason(valkey_url: str) -> None:
     """Half of a character in a claim neither ends the connection nor counts."""
     async with voting(valkey_url) as client:
