@@ -30,6 +30,7 @@ class _Kind(msgspec.Struct, frozen=True):
 
 _KINDS: Final = (
     _Kind("ties by time", _BOARD.format("posts")),
+    _Kind("zeros", PLAIN + "zeros = true\n"),
     _Kind("a sliding window", PLAIN + 'window = { sliding = "24h" }\n'),
     _Kind("a calendar", PLAIN + 'window = { calendar = "week", timezone = "Asia/Shanghai" }\n'),
     _Kind("the 500 best", PLAIN + 'window = "forever"\noperator = "best"\ncap = 500\n', "score", summed=False),
