@@ -100,7 +100,7 @@ REFUSALS: Final[Mapping[str, str]] = {
     "frozen": "the board is frozen",
     "amount_too_large": "the amount is further from zero than the board or the API key allows",
     "board_full": "the board has its maximum number of members or voters, and the event names a new one",
-    "score_out_of_range": "the score of the member would leave the range in which it is exact",
+    "score_out_of_range": "the score of the member would leave the range in which it is exact, or a field its bounds",
     "amount_required": "the board keeps amounts as scores, and the event has no amount",
     "not_counted": "the request is strict, and another event in the request is refused",
 }

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from live.domain.limits import PrefixLimits
-from live.domain.packing import MAX_VALUES, Packing
+from live.domain.packing import MAX_VALUES, Packing, SumPacking
 from live.domain.ranking import Ranks
 from live.domain.score_format import ScoreFormat
 from live.domain.window import Rolling, Sliding, Window, parse_duration
@@ -25,6 +25,9 @@ _SLOTS_IN_TIME: Final = 64
 # The same for boards with the clock of events. On such a board, each event can open a slot, and a batch has up to 3,000
 # events.
 _SLOTS_IN_BATCHES: Final = 8192
+# In a sliding window, events leave one by one. The absolute amounts of a field that adds up are at most this many times
+# its widest total.
+_TOTALS_IN_EVENTS: Final = 64
 
 Operator = Literal["incr", "set", "best"]
 SortOrder = Literal["desc", "asc"]
@@ -175,10 +178,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 
         Slots that wait to be subtracted are included.
         """
-        live = self.window.live
-        if live == 1:
-            return 0
-        return 2 * live + (_SLOTS_IN_BATCHES if self.clock == "event" else _SLOTS_IN_TIME)
+        return most_slots_of(self.window, self.clock)
 
     @property
     def most(self) -> int:
@@ -188,6 +188,15 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
         of this range.
         """
         return (MAX_VALUES - 1) // max(1, self.most_slots) if self.operator == "incr" else MAX_VALUES
+
+    @property
+    def sums(self) -> SumPacking | None:
+        """How totals of several fields become a score, if the board adds them up."""
+        return self.score if isinstance(self.score, SumPacking) else None
+
+    def below_zero(self, amount: int) -> int:
+        """Return the negative part of an amount, without its sign: of each field, where fields add up."""
+        return max(0, -amount) if self.sums is None else self.sums.below(amount)
 
     @property
     def described(self) -> bool:
@@ -233,6 +242,18 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
             clock=self.clock,
             zeros=self.zeros,
         )
+
+
+def most_slots_of(window: Window, clock: ClockKind) -> int:
+    """Return the `most_slots` of a board with a window and a clock."""
+    if window.live == 1:
+        return 0
+    return 2 * window.live + (_SLOTS_IN_BATCHES if clock == "event" else _SLOTS_IN_TIME)
+
+
+def parts_of_sums(window: Window, clock: ClockKind) -> int:
+    """Return how many times its widest total the digit of a field must hold, on boards that add up fields."""
+    return _TOTALS_IN_EVENTS if isinstance(window, Sliding) else max(1, most_slots_of(window, clock))
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -30,10 +30,11 @@ from live.domain.board import (
     Visibility,
     Votes,
     parse_retention,
+    parts_of_sums,
 )
 from live.domain.event import MAX_SCORE, datetime_of, milliseconds
 from live.domain.limits import PREFIX, LimitsChoice, PrefixLimits
-from live.domain.packing import Field, Packing
+from live.domain.packing import Field, Packing, SumPacking
 from live.domain.ranking import Ranks
 from live.domain.score_format import NumberFormat, ScoreFormat
 from live.domain.text import ID_FORM, PATTERN, text_fault, unknown
@@ -202,7 +203,7 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
     """
     mistakes = list(_conflicts(choice))
     window: Window | None = None
-    score = None
+    score: Packing | None = None
     if not BOARD_ID.fullmatch(choice.id):
         mistakes.insert(0, f"id = {choice.id!r} is not an id: {ID_FORM}")
     try:
@@ -227,7 +228,10 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
             mistakes += [f"score: {line}" for line in str(error).split("\n")]
     if choice.score and len(fields) == len(choice.score):
         try:
-            score = Packing(tuple(fields))
+            if choice.operator != "incr":
+                score = Packing(tuple(fields))
+            elif window is not None:
+                score = SumPacking(tuple(fields), parts_of_sums(window, choice.clock))
         except ValueError as error:
             mistakes += [f"score: {line}" for line in str(error).split("\n")]
     if mistakes or window is None:
@@ -239,18 +243,12 @@ def _conflicts(choice: BoardChoice) -> Iterator[str]:
     """Find choices that contradict each other, whatever the window is."""
     if choice.cap is not None and choice.operator == "incr":
         yield "`cap` with `operator = incr`: a record that was cut off would start again from zero; use best or set"
-    if choice.score and choice.operator == "incr":
-        yield "`score` with `operator = incr`: packed fields can't be added; use best or set"
-    if choice.score and choice.sort_order == "asc":
-        yield "`score` with `sort_order = asc`: each field has its own `order`; leave it at desc"
     if choice.zeros and choice.operator != "incr":
         yield f"`zeros` with `operator = {choice.operator}`: an amount of zero is a score there anyway; leave it out"
     if choice.max_amount is not None and choice.operator != "incr":
         yield f"`max_amount` with `operator = {choice.operator}`: it limits only amounts that are added; leave it out"
     if choice.votes is not None and choice.operator != "incr":
         yield f"`votes` with `operator = {choice.operator}`: votes are added; use incr"
-    if choice.score and choice.score_format is not None:
-        yield "`unit`, `scale` or `format` with `score`: no unit fits all fields; name it in a field, like `time_ms`"
     if choice.votes is not None and (choice.scale or choice.format != "number"):
         yield "`scale` or `format` with `votes`: a vote is whole; only `unit` works, like `votes`"
     if choice.unit and choice.format == "duration":
@@ -269,6 +267,24 @@ def _conflicts(choice: BoardChoice) -> Iterator[str]:
         except ValueError as error:
             yield f"{name}: {error}"
     yield from _union_mistakes(choice)
+    if choice.score:
+        yield from _fields_conflicts(choice)
+
+
+def _fields_conflicts(choice: BoardChoice) -> Iterator[str]:
+    """Find choices that contradict a score of several fields."""
+    if choice.sort_order == "asc":
+        yield "`score` with `sort_order = asc`: each field has its own `order`; leave it at desc"
+    if choice.max_amount is not None and choice.operator == "incr":
+        yield "`max_amount` with `score`: the ranges of the fields limit what is added; leave it out"
+    if choice.votes is not None and choice.operator == "incr":
+        yield "`votes` with `score`: a vote is one number; leave out one of them"
+    if choice.like_button:
+        yield "`like_button` with `score`: a like adds 1 and has no fields; leave out one of them"
+    if choice.weights is not None:
+        yield "`weights` with `score`: each field of a union is the sum of the fields of its boards; leave it out"
+    if choice.score_format is not None:
+        yield "`unit`, `scale` or `format` with `score`: no unit fits all fields; name it in a field, like `time_ms`"
 
 
 def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
@@ -354,6 +370,8 @@ def part_mistakes(
             yield f"board {board.id!r}: its union names {part!r}, which is a union itself; name its boards instead"
         elif fed.operator != "incr" or fed.votes is not None:
             yield f"board {board.id!r}: its union names {part!r}, whose scores are not plain sums"
+        elif fed.score != board.score and (fed.window, fed.clock) == (board.window, board.clock):
+            yield f"board {board.id!r}: its union names {part!r}, whose `score` has other fields or ranges"
         elif (fed.window, fed.clock) != (board.window, board.clock):
             yield f"board {board.id!r}: its union names {part!r}, which has another window or clock"
         if fed is not None and (fault := exposure(board, fed)):

@@ -1,14 +1,20 @@
 """Packs several fields into one exact integer score, for example levels first, then revives, then time.
 
-The fields are the digits of a number with a mixed base, the most important one first. Each digit has as many values as
-the range of its field, so no value is wasted. Scores compare like the fields one after another, each in its own
-direction.
+The fields are the digits of a number with a mixed base, the most important one first. Scores compare like the fields
+one after another, each in its own direction.
+
+Where a board keeps the best or the last score, each digit has as many values as the range of its field, so no value is
+wasted (`Packing`). Where a board adds scores up, digits are balanced: they go from `-reach` to `reach`. So the score of
+a sum is the sum of the scores (`SumPacking`).
 """
 
 import re
 from collections.abc import Mapping
+from functools import cached_property
+from itertools import accumulate
 from math import prod
-from typing import Final, Literal
+from operator import mul
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -69,13 +75,16 @@ class Packing(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Refuse fields that do not fit into one score."""
+        self._check()
+
+    def _check(self) -> None:
         if not self.fields:
             raise ValueError("no fields")
         names = [field.name for field in self.fields]
         mistakes = [f"field {name} is repeated" for name in dict.fromkeys(names) if names.count(name) > 1]
         if self.count > MAX_VALUES:
             fields = " × ".join(map(str, self.fields))  # noqa: RUF001 - a multiplication sign is meant
-            product = " × ".join(str(field.radix) for field in self.fields)  # noqa: RUF001 - a multiplication sign
+            product = " × ".join(map(str, self.radixes))  # noqa: RUF001 - a multiplication sign
             product = str(self.count) if len(self.fields) == 1 else f"{product} = {self.count}"
             mistakes.append(
                 f"{fields} takes {product} values, more than the 2^53 = {MAX_VALUES} that a score can hold exactly"
@@ -84,9 +93,18 @@ class Packing(msgspec.Struct, frozen=True):
             raise ValueError("\n".join(mistakes))
 
     @property
+    def radixes(self) -> tuple[int, ...]:
+        """Number of values of each digit."""
+        return tuple(field.radix for field in self.fields)
+
+    @property
     def count(self) -> int:
-        """Number of scores. They range from 0 to `count - 1`."""
-        return prod(field.radix for field in self.fields)
+        """Number of scores."""
+        return prod(self.radixes)
+
+    def holds(self, score: int) -> bool:
+        """Tell whether values have this score: scores range from 0 to `count - 1`."""
+        return 0 <= score < self.count
 
     def pack(self, values: Mapping[str, int]) -> int:
         """Compute the score from one value for each field.
@@ -101,10 +119,13 @@ class Packing(msgspec.Struct, frozen=True):
                 raise ValueError(f"{field.name} is missing; expected a whole number from {field.low} to {field.high}")
             score = score * field.radix + field.digit(values[field.name])
         if len(values) > len(self.fields):
-            names = {field.name for field in self.fields}
-            unknown = next(name for name in values if name not in names)
-            raise ValueError(f"unknown field {unknown!r}; the fields are {', '.join(map(str, self.fields))}")
+            self._refuse_unknown(values)
         return score
+
+    def _refuse_unknown(self, values: Mapping[str, int]) -> None:
+        names = {field.name for field in self.fields}
+        unknown = next(name for name in values if name not in names)
+        raise ValueError(f"unknown field {unknown!r}; the fields are {', '.join(map(str, self.fields))}")
 
     def unpack(self, score: int) -> dict[str, int]:
         """Return the values of a score.
@@ -112,10 +133,157 @@ class Packing(msgspec.Struct, frozen=True):
         Raises:
             ValueError: no values have this score.
         """
-        if not 0 <= score < self.count:
+        if not self.holds(score):
             raise ValueError(f"{score} is not a score of these fields: scores go from 0 to {self.count - 1}")
         digits = []
         for field in reversed(self.fields):
             score, digit = divmod(score, field.radix)
             digits.append(digit)
         return {field.name: field.value(digit) for field, digit in zip(self.fields, reversed(digits), strict=True)}
+
+
+class Digit(NamedTuple):
+    """A digit of a sum: its weight, its largest value, and the bounds of a total."""
+
+    weight: int
+    reach: int
+    least: int
+    most: int
+
+
+class SumPacking(Packing, frozen=True, dict=True):
+    """How totals of fields become one score: the sum of each total times the weight of its field.
+
+    So adding one score adds all fields at once. A digit has room for more than one total within its bounds: for the sum
+    of `parts` totals, and for a total that an amount has taken out of its bounds. So every sum can be unpacked.
+
+    A board bounds the totals of each slot. `parts` is the maximum number of slots that hold a part of one score.
+    """
+
+    parts: int = 1
+
+    def _check(self) -> None:
+        mistakes = [
+            f"the field {field} has no 0, with which every total begins"
+            for field in self.fields
+            if not field.low <= 0 <= field.high
+        ]
+        if mistakes:
+            raise ValueError("\n".join(mistakes))
+        super()._check()
+
+    @property
+    def radixes(self) -> tuple[int, ...]:
+        """Number of values of each digit."""
+        return tuple(2 * self._reach(field) + 1 for field in self.fields)
+
+    def _reach(self, field: Field) -> int:
+        widest = max(-field.low, field.high)
+        return max(widest + field.radix - 1, self.parts * widest)
+
+    @cached_property
+    def digits(self) -> tuple[Digit, ...]:
+        """The digits, one for each field. Where lower values are better, the digit has the opposite sign."""
+        weights = reversed(list(accumulate(reversed(self.radixes[1:]), mul, initial=1)))
+        return tuple(
+            Digit(
+                weight,
+                self._reach(field),
+                *((field.low, field.high) if field.sort_order == "desc" else (-field.high, -field.low)),
+            )
+            for field, weight in zip(self.fields, weights, strict=True)
+        )
+
+    @cached_property
+    def _amounts(self) -> tuple[tuple[str, int, int], ...]:
+        """For each field its name, what one unit adds to a score, and by how much an amount may change its total."""
+        pairs = zip(self.fields, self.digits, strict=True)
+        return tuple(
+            (field.name, digit.weight if field.sort_order == "desc" else -digit.weight, field.radix - 1)
+            for field, digit in pairs
+        )
+
+    @cached_property
+    def _places(self) -> tuple[tuple[str, int, int, int], ...]:
+        """For each field its name, the weight of its digit, half of this weight, and its sign."""
+        pairs = zip(self.fields, self.digits, strict=True)
+        return tuple(
+            (field.name, digit.weight, digit.weight // 2, 1 if field.sort_order == "desc" else -1)
+            for field, digit in pairs
+        )
+
+    @cached_property
+    def _most(self) -> int:
+        return self.count // 2
+
+    def holds(self, score: int) -> bool:
+        """Tell whether totals have this score."""
+        return -self._most <= score <= self._most
+
+    def pack(self, values: Mapping[str, int]) -> int:
+        """Compute the amount that adds values to the totals. A field that is left out adds 0.
+
+        Raises:
+            ValueError: a field is unknown, or no total within its bounds can change by its value.
+        """
+        amount, left = 0, len(values)
+        for name, weight, most in self._amounts:
+            if name in values:
+                value = values[name]
+                if type(value) is not int or not -most <= value <= most:  # a bool is an int, but not a number here
+                    raise ValueError(f"{name} is not a whole number from {-most} to {most}")
+                amount += value * weight
+                left -= 1
+        if left:
+            self._refuse_unknown(values)
+        if not values:
+            raise ValueError(f"there is no field; the fields are {', '.join(map(str, self.fields))}")
+        return amount
+
+    def unpack(self, score: int) -> dict[str, int]:
+        """Return the totals of a score.
+
+        Raises:
+            ValueError: no totals have this score.
+        """
+        if not self.holds(score):
+            raise ValueError(f"{score} is not a score of these fields: scores go from {-self._most} to {self._most}")
+        values = {}
+        for name, weight, half, sign in self._places:
+            digit = (score + half) // weight
+            values[name] = sign * digit
+            score -= digit * weight
+        return values
+
+    def split(self, score: int) -> list[int]:
+        """Return the digits of a score or an amount."""
+        values = []
+        for digit in self.digits:
+            value = (score + digit.weight // 2) // digit.weight
+            values.append(value)
+            score -= value * digit.weight
+        return values
+
+    def below(self, amount: int) -> int:
+        """Return an amount with its negative digits only, and without their sign."""
+        pairs = zip(self.digits, self.split(amount), strict=True)
+        return sum(-value * digit.weight for digit, value in pairs if value < 0)
+
+    def can_add(self, first: int, second: int) -> bool:
+        """Tell whether any totals within their bounds can change by the sum of two amounts, and stay within them."""
+        values = zip(self.digits, self.split(first), self.split(second), strict=True)
+        return all(abs(one + other) <= digit.most - digit.least for digit, one, other in values)
+
+    def within(self, total: int, amount: int, below: int | None = None) -> bool:
+        """Tell whether totals stay within their bounds when an amount is added to them.
+
+        In a sliding window, `below` are the negative amounts so far, as from the method `below`. There, the absolute
+        amounts of each field must also fit into its digit, because they leave the window one by one.
+        """
+        lower = [0] * len(self.fields) if below is None else self.split(below)
+        for digit, held, more, under in zip(self.digits, self.split(total), self.split(amount), lower, strict=True):
+            if not digit.least <= held + more <= digit.most:
+                return False
+            if below is not None and held + more + 2 * (under + max(0, -more)) > digit.reach:
+                return False
+        return True

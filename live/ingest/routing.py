@@ -280,10 +280,18 @@ class Posting:
         key, amount, time, identity, extra = entry
         code = None
         if board.score is not None:
+            fields = {} if event.fields is UNSET else event.fields
+            if weight != 1:  # the event feeds several parts of a union
+                fields = {name: value * weight for name, value in fields.items()}
+            most = self._producer.max_amount if board.sums is not None else None
             try:
-                amount = board.score.pack({} if event.fields is UNSET else event.fields)
+                amount = board.score.pack(fields)
             except ValueError as error:
                 code, share.details[index] = "fields_invalid", str(error)[:MAX_DETAIL]
+            else:
+                if most is not None and any(abs(value) > most for value in fields.values()):
+                    amount, code = 0, "amount_too_large"
+                    share.details[index] = f"board {board.id} takes fields from {-most} to {most} of this producer"
         elif board.operator == "incr":
             limit = limit_of(board, self._producer)
             amount *= weight
@@ -415,7 +423,8 @@ class Posting:
                     hidden.add(index)
                 else:
                     board = share.board if len(self._boards.by_id) > 1 and may_read else UNSET
-                    self._rejected.append(Rejection(index, code, share.details.get(index, REFUSALS[code]), board))
+                    detail = share.details.get(index) or self._detail_of(code, share.board)
+                    self._rejected.append(Rejection(index, code, detail, board))
         for index in hidden - accepted - duplicates - {rejection.index for rejection in self._rejected}:
             event = body.events[body.indexes.index(index)]
             self._rejected.append(Rejection(index, "type_unknown", self._explain("type_unknown", _kind(event))))
@@ -427,6 +436,13 @@ class Posting:
         duplicates -= accepted
         EVENTS_DUPLICATE.inc(len(duplicates))
         return len(accepted), tuple(sorted(duplicates))
+
+    def _detail_of(self, code: str, board: str) -> str:
+        """Say why a board refused an event."""
+        sums = self._boards.by_id[board].sums if code == "score_out_of_range" else None
+        if sums is None:
+            return REFUSALS[code]
+        return f"a field would leave its bounds: {', '.join(map(str, sums.fields))}"[:MAX_DETAIL]
 
 
 def _kind(event: IncomingEvent) -> Kind:

@@ -105,8 +105,8 @@ def image_of(board: Board, data: Snapshot, dedupe_window: float) -> BoardImage:
     starts = list(slots) if board.window.tables else [None]
     taken: dict[str, int] = {}
     for event in log:
-        if event.amount < 0:
-            taken[event.member] = taken.get(event.member, 0) - event.amount
+        if below := board.below_zero(event.amount):
+            taken[event.member] = taken.get(event.member, 0) + below
         if board.zeros:
             taken["\0" + event.member] = taken.get("\0" + event.member, 0) + 1
     kept = math.ceil(max(dedupe_window, board.remembers) / data.span) + 3 if data.span else 0

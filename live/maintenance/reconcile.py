@@ -37,17 +37,17 @@ class EventSums:
             member's events, under a zero byte and the member.
     """
 
-    def __init__(self, *, zeros: bool) -> None:
+    def __init__(self, board: Board) -> None:
         self.slot: dict[str, int] = {}
         self.taken: dict[str, int] = {}
-        self._zeros = zeros
+        self._board = board
 
     def count(self, event: Logged, sign: int) -> None:
         """Add an event, or subtract it if `sign` is -1."""
         member = event.member
-        if event.amount < 0:
-            add(self.taken, member, -sign * event.amount)
-        if not self._zeros:
+        if below := self._board.below_zero(event.amount):
+            add(self.taken, member, sign * below)
+        if not self._board.zeros:
             add(self.slot, member, sign * event.amount)
             return
         add(self.taken, f"\0{member}", sign)
@@ -65,10 +65,10 @@ class LiveLog:
         left: events up to this time (milliseconds since 1970) have left the window.
     """
 
-    def __init__(self, *, zeros: bool) -> None:
+    def __init__(self, board: Board) -> None:
         self.events: dict[bytes, int] = {}
-        self.sums = EventSums(zeros=zeros)
-        self._zeros = zeros
+        self.sums = EventSums(board)
+        self._board = board
         self._heap: list[tuple[int, bytes]] = []
         self._log: list[Logged] = []
         self._read = 0  # how many events of the log were read
@@ -82,7 +82,7 @@ class LiveLog:
         """
         gone = gone or _NONE_GONE
         if data.log is not self._log or left < self.left:  # a correction replaced the log, or the clock was set back
-            self.__init__(zeros=self._zeros)  # type: ignore[misc]
+            self.__init__(self._board)  # type: ignore[misc]
             self._log = data.log
         self.left = left
         for event in data.log[self._read :]:
@@ -158,9 +158,9 @@ class Expected:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._data = Snapshot()
-        self._log = LiveLog(zeros=board.zeros)
+        self._log = LiveLog(board)
         self._is_sliding = isinstance(board.window, Sliding)
-        self._waiting = EventSums(zeros=board.zeros)  # of events that wait to be subtracted
+        self._waiting = EventSums(board)  # of events that wait to be subtracted
         self._oldest: int | None = None
         self._live: list[Mapping[str, int]] = []  # the contents of each slot in the window
 
@@ -172,7 +172,7 @@ class Expected:
         self._live = [slot for start, slot in data.slots.items() if self.is_live(start)]
         if isinstance(window, Sliding):
             self._log.move(data, piece.now - window.length * 1000, piece.gone)
-            self._waiting = EventSums(zeros=self._board.zeros)
+            self._waiting = EventSums(self._board)
             for name in piece.due:
                 self._waiting.count(logged_of(name, 0), 1)
 

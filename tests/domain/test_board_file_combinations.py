@@ -37,7 +37,22 @@ def test_contradictory_choices_are_refused() -> None:
             [FOREVER, "cap = 10"],
             CAPPED,
         ),
-        ([FOREVER, SCORE], "`score` with `operator = incr`: packed fields can't be added; use best or set"),
+        (
+            [FOREVER, SCORE, "max_amount = 5"],
+            "`max_amount` with `score`: the ranges of the fields limit what is added; leave it out",
+        ),
+        ([FOREVER, SCORE, VOTES], "`votes` with `score`: a vote is one number; leave out one of them"),
+        (
+            [FOREVER, SCORE, LIKES, "votes = { per_key = 1 }"],
+            [
+                "`votes` with `score`: a vote is one number; leave out one of them",
+                "`like_button` with `score`: a like adds 1 and has no fields; leave out one of them",
+            ],
+        ),
+        (
+            [FOREVER, 'score = [{ field = "a", min = 1, max = 9 }]'],
+            "score: the field a 1..9 has no 0, with which every total begins",
+        ),
         (
             [FOREVER, 'operator = "best"', 'sort_order = "asc"', SCORE],
             "`score` with `sort_order = asc`: each field has its own `order`; leave it at desc",
@@ -84,7 +99,8 @@ def test_contradictory_choices_are_refused() -> None:
         ),
     ]:
         text = "\n".join(('[[board]]\nid = "b"', *lines))
-        assert mistakes(text) == [f"board 1 ('b'): {message}"]
+        messages = [message] if isinstance(message, str) else message
+        assert mistakes(text) == [f"board 1 ('b'): {each}" for each in messages]
 
 
 @pytest.mark.parametrize("operator", ["set", "best"])
@@ -109,6 +125,8 @@ def test_windows_without_expiry_accept_every_operator(operator: str, window: str
              "`union` with `votes` or an operator other than incr: a union only adds")
             for line in (VOTES, 'operator = "best"')
         ),
+        (['union = ["x", "y"]', "weights = [1, 2]", SCORE],
+         "`weights` with `score`: each field of a union is the sum of the fields of its boards; leave it out"),
         (['union = ["x", "y"]', LIKES],
          "`like_button` with `union`, `clock = event` or an operator other than incr: a like adds 1 now"),
     ],
@@ -126,6 +144,7 @@ def test_an_invalid_union_is_refused(lines: list[str], message: str) -> None:
         (['id = "y"', 'union = ["x", "z"]'], "its union names 'y', which is a union itself; name its boards instead"),
         (['id = "y"', FOREVER, 'operator = "best"'], "its union names 'y', whose scores are not plain sums"),
         (['id = "y"', FOREVER, VOTES], "its union names 'y', whose scores are not plain sums"),
+        (['id = "y"', SCORE], "its union names 'y', whose `score` has other fields or ranges"),
         (['id = "y"', FOREVER], "its union names 'y', which has another window or clock"),
         (['id = "y"', 'window = { rolling = "12h" }'], "its union names 'y', which has another window or clock"),
         (['id = "y"', 'clock = "event"'], "its union names 'y', which has another window or clock"),

@@ -1,5 +1,6 @@
 """Packed scores can be unpacked, and compare like their fields one after another."""
 
+import re
 from collections.abc import Mapping
 from itertools import product
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.domain.packing import MAX_VALUES, Field, Packing
+from live.domain.packing import MAX_VALUES, Field, Packing, SumPacking
 
 LEVELS = Field("levels", "desc", 0, 99)
 REVIVES = Field("revives", "asc", 0, 99)
@@ -177,3 +178,100 @@ def test_packings_are_values() -> None:
     """Packings with equal fields are equal and hash equally. A file can define them."""
     assert msgspec.convert(msgspec.to_builtins(GAME), Packing) == GAME
     assert len({GAME, Packing((LEVELS, REVIVES, TIME)), Packing((REVIVES, LEVELS, TIME))}) == 2
+
+
+POINTS = Field("points", "desc", 0, 114)
+DIFFERENCE = Field("difference", "desc", -200, 200)
+FOULS = Field("fouls", "asc", 0, 300)
+LEAGUE = SumPacking((POINTS, DIFFERENCE, FOULS))
+
+
+@st.composite
+def sums(draw: st.DrawFn) -> SumPacking:
+    """Fields that add up, in a window with any number of slots."""
+    parts, fields, left = draw(st.integers(1, 100)), list[Field](), MAX_VALUES
+    for name in draw(st.lists(st.from_regex(r"[a-z]{1,3}", fullmatch=True), min_size=1, max_size=5, unique=True)):
+        most = (left // (6 * max(parts, 3))) or 0
+        low, high = draw(st.integers(0, min(most, 50)) | st.integers(0, most)), draw(st.integers(0, min(most, 50)))
+        field = Field(name, draw(st.sampled_from(["desc", "asc"])), -low, high)
+        (radix,) = SumPacking((field,), parts).radixes
+        if radix <= left:
+            fields.append(field)
+            left //= radix
+    return SumPacking(tuple(fields or [Field("a", "desc", 0, 1)]), parts)
+
+
+@pytest.mark.slow
+@given(st.data())
+def test_sums_of_slots_can_be_unpacked(data: st.DataObject) -> None:
+    """Each slot holds totals within the bounds. The score of the slots together has the sum of each field."""
+    packing = data.draw(sums())
+    slots = data.draw(st.lists(values_for(packing), min_size=1, max_size=packing.parts))
+    score = sum(map(packing.pack, slots))
+    totals = {field.name: sum(slot[field.name] for slot in slots) for field in packing.fields}
+    assert abs(score) < MAX_VALUES / 2
+    assert packing.unpack(score) == totals
+    other = data.draw(values_for(packing))
+    assert (score < packing.pack(other)) == (directed(packing, totals) < directed(packing, other))
+
+
+@pytest.mark.slow
+@given(st.data())
+def test_an_amount_that_leaves_the_bounds_is_noticed(data: st.DataObject) -> None:
+    """Amounts are judged by each field, whatever carries into other digits."""
+    packing = data.draw(sums())
+    held = data.draw(values_for(packing))
+    span = {field.name: st.integers(field.low - field.high, field.high - field.low) for field in packing.fields}
+    amount = data.draw(st.fixed_dictionaries(span))
+    after = {name: held[name] + amount[name] for name in held}
+    is_within = all(field.low <= after[field.name] <= field.high for field in packing.fields)
+    assert packing.within(packing.pack(held), packing.pack(amount)) == is_within
+    assert packing.unpack(packing.pack(held) + packing.pack(amount)) == after
+
+
+def test_events_leave_a_sliding_window_one_by_one() -> None:
+    """The amounts of a field that are below zero take up room, because the others may leave first."""
+    goals = SumPacking((POINTS, Field("goals", "desc", 0, 2)), 3)
+    assert [goals.below(goals.pack({"points": 3, "goals": number})) for number in (2, -2)] == [0, 2]
+    up, down = goals.pack({"goals": 2}), goals.pack({"goals": -2})
+    assert goals.within(up, down, goals.below(up))
+    assert not goals.within(up, down, goals.below(down))
+    assert not goals.within(0, down, 0)
+
+
+def test_totals_of_a_table_add_up() -> None:
+    """A field that is left out adds 0, and a total may fall."""
+    score = LEAGUE.pack({"points": 3, "difference": 2}) + LEAGUE.pack({"difference": -5, "fouls": 4})
+    assert LEAGUE.unpack(score) == {"points": 3, "difference": -3, "fouls": 4}
+    assert LEAGUE.unpack(0) == {"points": 0, "difference": 0, "fouls": 0}
+    assert LEAGUE.can_add(score, score)
+    assert not LEAGUE.can_add(LEAGUE.pack({"points": 114}), LEAGUE.pack({"points": 1}))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"points": 115}, "points is not a whole number from -114 to 114"),
+        ({"fouls": True}, "fouls is not a whole number from -300 to 300"),
+        ({"points": 1, "goals": 1}, "unknown field 'goals'; the fields are points 0..114, difference -200..200, "),
+        ({}, "there is no field; the fields are points 0..114, difference -200..200, fouls 0..300"),
+    ],
+)
+def test_amounts_that_no_total_can_change_by_are_refused(values: Mapping[str, int], message: str) -> None:
+    """The message says what is allowed."""
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        LEAGUE.pack(values)
+
+
+def test_totals_need_room() -> None:
+    """Fields that need more values than a score has are refused, and the message shows the calculation."""
+    with pytest.raises(ValueError, match="takes") as caught:
+        SumPacking((POINTS, Field("goals", "desc", 0, 10**9)), 1000)
+    assert str(caught.value) == (
+        "points 0..114 × goals 0..1000000000 takes 228001 × 2000000000001 = 456002000000228001 values, "  # noqa: RUF001
+        "more than the 2^53 = 9007199254740992 that a score can hold exactly"
+    )
+    with pytest.raises(ValueError, match="begins"):
+        SumPacking((Field("points", "desc", 1, 9),))
+    with pytest.raises(ValueError, match="not a score"):
+        LEAGUE.unpack(LEAGUE.count)

@@ -32,7 +32,7 @@ from live.store.board.read.reader import TAG
 from live.store.board.write.correction import Corrected, Correction, correct
 from live.store.board.write.merging import put_move, read_move
 from live.store.connection.client import connect
-from tests.harness.board_model import Reference
+from tests.harness.board_model import Reference, totals_of
 from tests.harness.boards import select_page
 from tests.harness.folded import Folded, data_of
 from tests.harness.ledger_machine import simulated, simulated_scripts
@@ -60,6 +60,20 @@ ADDITIVE = {"rolling", "sliding", "last"}
 
 
 FREE: Mapping[str, Any] = {}
+
+# A score of fields that add up, and what the numbers of `entries` and of corrections add to each field.
+TABLE = [
+    {"field": "points", "max": 12},
+    {"field": "difference", "min": -7, "max": 7},
+    {"field": "fouls", "order": "asc", "max": 9},
+]
+_FIELDS = {0: (0, 0, 0), 1: (3, -2, 1), 2: (0, 4, 0), 3: (1, -1, 3), 5: (9, 6, 0)}
+
+
+def fields_of(amount: int) -> dict[str, int]:
+    """What an amount adds to each field of TABLE."""
+    sign = -1 if amount < 0 else 1
+    return {str(field["field"]): sign * value for field, value in zip(TABLE, _FIELDS[abs(amount)], strict=True)}
 
 
 @st.composite
@@ -104,11 +118,6 @@ entries = st.lists(
 )
 
 
-def outcome_of(corrected: Corrected | str) -> tuple[int | None, int] | str:
-    """The score before and after a correction, or the code of its refusal."""
-    return corrected if isinstance(corrected, str) else (corrected.before, corrected.score)
-
-
 def has_hours(machine: "BoardMachine") -> bool:
     """Whether the board has a ranking for each hour of the server's clock."""
     return machine.window == "hours" and machine.board.clock == "server"
@@ -144,7 +153,11 @@ class BoardMachine(StoreMachine):
         self.client = connect(self.store.url, self.settings)
         self.run(self.client.flushall())
         self.window, self.board = data.draw(boards(self.focus))
-        self.reference = Reference(self.board, FUTURE * 1000)
+        meanings = {
+            self.amount(number): totals_of(self.board, fields_of(number))
+            for number in ([*_FIELDS, *[-number for number in _FIELDS]] if self.board.sums else ())
+        }
+        self.reference = Reference(self.board, FUTURE * 1000, meanings)
         self.advance(NOON * 1000 + 250)
         self.ledgers = [Ledger(self.client, self.board, self.settings, self.scripts) for _ in range(2)]
         state = self.ledgers[0].state
@@ -168,6 +181,8 @@ class BoardMachine(StoreMachine):
     def add(self, batch: Sequence[tuple[Any, ...]], process: int) -> None:
         """Add entries. The board counts each one, or refuses it for the same reason as the reference."""
         made = [self.entry(*parts) for parts in batch]
+        if self.board.sums is not None and self.window == "sliding":  # what has left takes up bounds until then
+            self.rotate_all(self.ledgers[process])
         added = self.run(self.ledgers[process].writer.add(made))
         assert dict(added.refused) == self.reference.add(made, self.now)
         self.forget_open_moments()
@@ -193,7 +208,21 @@ class BoardMachine(StoreMachine):
             time = self.now
         if amount < 1 or replaces == key or self.board.votes is None:
             replaces = None
-        return make_entry(key, amount, time, identity, Extra(actor, replaces=replaces))
+        return make_entry(key, self.amount(amount), time, identity, Extra(actor, replaces=replaces))
+
+    def amount(self, number: int) -> int:
+        """The amount that a number stands for."""
+        return number if self.board.score is None else self.board.score.pack(fields_of(number))
+
+    def shown(self, score: int | None) -> Any:
+        """A score as the reference knows it."""
+        if score is None or self.board.sums is None:
+            return score
+        return totals_of(self.board, self.board.sums.unpack(score))
+
+    def outcome_of(self, corrected: Corrected | str) -> Any:
+        """The score before and after a correction, or the code of its refusal."""
+        return corrected if isinstance(corrected, str) else (self.shown(corrected.before), self.shown(corrected.score))
 
     @rule(milliseconds=st.one_of(st.sampled_from(EDGES), st.integers(1, 15_000), st.integers(1, 2 * 3_600_000)))
     def pass_time(self, milliseconds: int) -> None:
@@ -241,18 +270,19 @@ class BoardMachine(StoreMachine):
         time = None if seconds is None or now is None else now + seconds * 1000
         corrections = [
             Correction(member=key, reason="counted twice", time=time, **{"add" if adds else "score": amount})
-            for adds, amount in amounts
+            for adds, amount in [(adds, self.amount(number)) for adds, number in amounts]
         ]
 
         async def at_once() -> list[Any]:
             pairs = zip(self.ledgers, corrections, strict=False)
             return await asyncio.gather(*(correct(one.writer, [change]) for one, change in pairs))
 
-        done = list(zip(corrections, [outcome_of(*each) for each in self.run(at_once())], strict=True))
+        done = list(zip(corrections, [self.outcome_of(*each) for each in self.run(at_once())], strict=True))
         for order in permutations(done):
             trial = deepcopy(self.reference)
             expected = [
-                trial.correct(key, self.now, add=change.add, score=change.score, time=time) for change, _ in order
+                trial.correct(key, self.now, add=self.shown(change.add), score=self.shown(change.score), time=time)
+                for change, _ in order
             ]
             if expected == [outcome for _, outcome in order]:
                 break
@@ -274,8 +304,9 @@ class BoardMachine(StoreMachine):
         try:
             move = self.run(put_move(writer, partial(read_move, writer.state, (old, new), "one person")))
         except SetupError:
-            assert self.reference.frozen
+            assert self.reference.frozen or not self.reference.can_merge(old, new, self.now)
             return
+        assert self.reference.can_merge(old, new, self.now)
         assert bool(move.slots) == self.reference.merge(old, new, self.now)
         self.forget_open_moments()
         if self.window not in ADDITIVE:
@@ -332,7 +363,7 @@ class BoardMachine(StoreMachine):
         self.add([(key, -1, None, "me", None), (key, 1, -seconds, "me", None)], process)
         self.nearly_due(4)
 
-    @precondition(lambda self: self.window in ADDITIVE)
+    @precondition(lambda self: self.window in ADDITIVE and self.board.score is None)
     @rule(key=keys, seconds=st.integers(1, 39), process=st.integers(0, 1))
     def hide_without_score(self, key: str, seconds: int, process: int) -> None:
         """Hide a member whose amounts cancel out.
@@ -476,6 +507,9 @@ class BoardMachine(StoreMachine):
 
     def comparable(self, record: tuple[str, int, int]) -> object:
         """The record, without its member if negative amounts leave the order of ties undefined."""
-        cancelled = self.window in ADDITIVE and any(event.amount < 0 for event in self.reference.counted)
+        if self.board.sums is not None and isinstance(record[1], int):
+            record = (record[0], self.shown(record[1]), record[2])
+        nothing = self.shown(0)
+        cancelled = self.window in ADDITIVE and any(event.amount < nothing for event in self.reference.counted)
         ordered = self.board.ties == "key" or not cancelled
         return record if ordered else record[1:]

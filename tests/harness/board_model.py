@@ -1,9 +1,9 @@
 """A reference model of every kind of board, by brute force, without a store."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from live.domain.board import Board
 from live.domain.event import Entry
@@ -13,6 +13,42 @@ from live.store.board.write.slot_assignment import changes_of
 _DAY: Final = 86_400_000  # ms; the default dedupe window
 
 
+ZERO: Final[Any] = 0
+
+
+class Totals(tuple[int, ...]):
+    """What several fields add up to. Where lower values are better, a value has the opposite sign."""
+
+    __slots__ = ()
+
+    def __add__(self, other: object) -> "Totals":
+        """Add each field; a 0 is nothing in all fields."""
+        return Totals(map(sum, zip(self, other, strict=True))) if isinstance(other, Totals) else self
+
+    __radd__ = __add__
+
+    def __neg__(self) -> "Totals":
+        """Change all signs."""
+        return Totals(-value for value in self)
+
+    def __sub__(self, other: object) -> "Totals":
+        """Subtract each field."""
+        return self + -other if isinstance(other, Totals) else self
+
+    def __bool__(self) -> bool:
+        """Tell whether a field is not zero."""
+        return any(self)
+
+
+def totals_of(board: Board, fields: Mapping[str, int]) -> Totals:
+    """Return the totals with these values."""
+    assert board.score is not None
+    return Totals(fields[each.name] * (1 if each.sort_order == "desc" else -1) for each in board.score.fields)
+
+
+NO_MEANINGS: Final[Mapping[int, Totals]] = {}
+
+
 class Counted(NamedTuple):
     """A counted event: its number, the slot and the time (ms) in which it counts, and its content."""
 
@@ -20,14 +56,18 @@ class Counted(NamedTuple):
     slot: int
     time: int
     key: str
-    amount: int
+    amount: Any  # a number, or `Totals`
 
 
 class Reference:
-    """Keeps every counted event, and adds them up when asked."""
+    """Keeps every counted event, and adds them up when asked.
 
-    def __init__(self, board: Board, future: int) -> None:
+    If the board adds up fields, `meanings` has what each amount of an entry adds to them.
+    """
+
+    def __init__(self, board: Board, future: int, meanings: Mapping[int, Totals] = NO_MEANINGS) -> None:
         self.board = board
+        self.meanings = meanings
         self.future = future  # ms
         self.counted: list[Counted] = []
         # For set and best: by slot and member, the score, and the number of the event that reached it.
@@ -56,14 +96,66 @@ class Reference:
         """Count a batch; returns the refusals."""
         if self.board.votes is not None:
             return self._add_votes(batch, clock)
-        refused = {}
+        outside = self._outside(batch, clock) if self.board.sums else frozenset[int]()
+        return self._add(batch, clock, outside)[0]
+
+    def _add(
+        self, batch: Sequence[Entry], clock: int, outside: frozenset[int]
+    ) -> tuple[dict[int, str], dict[int, Counted]]:
+        """Count a batch; returns the refusals and the counted events. Entries at the indexes `outside` are refused."""
+        refused, counted = {}, {}
+        sums = dict[tuple[int, str], Any]()  # of the batch
         for index, entry in enumerate(batch):
             self.number += 1
-            code = self._count(entry, clock)
-            if code is not None:
+            code = self._count(entry, clock, sums, is_outside=index in outside)
+            if code is None:
+                counted[index] = self.counted[-1]
+            else:
                 refused[index] = code
         self.cut()
-        return refused
+        return refused, counted
+
+    def _outside(self, batch: Sequence[Entry], clock: int) -> frozenset[int]:
+        """Return the entries that would take a field out of its bounds.
+
+        The entries of a member in a slot count if their sum stays within the bounds. Otherwise they are tried one after
+        another.
+        """
+        outside = frozenset[int]()
+        while True:
+            trial, more = deepcopy(self), set[int]()
+            _, counted = trial._add(batch, clock, outside)
+            held = {(one.slot, one.key): self.value(one.slot, one.key, clock) for one in counted.values()}
+            after = {place: trial.value(*place, clock) for place in held}
+            for index, one in counted.items():
+                place = one.slot, one.key
+                if self.is_within(after[place]):
+                    continue
+                if self.is_within(held[place] + one.amount):
+                    held[place] += one.amount
+                else:
+                    more.add(index)
+            if not more:
+                return outside
+            outside |= more
+
+    def value(self, slot: int, key: str, clock: int) -> Any:
+        """What a slot, or a sliding window, holds of a member."""
+        now = self.now(clock)
+        is_sliding = isinstance(self.board.window, Sliding)
+        mine = [one for one in self.counted if one.key == key and one.slot == slot]
+        return sum((one.amount for one in mine if not is_sliding or now is None or not self._has_left(one, now)), ZERO)
+
+    def is_within(self, totals: Any, spread: int = 0) -> bool:
+        """Whether each total is within its bounds; with `spread`, whether an amount can be a change of a total."""
+        assert self.board.score is not None
+        for each, value in zip(self.board.score.fields, totals or (), strict=bool(totals)):
+            low, high = (each.low, each.high) if each.sort_order == "desc" else (-each.high, -each.low)
+            if spread:
+                low, high = low - high, high - low
+            if not low <= value <= high:
+                return False
+        return True
 
     def _add_votes(self, batch: Sequence[Entry], clock: int) -> dict[int, str]:
         """Count a batch of votes. If some are refused, the others are judged again as if those were not there."""
@@ -99,14 +191,12 @@ class Reference:
         return faults
 
     def correct(
-        self, key: str, clock: int, *, add: int | None = None, score: int | None = None, time: int | None = None
-    ) -> tuple[int | None, int] | str:
+        self, key: str, clock: int, *, add: Any = None, score: Any = None, time: int | None = None
+    ) -> tuple[Any, Any] | str:
         """Correct a score. Returns the score before and after, or why the board refuses."""
         moment = self.now(clock) if time is None else time
-        if self.frozen:
-            return "frozen"
-        if moment is None:
-            return "time_required"
+        if self.frozen or moment is None:
+            return "frozen" if self.frozen else "time_required"
         if self._is_late(moment, clock):
             return "late"
         slot = self.board.window.slot_at(moment // 1000).start
@@ -116,6 +206,11 @@ class Reference:
             return before, after
         if self.board.votes is not None and self.board.votes.registered and key not in self.entrants:
             return "entrant_unknown"
+        change = after - (before or 0) if self.board.operator == "incr" else None
+        if self.board.sums is not None and not (
+            self.is_within(change, spread=1) and self.is_within(self.value(slot, key, clock) + change)
+        ):
+            return "score_out_of_range"
         self.number += 1
         if self.board.operator == "incr":
             self.counted.append(Counted(self.number, slot, moment, key, after - (before or 0)))
@@ -129,6 +224,16 @@ class Reference:
         old = self.held.setdefault(slot, {}).get(key)
         self.held[slot][key] = old if old is not None and old[0] == score else (score, self.number)
         self.cut()
+
+    def can_merge(self, old: str, new: str, clock: int) -> bool:
+        """Whether each total stays within its bounds if `new` gets the events of `old`."""
+        now = self.now(clock)
+        slots = {
+            one.slot for one in self.counted if one.key == old and now is not None and not self._has_left(one, now)
+        }
+        return self.board.sums is None or all(
+            self.is_within(self.value(slot, old, clock) + self.value(slot, new, clock)) for slot in slots
+        )
 
     def merge(self, old: str, new: str, clock: int) -> bool:
         """Give the events of `old` to `new`. Returns whether `old` had a record or an amount in the window."""
@@ -195,14 +300,18 @@ class Reference:
         self.hidden.discard(key)
         self.entrants.discard(key)
 
-    def _count(self, entry: Entry, clock: int) -> str | None:
+    def _count(
+        self, entry: Entry, clock: int, sums: dict[tuple[int, str], Any], *, is_outside: bool = False
+    ) -> str | None:
         """Count an entry, or return the code of the refusal."""
-        code = self._admit(entry, clock)
+        code = self._admit(entry, clock, sums, is_outside=is_outside)
         if code is None:
             self._add_amount(entry, clock)
         return code
 
-    def _admit(self, entry: Entry, clock: int) -> str | None:
+    def _admit(
+        self, entry: Entry, clock: int, sums: dict[tuple[int, str], Any] | None = None, *, is_outside: bool = False
+    ) -> str | None:
         """Return the code of the refusal if an entry is refused whatever the votes are.
 
         A duplicate is recognized before any other refusal.
@@ -213,6 +322,13 @@ class Reference:
         if self.frozen:
             return "frozen"
         code = self._refusal(entry, clock)
+        if self.board.sums is not None and sums is not None and code is None:
+            moment = clock if entry[2] is None else entry[2]
+            place = self.board.window.slot_at(moment // 1000).start, entry[0]
+            sum_ = sums.get(place, ZERO) + self.meanings[entry[1]]
+            if is_outside or not self.is_within(sum_, spread=1):
+                return "score_out_of_range"
+            sums[place] = sum_
         if code is not None:
             return code
         if identity is not None:
@@ -290,7 +406,7 @@ class Reference:
         key, amount, time, _, _ = entry
         moment = clock if time is None else time
         slot = self.board.window.slot_at(moment // 1000).start
-        self.counted.append(Counted(self.number, slot, moment, key, amount))
+        self.counted.append(Counted(self.number, slot, moment, key, self.meanings.get(amount, amount)))
         if self.board.operator != "incr":
             self._hold(slot, key, amount)
 

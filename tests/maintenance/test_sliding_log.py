@@ -10,14 +10,16 @@ from live.journal.state.snapshot import Logged, Snapshot
 from live.journal.upkeep.checkpoints import prune
 from live.maintenance.reconcile import LiveLog
 
+BOARD = make_board(BoardChoice(id="posts", window=WindowChoice(sliding="1h")))
+
 
 def test_an_event_leaves_at_the_end_of_its_time() -> None:
     """The window may move to that time in one step or in several."""
-    data, seen = Snapshot(), LiveLog(zeros=False)
+    data, seen = Snapshot(), LiveLog(BOARD)
     data.log = [Logged(10, 1, 0, "a", 3), Logged(11, 1, 1, "b", 4)]
     seen.move(data, 9)
     assert seen.sums.slot == {"a": 3, "b": 4}
-    new = LiveLog(zeros=False)
+    new = LiveLog(BOARD)
     for log in (seen, new):
         log.move(data, 10)
         assert (log.sums.slot, list(log.events.values())) == ({"b": 4}, [11])
@@ -28,13 +30,13 @@ def test_an_event_that_has_left_stays_away() -> None:
 
     Of several events at the same time, the events before the last event that has left are gone too.
     """
-    data, log = Snapshot(), LiveLog(zeros=False)
+    data, log = Snapshot(), LiveLog(BOARD)
     data.log = [Logged(10, offset, number, "a", -(2**number)) for offset in (1, 2) for number in (1, 2)]
     log.move(data, 9)
     assert (log.sums.slot, log.sums.taken) == ({"a": -12}, {"a": 12})
     log.move(data, 9, (10, 2, 1))
     assert (log.sums.slot, log.sums.taken) == ({"a": -4}, {"a": 4})
-    new = LiveLog(zeros=False)
+    new = LiveLog(BOARD)
     new.move(data, 9, (10, 1, 2))
     assert (new.sums.slot, new.sums.taken) == ({"a": -6}, {"a": 6})
     data.log.append(Logged(11, 3, 1, "b", 1))
@@ -46,7 +48,7 @@ def test_an_event_that_has_left_stays_away() -> None:
 
 def test_a_member_with_zeros_has_a_sum_until_its_last_event_leaves() -> None:
     """The store counts the events of each member too."""
-    data, log = Snapshot(), LiveLog(zeros=True)
+    data, log = Snapshot(), LiveLog(msgspec.structs.replace(BOARD, zeros=True))
     data.log = [Logged(10, 1, 0, "a", 3), Logged(11, 1, 1, "a", -3), Logged(12, 1, 2, "b", 0)]
     log.move(data, 9)
     assert (log.sums.slot, log.sums.taken) == ({"a": 0, "b": 0}, {"a": 3, "\0a": 2, "\0b": 1})

@@ -12,10 +12,37 @@ from live.errors import SetupError
 from live.store.board.keys import Keys, Table
 from live.store.board.read.reader import HIGH, TAG
 from live.store.board.reign import unchecked
-from live.store.board.requests import AuditRequest, FixTotalsRequest, Rules
+from live.store.board.requests import Rules
 from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
-from live.store.connection.scripts import Script, text
+from live.store.connection.scripts import Script, Text, text
+
+
+class AuditRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Compare the records of distinct members with all slots of the ranking. With `repair`, correct the records.
+
+    `epoch` is the epoch of the board, and `starts` are the starts of the slots of the ranking. `tables` means that each
+    slot has a ranking of its own.
+    """
+
+    epoch: str
+    channel: str
+    rules: Rules
+    repair: bool = False
+    tables: bool = False
+    starts: list[str] = []
+    members: list[Text] = []
+
+
+class FixTotalsRequest(msgspec.Struct):
+    """Set the two fields of a total that was counted at an offset. `suffix` is the end of the names of both fields."""
+
+    offset: int
+    channel: str
+    suffix: str
+    total: int
+    high: int
+
 
 AUDIT: Final = Script("audit", AuditRequest, waits=False)
 REPAIR: Final = Script("audit", AuditRequest)

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from live.domain.board import Board
+from live.domain.packing import Digit
 from live.store.connection.scripts import Text
 
 
@@ -187,6 +188,7 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         held: what the members of a correction or a merge must still hold, so that no concurrent change gets lost.
         reason: why an administrator corrects or merges scores, for the journal.
         beaten: whether the reply has the values that the best amounts of the batch had to beat.
+        digits: where fields add up, the digits of a score; see `live.domain.packing.Digit`.
     """
 
     epoch: str
@@ -210,6 +212,7 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     held: HeldAmounts | None = None
     reason: str = ""
     beaten: bool = False
+    digits: tuple[Digit, ...] = ()
 
 
 class OpenRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -276,7 +279,8 @@ class RotateRequest(RotatePeriodRequest, kw_only=True, omit_defaults=True):
 class ExpireEventsRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Subtract at most `count` events that have left a sliding window of `window` milliseconds.
 
-    `start` is the start of the slot that holds the sums. The other fields are as in `RotateRequest`.
+    `start` is the start of the slot that holds the sums. `digits` is as in `AddRequest`. The other fields are as in
+    `RotateRequest`.
     """
 
     epoch: str
@@ -286,6 +290,7 @@ class ExpireEventsRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     count: int
     rules: Rules
     start: int
+    digits: tuple[Digit, ...] = ()
 
 
 class EnterRequest(msgspec.Struct):
@@ -324,32 +329,6 @@ class HideRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     hide: bool = False
     rules: Rules
     slots: list[SlotRef] = []
-
-
-class AuditRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Compare the records of distinct members with all slots of the ranking. With `repair`, correct the records.
-
-    `epoch` is the epoch of the board, and `starts` are the starts of the slots of the ranking. `tables` means that each
-    slot has a ranking of its own.
-    """
-
-    epoch: str
-    channel: str
-    rules: Rules
-    repair: bool = False
-    tables: bool = False
-    starts: list[str] = []
-    members: list[Text] = []
-
-
-class FixTotalsRequest(msgspec.Struct):
-    """Set the two fields of a total that was counted at an offset. `suffix` is the end of the names of both fields."""
-
-    offset: int
-    channel: str
-    suffix: str
-    total: int
-    high: int
 
 
 class CreateRequest(msgspec.Struct, omit_defaults=True):

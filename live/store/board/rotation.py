@@ -209,6 +209,7 @@ class BoardRotator:
                 count=state.settings.rotation_step,
                 rules=state.rules,
                 start=EVER.start,
+                digits=() if board.sums is None else board.sums.digits,
             ),
         )
 

@@ -40,7 +40,8 @@
 --         {'backlog', bytes} — so much of the journal waits to be moved to SQL
 --         {'crowded', start, member, ...} — these members are new in these slots, and there is no room for them
 --         {'range', start, member, held, ...} — these values would leave the range; held is the value so far, or
---         for a log the sum of all absolute amounts
+--         for a log the sum of all absolute amounts. Where fields add up, for a log the value so far and, after a
+--         space, the sum of the negative amounts, without their sign
 --         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local packed = ARGV[1]
 local request = cmsgpack.unpack(packed)
@@ -72,6 +73,7 @@ if not groups then return {'nothing'} end
 --@include values
 --@include votes
 --@include room
+--@include fields
 --@include log
 --@include range
 announce(board)

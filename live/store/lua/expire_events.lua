@@ -27,6 +27,7 @@ local ranking, reached, levels, meta, slots, slot, log, hidden, taken, journal =
 --@include ranking
 --@include journal
 --@include subtract
+--@include fields
 local board, refusal = open_board()
 if refusal then return refusal end
 local window = request.window
@@ -47,7 +48,8 @@ for i = 1, #due do
     index[member], members[at], values[at], counts[at] = at, member, 0, 0
   end
   values[at], counts[at] = values[at] + tonumber(amount), counts[at] + 1
-  if tonumber(amount) < 0 then below[member] = (below[member] or 0) + tonumber(amount) end
+  local under = below_zero(tonumber(amount))
+  if under > 0 then below[member] = (below[member] or 0) - under end
 end
 
 -- If a sum of zero is a score, `left` has how many events each member has left in the log.

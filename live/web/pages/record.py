@@ -112,9 +112,12 @@ async def _contestant(ledger: Ledger, member: str) -> Record:
 
 
 def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | None:
-    """Draw the chart of the first member in `slots`. Return None without values, or for a window of one slot."""
+    """Draw the chart of the first member in `slots`.
+
+    Return None without values, for a window of one slot, or if a score has several fields.
+    """
     values = slots.values[0] if slots.values else None
-    if values is None or len(slots.slots) < _LEAST_SLOTS or EVER in slots.slots:
+    if board.score is not None or values is None or len(slots.slots) < _LEAST_SLOTS or EVER in slots.slots:
         return None
     empty = 0 if board.operator == "incr" else None
     scores = [empty if value is None else value for value in values]

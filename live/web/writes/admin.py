@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from live.domain.event import MAX_DETAIL, MAX_SCORE, IncomingEvent, event_fault, key_fault, milliseconds
 from live.domain.item import Item, Title, Url, item_faults
+from live.domain.packing import Packing
 from live.domain.producer import ANONYMOUS, Principal
 from live.domain.reader import SERVER, BoardScope, Reader
 from live.domain.text import text_fault
@@ -228,12 +229,13 @@ class RecordChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A change of a record: whether it is `hidden`, or its score.
 
     The events of a hidden record still count, but it has no rank. To correct a score, `add` to it or set it to `score`,
-    and give a `reason`. `time` chooses the slot or the period of the correction.
+    and give a `reason`. Where a score has fields, both can be fields. `time` chooses the slot or the period of the
+    correction.
     """
 
     hidden: bool | UnsetType = UNSET
-    add: Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | UnsetType = UNSET
-    score: Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | UnsetType = UNSET
+    add: Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | dict[str, int] | UnsetType = UNSET
+    score: Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | dict[str, int] | UnsetType = UNSET
     reason: Annotated[str, Meta(min_length=1, max_length=_MOST_REASON)] | UnsetType = UNSET
     time: Annotated[datetime, Meta(tz=True)] | UnsetType = UNSET
 
@@ -309,8 +311,8 @@ async def _correct(live: Live, ledger: Ledger, member: str, wanted: RecordChange
     correction = Correction(
         member=member,
         reason="" if wanted.reason is UNSET else wanted.reason,
-        add=None if wanted.add is UNSET else wanted.add,
-        score=None if wanted.score is UNSET else wanted.score,
+        add=None if wanted.add is UNSET else _number_of(wanted.add, board.sums),
+        score=None if wanted.score is UNSET else _number_of(wanted.score, board.score),
         time=None if wanted.time is UNSET else milliseconds(wanted.time),
     )
     outcomes = await correct(ledger.writer, [correction])
@@ -320,6 +322,18 @@ async def _correct(live: Live, ledger: Ledger, member: str, wanted: RecordChange
         if added and found is not None:
             _corrected(await correct(found.writer, added))
     return _corrected(outcomes)
+
+
+def _number_of(value: int | dict[str, int], packing: Packing | None) -> int:
+    """Return the number that scores are corrected by, or set to."""
+    if isinstance(value, int):
+        return value
+    if packing is None:
+        raise ProblemError("record_invalid", "`add` or `score` must be a whole number on this board")
+    try:
+        return packing.pack(value)
+    except ValueError as error:
+        raise ProblemError("record_invalid", str(error)[:MAX_DETAIL]) from None
 
 
 def _corrected(outcomes: Sequence[Corrected | str]) -> Corrected:

@@ -152,9 +152,13 @@ class _Attempt:
         score = correction.score if correction.score is not None else (before or 0) + (correction.add or 0)
         if score == (before or 0 if zero_is_none else before):
             return Corrected(before, score)
-        if board.score is not None and not 0 <= score < board.score.count:
+        if board.score is not None and not board.score.holds(score):
             return "score_out_of_range"
         amount = score - (before or 0) if is_sum else score
+        if board.sums is not None:
+            change = (correction.add, 0) if correction.add is not None else (score, -(before or 0))
+            if not board.sums.can_add(*change):
+                return "score_out_of_range"
         plan.producers, plan.reason, plan.held = [CORRECTOR], correction.reason, {**(plan.held or {}), member: held}
         group = plan.slots.setdefault(start, SlotPlan({}, {}, {}, [], [], {}))
         group.amounts[member], group.orders[member] = amount, -len(plan.held)

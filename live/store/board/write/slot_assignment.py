@@ -243,8 +243,8 @@ def assign_slot(plan: Plan, board: Board, entry: Entry, newest_time: int | None)
         fault = "early"
     if fault is None and board.operator == "incr":
         group = plan.slots.get(start)
-        if group is not None and abs(group.amounts.get(key, 0) + amount) > MAX_SCORE:
-            fault = "score_out_of_range"  # Lua could not read the sum exactly
+        if group is not None and key in group.amounts and not _can_add(board, group.amounts[key], amount):
+            fault = "score_out_of_range"
     if fault is not None:
         return fault
     if time is not None:
@@ -255,6 +255,11 @@ def assign_slot(plan: Plan, board: Board, entry: Entry, newest_time: int | None)
             if plan.reached is None or start > plan.reached:
                 plan.reached = start
     return start
+
+
+def _can_add(board: Board, first: int, second: int) -> bool:
+    """Tell whether the script can read the sum of two amounts exactly, and so check the value of the slot."""
+    return abs(first + second) <= MAX_SCORE if board.sums is None else board.sums.can_add(first, second)
 
 
 def _count(group: SlotPlan, board: Board, key: str, amount: int, number: int, sender: int) -> None:
@@ -363,20 +368,45 @@ def refused_by_store(
             }
         case [b"range", *words]:  # members whose entries together leave the range, with their amounts in slots
             triples = zip(words[::3], words[1::3], words[2::3], strict=True)
-            held: dict[tuple[int | None, str], int] = {
-                (int(start), member.decode()): int(value) for start, member, value in triples
+            held: dict[tuple[int | None, str], _Held] = {
+                (int(start), member.decode()): _Held(board, value) for start, member, value in triples
             }
             for index in planned:  # the entries of these members are checked one by one, in order
-                slot, values = slot_of(board, plan, entries[index]), {}
-                for key, amount in changes_of(entries[index]):
-                    place = (slot, key)
-                    if place in held:
-                        values[place] = held[place] + (abs(amount) if isinstance(board.window, Sliding) else amount)
-                if any(abs(value) > board.most for value in values.values()):
-                    refused[index] = "score_out_of_range"
+                slot = slot_of(board, plan, entries[index])
+                changes = [(held[slot, key], by) for key, by in changes_of(entries[index]) if (slot, key) in held]
+                if all(value.has_room(by) for value, by in changes):
+                    for value, by in changes:
+                        value.add(by)
                 else:
-                    held |= values
+                    refused[index] = "score_out_of_range"
     return refused
+
+
+class _Held:
+    """What a member holds in a slot, as a reply `range` of the script says."""
+
+    def __init__(self, board: Board, reply: bytes) -> None:
+        value, _, below = reply.decode().partition(" ")
+        self._board = board
+        self._value = int(value)
+        self._below = int(below) if below else None  # where fields add up in a sliding window; see `SumPacking.within`
+
+    def has_room(self, amount: int) -> bool:
+        """Tell whether the value stays in its range with one more amount."""
+        if (sums := self._board.sums) is not None:
+            return sums.within(self._value, amount, self._below)
+        return abs(self._value + self._size(amount)) <= self._board.most
+
+    def add(self, amount: int) -> None:
+        """Add an amount."""
+        self._value += self._size(amount)
+        if self._below is not None:
+            self._below += self._board.below_zero(amount)
+
+    def _size(self, amount: int) -> int:
+        """Return by how much an amount changes the value: the sum of a log is of absolute amounts."""
+        is_log = isinstance(self._board.window, Sliding) and self._board.sums is None
+        return abs(amount) if is_log else amount
 
 
 class Placement(msgspec.Struct, frozen=True):

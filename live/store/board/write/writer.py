@@ -269,6 +269,7 @@ class BoardWriter:
             held=held,
             reason=plan.reason,
             beaten=beaten,
+            digits=() if board.sums is None else board.sums.digits,
         )
         return keys, request
 

@@ -29,7 +29,7 @@ local function judge(group)
     if dropped and dropped[j] then score = nil end
     if incr then
       score = (before or 0) + amounts[j]
-      counted = counted + amounts[j]
+      if rules.summed then counted = counted + amounts[j] end
       if score == 0 and (zero_is_none or dropped and dropped[j]) then score = nil end
     end
     if least and not before and not unseen[j] and sign * score < least then
