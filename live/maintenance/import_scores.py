@@ -42,20 +42,24 @@ _PAUSE: Final = 0.2
 _PATIENCE: Final = 60.0  # seconds for which the store may be away, or the journal behind
 _SUSPICIOUS: Final = 10**12
 _MOST_SHOWN: Final = 40  # bytes of a member that a message shows
+_MOST_COLUMNS: Final = 100  # characters of the names of columns that a message shows
+_KNOWN: Final = frozenset({"key", "score", "time", "title", "rank", "metadata", "written"})
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,16}(\.0*)?")
 
 
 class ScoreLine(msgspec.Struct, frozen=True):
     """The score of a member in a line.
 
-    `time` is in milliseconds since 1970; None means now. An empty title means no title.
+    `time` is in milliseconds since 1970; None means now. An empty title means no title. `cells` are the texts of all
+    columns, if there are columns that may be fields of a score. Then `score` is None if no column has this name.
     """
 
     number: int
     member: str
-    score: int
+    score: int | None
     time: int | None = None
     title: str = ""
+    cells: Mapping[str, str] = {}
 
 
 class RefusedLine(msgspec.Struct, frozen=True):
@@ -107,6 +111,8 @@ class Imported(msgspec.Struct):
 async def csv_parts(file: BinaryIO) -> AsyncIterator[SourcePart]:
     """Read a table whose first line names the columns `key` and `score`, and maybe `time` and `title`.
 
+    Instead of `score`, there can be a column for each field of a score.
+
     Raises:
         SetupError: the first line does not name the columns, or names one twice.
     """
@@ -120,7 +126,7 @@ async def csv_parts(file: BinaryIO) -> AsyncIterator[SourcePart]:
     columns = header.columns
     if twice := [name for name in ("key", "score", "time", "title") if columns.count(name) > 1]:
         raise SetupError(f"the first line names the column {twice[0]!r} twice")
-    if not {"key", "score"} <= set(columns):
+    if "key" not in columns or not ("score" in columns or set(columns) - _KNOWN):
         wanted = "it must name the columns key,score and, if you have them, time,title, with , ; or a tab in between"
         raise SetupError(f"{shown_header(header)}; {wanted}")
     done, part = len(header.text), []
@@ -168,7 +174,8 @@ def _wanted(number: int, cells: Mapping[str, str]) -> ScoreLine | RefusedLine:
     member, title = cells.get("key", ""), cells.get("title", "")
     score, time = cells.get("score", "").strip(), cells.get("time", "").strip()
     fault, at = key_fault(member), None
-    if not fault and not (_WHOLE.fullmatch(score) and abs(int(score.partition(".")[0])) <= MAX_SCORE):
+    number_of_score = _whole(score)
+    if not fault and "score" in cells and number_of_score is None:
         fault = f"the score {score[:40]!r} is not a whole number within ±2^53"
     if not fault and title:
         fault = next(item_faults(Item(member, title), ()), None)
@@ -183,7 +190,38 @@ def _wanted(number: int, cells: Mapping[str, str]) -> ScoreLine | RefusedLine:
             at = milliseconds(moment)
     if fault:
         return RefusedLine(number, "" if key_fault(member) else member, fault)
-    return ScoreLine(number, member, int(score.partition(".")[0]), at, title)
+    return ScoreLine(number, member, number_of_score, at, title, cells if cells.keys() - _KNOWN else {})
+
+
+def _whole(text: str) -> int | None:
+    """Parse a whole number within ±2^53, such as 12 or 12.0. Return None for any other text."""
+    number = int(text.partition(".")[0]) if _WHOLE.fullmatch(text) else None
+    return None if number is None or abs(number) > MAX_SCORE else number
+
+
+def _score_of(board: Board, line: ScoreLine) -> int | str:
+    """Return the score of a line, or why it has none. Columns of fields take precedence over a column `score`.
+
+    Raises:
+        SetupError: the first line names neither.
+    """
+    packing = board.score
+    fields = [] if packing is None else [field.name for field in packing.fields]
+    texts = {name: text.strip() for name in fields if (text := line.cells.get(name))}
+    if packing is None or not line.cells.keys() & set(fields):
+        if line.score is None:
+            found = repr(", ".join(line.cells))[:_MOST_COLUMNS]
+            raise SetupError(f"the first line names {found}; it must name the column {' or '.join(['score', *fields])}")
+        return line.score
+    values = {}
+    for name, text in texts.items():
+        if (value := _whole(text)) is None:
+            return f"{name} {text[:40]!r} is not a whole number within ±2^53"
+        values[name] = value
+    try:
+        return packing.pack(values)
+    except ValueError as error:
+        return str(error)
 
 
 class SortedSet(msgspec.Struct, frozen=True):
@@ -307,6 +345,10 @@ class Importing:
 
     def _only(self, state: BoardState, line: ScoreLine) -> ScoreLine | RefusedLine:
         """Refuse a line that sets a score again, because a second import would then change it back and forth."""
+        score = _score_of(state.board, line)
+        if isinstance(score, str):
+            return RefusedLine(line.number, line.member, score)
+        line = msgspec.structs.replace(line, score=score)
         window, start = state.board.window, None
         if window.tables:
             start = window.slot_at((state.clock.now if line.time is None else line.time) // 1000).start

@@ -72,6 +72,11 @@ window = "forever"
 operator = "best"
 cap = 3
 [[board]]
+id = "table"
+types = ["match"]
+window = "forever"
+score = [{ field = "points", max = 99 }, { field = "goals", min = -9, max = 9 }]
+[[board]]
 id = "contest"
 types = ["vote"]
 window = "forever"
@@ -224,6 +229,35 @@ async def test_a_table_of_a_spreadsheet_is_read(valkey_url: str, tmp_path: Path,
         assert (found["changed"], found["refused"]) == (2, 0)
         await place.holds("posts", {"Zoë, B.": 7, "łódź": 5})
         assert (await place.table("posts", text.encode(encoding)))["unchanged"] == 2
+
+
+async def test_a_column_for_each_field_is_read(valkey_url: str, tmp_path: Path) -> None:
+    """An export can be imported again. Each field is checked."""
+    settings = fresh_settings(valkey_url, journal="sqlite")
+    async with serving(settings, *parse_boards(BOARDS)) as client:
+        place = Place(settings, tmp_path, client)
+        table = "points,goals,member\n7,-3,Ann\n9,,Bob\n1,x,Cy\n100,1,Dee\n,10,Eve\n"
+        for changed in (2, 0):
+            found = await place.table("table", table, status=1)
+            assert (found["changed"], found["unchanged"]) == (changed, 2 - changed)
+        assert [(one["member"], one["reason"]) for one in found["refusals"]] == [
+            ("Cy", "goals 'x' is not a whole number within ±2^53"),
+            ("Dee", "points is not a whole number from -99 to 99"),
+            ("Eve", "the score of the member would leave the range in which it is exact, or a field its bounds"),
+        ]
+        records = (await client.get("/v1/boards/table")).json()["records"]
+        assert [(one["key"], one["fields"]) for one in records] == [
+            ("Bob", {"points": 9, "goals": 0}), ("Ann", {"points": 7, "goals": -3}),
+        ]  # fmt: skip
+
+        async def is_exported() -> bool:
+            return await place.is_exported("table", 2)
+
+        await eventually(is_exported)
+        found = await place.table("table", (tmp_path / "out.csv").read_bytes())
+        assert (found["changed"], found["unchanged"]) == (0, 2)
+        found = await place.table("table", "key,punkte\nAnn,7\n", status=2)
+        assert "names 'key, punkte'; it must name the column score or points or goals" in found["message"]
 
 
 async def test_refused_lines_are_named(valkey_url: str, tmp_path: Path) -> None:
