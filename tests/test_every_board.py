@@ -48,7 +48,7 @@ MUTANTS = {
     "a vote that was not given is taken back": Mutant("add", "elseif by_pair < 0 then", "elseif false then"),
     "votes are not kept": Mutant("add", "call('HSET', group.voters, unpack(cast))", "local _ = 0"),
     "among ties, the last member is first": Mutant(
-        "add", "if rules.ties == 'falling' then return", "if rules.ties ~= 'falling' then return"
+        "add", "if rules.ties == 'falling' then", "if rules.ties ~= 'falling' then"
     ),
     "a tag stays": Mutant("add", "dropped[#dropped + 1] = name end", "dropped[#dropped + 1] = '' end"),
     "a level stays": Mutant(
@@ -80,7 +80,9 @@ MUTANTS = {
         "unpack(identities.all))",
     ),
     "the first value of a hidden record has no place": Mutant(
-        "add", "values[j], olds[j] = value, old", "values[j], olds[j] = value, old or 0"
+        "add",
+        "(name == '' or moves(name, event, time, is_changed))",
+        "name ~= '' and moves(name, event, time, is_changed)",
     ),
     "a batch is missing in the journal": Mutant(
         "add", "record(board, 'add', request.writer, request.sequence)", "local _ = 0"

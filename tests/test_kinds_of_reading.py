@@ -194,12 +194,17 @@ async def test_pages_match_under_each_rule_of_ties_and_ranks(valkey_url: str, ti
 def tied(sent: list[tuple[int, str]], now: int, ties: Ties) -> Rows:
     """The expected rows of a three-hour window.
 
-    The rules `first` and `last` order equal scores by the newest event of each member, and `key` orders them by name.
+    The rules `first` and `last` order equal scores by the latest event of each member, and `key` orders them by name.
     """
     counts = Counter(key for moment, key in sent if moment // 3600 >= now // 3600 - 3)
-    newest = {key: number for number, (_, key) in enumerate(sent)}
-    way = {"first": 1, "last": -1, "key": 0}[ties]
-    return sorted(counts.items(), key=lambda item: (-item[1], way * newest[item[0]], item[0]))
+    latest = {
+        key: (moment, number)
+        for moment, number, key in sorted((at, place, key) for place, (at, key) in enumerate(sent))
+    }
+    rows = sorted(counts.items())
+    if ties != "key":
+        rows.sort(key=lambda item: latest[item[0]], reverse=ties == "last")
+    return sorted(rows, key=lambda item: -item[1])
 
 
 def ranked(rows: Rows, ranks: Ranks) -> list[tuple[str, int, int]]:

@@ -251,6 +251,7 @@ class BoardMachine(StoreMachine):
         self.run(self.ledgers[process].moderation.hide(key, hidden=hidden))
         (self.reference.hidden.add if hidden else self.reference.hidden.discard)(key)
         self.reference.cut()
+        self.reference.forget_zeros()
         self.forget_open_moments()
         if self.window not in ADDITIVE:
             self.compare(self.ledgers[1 - process], 100)

@@ -47,6 +47,7 @@ def totals_of(board: Board, fields: Mapping[str, int]) -> Totals:
 
 
 NO_MEANINGS: Final[Mapping[int, Totals]] = {}
+Reached = tuple[int, int]  # the time (ms) and the number of an event
 
 
 class Counted(NamedTuple):
@@ -70,8 +71,8 @@ class Reference:
         self.meanings = meanings
         self.future = future  # ms
         self.counted: list[Counted] = []
-        # For set and best: by slot and member, the score, and the number of the event that reached it.
-        self.held: dict[int, dict[str, tuple[int, int]]] = {}
+        # For set and best: by slot and member, the score, and the time and the number of the event that reached it.
+        self.held: dict[int, dict[str, tuple[int, Reached]]] = {}
         self.votes: Counter[tuple[object, ...]] = Counter()
         self.newest: int | None = None  # the newest event time, for `clock = "event"`
         self.number = 0
@@ -79,9 +80,8 @@ class Reference:
         self.frozen = False
         self.entrants: set[str] = set()
         self.seen: dict[bytes, int] = {}  # by identity, the day on which its event was counted
-        self.placed: dict[
-            tuple[int, str], int
-        ] = {}  # by slot (or 0) and member: the number of the merge that placed the member
+        # By slot (or 0) and member: the time and the number of the merge that placed the member.
+        self.placed: dict[tuple[int, str], Reached] = {}
 
     @property
     def drops_zeros(self) -> bool:
@@ -113,6 +113,7 @@ class Reference:
             else:
                 refused[index] = code
         self.cut()
+        self.forget_zeros()
         return refused, counted
 
     def _outside(self, batch: Sequence[Entry], clock: int) -> frozenset[int]:
@@ -173,6 +174,7 @@ class Reference:
             faults = trial._poll(votes, clock)
             if not faults:
                 self.__dict__.update(trial.__dict__)
+                self.forget_zeros()
                 return codes
             refused |= faults
 
@@ -215,15 +217,26 @@ class Reference:
         if self.board.operator == "incr":
             self.counted.append(Counted(self.number, slot, moment, key, after - (before or 0)))
         else:
-            self._set(slot, key, after)
+            old = self.held.setdefault(slot, {}).get(key)
+            self.held[slot][key] = old if old is not None and old[0] == after else (after, (moment, self.number))
         self.cut()
+        self.forget_zeros()
         return before, after
 
-    def _set(self, slot: int, key: str, score: int) -> None:
-        """Set the score of a record. If the score changes, note which event reached it."""
-        old = self.held.setdefault(slot, {}).get(key)
-        self.held[slot][key] = old if old is not None and old[0] == score else (score, self.number)
-        self.cut()
+    def forget_zeros(self) -> None:
+        """Forget the events of members whose sum has become zero, unless they are hidden or zero is a score.
+
+        Where the window has several slots, negative amounts leave the order of ties undefined.
+        """
+        window = self.board.window
+        if not self.drops_zeros or not (window.tables or isinstance(window, Forever)):
+            return
+        sums = Counter(dict.fromkeys(self.placed, 0))
+        for event in self.counted:
+            sums[event.slot, event.key] += event.amount
+        gone = {place for place, score in sums.items() if not score and place[1] not in self.hidden}
+        self.counted = [event for event in self.counted if (event.slot, event.key) not in gone]
+        self.placed = {place: reached for place, reached in self.placed.items() if place not in gone}
 
     def can_merge(self, old: str, new: str, clock: int) -> bool:
         """Whether each total stays within its bounds if `new` gets the events of `old`."""
@@ -241,16 +254,29 @@ class Reference:
         if self.board.operator != "incr":
             return self._merge_records(old, new, clock)
         mine = [event for event in self.counted if event.key == old]
+        now = self.now(clock) or 0
         if self.board.zeros and isinstance(self.board.window, Sliding):
             # The old member keeps a score of zero until its events have left the window.
             for event in mine:
                 moved = event._replace(number=self.number)
                 self.counted += [moved._replace(key=new), moved._replace(amount=-event.amount)]
         else:
-            self.counted = [event._replace(key=new) if event.key == old else event for event in self.counted]
+            zeros = set() if self.board.zeros else self._zeros_of(mine)
+            moving = [event for event in mine if event.slot not in zeros]
+            self.counted = [event._replace(key=new) if event in moving else event for event in self.counted]
         places, is_any = self._places_of(mine, clock)
-        self.placed |= {(place, new): self.number for place in places}
+        self.placed |= {(place, new): (now, self.number) for place in places}
+        if old in self.hidden and not self.board.zeros:  # it keeps its place among ties
+            self.placed |= {(place, old): (now, self.number) for place in places}
+        self.forget_zeros()
         return is_any
+
+    def _zeros_of(self, events: Sequence[Counted]) -> set[int]:
+        """Return the slots in which events add up to zero."""
+        sums: Counter[int] = Counter()
+        for event in events:
+            sums[event.slot] += event.amount
+        return {slot for slot, amount in sums.items() if not amount}
 
     def _places_of(self, events: Sequence[Counted], clock: int) -> tuple[set[int], bool]:
         """Return the rankings to which events in the window add something, and whether there is anything to add."""
@@ -275,7 +301,7 @@ class Reference:
             is_better = other is None or (score > other[0] if self.board.sort_order == "desc" else score < other[0])
             takes = other is None or (self.board.operator == "best" and is_better)
             if takes and (other is None or other[0] != score):
-                records[new] = (score, self.number)
+                records[new] = (score, (self.now(clock) or 0, self.number))
         self.cut()
         return is_any
 
@@ -408,17 +434,19 @@ class Reference:
         slot = self.board.window.slot_at(moment // 1000).start
         self.counted.append(Counted(self.number, slot, moment, key, self.meanings.get(amount, amount)))
         if self.board.operator != "incr":
-            self._hold(slot, key, amount)
+            self._hold(slot, key, amount, (moment, self.number))
 
-    def _hold(self, slot: int, key: str, amount: int) -> None:
+    def _hold(self, slot: int, key: str, amount: int, reached: Reached) -> None:
         records = self.held.setdefault(slot, {})
         if key in records:
-            old, number = records[key]
+            old, before = records[key]
             better = amount > old if self.board.sort_order == "desc" else amount < old
-            if amount == old or (self.board.operator == "best" and not better):
-                records[key] = (old, number)
-                return
-        records[key] = (amount, self.number)
+            if amount == old:
+                records[key] = (old, min(reached, before) if self.board.operator == "best" else before)
+            elif self.board.operator == "set" or better:
+                records[key] = (amount, reached)
+        else:
+            records[key] = (amount, reached)
 
     def ranking(self, clock: int, period: int | None = None) -> list[tuple[str, int, int]]:
         """The ranking of the current period, or of the period that starts at `period`, as (member, score, rank)."""
@@ -450,18 +478,22 @@ class Reference:
                 sums[event.key] += event.amount
         return {key: score for key, score in sums.items() if score or self.board.zeros}
 
-    def reached(self, key: str, slot: int) -> int:
-        """The number of the event or merge with which a member got its score."""
+    def reached(self, key: str, slot: int) -> Reached:
+        """The time and the number of the event or merge with which a member reached its score.
+
+        A member reaches a sum with its latest event, a best score with the earliest event that has this amount, and
+        any other score with the event that changed the score last.
+        """
         if self.board.operator != "incr":
             return self.held[slot][key][1]
         last = max(
-            event.number
+            (event.time, event.number)
             for event in self.counted
             if event.key == key
             and (event.amount or self.board.zeros)
             and (event.slot == slot or not self.board.window.tables)
         )
-        return max(last, self.placed.get((slot if self.board.window.tables else 0, key), 0))
+        return max(last, self.placed.get((slot if self.board.window.tables else 0, key), last))
 
     def _ordered(self, scores: dict[str, int], slot: int) -> list[str]:
         """Members by score, then by the rule for ties."""

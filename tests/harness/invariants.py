@@ -8,7 +8,7 @@ from live.store.board.read.reader import HIGH
 CHECK_I1: Final = """
 local wrong, sums, units, ones = {}, {}, 0, 0
 local shape = redis.call('HGET', KEYS[2], 'shape')
-local skip = shape and cjson.decode(shape).tags ~= 'key' and 8 or 0
+local skip = shape and cjson.decode(shape).tags ~= 'key' and 14 or 0
 for i = 3, #KEYS do
   local fields = redis.call('HGETALL', KEYS[i])
   for f = 1, #fields, 2 do

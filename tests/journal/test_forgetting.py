@@ -54,8 +54,8 @@ def test_every_other_event_of_a_batch_keeps_its_place() -> None:
 @pytest.mark.parametrize(
     ("kind", "body", "expected"),
     [
-        ("tags", [["", "a", 1], ["", "b", 2]], [["", "a", 1]]),
-        ("tags", [["", "a", 1]], None),
+        ("tags", [["", "a", 9, 1], ["", "b", 9, 2]], [["", "a", 9, 1]]),
+        ("tags", [["", "a", 9, 1]], None),
         ("hide", {"member": "b", "on": 1}, {"member": "", "on": 1}),
         ("enter", {"member": "b", "metadata": "x"}, {"member": "", "metadata": ""}),
         ("enter", {"member": "a", "metadata": "x"}, None),

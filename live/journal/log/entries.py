@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 import zstandard
@@ -97,6 +97,8 @@ class EntryDelta(msgspec.Struct, frozen=True, kw_only=True):
     members: list[str]
     amounts: list[int]
     orders: list[int] = []
+    times: list[int | Literal[False]] = []
+    arrivals: list[int] = []
     metadata: list[msgspec.Raw] = []
     votes: EntryVotes | None = None
     parts: list[tuple[int, list[int]]] = []
@@ -113,9 +115,16 @@ class EntryEvents(msgspec.Struct, frozen=True):
     producers: list[int] = []
 
 
+class EntryClock(msgspec.Struct, frozen=True):
+    """The clock of a board (see `live.store.board.requests.PlannedClock`)."""
+
+    by_event: bool = False
+
+
 class Add(msgspec.Struct, frozen=True, kw_only=True):
     """A batch that was applied; see `live.store.board.requests.AddRequest`."""
 
+    clock: EntryClock = EntryClock()
     rules: EntryRules
     span: int
     reached: int | None
@@ -125,6 +134,25 @@ class Add(msgspec.Struct, frozen=True, kw_only=True):
     events: EntryEvents | None = None
     producers: list[str] = []
     reason: str = ""
+
+
+def arrival_of(head: Head, reached: int | None, latest: int | None = None) -> int:
+    """Return the time (ms) at which events without a time arrived.
+
+    `reached` is the newest slot after the batch. With an event clock, `latest` is the newest event time before it.
+    """
+    return max(head.time // 1000, 1000 * (reached or 0)) if latest is None else latest
+
+
+def marks_of(group: EntryDelta, rules: EntryRules, arrival: int) -> list[tuple[int, int]]:
+    """Return, for each member, the time (ms) and the number of the event with which it reached its amount."""
+    times = [arrival if time is False else time for time in group.times] or [arrival] * len(group.orders)
+    marks = list(zip(times, group.orders, strict=True))
+    for index, number in zip(group.arrivals[::2], group.arrivals[1::2], strict=True):
+        time = times[index - 1]
+        if arrival >= time if rules.operation == "incr" else arrival < time:
+            marks[index - 1] = arrival, number
+    return marks
 
 
 class Latest(msgspec.Struct, frozen=True):
@@ -204,8 +232,9 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 Left = tuple[int, int, int]
 """The last event that had left a sliding window when the clock was set back: its time (ms), offset and number."""
 
-Tags = list[tuple[str, str, int]]
-"""Tags that members got or lost without an event: the suffix of the ranking, the member, and the number (0: no tag)."""
+Tags = list[tuple[str, str, int, int]]
+"""Tags that members got or lost without an event: the suffix of the ranking, the member, the time (ms), and the number
+(0: no tag)."""
 
 
 _HEADS: Final = {0xD9: 2, 0xDA: 3, 0xDB: 5}  # the length of the header of a long text, by its first byte

@@ -20,7 +20,21 @@ from sqlalchemy import Connection
 from live.domain.board import Board
 from live.errors import ProblemError, SetupError
 from live.journal.database import Database
-from live.journal.log.entries import FIRST, Enter, Head, Hide, Withdraw, content, parse_head, position_of
+from live.journal.log.entries import (
+    FIRST,
+    Enter,
+    EntryClock,
+    EntryDelta,
+    EntryRules,
+    Head,
+    Hide,
+    Withdraw,
+    arrival_of,
+    content,
+    marks_of,
+    parse_head,
+    position_of,
+)
 from live.journal.log.reader import entries_of
 from live.journal.log.timelines import Timeline, add_segments, cut, segment_of
 from live.settings import Settings
@@ -218,12 +232,11 @@ def _planned_again(state: BoardState, head: Head, body: bytes) -> tuple[list[str
         kept = {"bucket": state.buckets.newest, "newest": first, "oldest": len(keys) - 1}
         request["identities"] = _raw(identities | {name: _raw(value) for name, value in kept.items()})
     oldest = None if reached is None else board.window.oldest(reached)
-    groups = []
+    groups, arrival = [], arrival_of(head, before)
     for raw in msgspec.msgpack.decode(request["groups"], type=list[msgspec.Raw]) if "groups" in request else ():
-        group = _fields(raw)
-        start = msgspec.msgpack.decode(group["start"], type=int)
+        start = msgspec.msgpack.decode(_fields(raw)["start"], type=int)
         if oldest is None or start >= oldest:
-            groups.append(group | {"keys": _raw(len(keys) + 1)})
+            groups.append(_dated(request, raw, arrival) | {"keys": _raw(len(keys) + 1)})
             keys += (state.keys.slot(start), *state.table(start).all)
     if "events" in request:  # an event without a time counts at the time of its batch
         events = _fields(request["events"])
@@ -240,3 +253,14 @@ def _planned_again(state: BoardState, head: Head, body: bytes) -> tuple[list[str
     # A batch without a group still records its number and its identities.
     changed = {"clock": _raw(clock), "reached": _raw(reached), "groups": _raw(groups)}
     return keys, msgspec.msgpack.encode(request | changed)
+
+
+def _dated(request: _Fields, raw: msgspec.Raw, arrival: int) -> _Fields:
+    """Return a group in which an event without a time has the time (ms) at which it arrived."""
+    group = _fields(raw)
+    if "orders" not in group or msgspec.msgpack.decode(request["clock"], type=EntryClock).by_event:
+        return group
+    rules = msgspec.msgpack.decode(request["rules"], type=EntryRules)
+    marks = marks_of(msgspec.msgpack.decode(raw, type=EntryDelta), rules, arrival)
+    group.pop("arrivals", None)
+    return group | {"orders": _raw([number for _, number in marks]), "times": _raw([time for time, _ in marks])}

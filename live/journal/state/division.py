@@ -31,6 +31,7 @@ class _Combined(NamedTuple):
 
     amount: int
     order: int
+    time: int
     teller: int
 
 
@@ -93,6 +94,7 @@ def _part_of_group(group: EntryDelta, wanted: Callable[[int], bool], rules: Entr
         members=[group.members[place] for place in part],
         amounts=[combined.amount for combined in part.values()],
         orders=[combined.order for combined in part.values()] if group.orders else [],
+        times=[combined.time for combined in part.values()] if group.orders else [],
         metadata=metadata,
         votes=None,
         parts=[],
@@ -104,14 +106,19 @@ def _combine(moments: Sequence[_Moment], rules: EntryRules) -> Mapping[int, _Com
     """Combine the events of each member, as `live.store.board.write.slot_assignment` does."""
     operation, found = rules.operation, dict[int, _Combined]()
     for moment in moments:
-        old, (_, number, place, amount) = found.get(place := moment.place), moment
+        old, (time, number, place, amount) = found.get(moment.place), moment
         if operation == "incr":
-            before, order = (0, 0) if old is None else (old.amount, old.order)
-            found[place] = _Combined(before + amount, -number if amount or rules.zeros else order, number)
+            before = _Combined(0, 0, time, number) if old is None else old
+            moves = (amount or rules.zeros) and (not before.order or time >= before.time)
+            order, at = (-number, time) if moves else (before.order, before.time)
+            found[place] = _Combined(before.amount + amount, order, at, number)
         elif old is None:
-            found[place] = _Combined(amount, number, number)
+            found[place] = _Combined(amount, number, time, number)
         elif operation == "set":
-            found[place] = _Combined(amount, old.order if amount == old.amount else -number, number)
+            order, at = (old.order, old.time) if amount == old.amount else (-number, time)
+            found[place] = _Combined(amount, order, at, number)
         elif amount > old.amount if operation == "max" else amount < old.amount:
-            found[place] = _Combined(amount, number, number)
+            found[place] = _Combined(amount, number, time, number)
+        elif amount == old.amount and time < old.time:
+            found[place] = old._replace(order=number, time=time)
     return found

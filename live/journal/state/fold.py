@@ -5,7 +5,7 @@ rotate the window, because the clock decides on rotation, and not an entry. So t
 left the window. `ranking.py` adds up only the slots in the window.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from typing import Final
 
@@ -27,11 +27,13 @@ from live.journal.log.entries import (
     Left,
     Tags,
     Withdraw,
+    arrival_of,
     content,
+    marks_of,
 )
 from live.journal.log.entries import contents as contents_of
 from live.journal.state.ranking import order_of
-from live.journal.state.snapshot import IDENTITY, Logged, Snapshot, add, logged_of, reached_of
+from live.journal.state.snapshot import IDENTITY, NEVER, Logged, Snapshot, add, logged_of, reached_of
 
 
 def apply(data: Snapshot, head: Head, body: bytes) -> None:
@@ -48,9 +50,9 @@ def apply(data: Snapshot, head: Head, body: bytes) -> None:
         case "hide":
             _hide(data, _HIDE.decode(body))
         case "tags":
-            for suffix, member, number in _TAGS.decode(body):
+            for suffix, member, time, number in _TAGS.decode(body):
                 if number:
-                    data.ranking(suffix).reached[member] = (head.offset, number)
+                    data.ranking(suffix).reached[member] = (time, head.offset, number)
                 elif suffix in data.rankings:
                     data.rankings[suffix].reached.pop(member, None)
         case "enter":
@@ -98,15 +100,17 @@ def _leave(data: Snapshot, head: Head, body: bytes) -> None:
 
 def _add(data: Snapshot, request: Add, head: Head) -> None:
     rules = request.rules
+    arrival = arrival_of(head, request.reached, data.latest if request.clock.by_event else None)
     for group in request.groups:
+        marks = marks_of(group, rules, arrival) if rules.ties else []
         if request.events is None:
-            _count(data, group, rules, head.offset)
-        # If time breaks ties, a board that adds amounts up records the event with which each member reached its score.
+            _count(data, group, rules, head.offset, marks)
+        # If time breaks ties, a board that adds amounts up records the latest event of each member.
         if rules.operation == "incr" and rules.ties:
             reached = data.ranking(group.suffix).reached
-            for member, order in zip(group.members, group.orders, strict=True):
-                if order:
-                    reached[member] = (head.offset, abs(order))
+            for member, (time, order) in zip(group.members, marks, strict=True):
+                if order and member:  # an erased member has an empty name
+                    reached[member] = max((time, head.offset, abs(order)), reached.get(member, NEVER))
         if (votes := group.votes) is not None:
             held = data.ranking(group.suffix).votes
             for actor, pair, change in zip(votes.actors, votes.pairs, votes.changes, strict=True):
@@ -129,7 +133,7 @@ def _add(data: Snapshot, request: Add, head: Head) -> None:
         data.latest = max(request.latest, data.latest or request.latest)
 
 
-def _count(data: Snapshot, group: EntryDelta, rules: EntryRules, offset: int) -> None:
+def _count(data: Snapshot, group: EntryDelta, rules: EntryRules, offset: int, marks: Sequence[tuple[int, int]]) -> None:
     slot = data.slots.setdefault(group.start, {})
     if rules.operation == "incr":
         for member, amount in zip(group.members, group.amounts, strict=True):
@@ -155,9 +159,11 @@ def _count(data: Snapshot, group: EntryDelta, rules: EntryRules, offset: int) ->
         value = amount if old is None or better(amount, old) else old
         slot[member] = value
         if rules.ties:
-            order = group.orders[index]
-            if order < 0 or (order > 0 and value != old) or member not in ranking.reached:
-                ranking.reached[member] = (offset, abs(order))
+            time, order = marks[index]
+            place, before = (time, offset, abs(order)), ranking.reached.get(member)
+            is_earlier = rules.operation != "set" and order and amount == old and before is not None and place < before
+            if order < 0 or (order > 0 and value != old) or before is None or is_earlier:
+                ranking.reached[member] = place
         if group.metadata and (value != old or rules.operation == "set"):
             metadata = content(group.metadata[index])
             if metadata:

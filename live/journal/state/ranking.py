@@ -10,7 +10,7 @@ from live.domain.board import Board
 from live.domain.ranking import Record, position
 from live.domain.window import EVER, Periods, Sliding
 from live.journal.log.entries import EntryRules
-from live.journal.state.snapshot import Logged, Reached, Snapshot
+from live.journal.state.snapshot import NEVER, Logged, Reached, Snapshot
 
 
 class Ranked(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class Scores(msgspec.Struct, frozen=True):
                 found[member] += sum(key(other) < place for other in equal)
         return found
 
-    def _order(self, board: Board) -> Callable[[str], tuple[int, int, int] | tuple[int, str]]:
+    def _order(self, board: Board) -> Callable[[str], tuple[int, ...] | tuple[int, str]]:
         return order_of(rules_of(board), self.scores, self.reached)
 
 
@@ -143,25 +143,22 @@ def _summed(board: Board, amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
     return sums if board.zeros else {member: score for member, score in sums.items() if score}
 
 
-_NEVER: Reached = (0, 0)
-
-
 def order_of(
     rules: EntryRules, scores: Mapping[str, int], reached: Mapping[str, Reached]
-) -> Callable[[str], tuple[int, int, int] | tuple[int, str]]:
+) -> Callable[[str], tuple[int, ...] | tuple[int, str]]:
     """Return the function that gives the sort key of a member: the member of the first record has the smallest key.
 
-    Names sort like their UTF-8 bytes. Tags sort by offset and number. Depending on the board, tags rise or fall with
-    time, and the ranking is read forward or backward.
+    Names sort like their UTF-8 bytes. Tags sort by time, offset and number. Depending on the board, tags rise or fall
+    with time, and the ranking is read forward or backward.
     """
     by_score = 1 if rules.order == "forward" else -1
     if rules.ties is None:
         return lambda member: (by_score * scores[member], member)
     by_tag = by_score * (1 if rules.ties == "rising" else -1)
 
-    def key(member: str) -> tuple[int, int, int]:
-        offset, number = reached.get(member, _NEVER)
-        return by_score * scores[member], by_tag * offset, by_tag * number
+    def key(member: str) -> tuple[int, ...]:
+        time, offset, number = reached.get(member, NEVER)
+        return by_score * scores[member], by_tag * time, by_tag * offset, by_tag * number
 
     return key
 

@@ -7,14 +7,18 @@ import msgspec
 from live.domain.board import Board, Shape
 from live.errors import SetupError
 
-Reached = tuple[int, int]
-"""The tag of a member, which says when it reached its score: the offset of the batch, and the event's number in it."""
+Reached = tuple[int, int, int]
+"""The tag of a member, which says when it reached its score: the time (ms) of an event, the offset of its batch, and
+its number in the batch."""
 
 IDENTITY: Final = 16  # bytes of the identity of an event
+_TIME: Final = 6  # bytes of a time in a tag
 _OFFSET: Final = 5  # bytes of an offset in a tag and in the name of an event of a log
 _NUMBER: Final = 3  # bytes of the number after the offset
 _PLACE: Final = _OFFSET + _NUMBER
-_LAST: Final[Reached] = (2 ** (8 * _OFFSET) - 1, 2 ** (8 * _NUMBER) - 1)
+_LAST: Final[Reached] = (2 ** (8 * _TIME) - 1, 2 ** (8 * _OFFSET) - 1, 2 ** (8 * _NUMBER) - 1)
+_SHIFT: Final = 2**46  # ms, added to each time in a tag, so that times before 1970 are not negative
+NEVER: Final[Reached] = (-_SHIFT, 0, 0)
 _Name = TypeVar("_Name", str, bytes)
 
 
@@ -106,24 +110,28 @@ def add(held: dict[_Name, int], name: _Name, amount: int) -> None:
 
 
 def reached_of(shape: str, tag: bytes) -> Reached:
-    """Return the offset and the number in a tag."""
+    """Return the time, the offset and the number in a tag."""
     tags = msgspec.json.decode(shape, type=Shape).tags
-    return _turned(tags, (int.from_bytes(tag[:_OFFSET]), int.from_bytes(tag[_OFFSET:])))
+    held = tag[:_TIME], tag[_TIME:-_NUMBER], tag[-_NUMBER:]
+    time, offset, number = _turned(tags, (int.from_bytes(held[0]), int.from_bytes(held[1]), int.from_bytes(held[2])))
+    return time - _SHIFT, offset, number
 
 
 def tag_of(board: Board, reached: Reached) -> bytes:
-    """Return the tag for an offset and a number, as the store keeps it."""
-    offset, number = _turned(board.tags, reached)
-    return offset.to_bytes(_OFFSET) + number.to_bytes(_NUMBER)
+    """Return the tag for a time, an offset and a number, as the store keeps it."""
+    time, offset, number = _turned(board.tags, (reached[0] + _SHIFT, reached[1], reached[2]))
+    return time.to_bytes(_TIME) + offset.to_bytes(_OFFSET) + number.to_bytes(_NUMBER)
 
 
 def _turned(tags: str, reached: Reached) -> Reached:
-    """Turn an offset and a number into the offset and the number of a tag, or back.
+    """Turn a time, an offset and a number into those of a tag, or back.
 
     If tags fall, subtract each number from its maximum, so that a later event has a lower tag. Otherwise, the numbers
     stay as they are.
     """
-    return (_LAST[0] - reached[0], _LAST[1] - reached[1]) if tags == "falling" else reached
+    if tags != "falling":
+        return reached
+    return _LAST[0] - reached[0], _LAST[1] - reached[1], _LAST[2] - reached[2]
 
 
 def logged_of(name: bytes, time: int) -> Logged:

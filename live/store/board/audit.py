@@ -10,7 +10,7 @@ from live.domain.board import DEFAULT_BOARD, Shape
 from live.domain.window import EVER
 from live.errors import SetupError
 from live.store.board.keys import Keys, Table
-from live.store.board.read.reader import HIGH, TAG
+from live.store.board.read.reader import HIGH, PLACE, TAG
 from live.store.board.reign import unchecked
 from live.store.board.requests import Rules
 from live.store.connection.client import Store
@@ -139,7 +139,7 @@ class Auditor:
             before = await self._call("HGET", self._keys.meta, "offset")
             sums: Counter[bytes] = Counter()
             async for event, _ in self._scan("ZSCAN", self._keys.log):
-                amount, _, member = event[TAG:].partition(b" ")
+                amount, _, member = event[PLACE:].partition(b" ")
                 sums[member] += int(amount)
             held: Counter[bytes] = Counter()
             async for member, value in self._scan("HSCAN", self._keys.slot(EVER.start)):

@@ -117,8 +117,11 @@ class SlotDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
         keys: the number in `KEYS` of the first of its store keys.
         members: distinct members.
         amounts: the amount of each member.
-        orders: where ties go by time, for each member the number of the event with which it reached its score: 0 if
+        orders: where ties go by time, for each member the number of the event with which it reached its amount: 0 if
             there is none, negative if the member may have had another score in between.
+        times: the time (ms) of each of these events; False for the time of arrival. Empty if all are False.
+        arrivals: members that also have an event without a time: the index (from 1) of the member and the number of
+            the event, in turn. Only the script knows which of the two counts.
         metadata: for each member its metadata (JSON), empty to delete it.
         votes: the votes in a contest.
         parts: what each producer but the first added, if the board adds up amounts and the batch has several producers.
@@ -135,6 +138,8 @@ class SlotDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
     members: list[str]
     amounts: list[int]
     orders: list[int] = []
+    times: list[int | Literal[False]] = []
+    arrivals: list[int] = []
     metadata: list[Text] = []
     votes: BatchVotes | None = None
     parts: list[tuple[int, list[int]]] = []
@@ -400,102 +405,6 @@ class RenewRequest(msgspec.Struct):
 
     epoch: str
     channel: str
-
-
-class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a ranking is read.
-
-    Attributes:
-        order: `forward`, `backward` or `turned`.
-        ranks: `ordinal`, `dense` or `competition`.
-        tagged: whether names begin with a tag.
-        described: whether members may have metadata.
-    """
-
-    order: str
-    ranks: str
-    tagged: bool = False
-    described: bool = False
-
-
-def view_of(board: Board) -> View:
-    """Return how the rankings of a board are read."""
-    return View(order=board.reading, ranks=board.ranks, tagged=board.tags != "key", described=board.described)
-
-
-class RankingRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Read a ranking.
-
-    Attributes:
-        clock: the board's clock; None when the result does not depend on it.
-        suffix: the end of the names of the fields that hold the total of the ranking.
-        view: how the ranking is read.
-    """
-
-    clock: PlannedClock | None = None
-    suffix: str
-    view: View
-
-
-class ReadRequest(RankingRequest, kw_only=True, omit_defaults=True):
-    """Read consecutive records.
-
-    Attributes:
-        mode: `rank`, `after`, `before`, `around` or `score`.
-        number: `rank`: the number of records to skip; `after`, `before`, `score`: a score; `around`: the number of
-            neighbours on each side.
-        name: `after`, `before`: the name of the record after or before which to read, which need not exist any
-            more; `around`: a member.
-        limit: the most records to read; `around` does not use it.
-        epoch, offset: the position at which the caller has read these records before. If the board is still at that
-            position, the reply has no records.
-    """
-
-    mode: Literal["rank", "after", "before", "around", "score"]
-    number: int
-    name: Text
-    limit: int
-    epoch: str | None = None
-    offset: int | None = None
-
-
-class LookupRequest(RankingRequest, kw_only=True, omit_defaults=True):
-    """Look up members, each with a number of neighbours on each side."""
-
-    members: list[str]
-    neighbours: list[int]
-
-
-class ContestantsRequest(RankingRequest, kw_only=True, omit_defaults=True):
-    """Read a piece of the contestants.
-
-    Attributes:
-        cursor: what the last piece returned, or `0`.
-        count: about how many contestants to look at.
-        voted: whether to return contestants that have votes, too.
-    """
-
-    cursor: str
-    count: int
-    voted: bool = False
-
-
-class BaselineRequest(RankingRequest, kw_only=True, omit_defaults=True):
-    """Keep the first `limit` records as the baseline, if one is due."""
-
-    epoch: str
-    limit: int
-
-
-class SlotsRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Read what members hold in slots. `clock` is the board's clock, by which the caller chose the slots.
-
-    `sizes` has the number of slots in each group. The values in the slots of a group are added up.
-    """
-
-    clock: PlannedClock
-    members: list[str]
-    sizes: list[int]
 
 
 class AdoptRequest(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -16,25 +16,27 @@ from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.journal_stream import announced, begin_journal, stop_journal
 from live.store.board.keys import Keys, Table
+from live.store.board.read.requests import (
+    BaselineRequest,
+    ContestantsRequest,
+    LookupRequest,
+    ReadRequest,
+    SlotsRequest,
+)
 from live.store.board.reign import MOST_CHECKS, Fence, unchecked
 from live.store.board.requests import (
     AddRequest,
     AdoptRequest,
-    BaselineRequest,
-    ContestantsRequest,
     CreateRequest,
     DiscardRequest,
     EnterRequest,
     ExpireEventsRequest,
     HideRequest,
-    LookupRequest,
     OpenRequest,
     PlannedClock,
-    ReadRequest,
     RotatePeriodRequest,
     RotateRequest,
     Rules,
-    SlotsRequest,
     TouchRequest,
     WithdrawRequest,
     rules_of,

@@ -15,7 +15,7 @@ from live.store.connection.pipelined import Holds, PipelinedConnection
 
 log = structlog.get_logger()
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 _REIGN: Final = 16  # digits of a replication id, enough to tell ids apart
 

@@ -77,10 +77,12 @@ if not groups then return {'nothing'} end
 --@include log
 --@include range
 announce(board)
+board.newest = request.reached
 if name_left then name_left(board) end
 record(board, 'add', request.writer, request.sequence)
 --@include count
 if add_to_log then add_to_log() end
+record_tags(board, granted)
 if identities and identities.counted then
   if call('EXISTS', buckets[1]) == 0 then
     call('UNLINK', buckets[#buckets])

@@ -68,7 +68,7 @@ exact[#exact + 1] = digits(sum)
 
 if request.repair and #drift > 0 then
   announce(board)
-  put(audited, board.offset, members, names, scores, new)
+  put(audited, board, members, names, scores, new)
   record_tags(board, granted)
   commit(board)
 end

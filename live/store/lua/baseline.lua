@@ -49,7 +49,7 @@ end
 local ranked = redis.call('ZCARD', ranking)
 local rows = rows_at(0, request.limit, ranked)
 if view.tagged then
-  for i = 1, #rows, 2 do rows[i] = string.sub(rows[i], 9) end
+  for i = 1, #rows, 2 do rows[i] = string.sub(rows[i], 15) end
 end
 local count = #rows / 2
 redis.call('HSET', baseline, 'epoch', request.epoch, 'suffix', request.suffix, 'time', digits(now), 'count', count,

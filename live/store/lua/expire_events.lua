@@ -39,6 +39,7 @@ if #due == 0 then
   local first = call('ZRANGE', log, 0, 0, 'WITHSCORES')
   return {'idle', digits(first[2] and tonumber(first[2]) + window - now or window)}
 end
+told_from = now - window + 1
 local index, members, values, counts, below = {}, {}, {}, {}, {}
 for i = 1, #due do
   local amount, member = string.match(due[i], '^(-?%d+) (.*)$', 9)
@@ -93,7 +94,7 @@ for member, count in pairs(left) do
     call('HDEL', taken, '\0' .. member)
   end
 end
-put(ranked, board.offset, members, names, old, new)
+put(ranked, board, members, names, old, new)
 local last = call('ZSCORE', log, due[#due])
 call('ZREM', log, unpack(due))
 if size == 0 then call('ZREM', slots, request.start) end  -- the store may refuse HLEN here; see `put`

@@ -60,7 +60,7 @@ for _, part in ipairs(parts) do
   if not done[part.suffix] then
     done[part.suffix] = true
     local names, old = look_up(ranking, {member})
-    put(ranking, board.offset, {member}, names, old, {})
+    put(ranking, board, {member}, names, old, {})
     call('HDEL', ranking.metadata, member)
     each('HDEL', voters, votes)
   end

@@ -38,7 +38,7 @@ if hide then call('HSET', hidden, member, 1) else call('HDEL', hidden, member) e
 -- Records in the journal that the member has no tag. The journal may still have an earlier tag, because it does not see
 -- when amounts cancel out.
 local function untag(suffix)
-  if rules.ties then granted[#granted + 1] = {suffix, member, 0} end
+  if rules.ties then granted[#granted + 1] = {suffix, member, 0, 0} end
 end
 
 local rankings, held = {}, {}
@@ -55,8 +55,8 @@ for _, ranking in ipairs(rankings) do
   if hide or score == 0 and zero_is_none then score = nil end
   local names, old = look_up(ranking, {member})
   if hide and names[1] == '' then untag(ranking.suffix) end
-  put(ranking, board.offset, {member}, names, old, {score}, nil, hide)
-  if score and rules.cap then trim(ranking, ranking.slot) end
+  put(ranking, board, {member}, names, old, {score}, nil, hide)
+  if score and rules.cap then trim(ranking, board, ranking.slot) end
 end
 record_tags(board, granted)
 return {'ok', commit(board)}

@@ -35,6 +35,7 @@ local ranking, reached, levels, meta, slots, slot, hidden, journal = unpack(KEYS
 local board, refusal = open_board()
 refusal = refusal or not_due(board)
 if refusal then return refusal end
+told_from = 1000 * request.kept
 if not zero_is_none and not same_slots(request.starts or {}) then return {'slots'} end
 
 local function held(members)  -- whether another slot has each member
@@ -67,7 +68,7 @@ announce(board)
 local left = call('HLEN', slot) - #members
 if #members > 0 then
   call('HDEL', slot, unpack(members))
-  put(ranked, board.offset, members, names, old, new)
+  put(ranked, board, members, names, old, new)
 end
 if left == 0 then call('ZREM', slots, request.start) end
 

@@ -68,6 +68,17 @@ async def test_a_batch_is_planned_for_the_present_clock(valkey_url: str) -> None
         assert state.clock.newest == 6 * HOUR
         _planned_again(state, *entry("add", 1, {"reached": 8 * HOUR}))
         assert state.clock.newest == 8 * HOUR
+        tied = {"start": 7 * HOUR, "suffix": "", "members": ["a", "b"], "amounts": [1, 1], "orders": [-1, -2]}
+        mixed = tied | {"times": [5, 5], "arrivals": [2, -3]}
+        rules = {"operation": "incr", "order": "backward", "ties": "rising"}
+        for clock, group, marks in (
+            ({}, tied, {"orders": [-1, -2], "times": [9000, 9000]}),
+            ({}, mixed, {"orders": [-1, -3], "times": [5, 9000]}),
+            ({"by_event": True}, mixed, {name: mixed[name] for name in ("orders", "times", "arrivals")}),
+        ):
+            request = {"reached": 0, "groups": [group], "clock": clock, "rules": rules}
+            (again,) = msgspec.msgpack.decode(_planned_again(state, *entry("add", 1, request))[1])["groups"]
+            assert {name: again[name] for name in ("orders", "times", "arrivals") if name in again} == marks
     kinds = [_group_of(entry(*each)) for each in (("add", 1, body), ("add", 1, {"reached": None}), ("hide", 1))]
     assert kinds == [("add", True), ("add", False), ("hide", False)]
 

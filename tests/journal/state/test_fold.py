@@ -48,7 +48,35 @@ async def rotation_gives_tags(store: str, mutant: Mutant | None) -> None:
         assert sorted(record.member for record in page.records) == ["a", "b"]
         assert folded.ranking(board, (NOON + 50) * 1000) == [(record.member, record.score) for record in page.records]
         tags = folded.tags(board, None)
-        assert {offset for offset, _ in tags.values()} == {page.offset}, "the tags are not those of the rotation"
+        assert {offset for _, offset, _ in tags.values()} == {page.offset}, "the tags are not those of the rotation"
+    finally:
+        await client.aclose()
+
+
+async def rotation_drops_a_tag(store: str, mutant: Mutant | None) -> None:
+    """Amounts of `a` cancel out when the first slot expires. Then both members get one with an earlier time."""
+    settings = fresh_settings(store, journal="sqlite")
+    clock = f"{settings.key_prefix}:time"
+    client = connect(store, settings)
+    board = rolling_board("40s", "10s", ties="first")
+    ledger = Ledger(client, board, settings, simulated_scripts(store, clock, mutant))
+
+    async def at(seconds: int, *likes: tuple[str, int, int]) -> None:
+        await client.delete(clock)
+        await client.rpush(clock, str(NOON + seconds), "250000")
+        await ledger.writer.add([make_entry(key, amount, (NOON + time) * 1000, None) for key, amount, time in likes])
+        while await ledger.rotator.rotate() is None:
+            pass
+
+    try:
+        await at(15, ("a", 1, 0), ("a", 1, 15), ("a", -1, 15))
+        await at(50, ("b", 1, 13))
+        await at(51, ("a", 1, 12))
+        folded = Folded(client, ledger.state.keys, ledger.state.epoch or "")
+        await folded.read()
+        page = await ledger.reader.read(10)
+        assert [record.member for record in page.records] == ["a", "b"]
+        assert folded.ranking(board, (NOON + 51) * 1000) == [("a", 1), ("b", 1)]
     finally:
         await client.aclose()
 
@@ -57,6 +85,7 @@ async def rotation_gives_tags(store: str, mutant: Mutant | None) -> None:
 async def test_tags_from_rotation_are_in_the_journal(valkey_url: str) -> None:
     """Only the script knows the tags, because it finds the members in any order."""
     await rotation_gives_tags(valkey_url, None)
+    await rotation_drops_a_tag(valkey_url, None)
 
 
 @pytest.mark.mutant
@@ -64,6 +93,10 @@ async def test_missing_tags_are_detected(volatile_store: StoreProcess) -> None:
     """Without tags, the fold does not know the order of ties, because events do not tell it."""
     with must_be_caught("a tag of rotation is missing in the journal"):
         await rotation_gives_tags(volatile_store.url, UNTOLD)
+    with must_be_caught("a tag that rotation drops is missing in the journal"):
+        await rotation_drops_a_tag(
+            volatile_store.url, Mutant("rotate", "told_from = 1000 * request.kept", "told_from = math.huge")
+        )
 
 
 def test_a_ranking_over_its_limit_loses_its_last_records() -> None:
@@ -71,7 +104,7 @@ def test_a_ranking_over_its_limit_loses_its_last_records() -> None:
     data, slot = Snapshot(), {"a": 4, "hidden": 3, "b": 2, "c": 1, "d": 0}
     data.slots, data.hidden = {0: slot.copy()}, {"hidden"}
     data.ranking("").metadata = dict.fromkeys(slot, b"{}")
-    data.ranking("").reached = dict.fromkeys(slot, (1, 1))
+    data.ranking("").reached = dict.fromkeys(slot, (1, 1, 1))
     for cap, left in ((4, slot.keys()), (3, slot.keys() - {"d"}), (2, {"a", "hidden", "b"})):
         trim(data, 0, "", EntryRules(operation="best", order="backward", cap=cap))
         held = data.ranking("")

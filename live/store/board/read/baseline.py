@@ -16,8 +16,8 @@ import structlog
 
 from live.domain.ranking import ranks_of
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
+from live.store.board.read.requests import BaselineRequest, view_of
 from live.store.board.read.single_flight import VersionCache
-from live.store.board.requests import BaselineRequest, view_of
 from live.store.board.rotation import Timetable
 from live.store.board.state import MOST_REPLANS, BoardState
 

@@ -13,7 +13,7 @@ from live.domain.event import MAX_KEY_BYTES
 from live.domain.ranking import Record
 from live.domain.views import Entrant
 from live.store.board.read.reader import BoardReader, ReadPlan
-from live.store.board.requests import ContestantsRequest
+from live.store.board.read.requests import ContestantsRequest
 
 _PIECE: Final = 1500  # contestants in one call, which takes the store up to a millisecond
 _MOST_PIECES: Final = 20  # pieces that one list of contestants reads

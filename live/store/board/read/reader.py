@@ -12,7 +12,8 @@ from live.domain.board import Board
 from live.domain.ranking import Page, Record, position, ranks_of
 from live.domain.window import Periods
 from live.errors import EpochLostError, StoreUnavailableError
-from live.store.board.requests import LookupRequest, PlannedClock, ReadRequest, View, view_of
+from live.store.board.read.requests import LookupRequest, ReadRequest, View, view_of
+from live.store.board.requests import PlannedClock
 from live.store.board.state import MOST_REPLANS, BoardState
 from live.store.connection.client import Store
 from live.store.connection.scripts import Script, text
@@ -23,7 +24,8 @@ _UNCHANGED: Final = 2  # words of the reply if the board is at the known positio
 _AT_ONCE: Final = 2  # calls in flight, so that the store need not wait for us; more would delay other clients
 HIGH: Final = 40  # bits of the lower part of a total
 _DIGITS: Final = 4  # digits of the reign in the epoch that clients see
-TAG: Final = 8  # the bytes that stand before the member in a name if the board breaks ties by time
+TAG: Final = 14  # the bytes that stand before the member in a name if the board breaks ties by time
+PLACE: Final = 8  # the bytes that stand before the amount in the name of an event of a sliding window
 
 Mode = Literal["rank", "after", "before", "around", "score"]
 Wanted = tuple[str, int]  # a member, and how many neighbours on each side

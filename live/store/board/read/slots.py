@@ -8,8 +8,8 @@ import msgspec
 
 from live.domain.window import Rolling, Slot, fold_size, folded_slots
 from live.store.board.read.reader import BoardReader
+from live.store.board.read.requests import SlotsRequest
 from live.store.board.read.single_flight import VersionCache
-from live.store.board.requests import SlotsRequest
 from live.store.board.state import MOST_REPLANS, BoardState
 
 TOP_RECORDS: Final = 100

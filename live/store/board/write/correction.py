@@ -161,8 +161,12 @@ class _Attempt:
                 return "score_out_of_range"
         plan.producers, plan.reason, plan.held = [CORRECTOR], correction.reason, {**(plan.held or {}), member: held}
         group = plan.slots.setdefault(start, SlotPlan({}, {}, {}, [], [], {}))
-        group.amounts[member], group.orders[member] = amount, -len(plan.held)
+        group.amounts[member] = amount
         at = time
+        if time is None:
+            group.orders[member] = -len(plan.held)
+        else:
+            group.timed[member] = time, -len(plan.held)
         if board.clock == "event":
             at = plan.now if time is None else time
             group.moments.append((at, len(plan.held), member, amount))

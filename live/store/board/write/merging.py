@@ -8,7 +8,7 @@ import msgspec
 from live.domain.board import Board
 from live.domain.window import EVER, Sliding
 from live.errors import REFUSALS, SetupError, StoreUnavailableError
-from live.store.board.read.reader import TAG
+from live.store.board.read.reader import PLACE
 from live.store.board.state import BoardState
 from live.store.board.write.correction import CODES, read_held
 from live.store.board.write.slot_assignment import Plan, SlotPlan, begin_plan
@@ -143,7 +143,7 @@ async def read_events(state: BoardState, members: Collection[str]) -> dict[str, 
     sums: dict[str, dict[int, int]] = {member: {} for member in members}
     async for events in state.client.elements("ZSCAN", state.keys.log):
         for event, time in zip(events[::2], events[1::2], strict=True):
-            amount, _, owner = event[TAG:].partition(b" ")
+            amount, _, owner = event[PLACE:].partition(b" ")
             if (member := owner.decode()) in sums:
                 found[event] = member, int(float(time)), int(amount)
     for member, at, number in found.values():

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain, repeat
 from operator import gt, lt
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -30,7 +30,9 @@ class SlotPlan(msgspec.Struct):
 
     Attributes:
         amounts: the amount of each member.
-        orders: for each member the number of the event with which it reached its score; see `SlotDelta`.
+        orders: for each member, the number of the event without a time with which it reached its amount; see
+            `SlotDelta`.
+        timed: for each member, the time (ms) and the number of the event with a time with which it reached its amount.
         metadata: the metadata (JSON) of each member; empty to delete it.
         votes: the digests of each vote, and the change to their counts.
         voted: for each vote its member, and the number of its producer in the batch.
@@ -49,6 +51,17 @@ class SlotPlan(msgspec.Struct):
     drops: list[str] = []
     moments: list[tuple[int, int, str, int]] = []
     replaced: list[int] = []
+    timed: dict[str, tuple[int, int]] = {}
+
+    def marks(self) -> tuple[list[int], list[int | Literal[False]], list[int]]:
+        """Return `orders`, `times` and `arrivals` as in `SlotDelta`."""
+        orders, timed = self.orders, self.timed
+        if not timed:
+            return [orders.get(member, 0) for member in self.amounts], [], []
+        both = [(place, member) for place, member in enumerate(self.amounts, 1) if member in timed] if orders else []
+        arrivals = [word for place, member in both if member in orders for word in (place, orders[member])]
+        marks = [timed.get(member) or (False, orders.get(member, 0)) for member in self.amounts]
+        return [number for _, number in marks], [time for time, _ in marks], arrivals
 
 
 class Plan(msgspec.Struct):
@@ -186,8 +199,9 @@ def _plan_entry(
     if board.clock == "event" and time is not None:
         group.moments.append((time, number, key, amount))
     sender = plan.senders[index] if plan.senders else 0
-    _count(group, board, key, amount, number, sender)
-    if board.operator == "set" or (board.operator == "best" and group.orders[key] == index + 1):
+    if sender and board.operator == "incr":
+        _share(group, sender, key, amount)
+    if _count(group, board, key, amount, time, number):
         group.metadata[key] = b"" if extra is None or extra.metadata is None else extra.metadata
     if board.votes is not None and extra is not None and extra.actor is not None:
         group.votes.append((*voter_digests(secret, extra.actor, key), amount))
@@ -207,7 +221,8 @@ def _take_back(plan: Plan, board: Board, group: SlotPlan, entry: Entry, index: i
     number = 2 * index + 1
     if board.clock == "event" and time is not None:
         group.moments.append((time, number, key, -amount))
-    _count(group, board, key, -amount, number, sender)
+    _share(group, sender, key, -amount)
+    _count(group, board, key, -amount, time, number)
     group.votes.append((*voter_digests(secret, actor, key), -amount))
     group.voted.append((key, sender))
     group.replaced.append(len(group.votes))
@@ -262,23 +277,43 @@ def _can_add(board: Board, first: int, second: int) -> bool:
     return abs(first + second) <= MAX_SCORE if board.sums is None else board.sums.can_add(first, second)
 
 
-def _count(group: SlotPlan, board: Board, key: str, amount: int, number: int, sender: int) -> None:
-    """Combine an amount with earlier amounts of the same member, and record which event decides its order."""
-    amounts, orders = group.amounts, group.orders
-    if sender and board.operator == "incr":
-        _share(group, sender, key, amount)
-    if key not in amounts:
-        amounts[key] = amount
-        orders[key] = number if board.operator != "incr" else -number if amount or board.zeros else 0
-    elif board.operator == "incr":
-        amounts[key] += amount
+def _count(group: SlotPlan, board: Board, key: str, amount: int, time: int | None, number: int) -> bool:
+    """Combine an amount with earlier amounts of the same member, and record which event decides its order.
+
+    Return whether the metadata of the event replaces the metadata of earlier events.
+    """
+    amounts, operator = group.amounts, board.operator
+    before = amounts.get(key)
+    if operator == "incr":
+        amounts[key] = (before or 0) + amount
         if amount or board.zeros:
-            orders[key] = -number
-    elif board.operator == "set":
-        if amount != amounts[key]:
-            amounts[key], orders[key] = amount, -number
-    elif amount > amounts[key] if board.sort_order == "desc" else amount < amounts[key]:
-        amounts[key], orders[key] = amount, number
+            _mark(group, board, key, time, -number)
+        return False
+    if before == amount:
+        if operator == "best":
+            _mark(group, board, key, time, number)
+        return operator == "set"
+    if before is not None and operator == "best" and (amount < before) == (board.sort_order == "desc"):
+        return False
+    amounts[key] = amount
+    group.orders.pop(key, None)
+    group.timed.pop(key, None)
+    _mark(group, board, key, time, number if before is None or operator == "best" else -number)
+    return True
+
+
+def _mark(group: SlotPlan, board: Board, key: str, time: int | None, number: int) -> None:
+    """Record an event if it is the latest one of its member; for the best amount, if it is the earliest one."""
+    if board.ties == "key":
+        return
+    is_best = board.operator == "best"
+    if time is None:
+        if not is_best or key not in group.orders:
+            group.orders[key] = number
+        return
+    held = group.timed.get(key)
+    if held is None or (time < held[0] if is_best else time >= held[0]):
+        group.timed[key] = time, number
 
 
 def _vote_fault(plan: Plan, votes: Votes, clock: str, entry: Entry, start: int) -> str | None:

@@ -278,6 +278,7 @@ class BoardWriter:
         first, table, amounts = len(keys) + 1, self.state.table(start), planned.amounts
         keys += (self.state.keys.slot(start), *table.all)
         votes, parts = None, []
+        orders, times, arrivals = ([], [], []) if board.ties == "key" else planned.marks()
         moments: list[int] = []
         if planned.votes or planned.parts or planned.moments:
             places = {member: place for place, member in enumerate(amounts)}
@@ -306,7 +307,9 @@ class BoardWriter:
             keys=first,
             members=list(amounts),
             amounts=list(amounts.values()),
-            orders=[] if board.ties == "key" else [planned.orders[member] for member in amounts],
+            orders=orders,
+            times=times,
+            arrivals=arrivals,
             metadata=[text(planned.metadata[member]) for member in amounts] if planned.metadata else [],
             votes=votes,
             parts=parts,

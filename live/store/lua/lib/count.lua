@@ -19,6 +19,7 @@ end
 -- it is hidden. Sets what the slot will hold (`held`), and the members that leave it (`emptied`). Returns the group.
 local function judge(group)
   local members, amounts, values, ranking = group.members, group.amounts, group.values, group.ranking
+  local orders = rules.ties and group.orders
   local names, old = look_up(ranking, members)
   local dropped = group.dropped  -- members that leave the slot, whatever their values are
   local unseen, least = hidden_of(members), threshold and threshold(ranking)
@@ -31,6 +32,8 @@ local function judge(group)
       score = (before or 0) + amounts[j]
       if rules.summed then counted = counted + amounts[j] end
       if score == 0 and (zero_is_none or dropped and dropped[j]) then score = nil end
+    elseif orders and amounts[j] ~= value then
+      orders[j] = 0  -- the member holds a better amount
     end
     if least and not before and not unseen[j] and sign * score < least then
       new[j] = false
@@ -74,8 +77,23 @@ if rules.ties then
   -- A hidden member keeps its place among ties, so it gets a tag when its value changes.
   function tag_hidden(board, group)
     for i, event in ipairs(group.orders) do
-      if group.unseen[i] and (event < 0 or (event > 0 and group.values[i] ~= group.olds[i])) then
-        call('HSET', group.ranking.reached, group.members[i], tag(board.offset, math.abs(event)))
+      local name, time = group.names[i], group.times and group.times[i] or arrival(board)
+      local is_changed = group.values[i] ~= group.olds[i]
+      if group.unseen[i] and event ~= 0 and (name == '' or moves(name, event, time, is_changed)) then
+        call('HSET', group.ranking.reached, group.members[i], tag(time, board.offset, math.abs(event)))
+      end
+    end
+  end
+
+  -- Some members have an event with a time, and another event without one (`arrivals`: member indexes and numbers, in
+  -- turn). Only now is it known which of the two counts.
+  for i = 1, #groups do
+    local group, at = groups[i], arrival(board)
+    local arrivals = group.arrivals or {}
+    for k = 1, #arrivals, 2 do
+      local j = arrivals[k]
+      if incr and at >= group.times[j] or not incr and at < group.times[j] then
+        group.orders[j], group.times[j] = arrivals[k + 1], false
       end
     end
   end
@@ -90,11 +108,11 @@ for i = 1, #groups do
     if group.fresh == #members then call('ZADD', slots, group.start, group.start) end  -- the slot may be new
   end
   if group.emptied then call('HDEL', group.slot, unpack(group.emptied)) end
-  put(ranking, board.offset, members, group.names, group.old, group.new, group.orders)
+  put(ranking, board, members, group.names, group.old, group.new, group)
   if group.dropped and rules.ties and not incr then
     for j in pairs(group.dropped) do call('HDEL', ranking.reached, members[j]) end
   end
   if group.metadata then write_metadata(group, group.changed) end
   if contest then write_votes(group) end
-  if rules.cap then trim(ranking, group.slot) end
+  if rules.cap then trim(ranking, board, group.slot) end
 end

@@ -40,8 +40,8 @@ local function record(board, kind, writer, sequence, payload)
   end
 end
 
--- Appends the tags that members received without an event: only the script knows them, because they depend on the order
--- in which it found the members. A member without a tag has the number 0.
+-- Appends the tags that members received or lost without an event: only the script knows when a sum becomes zero, and in
+-- which order it found the members. A member without a tag has the number 0.
 local function record_tags(board, granted)
   if board.journal and #granted > 0 then
     record_left(board)

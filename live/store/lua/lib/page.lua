@@ -31,7 +31,7 @@ local function page_at(start, limit, count)  -- returns start, first rank, rows,
   if not view.described then return digits(start), rank, rows, {} end
   local members = {}
   for i = 1, #rows / 2 do
-    members[i] = not view.tagged and rows[2 * i - 1] or string.sub(rows[2 * i - 1], 9)
+    members[i] = not view.tagged and rows[2 * i - 1] or string.sub(rows[2 * i - 1], 15)
   end
   return digits(start), rank, rows, redis.call('HMGET', metadata, unpack(members))
 end

@@ -1,7 +1,7 @@
 -- The rules of a ranking. A ranking is a table of its store keys (`key`, `reached`, `levels`, `metadata`) and of the
 -- `suffix` of the fields that hold its total. It has a record for each member with a score.
--- Where ties go by time, the name of a record is a tag of 8 bytes and the member. The tag tells when the member reached
--- its score.
+-- Where ties go by time, the name of a record is a tag of 14 bytes and the member. The tag tells when the member reached
+-- its score: the time of an event (ms), the offset of its batch, and its number in the batch.
 local rules = request.rules
 local EXACT = 9007199254740991
 -- Whether a sum of zero is no score. Otherwise a member has a score as long as a slot holds it.
@@ -43,29 +43,67 @@ local function put_named(ranking, members, old, new)
   if dropped then call('ZREM', ranking.key, unpack(dropped)) end
 end
 
-local granted = {}  -- suffix, member and number of each tag that a member got without an event
-local tag, put_tagged
+-- Tags that the journal can't compute from events: the suffix of the ranking, the member, and the time and the number of
+-- its tag, or the number 0 if it has lost its tag.
+local granted = {}
+-- A member that loses its record loses its tag. The journal need not be told if the tag is before this time (ms): it
+-- knows that later events have a later time.
+local told_from = -math.huge
+local tag, moves, arrival, put_tagged
 if rules.ties then
-  function tag(offset, event)
-    if rules.ties == 'falling' then return struct.pack('>I5I3', 1099511627775 - offset, 16777215 - event) end
-    return struct.pack('>I5I3', offset, event)
+  local lost = {}  -- the members that `granted` has with the number 0
+
+  -- The time is counted from 2^46 ms before 1970, so that no time is negative.
+  function tag(time, offset, event)
+    if rules.ties == 'falling' then
+      return struct.pack('>I6I5I3', 211106232532991 - time, 1099511627775 - offset, 16777215 - event)
+    end
+    return struct.pack('>I6I5I3', 70368744177664 + time, offset, event)
   end
 
-  -- `events` has, for each member, the number of the event that moved it to its score: negative if the member left that
-  -- score in between, 0 if no event moved it. Without `events`, a record keeps its tag. With `keeps_tags`, a member
-  -- that loses its record keeps its tag too.
-  function put_tagged(ranking, offset, members, names, old, new, events, keeps_tags)
+  local function time_of(name)
+    local time = struct.unpack('>I6', name)
+    return rules.ties == 'falling' and 211106232532991 - time or time - 70368744177664
+  end
+
+  -- The time (ms) of what has no time of its own. It is never before the newest slot.
+  function arrival(board)
+    return board.latest or math.max(now, 1000 * (board.newest or 0))
+  end
+
+  -- Whether a member with a tag gets the tag of an event. `event` is the number of the event with which the batch moved
+  -- the member to its amount: negative if the member may have had another score in between, 0 for none. A member
+  -- reaches a sum with its latest event, and a best score with the earliest event that has this amount.
+  function moves(name, event, time, is_changed)
+    if event == 0 then return false end
+    if rules.operation == 'incr' then return time >= time_of(name) end
+    return event < 0 or is_changed or rules.operation ~= 'set' and time < time_of(name)
+  end
+
+  -- `marks` has, for each member, the number of an event (`orders`, see `moves`), and maybe its time (`times`). Without
+  -- `marks`, a record keeps its tag. With `keeps_tags`, a member that loses its record keeps its tag too.
+  function put_tagged(ranking, board, members, names, old, new, marks, keeps_tags)
     local ranked, dropped, tags, untagged = {}, {}, {}, {}
+    local events, times, at = marks and marks.orders, marks and marks.times, arrival(board)
     for i = 1, #members do
       local score, before, name, event = new[i], old[i], names[i], events and events[i]
+      local time = times and times[i] or at
       if score == nil then
         dropped[#dropped + 1], untagged[#untagged + 1] = name, members[i]
-      elseif score and (name == '' or event and (event < 0 or event > 0 and score ~= before)) then
-        local mark = tag(offset, event and math.abs(event) or i)
+        local is_told = rules.operation == 'incr' and not keeps_tags
+        if is_told and (event and event ~= 0 or name ~= '' and time_of(name) >= told_from) then
+          granted[#granted + 1] = {ranking.suffix, members[i], 0, 0}
+          lost[members[i]] = true
+        end
+      elseif score and (name == '' or event and moves(name, event, time, score ~= before)) then
+        local number = event and math.abs(event) or i
+        local mark = tag(time, board.offset, number)
         local named = mark .. members[i]
         -- A batch with several slots may have given the member this tag a moment ago.
         if before and name ~= named then dropped[#dropped + 1] = name end
-        if not event then granted[#granted + 1] = {ranking.suffix, members[i], i} end
+        if not event or lost[members[i]] then
+          granted[#granted + 1] = {ranking.suffix, members[i], time, number}
+        end
         tags[#tags + 1], tags[#tags + 2] = members[i], mark
         ranked[#ranked + 1], ranked[#ranked + 2] = score, named
       elseif score and score ~= before then
@@ -135,15 +173,15 @@ if rules.dense then
 end
 
 -- Gives distinct members the scores `new`, where nil is no record and false no change. `names` and `old` are from
--- `look_up`; `events` and `keeps_tags` only matter where ties go by time.
+-- `look_up`; `marks` and `keeps_tags` only matter where ties go by time.
 --
 -- While a Cluster moves the hash slot of the board, the store refuses commands on store keys that are gone, even in a
 -- script that has written already. So this function must not use a store key that it may have emptied. Therefore it adds
 -- first, and removes afterwards.
-local function put(ranking, offset, members, names, old, new, events, keeps_tags)
+local function put(ranking, board, members, names, old, new, marks, keeps_tags)
   local size = put_levels and call('ZCARD', ranking.key)
   if put_tagged then
-    put_tagged(ranking, offset, members, names, old, new, events, keeps_tags)
+    put_tagged(ranking, board, members, names, old, new, marks, keeps_tags)
   else
     put_named(ranking, members, old, new)
   end
@@ -154,7 +192,7 @@ end
 local trim
 if rules.cap then
   -- Deletes the last records of a ranking that is over its limit, with everything that belongs to them.
-  function trim(ranking, slot)
+  function trim(ranking, board, slot)
     local excess = call('ZCARD', ranking.key) - rules.cap
     while excess > 0 do
       local last = rules.order == 'forward' and 'ZREVRANGE' or 'ZRANGE'
@@ -164,12 +202,12 @@ if rules.cap then
       local members, old = names, {}
       if rules.ties then
         members = {}
-        for i = 1, #names do members[i] = string.sub(names[i], 9) end
+        for i = 1, #names do members[i] = string.sub(names[i], 15) end
       end
       for i = 1, #names do old[i] = tonumber(score) end
       call('HDEL', slot, unpack(members))
       call('HDEL', ranking.metadata, unpack(members))
-      put(ranking, 0, members, names, old, {})
+      put(ranking, board, members, names, old, {})
       excess = excess - #names
     end
   end

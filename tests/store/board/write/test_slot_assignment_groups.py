@@ -13,16 +13,41 @@ from live.domain.event import Entry, Extra, Likes, make_entry
 from live.domain.window import Forever, Periods, Sliding
 from live.store.board.state import Clock
 from live.store.board.write.slot_assignment import make_plan, voter_digests
-from tests.harness.plans import EVENT, HOUR, SERVER, amounts, clock_at, forever, like, plan, plan_on, vote
+from tests.harness.plans import EVENT, HOUR, SERVER, amounts, clock_at, forever, like, plan_on, vote
 
 GROUPED: list[Entry] = [like("a", 1, 9 * HOUR), like("b", 2, 9 * HOUR), like("c", 3)]
 
 
 def test_a_plan_has_a_group_for_each_slot() -> None:
     """A group has the amounts of its members, and also the deciding events if they order ties."""
-    made = plan(GROUPED, 10 * HOUR)
+    made = plan_on(msgspec.structs.replace(SERVER, ties="first"), GROUPED, 10 * HOUR)
     assert amounts(made) == {9 * HOUR: {"a": 1, "b": 2}, 10 * HOUR: {"c": 3}}
-    assert [group.orders for group in made.slots.values()] == [{"a": -1, "b": -2}, {"c": -3}]
+    nine = 9 * HOUR * 1000
+    assert [group.marks() for group in made.slots.values()] == [([-1, -2], [nine, nine], []), ([-3], [], [])]
+
+
+@pytest.mark.parametrize(
+    ("operator", "events", "marks"),
+    [
+        ("incr", [(1, 5), (1, 9), (1, 7)], ([-2], [9000], [])),
+        ("incr", [(1, 9), (1, 9), (0, 10)], ([-2], [9000], [])),
+        ("incr", [(1, 9), (1, None), (1, None)], ([-1], [9000], [1, -3])),
+        ("best", [(3, 9), (3, 5), (2, 1), (3, 7)], ([2], [5000], [])),
+        ("best", [(3, None), (3, 5), (3, None)], ([2], [5000], [1, 1])),
+        ("best", [(3, 5), (4, None)], ([2], [], [])),
+        ("set", [(3, 9), (4, 5), (4, 1)], ([-2], [5000], [])),
+        ("set", [(3, 9), (4, None)], ([-2], [], [])),
+    ],
+)
+def test_a_plan_says_when_each_member_reached_its_amount(
+    operator: str, events: list[tuple[int, int | None]], marks: object
+) -> None:
+    """That is the latest event of a sum, the earliest event with the best amount, and the last change of a set amount.
+
+    Only the store knows whether an event without a time comes before one with a time.
+    """
+    made = plan_on(forever(operator=operator), [like("a", amount, at) for amount, at in events], 10)
+    assert made.slots[0].marks() == marks
 
 
 def test_a_group_has_metadata_votes_and_events() -> None:
