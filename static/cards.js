@@ -7,7 +7,7 @@ import { showMove } from "./marks.js";
 import { Rate } from "./pace.js";
 import { followDefinition } from "./definition.js";
 import { whenWritten, write } from "./page.js";
-import { baselinePause, Poll } from "./poll.js";
+import { baselinePause, Poll, Ranks } from "./poll.js";
 
 const MOST = 12; // cards that are live at the same time, because each needs a connection
 const CALM = 1000; // milliseconds between two updates of a card
@@ -80,13 +80,14 @@ class Card {
     this.#rate.note(totalScore, now);
     const rate = this.#rate.perMinute(now);
     if (rate !== null) write(this.sums.rate, this.writing.grouped(rate));
-    const { epoch, period, ranks } = this.#baseline ?? {};
-    const before = ranks && epoch === snapshot.epoch && period === (snapshot.period ?? null) ? new Map(Object.entries(ranks)) : null;
+    const { epoch, period, since } = this.#baseline ?? {};
+    const fits = since && epoch === snapshot.epoch && period === (snapshot.period ?? null);
+    const before = this.#baseline && fits ? new Ranks(this.#baseline) : null;
     const held = new Map([...this.list.children].map((item) => [/** @type {HTMLElement} */ (item).dataset.key, item]));
     const items = snapshot.records.map((record) => {
       const item = /** @type {HTMLLIElement} */ (held.get(record.key) ?? this.#made(record.key));
       if (item.value !== record.rank) item.value = record.rank;
-      if (ranks) showMove(/** @type {HTMLElement} */ (item.firstElementChild).dataset, before?.size ? moveWords(record.rank, before.get(record.key)) : ["", ""]);
+      if (this.#baseline) showMove(/** @type {HTMLElement} */ (item.firstElementChild).dataset, before ? moveWords(record.rank, before.before(record.key, record.rank)) : ["", ""]);
       const values = this.fields.length ? this.fields.map((field) => record.fields?.[field] ?? null) : [record.score];
       item.querySelectorAll(".value").forEach((place, i) => write(place, this.writing.grouped(values[i])));
       return item;

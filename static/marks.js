@@ -4,14 +4,15 @@ import { barWidth, moveWords } from "./client/words.js";
 
 /**
  * @typedef {import("./client/view.js").TableView} TableView
+ * @typedef {import("./poll.js").Ranks} Ranks
  * @typedef {Parameters<NonNullable<TableView["onWrite"]>>} Written
- * @typedef {{rank: number, ranks?: Map<string, number> | null, line: Element | null, points: string, mark: Element | null,
+ * @typedef {{rank: number, ranks?: Ranks | null, line: Element | null, points: string, mark: Element | null,
  *            tick: number, pace: string}} Drawn what a row shows, and in which elements. The page is read once for each
  *   row; after that, only changes are written
  */
 
 export class Marks {
-  /** @type {Map<string, number> | null | undefined} ranks to compare with; null: there are none; undefined: unknown yet */
+  /** @type {Ranks | null | undefined} ranks to compare with; null: there are none; undefined: unknown yet */
   #ranks;
   /** @type {Map<string, number>} the scores at the time of `#ranks` */
   #scores = new Map();
@@ -24,6 +25,8 @@ export class Marks {
    * @type {(() => void) | undefined} called for each row that is drawn without a sparkline, because `#trends` lacks it
    */
   onLineless;
+  /** @type {(() => void) | undefined} called for each row that is drawn without its rank in the baseline */
+  onUnknown;
   /** @type {Map<string, string> | undefined} */
   #paces;
   /** @type {WeakMap<Written[0], Drawn>} */
@@ -39,7 +42,7 @@ export class Marks {
   /**
    * Show how records have moved since they had these ranks and scores.
    *
-   * @param {Map<string, number> | null} ranks
+   * @param {Ranks | null} ranks
    * @param {Map<string, number>} scores
    */
   compare(ranks, scores) {
@@ -70,8 +73,9 @@ export class Marks {
     const ranks = this.#ranks;
     if (ranks !== undefined && (drawn.rank !== record.rank || drawn.ranks !== ranks)) {
       [drawn.rank, drawn.ranks] = [record.rank, ranks];
-      showMove(element.cells[0].dataset, ranks ? moveWords(record.rank, ranks.get(record.key)) : ["", ""]);
+      showMove(element.cells[0].dataset, ranks ? moveWords(record.rank, ranks.before(record.key, record.rank)) : ["", ""]);
     }
+    if (ranks && !ranks.knows(record.key)) this.onUnknown?.();
     const trend = this.#trends.get(record.key);
     if (line && !trend) this.onLineless?.();
     else if (line && trend && trend[0] !== drawn.points) showTrend(line, (drawn.points = trend[0]), trend[1]);

@@ -2,25 +2,50 @@
 /** Repeats requests for data that changes seldom, such as the ranks from which movement is measured. */
 
 /**
- * @typedef {{epoch: string, period: string | null, since: string | null, ranks: Object<string, number>,
- *            scores: Object<string, number>, rank_count: number | null, per_minute: number | null}} Baseline
+ * @typedef {{epoch: string, period: string | null, since: string | null, ranks: Object<string, number | null>,
+ *            complete: boolean, scores: Object<string, number>, rank_count: number | null, per_minute: number | null}} Baseline
  */
 
 export const MINUTE = 60_000; // milliseconds
 export const HOUR = 60 * MINUTE;
+const STEP = 5 * MINUTE;
 const SPREAD = 5_000; // milliseconds over which the requests of pages are spread
 export const SOON = 5_000; // milliseconds between two checks whether a hidden page is shown again; also the shortest pause between two requests for sparklines
 
 /**
- * Milliseconds until the next request for the baseline: until the next full hour, or a minute if this hour has none
+ * Milliseconds until the next request for the baseline: until the next full five minutes, or a minute if there is none
  * yet.
  *
  * @param {Baseline} baseline
  * @param {number} now
  */
-export function baselinePause({ since, ranks }, now) {
-  const isOfThisHour = since !== null && Math.floor(Date.parse(since) / HOUR) >= Math.floor(now / HOUR);
-  return isOfThisHour && Object.keys(ranks).length > 0 ? HOUR - (now % HOUR) : MINUTE;
+export function baselinePause({ since }, now) {
+  return since === null ? MINUTE : STEP - (now % STEP);
+}
+
+/** The ranks of members in a baseline. */
+export class Ranks {
+  /** @param {Pick<Baseline, "ranks" | "complete">} baseline */
+  constructor({ ranks, complete }) {
+    this.ranks = new Map(Object.entries(ranks));
+    this.complete = complete;
+  }
+
+  /** @param {string} key */
+  knows(key) {
+    return this.complete || this.ranks.has(key);
+  }
+
+  /**
+   * The rank of a member then; undefined if it had no record. If the baseline does not know it, the rank is as now, so
+   * that no movement is shown.
+   *
+   * @param {string} key
+   * @param {number} now its present rank
+   */
+  before(key, now) {
+    return this.knows(key) ? (this.ranks.get(key) ?? undefined) : now;
+  }
 }
 
 /** Repeats a request. `take` chooses the pause from each answer. Nothing is requested while the page is hidden. */

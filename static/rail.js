@@ -107,7 +107,7 @@ export class Rail {
   /**
    * Show how the followed member moves.
    *
-   * @param {Map<string, number> | undefined} ranks before
+   * @param {import("./poll.js").Ranks | undefined} ranks before
    * @param {number | null} since
    * @param {(place: Place) => number | undefined} paceOf
    */
@@ -122,7 +122,7 @@ export class Rail {
     if (this.place) write(this.place, say("place", { place: placeWords(around.rank, this.gaps ? around.gap : null, this.table.writing).join("") }));
     const words = [];
     if (around.rank !== null && ranks && since) {
-      const [move] = moveWords(around.rank, ranks.get(this.key));
+      const [move] = moveWords(around.rank, ranks.before(this.key, around.rank));
       if (move) words.push(`${move} ${say("since_time", { time: momentWords(since - (since % MINUTE), this.board.now()) })}`);
     }
     const place = around.records.findIndex(({ key }) => key === this.key);

@@ -4,6 +4,7 @@ import { say, stories, storyWords, Teller } from "./client/stories.js";
 import { nameWords, placeWords } from "./client/words.js";
 import { startMovement } from "./movement.js";
 import { Paces } from "./pace.js";
+import { Ranks } from "./poll.js";
 import { Rail, signed } from "./rail.js";
 import { Strip } from "./strip.js";
 import { Trends } from "./trends.js";
@@ -59,7 +60,7 @@ export function startStory(shown) {
 /** The figures of a board and of its members, computed from its state now and some minutes ago. */
 class Figures {
   #paces = new Paces();
-  /** @type {Map<string, number> | undefined} */
+  /** @type {Ranks | undefined} */
   #ranks;
   /** @type {number | null} */
   #since = null;
@@ -86,11 +87,11 @@ class Figures {
    */
   compare = (baseline, scores) => {
     const { epoch, period } = baseline;
-    this.#ranks = new Map(Object.entries(baseline.ranks));
+    this.#ranks = new Ranks(baseline);
     this.#since = Date.parse(baseline.since ?? "");
     this.#paces.note(this.#since, scores);
     this.strip.compare(baseline);
-    const places = [...scores].map(([key, score]) => ({ key, score, rank: baseline.ranks[key] }));
+    const places = [...scores].map(([key, score]) => ({ key, score, rank: baseline.ranks[key] ?? 0 }));
     const records = this.board.snapshot.records;
     const before = { at: this.#since, epoch, period, records: places.sort((one, other) => one.rank - other.rank) };
     this.rail?.begin(stories(before, { at: this.board.now(), epoch, period, records }, this.gaps));

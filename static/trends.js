@@ -3,7 +3,7 @@
 import { say } from "./client/stories.js";
 import { momentWords } from "./client/words.js";
 import { Marks } from "./marks.js";
-import { baselinePause, HOUR, MINUTE, Poll, SOON } from "./poll.js";
+import { baselinePause, HOUR, MINUTE, Poll, Ranks, SOON } from "./poll.js";
 import { trendPoints, trendScale, trendWords } from "./sparkline.js";
 
 /**
@@ -47,8 +47,9 @@ export class Trends {
   #baseline = null;
   /** @type {Baseline | null} */
   #told = null;
-  /** @type {Map<string, number>} */
-  #ranks = new Map();
+  /** @type {Ranks | undefined} */
+  #ranks;
+  #again = 0; // when the page may again request missing ranks, by `performance.now()`
   /** @type {Map<string, number>} */
   #scores = new Map();
 
@@ -64,7 +65,13 @@ export class Trends {
     this.marks = new Marks(table);
     this.since = since;
     this.onBaseline = onBaseline;
-    new Poll(() => `${address}/baseline`, (baseline) => this.#takeBaseline(baseline));
+    const baselines = new Poll(() => `${address}/baseline`, (baseline) => this.#takeBaseline(baseline));
+    // A member may have come from far below. The next answer has its rank.
+    this.marks.onUnknown = () => {
+      if (shown.past || performance.now() < this.#again) return;
+      this.#again = performance.now() + MINUTE;
+      baselines.hasten();
+    };
     if (!table.shape.trends) return;
     const until = Number(table.body.closest("table")?.dataset.trends); // when the rendered lines get another point
     const pause = Math.max(0, Math.min(HOUR, until - shown.board.now()));
@@ -87,8 +94,8 @@ export class Trends {
     }
     const [baseline, { epoch, period }] = [this.#baseline, board.snapshot];
     if (!baseline || epoch === null) return;
-    const fits = this.#ranks.size > 0 && baseline.epoch === epoch && baseline.period === (period ?? null);
-    this.marks.compare(fits ? this.#ranks : null, this.#scores);
+    const fits = baseline.since !== null && baseline.epoch === epoch && baseline.period === (period ?? null);
+    this.marks.compare((fits && this.#ranks) || null, this.#scores);
     if (fits && this.#told !== baseline) this.onBaseline((this.#told = baseline), this.#scores);
     if (!this.since) return;
     this.since.hidden = !fits;
@@ -99,7 +106,7 @@ export class Trends {
   /** @param {Baseline} baseline */
   #takeBaseline(baseline) {
     this.#baseline = baseline;
-    this.#ranks = new Map(Object.entries(baseline.ranks));
+    this.#ranks = new Ranks(baseline);
     this.#scores = new Map(Object.entries(baseline.scores));
     this.compare();
     return baselinePause(baseline, this.shown.board.now());

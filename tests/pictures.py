@@ -19,15 +19,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import httpx
-import msgspec
 from playwright.async_api import Browser, BrowserContext, Page
 
 from live.demo import POSTS
 from live.domain.board_file import parse_boards
 from live.domain.event import rfc3339
 from live.settings import Settings
-from live.store.board.keys import Keys
-from live.store.connection.client import connect
+from tests.harness.baselines import put_baseline
 from tests.harness.browser import browser
 from tests.harness.ingest import make_key
 from tests.harness.producer import post
@@ -65,7 +63,7 @@ HOUR: Final = 3600  # seconds
 MINUTE: Final = 60
 LEAST: Final = 7 * MINUTE  # enough seconds to know a pace, and to take the pictures within the same hour
 RATE: Final = 900  # likes per minute, of all members together
-BEFORE: Final = 804  # likes per minute in the hour before
+BEFORE: Final = 804  # likes per minute since the baseline
 SURPRISES: Final = (("Winter swimming, day one", 6000), ("Soup for twenty", 3000))
 BEAT: Final = 0.5  # seconds between two likes while pictures are taken
 FONT: Final = """@font-face { font-family: Inter; src: url("/font-of-pictures"); font-weight: 100 900; }
@@ -131,7 +129,11 @@ async def take_all(store: StoreProcess, clock: Clock, settings: Settings) -> Non
         await fill(producer, clock, chance, began)
         rows = (await producer.get("/v1/boards/posts", params={"limit": len(POSTS)})).json()["records"]
     clock.shift(round(began - time.time()) + 1)
-    await put_baseline(settings, rows, began)
+    scores = {row["key"]: row["score"] for row in rows}
+    age = time.time() - began
+    surprises = sum(amount for _, amount in SURPRISES) * MINUTE / age
+    counted = round(BEFORE - RATE - surprises)  # what is still to come makes it `BEFORE`
+    await put_baseline(settings, "posts", scores, round(age * 1000), per_minute=counted)
     key = await make_key(settings, "chief", verbs=("admin",))
     async with serving(settings) as (url, producer), browser() as chromium:
         await likes_until_now(producer, clock, chance, began)
@@ -205,17 +207,6 @@ async def go_on(producer: httpx.AsyncClient, chance: random.Random) -> None:
         now = time.time()
         await post(producer, {"key": chance.choice(POSTS), "amount": round(RATE / MINUTE * (now - before))})
         before = now
-
-
-async def put_baseline(settings: Settings, rows: list[dict[str, Any]], at: float) -> None:
-    """Store a baseline: these rows at the start of the hour, after an hour with a known number of likes."""
-    store: Any = connect(settings.store, settings)
-    flat = [part for row in rows for part in (row["key"], str(row["score"]))]
-    fields = {"time": round(at * 1000), "count": len(rows), "ranked": len(rows), "gained": BEFORE * MINUTE}
-    fields |= {"prior": round((at - HOUR) * 1000), "prior_gained": 0}
-    key = Keys(settings.key_prefix, "posts").baseline
-    await store.hset(key, mapping={**fields, "records": msgspec.msgpack.encode(flat)})
-    await store.aclose()
 
 
 async def take(chromium: Browser, url: str, picture: Picture) -> None:

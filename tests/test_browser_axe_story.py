@@ -10,12 +10,13 @@ import pytest
 from playwright.async_api import BrowserContext, Route
 
 from live.domain.board_file import parse_boards
+from tests.harness.baselines import put_baseline
 from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_loaded
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.test_browser_axe import AXE, faults
-from tests.test_browser_story import GAINS, THEN, put_baseline
+from tests.test_browser_story import AGE, GAINS, THEN
 
 pytestmark = [*IN_BROWSER, pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed")]
 
@@ -65,7 +66,7 @@ async def told(store: str, **context: Any) -> AsyncIterator[tuple[BrowserContext
         await post(producer, *({"type": "lap", "key": key, "amount": amount} for key, amount in laps))
         await post(producer, *({"type": "vote", "key": f"The {n} Lanterns", "actor": f"{n}"} for n in range(3)))
         await producer.get("/v1/boards/posts/baseline")
-    await put_baseline(store, settings)
+    await put_baseline(settings, "posts", THEN, AGE, per_minute=10)
     async with (
         run_server(settings, boards) as url,
         httpx.AsyncClient(base_url=url) as producer,

@@ -1,15 +1,11 @@
 """The list of boards in a real browser."""
 
 import re
-import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from live.domain.board_file import parse_boards
-from live.store.board.keys import Keys
-from live.store.connection.client import connect
+from tests.harness.baselines import put_baseline
 from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser
 from tests.harness.producer import post
@@ -75,13 +71,7 @@ async def test_cards_tell_what_moves(valkey_url: str) -> None:
     async with serving(settings, *boards) as client:
         await post(client, *({"board": "other", "key": key, "amount": amount} for key, amount in (("a", 4), ("b", 3))))
         await client.get("/v1/boards/other/baseline")
-    now = int(time.time() * 1000)
-    store: Any = connect(valkey_url, settings)
-    records = msgspec.msgpack.encode(["a", "4", "b", "3"])
-    spans = {"gained": 700, "prior": now - 3_600_000, "prior_gained": 100}
-    key = Keys(settings.key_prefix, "other").baseline
-    await store.hset(key, mapping={"time": now, "count": 2, "records": records, **spans})
-    await store.aclose()
+    await put_baseline(settings, "other", {"a": 4, "b": 3}, 1_800_000, per_minute=10)
     async with serving(settings, *boards) as client:
 
         async def comes_first() -> bool:

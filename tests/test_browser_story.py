@@ -1,62 +1,40 @@
 """The story beside the rows: figures, places at the baseline, paces, what happened, and the member that you follow."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
-import msgspec
 import pytest
 from playwright.async_api import Page
 
 from live.domain.score_format import MINUS
-from live.settings import Settings
-from live.store.board.keys import Keys
-from live.store.connection.client import connect
+from tests.harness.baselines import put_baseline
 from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_live, until_loaded
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
-from tests.harness.waiting import until_early
 from tests.test_browser_rows import page_of, with_baseline
 
 pytestmark = IN_BROWSER
 
 MINUTE = 60_000
-HOUR = 60 * MINUTE
-OLDEST = 20 * MINUTE  # the greatest age of the baseline. The start of the baseline must lie in the current hour
-LEAST = 5 * MINUTE  # the least age for which the page shows paces
+AGE = 20 * MINUTE  # of the baseline
 THEN = {f"m{number:02}": 1000 - 20 * number for number in range(12)}
 GAINS = {"m00": 100, "m03": 330, "m11": 300}  # the gains since `THEN`: they make m03 first and m11 third
 
 
-async def put_baseline(store: str, settings: Settings) -> int:
-    """Store a baseline of some minutes ago with the scores `THEN`, after an hour with 600 likes; returns its age."""
-    client: Any = connect(store, settings)
-    rows = [part for member, score in THEN.items() for part in (member, str(score))]
-    now = int(time.time() * 1000)
-    age = min(OLDEST, now % HOUR)
-    fields = {"time": now - age, "count": len(THEN), "ranked": 10, "gained": 900}
-    fields |= {"prior": now - age - HOUR, "prior_gained": 300}
-    key = Keys(settings.key_prefix, "posts").baseline
-    await client.hset(key, mapping={**fields, "records": msgspec.msgpack.encode(rows)})
-    await client.aclose()
-    return age
-
-
 @asynccontextmanager
-async def told(store: str, path: str = "", **context: Any) -> AsyncIterator[tuple[Page, httpx.AsyncClient, int]]:
-    """The page of a board with a baseline, a producer, and the age of the baseline in milliseconds."""
+async def told(store: str, path: str = "", **context: Any) -> AsyncIterator[tuple[Page, httpx.AsyncClient]]:
+    """The page of a board with a baseline, and a producer."""
     settings, faults = fresh_settings(store), list[str]()
-    await until_early("hour")  # at the end of an hour, the server stores a new baseline
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as producer:
         scores = {member: score + GAINS.get(member, 0) for member, score in THEN.items()}
         await post(producer, *({"key": key, "amount": amount} for key, amount in scores.items()))
         await producer.get("/v1/boards/posts/baseline")
-    age = await put_baseline(store, settings)
+    await put_baseline(settings, "posts", THEN, AGE, per_minute=10, unranked=2)
     async with (
         run_server(settings, [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as producer,
@@ -65,7 +43,7 @@ async def told(store: str, path: str = "", **context: Any) -> AsyncIterator[tupl
         page = await (await chromium.new_context(**context)).new_page()
         page.on("pageerror", lambda error: faults.append(str(error)))
         await page.goto(f"{url}/boards/posts{path}")
-        yield page, producer, age
+        yield page, producer
         assert faults == []
 
 
@@ -89,7 +67,7 @@ async def test_the_server_and_the_script_tell_alike(valkey_url: str) -> None:
 
     The page is complete without script.
     """
-    async with told(valkey_url) as (page, _, age):
+    async with told(valkey_url) as (page, _):
         await until_loaded(page)
         await page.wait_for_function("() => document.querySelector('#happened b') !== null", timeout=PATIENCE)
         plain = await page.context.browser.new_context(java_script_enabled=False)  # type: ignore[union-attr]
@@ -101,21 +79,19 @@ async def test_the_server_and_the_script_tell_alike(valkey_url: str) -> None:
         assert drawn["gaps"][:2] == ["leads by 170", f"{MINUS}170 to 1"]
         assert drawn["ranked"] == "12 +2 new"
         assert await other.locator(":is(.strip, .rail .card):visible").count() == 3
-        if age >= LEAST:
-            assert [words.rpartition(" ")[0] for words in drawn["rising"]] == ["m03", "m11", "m00"]
-            assert [words[0] for words in drawn["paces"][:4]] == ["+", "+", "+", "0"]
+        assert [words.rpartition(" ")[0] for words in drawn["rising"]] == ["m03", "m11", "m00"]
+        assert [words[0] for words in drawn["paces"][:4]] == ["+", "+", "+", "0"]
         scripted = await shown(page)
         for name in ("ticks", "bars", "gaps", "ranked"):
             assert scripted[name] == drawn[name], name
-        if age >= LEAST:
-            # These figures are divided by the time since the baseline, which is longer for the page that is read later.
-            paces = [[int("".join(filter(str.isdigit, pace))) for pace in each["paces"]] for each in (scripted, drawn)]
-            assert paces[0] == pytest.approx(paces[1], rel=0.1)
+        # These figures are divided by the time since the baseline, which is longer for the page that is read later.
+        paces = [[int("".join(filter(str.isdigit, pace))) for pace in each["paces"]] for each in (scripted, drawn)]
+        assert paces[0] == pytest.approx(paces[1], rel=0.1)
 
 
 async def test_the_rail_tells_what_happened(valkey_url: str) -> None:
     """The rail first tells what happened since the baseline, then each story as it happens."""
-    async with told(valkey_url) as (page, producer, _):
+    async with told(valkey_url) as (page, producer):
         await page.wait_for_function("() => document.querySelectorAll('#happened b').length > 1", timeout=PATIENCE)
         lines = await page.locator("#happened li").all_inner_texts()
         assert any("m03 takes first from m00" in line for line in lines), lines
@@ -155,15 +131,15 @@ async def test_nothing_is_said_about_what_is_not_known(valkey_url: str) -> None:
             assert "yet" not in text
 
 
-async def test_the_rate_is_compared_with_the_hour_before(valkey_url: str) -> None:
-    """Until this hour's rate is known, the page shows the rate of the hour before."""
-    async with told(valkey_url) as (page, producer, _):
+async def test_the_rate_is_compared_with_the_average(valkey_url: str) -> None:
+    """Until the rate of this minute is known, the page shows the average since the baseline."""
+    async with told(valkey_url) as (page, producer):
         assert await page.inner_text("#rate") == "10"
         await until_live(page)
         for _round in range(30):
             await post(producer, {"key": "m02", "amount": 20})
             await asyncio.sleep(0.5)
-            if "on the hour before" in await page.inner_text("#rate-note"):
+            if "on the average" in await page.inner_text("#rate-note"):
                 break
         assert int((await page.inner_text("#rate")).replace(",", "")) > 100
         assert "▲" in await page.inner_text("#rate-note")
@@ -172,7 +148,7 @@ async def test_the_rate_is_compared_with_the_hour_before(valkey_url: str) -> Non
 async def test_the_followed_member_stays_in_sight(valkey_url: str) -> None:
     """A form chooses the member. Its card stays in sight, and a pin keeps the choice for the next visit."""
     small = {"width": 360, "height": 500}
-    async with told(valkey_url, viewport=small) as (page, _, _):
+    async with told(valkey_url, viewport=small) as (page, _):
         await until_loaded(page)
         await page.fill("#me", "m07")
         await page.locator("#you form button").click()
@@ -205,7 +181,7 @@ async def test_nothing_shifts_while_the_story_loads(valkey_url: str) -> None:
                 `${node?.id || node?.className || node?.nodeName}: ${from.x} ${from.y} to ${to.x} ${to.y}`),
         ]);
     }).observe({ type: "layout-shift", buffered: true });"""
-    async with told(valkey_url) as (page, _, _):
+    async with told(valkey_url) as (page, _):
         await page.context.add_init_script(script)
         for width in (360, 768, 1440):
             await page.set_viewport_size({"width": width, "height": 900})

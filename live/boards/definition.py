@@ -90,6 +90,7 @@ def choices_of(board: Board) -> dict[str, Any]:
         clock=board.clock,
         conflation_interval=None if board.conflation is None else format_duration(board.conflation),
         like_button=board.like_button,
+        baseline=board.baseline,
         journal=journal.level,
         journal_events=None if journal.events is None else format_duration(journal.events * 1000),
         journal_periods=None if journal.periods is None else format_duration(journal.periods * 1000),

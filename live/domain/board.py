@@ -35,6 +35,7 @@ Ties = Literal["first", "last", "key"]
 ClockKind = Literal["server", "event"]
 JournalLevel = Literal["events", "off"]
 Visibility = Literal["public", "private"]
+BaselineAge = Literal["hour", "day", "week"]
 
 
 class Votes(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,9 +89,10 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     of the server. Only run-time boards can be `frozen` or have an `idle_ttl`. A frozen board refuses events. A board
     that nobody uses for `idle_ttl` seconds is deleted. `owner` is the id of the API key that created the board, if that
     API key is limited to some boards. With `like_button`, visitors of the board's pages can add likes without an API
-    key. `journal` says what the journal keeps. `visibility` says who may read the board. None means the setting of the
-    server. With a `score_format`, scores are not shown as whole numbers. `limits` are the limits of the prefix of the
-    board's id, if there are any.
+    key. `baseline` says whether movement is measured over an hour, or since the start of the day or week. `journal`
+    says what the journal keeps. `visibility` says who may read the board. None means the setting of the server. With a
+    `score_format`, scores are not shown as whole numbers. `limits` are the limits of the prefix of the board's id, if
+    there are any.
     """
 
     id: str
@@ -112,6 +114,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     clock: ClockKind = "server"
     conflation: int | None = None
     like_button: bool = False
+    baseline: BaselineAge = "hour"
     journal: Journaling = Journaling()
     frozen: bool = False
     idle_ttl: int | None = None

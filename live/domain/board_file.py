@@ -19,6 +19,7 @@ from live.domain.board import (
     DEFAULT_MAX_AMOUNT,
     DEFAULT_MAX_MEMBERS,
     MOST_REMEMBERED,
+    BaselineAge,
     Board,
     Boards,
     ClockKind,
@@ -41,6 +42,7 @@ from live.domain.text import ID_FORM, PATTERN, text_fault, unknown
 from live.domain.validation_messages import choice_mistake
 from live.domain.window import (
     Duration,
+    Periods,
     Rolling,
     Sliding,
     Window,
@@ -128,6 +130,7 @@ class BoardChoice(Choice, frozen=True, kw_only=True):
     clock: ClockKind = "server"
     conflation_interval: Duration | None = None
     like_button: bool = False
+    baseline: BaselineAge = "hour"
     journal: JournalLevel = "events"
     journal_events: Duration | None = None
     journal_periods: Duration | None = None
@@ -180,6 +183,7 @@ def make_board(choice: BoardChoice) -> Board:
         clock=choice.clock,
         conflation=conflation,
         like_button=choice.like_button,
+        baseline=choice.baseline,
         journal=Journaling(
             level=choice.journal,
             events=None if choice.journal_events is None else parse_retention(choice.journal_events),
@@ -318,6 +322,9 @@ def _window_conflicts(choice: BoardChoice, window: Window | None) -> Iterator[st
     has_periods = isinstance(chosen, WindowChoice) and chosen.calendar is not None and chosen.last is None
     if choice.journal_periods is not None and not has_periods:
         yield "`journal_periods` with a window without periods: leave it out"
+    within = {"day": ("hour", "day"), "week": ("hour", "day", "week")}.get(choice.baseline, ())
+    if isinstance(window, Periods) and window.tables and window.unit in within:
+        yield f"`baseline = {choice.baseline}` with a window of one {window.unit}: it begins empty; leave it out"
     leaves = isinstance(chosen, WindowChoice) and (chosen.rolling or chosen.sliding or chosen.last) is not None
     if leaves and choice.operator != "incr":
         yield (

@@ -269,6 +269,12 @@ def folded_slots(window: Window, newest: int, most: int) -> Sequence[Sequence[Sl
     return tuple(groups[::-1])
 
 
+def calendar_of(window: Window, unit: Unit) -> Calendar:
+    """Return the calendar of some unit in the time zone of a window. Windows without a calendar have the zone UTC."""
+    zone = window if isinstance(window, Periods) else Periods(unit=unit)
+    return _calendar(Periods(unit=unit, timezone=zone.timezone, week_start=zone.week_start, day_start=zone.day_start))
+
+
 @cache
 def _calendar(periods: Periods) -> Calendar:
     try:

@@ -2,7 +2,9 @@
 
 import pytest
 
+from live.domain.board import BaselineAge
 from live.domain.board_file import BoardChoice, make_board
+from live.domain.calendar import Unit
 from live.domain.window import Periods, WindowChoice
 from tests.domain.board_files import KINDS, LAST, SLOT_OF_DAYS, TOO_MANY, UNITS, WEEKDAYS, mistakes
 
@@ -171,3 +173,12 @@ def test_a_calendar_board_keeps_its_periods_for_a_time() -> None:
     """The choice `journal_periods` says for how long."""
     board = make_board(BoardChoice(id="b", window=WindowChoice(calendar="day"), journal_periods="90d"))
     assert board.journal.periods == 90 * 86_400
+
+
+@pytest.mark.parametrize(("unit", "baseline"), [("hour", "day"), ("day", "day"), ("day", "week"), ("week", "week")])
+def test_the_baseline_of_a_board_is_not_longer_than_its_periods(unit: Unit, baseline: BaselineAge) -> None:
+    """The ranking of a period begins empty, so there is nothing to compare with at its start."""
+    with pytest.raises(ValueError, match=f"`baseline = {baseline}` with a window of one {unit}: it begins empty"):
+        make_board(BoardChoice(id="a", window=WindowChoice(calendar=unit), baseline=baseline))
+    assert make_board(BoardChoice(id="a", window=WindowChoice(calendar="month"), baseline=baseline))
+    assert make_board(BoardChoice(id="a", window=WindowChoice(calendar=unit, last=7), baseline=baseline))

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Marks } from "../../static/marks.js";
+import { Ranks } from "../../static/poll.js";
 
 /** A row with a stand-in for its element. */
 function fakeRow() {
@@ -16,7 +17,7 @@ test("a row shows movement and pace, and loses them again", () => {
   const marks = new Marks(table);
   const row = fakeRow();
   const write = () => table.onWrite(row, { key: "a", score: 5, rank: 2 }, { score: 9 });
-  marks.compare(new Map([["a", 4]]), new Map());
+  marks.compare(new Ranks({ ranks: { a: 4 }, complete: true }), new Map());
   marks.setPaces(new Map([["a", "+9/h"]]));
   write();
   assert.deepEqual([row.element.cells[0].dataset.move, row.name.dataset.pace], ["▲2", "+9/h"]);

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { baselinePause } from "../../static/poll.js";
+import { baselinePause, Ranks } from "../../static/poll.js";
 import { slotsPause } from "../../static/trends.js";
 
 const MINUTE = 60_000;
@@ -18,7 +18,10 @@ const baseline = (time, ranks = { a: 1 }) => ({
   period: null,
   since: time === null ? null : new Date(time).toISOString(),
   ranks,
+  complete: true,
   scores: ranks,
+  rank_count: 1,
+  per_minute: null,
 });
 
 /**
@@ -30,18 +33,19 @@ const slots = (start, end) => ({
   records: [],
 });
 
-test("the next baseline is requested at the next full hour", () => {
-  assert.equal(baselinePause(baseline(NINE + 400), NINE + 20 * MINUTE), 40 * MINUTE);
+test("the next baseline is requested at the next full five minutes", () => {
+  assert.equal(baselinePause(baseline(NINE + 400), NINE + 21 * MINUTE), 4 * MINUTE);
 });
 
-test("a late, missing or empty baseline is requested again after a minute", () => {
-  for (const one of [baseline(NINE - 1), baseline(null), baseline(NINE, {})]) {
-    assert.equal(baselinePause(one, NINE + 1), MINUTE);
-  }
+test("a missing baseline is requested again after a minute", () => {
+  assert.equal(baselinePause(baseline(null, {}), NINE + 1), MINUTE);
 });
 
-test("a viewer whose clock is behind waits until its own clock shows the full hour", () => {
-  assert.equal(baselinePause(baseline(NINE), NINE - 5 * MINUTE), 5 * MINUTE);
+test("a member whose rank in the baseline is not known has not moved, and one without a record is new", () => {
+  const far = new Ranks({ ...baseline(NINE), ranks: { a: 1500, b: null }, complete: false });
+  assert.deepEqual(["a", "b", "c"].map((key) => far.before(key, 42)), [1500, undefined, 42]);
+  assert.deepEqual(["a", "b", "c"].map((key) => far.knows(key)), [true, true, false]);
+  assert.equal(new Ranks(baseline(NINE)).before("c", 42), undefined);
 });
 
 test("the next slots are requested when the newest one ends, but not too often", () => {

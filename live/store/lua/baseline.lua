@@ -1,16 +1,23 @@
 #!lua
--- Keeps the first records of a ranking as the baseline against which movement is measured: once in each hour, and while
--- the baseline is empty once in each minute. The board's position stays the same.
+-- Keeps marks of a ranking, and says which of them is the baseline, against which movement is measured: the one of an
+-- hour ago, or of the end of the last day or week. A mark has the first records, and digests of the members after them,
+-- which later calls add in steps. A board without records has no marks. The board's position stays the same.
 -- KEYS[1] ranking — sorted set: name, score
 -- KEYS[2] levels — sorted set: each score in the ranking
 -- KEYS[3] meta — hash: the board's state
--- KEYS[4] baseline — hash: epoch, suffix, time (ms) and count of the baseline, and its records, as packed by `cmsgpack`:
---         {member, score, ...}; the number of all records (ranked), the sum of all amounts that the board has counted
---         (gained), and time and sum of the baseline before (prior, prior_gained)
+-- KEYS[4] baseline — hash: epoch and suffix of the ranking; marks: a list, the oldest first, packed by `cmsgpack`; since:
+--         the time for which the first of them stands; at, gained: when the board was last looked at, and the sum of
+--         all amounts that it had counted by then; for each mark rows:<id>, as packed by `cmsgpack`: {member, score, …},
+--         and deep:<id>: four bytes for each of the next members, the first 31 bits of the SHA-1 of the member, and a
+--         bit that is 1 if its score equals the score before it
+-- A mark has its id; at and till (ms): while the ranking was as in the mark; step: the start of the five minutes, day or
+--         week of `till`; offset, gained and ranked (the number of records) at that time; known: how many have a rank
 -- Request: BaselineRequest
--- Returns {'ok', time, wait, count, gained, prior, prior_gained} — the time of the baseline, the time until the next one
---         is due, both in milliseconds, the number of its records, and the sums as in the baseline; a value that is not
---         known is false
+-- Returns {'ok', since, wait, id, known, span, gain, more} — since and id of the baseline, empty if there is none; the
+--         time until the next look is due, in milliseconds; how many ranks it knows; the time from `since` to the last
+--         look, and by how much the sum of all amounts grew in it; and the mark to which this call or the next one adds
+--         digests, or an empty string
+--         {'moved', now} — the time is not in the day or week of the caller
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 --         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
@@ -21,43 +28,89 @@ local ranking, levels, meta, baseline = unpack(KEYS)
 --@include clock
 --@include order
 --@include page
-local MINUTE, HOUR = 60000, 3600000
+local MINUTE = 60000
+local STEP, HOUR = 5 * MINUTE, 60 * MINUTE
 
-local state = redis.call('HMGET', meta, 'epoch', 'newest', 'latest', 'reign', 'gained')
+local state = redis.call('HMGET', meta, 'epoch', 'newest', 'latest', 'reign', 'gained', 'offset')
 local newest = tonumber(state[2])
 if state[1] ~= request.epoch then return {'epoch', state[1] or ''} end
 local refused = unchecked(state[4])
 if refused then return refused end
 if not fits(request.clock, newest, nil) then return replan(newest, tonumber(state[3])) end
+if request.ends and (now < request.begun or now >= request.ends) then return {'moved', digits(now)} end
 
-local function wait_of(count)
-  local span, plan = count > 0 and HOUR or MINUTE, request.clock
+local begun = request.begun or now - now % STEP
+local oldest = request.begun or begun - HOUR  -- a mark that stands for this time is old enough
+local held = redis.call('HMGET', baseline, 'epoch', 'suffix', 'marks', 'since', 'at', 'gained')
+local marks = held[1] == request.epoch and held[2] == request.suffix and cmsgpack.unpack(held[3]) or {}
+if marks[1] and marks[#marks].step - begun > HOUR then marks = {} end  -- the store's clock was set back
+local last = marks[#marks]
+local since, at, gained = tonumber(held[4]), tonumber(held[5]), held[6]
+
+local function answer(more)
+  local span = marks[1] and STEP or MINUTE
   local wait = span - now % span
-  if request.suffix ~= '' and plan.till then wait = math.min(wait, plan.till - now) end  -- a new period begins then
-  return digits(wait)
+  if request.ends then wait = math.min(wait, request.ends - now) end
+  if request.suffix ~= '' and request.clock.till then wait = math.min(wait, request.clock.till - now) end
+  if not marks[1] then return {'ok', '', digits(wait), '', 0, '0', '0', ''} end
+  local gain = tonumber(gained) - tonumber(marks[1].gained)
+  return {'ok', digits(since), digits(wait), marks[1].id, marks[1].known, digits(at - since), digits(gain), more or ''}
 end
 
-local held = redis.call('HMGET', baseline, 'epoch', 'suffix', 'time', 'count', 'gained', 'prior', 'prior_gained')
-local taken, kept = tonumber(held[3]), tonumber(held[4] or 0)
-if held[1] == request.epoch and held[2] == request.suffix then
-  local span = kept > 0 and HOUR or MINUTE
-  if math.floor(taken / span) == math.floor(now / span) then
-    return {'ok', digits(taken), wait_of(kept), kept, held[5], held[6], held[7]}
+local function members(start, limit, ranked)
+  local rows = rows_at(start, limit, ranked)
+  if view.tagged then
+    for i = 1, #rows, 2 do rows[i] = string.sub(rows[i], 15) end
+  end
+  return rows
+end
+
+if request.mark then  -- a process adds digests to the mark that it has taken
+  local mark
+  for _, one in ipairs(marks) do
+    if one.id == request.mark then mark = one end
+  end
+  local ranked = redis.call('ZCARD', ranking)
+  if not mark or mark.known >= math.min(ranked, request.most) then return answer() end
+  local rows = members(mark.known - 1, request.limit + 1, ranked)
+  local more = {redis.call('HGET', baseline, 'deep:' .. mark.id) or ''}
+  for i = 3, #rows, 2 do
+    local digest = tonumber(string.sub(redis.sha1hex(rows[i]), 1, 8), 16)
+    more[#more + 1] = struct.pack('>I4', digest - digest % 2 + (rows[i + 1] == rows[i - 1] and 1 or 0))
+  end
+  mark.known = mark.known + #more - 1
+  redis.call('HSET', baseline, 'deep:' .. mark.id, table.concat(more), 'marks', cmsgpack.pack(marks))
+  return answer(mark.known < math.min(ranked, request.most) and mark.id)
+end
+
+local due = not last or last.step < begun
+if not due and now - now % STEP <= at then return answer() end
+local fields, dropped, more = {}, {}, nil
+if due then
+  local ranked = redis.call('ZCARD', ranking)
+  if ranked == 0 then
+    marks = {}
+    if held[1] then redis.call('DEL', baseline) end
+    return answer()
+  end
+  if last and last.offset == state[6] then  -- the ranking is still as in the last mark
+    last.step, last.till = begun, now
+  else
+    local rows = members(0, request.limit, ranked)
+    local mark = {id = digits(now), at = now, till = now, step = begun, offset = state[6], gained = state[5] or '0'}
+    mark.ranked, mark.known = ranked, #rows / 2
+    marks[#marks + 1] = mark
+    fields = {'rows:' .. mark.id, cmsgpack.pack(rows)}
+    if mark.known < math.min(ranked, request.most) then more = mark.id end
+  end
+  while marks[2] and marks[2].step <= oldest do
+    local id = table.remove(marks, 1).id
+    dropped[#dropped + 1], dropped[#dropped + 2] = 'rows:' .. id, 'deep:' .. id
   end
 end
-
-local ranked = redis.call('ZCARD', ranking)
-local rows = rows_at(0, request.limit, ranked)
-if view.tagged then
-  for i = 1, #rows, 2 do rows[i] = string.sub(rows[i], 15) end
-end
-local count = #rows / 2
-redis.call('HSET', baseline, 'epoch', request.epoch, 'suffix', request.suffix, 'time', digits(now), 'count', count,
-  'records', cmsgpack.pack(rows), 'ranked', ranked, 'gained', state[5] or 0)
-local prior = held[1] == request.epoch and held[5] and held[3]
-if prior then
-  redis.call('HSET', baseline, 'prior', prior, 'prior_gained', held[5])
-else
-  redis.call('HDEL', baseline, 'prior', 'prior_gained')
-end
-return {'ok', digits(now), wait_of(count), count, state[5] or '0', prior, prior and held[5]}
+since, at, gained = math.min(math.max(marks[1].at, oldest), marks[1].till), now, state[5] or '0'
+if held[1] and not last then redis.call('DEL', baseline) end  -- it is of another epoch or period
+redis.call('HSET', baseline, 'epoch', request.epoch, 'suffix', request.suffix, 'marks', cmsgpack.pack(marks),
+  'since', digits(since), 'at', digits(now), 'gained', gained, unpack(fields))
+if #dropped > 0 then redis.call('HDEL', baseline, unpack(dropped)) end
+return answer(more)

@@ -11,7 +11,7 @@
 -- KEYS[5] taken — hash: see `add.lua`
 -- KEYS[6] entrants — hash: registered members, JSON
 -- KEYS[7] hidden — hash: the members without a rank
--- KEYS[8] baseline — hash: the first records at the start of the hour; see `baseline.lua`
+-- KEYS[8] baseline — hash: what the ranking was like at earlier times; see `baseline.lua`
 -- KEYS[9...] parts — for each slot, at the indexes in the request: slot, ranking, reached, levels, metadata, votes
 -- Request: ForgetRequest
 -- Returns {'ok', offset}
@@ -43,7 +43,31 @@ while #found > 0 do
   first = first + step
   found = #found == step and call('ZRANGE', log, first, first + step - 1) or {}
 end
-local records = call('HGET', baseline, 'records')
+local marks, changed = cmsgpack.unpack(call('HGET', baseline, 'marks') or cmsgpack.pack({})), {}
+local digest = tonumber(string.sub(redis.sha1hex(member), 1, 8), 16)
+digest = digest - digest % 2
+for _, mark in ipairs(marks) do
+  local rows, kept = cmsgpack.unpack(call('HGET', baseline, 'rows:' .. mark.id)), {}
+  for i = 1, #rows, 2 do
+    if rows[i] ~= member then kept[#kept + 1], kept[#kept + 2] = rows[i], rows[i + 1] end
+  end
+  if #kept < #rows then
+    mark.ranked, mark.known = mark.ranked - 1, mark.known - 1
+    changed[#changed + 1], changed[#changed + 2] = 'rows:' .. mark.id, cmsgpack.pack(kept)
+  end
+  local deep = call('HGET', baseline, 'deep:' .. mark.id)
+  for tie = 0, 1 do
+    local name, from, found = struct.pack('>I4', digest + tie), 1, deep or nil
+    while found do
+      found = string.find(deep, name, from, true)
+      if found and found % 4 == 1 then
+        deep = string.sub(deep, 1, found - 1) .. struct.pack('>I4', tie) .. string.sub(deep, found + 4)
+        changed[#changed + 1], changed[#changed + 2] = 'deep:' .. mark.id, deep
+      end
+      from = (found or 0) + 1
+    end
+  end
+end
 
 -- Calls a command with many names, step by step, because `unpack` takes only a few thousand at once.
 local function each(command, key, names)
@@ -70,14 +94,5 @@ each('ZREM', log, gone)
 call('HDEL', taken, member, '\0' .. member)
 call('HDEL', entrants, member)
 call('HDEL', hidden, member)
-if records then
-  local rows, kept = cmsgpack.unpack(records), {}
-  for i = 1, #rows, 2 do
-    if rows[i] ~= member then kept[#kept + 1], kept[#kept + 2] = rows[i], rows[i + 1] end
-  end
-  if #kept < #rows then
-    call('HSET', baseline, 'records', cmsgpack.pack(kept), 'count', #kept / 2)
-    call('HINCRBY', baseline, 'ranked', -1)
-  end
-end
+if #changed > 0 then call('HSET', baseline, 'marks', cmsgpack.pack(marks), unpack(changed)) end
 return {'ok', commit(board)}

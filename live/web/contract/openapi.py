@@ -353,7 +353,7 @@ _NAMED: Final[Mapping[str, Json]] = {
         document(views.HistoryList), _BOARD | _PAST, _OF_BOARD, members(MOST_HISTORIES), *_SPAN,
     )},
     "/v1/boards/{board}/baseline": {"get": operation(
-        "getBaseline", "boards", "Read the ranks and scores at the start of the hour.",
+        "getBaseline", "boards", "Read the ranks and scores of an hour ago, or of the last day or week.",
         "Everyone gets the same response. Compare it with the current page to see who moved, and who gained how much.",
         document(BaselineView), _BOARD, _OF_BOARD,
     )},

@@ -66,6 +66,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "score": "A whole number within ±2^53.",
     "sort_order": "Whether high scores (`desc`) or low scores (`asc`) come first.",
     "source": "Namespace of the `id`, such as the name of the sender.",
+    "baseline": "From when on pages measure movement: an `hour` ago, or the start of the `day` or `week`.",
     "zeros": "Whether a member whose amounts add up to zero has a record. Default false.",
     "ties": "Among equal scores, `first` puts the earliest ahead, `last` the latest, and `key` sorts by name.",
     "definition": "A text that changes with the definition of the board. Updates omit it while the viewer stays.",
@@ -92,11 +93,15 @@ MEANINGS: Final[Mapping[str, str]] = {
     "EventRecord.rank": "Place in the ranking, from 1. Null if the member is not on the board.",
     "EventRecord.score": "The score. Null if the member is not on the board.",
     "Answer.rejected": "Refused events, by index.",
-    "BaselineView.ranks": "Rank of each of the first 1,000 members, by member.",
-    "BaselineView.scores": "Score of each of the first 1,000 members, by member.",
-    "BaselineView.rank_count": "Number of members on the board when the baseline was read. Null if unknown.",
-    "BaselineView.per_minute": "Sum of the amounts counted in an average minute of the hour before. Null if unknown.",
-    "BaselineView.since": "When the ranks and scores were read, RFC 3339. Null if there is no baseline yet.",
+    "BaselineView.ranks": (
+        "Rank at that time, by member: of the first 1,000 of that time, and of the first 1,000 of now. Null for a "
+        "member without a record."
+    ),
+    "BaselineView.complete": "Whether `ranks` has every member that had a record.",
+    "BaselineView.scores": "Score of each of the first 1,000 members of that time, by member.",
+    "BaselineView.rank_count": "Number of members on the board at that time. Null if unknown.",
+    "BaselineView.per_minute": "Sum of the amounts counted in an average minute since then. Null if unknown.",
+    "BaselineView.since": "The time of the ranks and scores, RFC 3339. Null if there is no baseline yet.",
     "BoardList.boards": "All boards, in the order of the boards file.",
     "BoardSummary.visibility": "Who may read the board: everybody, or clients with an API key for it.",
     "BoardSummary.category": "Event categories that the board takes. Empty means all.",

@@ -22,14 +22,14 @@ from live.web.services import Live
 class Trends(msgspec.Struct, frozen=True):
     """The trends that the rows of a board show beside their scores.
 
-    `before` has the ranks in the baseline, and `since` is its time in milliseconds; both are None where ranks can't be
-    compared. `scores` are the scores in the baseline, and `age` is the time since the baseline in milliseconds.
-    `rank_count` is the number of members in the baseline, and `per_minute` is what the board counted per minute in the
-    hour before the baseline. `has_pace` says whether the board shows how fast scores change, and `lines` has the
-    sparklines by member. `until` is when the sparklines get another point, in milliseconds; 0 if that is not known.
+    `before` is the baseline, and `since` is its time in milliseconds; both are None where ranks can't be compared.
+    `scores` are the scores in the baseline, and `age` is the time since the baseline in milliseconds. `rank_count` is
+    the number of members in the baseline, and `per_minute` is what the board has counted per minute since then.
+    `has_pace` says whether the board shows how fast scores change, and `lines` has the sparklines by member. `until` is
+    when the sparklines get another point, in milliseconds; 0 if that is not known.
     """
 
-    before: Mapping[str, int] | None = None
+    before: Baseline | None = None
     since: int | None = None
     scores: Mapping[str, int] = {}
     age: int = 0
@@ -38,6 +38,13 @@ class Trends(msgspec.Struct, frozen=True):
     has_pace: bool = False
     lines: Mapping[str, Line] = {}
     until: int = 0
+
+    def rank_before(self, record: Record) -> int | None:
+        """Return the rank of a record in the baseline; None if it is new.
+
+        If nobody knows whether it is new, return its present rank, so that no movement is shown.
+        """
+        return None if self.before is None else self.before.rank_of(record.member, record.rank)
 
     def pace(self, record: Record) -> int | None:
         """Return by how much a score changes in an hour, measured since the baseline; None if that is not known."""
@@ -81,7 +88,7 @@ async def trends_of(live: Live, ledger: Ledger, page: Page | None, *, has_lines:
     if (baseline.epoch, baseline.slot) != (page.epoch, page.slot):
         return Trends(lines=lines, until=until)
     return Trends(
-        before=baseline.ranks,
+        before=baseline,
         since=baseline.time,
         scores=baseline.scores,
         age=int(time.time() * 1000) - baseline.time,

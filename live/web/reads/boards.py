@@ -43,22 +43,24 @@ _PAST: Final = b'["past",'  # the first element of cursors of the past
 
 
 class BaselineView(msgspec.Struct, frozen=True):
-    """The ranks and scores of members at the start of the hour.
+    """The ranks and scores of members an hour ago, or at the end of the last day or week.
 
-    `since` is the exact time, and null if there is no baseline yet. A member that is missing in `ranks` was not among
-    the first 1,000. `scores` has the same members. `period` is the name of the period that was ranked, on calendar
-    boards. `rank_count` is how many members were ranked. `per_minute` is the sum of the amounts that the board counted
-    in an average minute of the hour before, and null if this is not known.
+    `since` is the exact time, and null if there is no baseline yet. `ranks` has the first 1,000 members of that time,
+    and the members that are among the first 1,000 now: null if a member had no record. `complete` says whether `ranks`
+    has every member that had a record. `scores` has the first 1,000 members of that time. `period` is the name of the
+    period that was ranked, on calendar boards. `rank_count` is how many members were ranked. `per_minute` is the sum of
+    the amounts that the board has counted in an average minute since then, and null if this is not known.
     """
 
     board: str
     epoch: str
     period: str | None
     since: str | None
-    ranks: Mapping[str, int]
+    ranks: Mapping[str, int | None]
     scores: Mapping[str, int]
-    rank_count: int | None
-    per_minute: int | None
+    complete: bool = False
+    rank_count: int | None = None
+    per_minute: int | None = None
 
 
 async def list_boards(request: Request) -> Response:
@@ -268,15 +270,16 @@ async def get_baseline(request: Request) -> Response:
     """Return the baseline of a board, against which movement is measured."""
     live = live_of(request)
     ledger = await live.use(request.path_params["board"], reader_of(request))
-    board, baseline = ledger.state.board, await live.baselines.of(ledger.baseline)
+    board, baseline = ledger.state.board, await live.baselines.with_top(ledger.baseline, ledger.reader)
     if baseline is None:
-        nothing = BaselineView(board.id, ledger.state.fence.shown_epoch, None, None, {}, {}, None, None)
+        nothing = BaselineView(board.id, ledger.state.fence.shown_epoch, None, None, {}, {})
         return json_response(nothing, live.board_cache)
 
     def view() -> Reply:
         period, since = period_name(board, baseline.slot), rfc3339(baseline.time)
+        complete = baseline.is_complete and not baseline.deep
         shown = BaselineView(
-            board.id, baseline.epoch, period, since, baseline.ranks, baseline.scores, baseline.rank_count,
+            board.id, baseline.epoch, period, since, baseline.ranks, baseline.scores, complete, baseline.rank_count,
             baseline.per_minute,
         )  # fmt: skip
         return kept_json(shown, live.board_cache)

@@ -53,6 +53,7 @@ async def test_the_period_is_named(valkey_url: str) -> None:
     """The baseline names its period, because a page must not compare ranks of two periods."""
     board = Board(id="posts", title="p", window=Periods(unit="year"), source=frozenset({"like"}))
     async with server(valkey_url, board) as client:
+        await post(client, {"key": "a"})
         assert (await baseline_of(client))["period"] == (await client.get("/v1/boards/posts")).json()["period"]
 
 

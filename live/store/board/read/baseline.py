@@ -1,6 +1,7 @@
-"""The baseline of a board: its ranking at the start of the hour. Pages compute movement from it.
+"""The baseline of a board: its ranking of an hour ago, or at the end of the last day or week.
 
-The store keeps one baseline for each board, so every viewer sees the same movement.
+Pages compute movement from it. The store takes marks of the ranking every five minutes, or at the end of each day or
+week. Each process finds the same baseline among them, so every viewer sees the same movement.
 """
 
 import asyncio
@@ -9,13 +10,17 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
 
+from live.domain.board import Board
 from live.domain.ranking import ranks_of
+from live.domain.window import calendar_of
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
+from live.store.board.read.marks import MOST, RECORDS, DeepRanks, decode_marks
+from live.store.board.read.reader import BoardReader
 from live.store.board.read.requests import BaselineRequest, view_of
 from live.store.board.read.single_flight import VersionCache
 from live.store.board.rotation import Timetable
@@ -23,15 +28,14 @@ from live.store.board.state import MOST_REPLANS, BoardState
 
 log = structlog.get_logger()
 
-RECORDS: Final = 1000  # records in a baseline
-
 _RETRY: Final = 5.0
-_AT_ONCE: Final = 8  # baselines in one packet, which blocks the store for some milliseconds
+_AT_ONCE: Final = 8  # marks in one packet, which blocks the store for some milliseconds
 _MINUTE: Final = 60.0
 _LONGEST_WAIT: Final = 60.0  # seconds after which a process that shows a baseline asks for a newer one
-_FIELDS: Final = ("epoch", "suffix", "time", "records", "ranked", "gained", "prior", "prior_gained")
+_FIELDS: Final = ("epoch", "suffix", "marks", "since", "at", "gained")
 _LEAST_SPAN: Final = 300_000  # milliseconds; a rate is not measured over a shorter time
 _EMPTY_WAIT: Final = 3600.0  # seconds between two checks of a board that has neither records nor events
+_TOP_SERVES: Final = 1.0  # seconds for which the members that are now first are remembered
 
 _decode: Final = msgspec.msgpack.Decoder(list[str]).decode
 
@@ -42,70 +46,109 @@ class Baseline(msgspec.Struct, frozen=True, eq=False, weakref=True):
     Attributes:
         epoch: the epoch of the board.
         slot: the start of the period that was ranked; None if the board has no ranking for each period.
-        time: when the ranking was kept, in milliseconds since 1970.
-        ranks: the rank of each of the first members.
-        scores: the score of each of these members.
+        time: the time of the ranking, in milliseconds since 1970.
+        ranks: the rank of each of the first members. None means that a member had no record.
+        scores: the score of each of the first members.
+        deep: the ranks of more members.
         rank_count: how many members were ranked.
-        per_minute: the sum of the amounts that the board counted per minute, on average since the baseline before,
-            which is usually an hour older; None if it is not known.
+        is_complete: whether `ranks` and `deep` have every member that was ranked.
+        per_minute: the sum of the amounts that the board has counted per minute since then, on average; None if it is
+            not known.
     """
 
     epoch: str
     slot: int | None
     time: int
-    ranks: Mapping[str, int]
+    ranks: Mapping[str, int | None]
     scores: Mapping[str, int]
+    deep: DeepRanks
     rank_count: int
+    is_complete: bool
     per_minute: int | None = None
+
+    def rank_of(self, member: str, otherwise: int | None) -> int | None:
+        """Return the rank of a member; None if it had no record, and `otherwise` if nobody knows whether it had one."""
+        rank = self.ranks.get(member) or self.deep.get(member)
+        return rank if rank or self.is_complete else otherwise
 
 
 class BoardBaseline:
-    """Keep the baseline of one board in the store, and read it."""
+    """Take the marks of one board, and find and read its baseline."""
 
     def __init__(self, state: BoardState) -> None:
         self.state = state
-        self.time: int | None = None  # when the newest baseline was kept, as this process knows it; in milliseconds
-        self.is_empty = True  # whether the newest baseline has no records
+        self.version: tuple[bytes, ...] | None = None  # of the newest baseline, as this process knows it
         self.per_minute: int | None = None  # the rate of the newest baseline
-        self.due = -math.inf  # when the next baseline is due, in seconds of the monotonic clock
+        self.due = -math.inf  # when the next look is due, in seconds of the monotonic clock
         self.checked_at = -math.inf  # when this process last checked, by the same clock
+        self._span: tuple[int | None, int | None] = (0, 0)  # start and end of the day or week, in milliseconds
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no baseline, as this process knows."""
+        return self.version is None
 
     async def keep(self) -> float:
-        """Keep a new baseline if one is due. Return the seconds until the next one is due.
+        """Take a mark if one is due. Return the seconds until the next look is due.
 
         Raises:
             StoreUnavailableError: the store is unavailable, or its memory is full.
         """
-        state = self.state
-        await state.open_to_write()
+        await self.state.open_to_write()
         for _ in range(MOST_REPLANS):
-            clock = state.planned()
-            table = state.table(clock.current)
-            reply = await state.run(
-                state.scripts.baseline,
-                [table.ranking, table.levels, state.keys.meta, state.keys.baseline],
-                BaselineRequest(
-                    epoch=state.epoch or "", clock=clock, suffix=table.suffix, view=view_of(state.board), limit=RECORDS
-                ),
-            )
+            reply = await self._look(None)
             if reply[0] == b"ok":
-                self.time, self.is_empty = int(reply[1]), not reply[3]
-                self.per_minute = self._per_minute(self.time, *reply[4:])
+                _, since, wait, mark, known, span, gain, more = reply
+                while more and reply[0] == b"ok":
+                    reply = await self._look(more.decode())
+                    more = reply[-1]
+                if reply[0] == b"ok":
+                    since, mark, known = reply[1], reply[3], reply[4]
+                self.version = (since, mark, b"%d" % known) if mark else None
+                self.per_minute = _per_minute(self.state.board, int(span), float(gain))
                 self.checked_at = time.monotonic()
-                wait = int(reply[2]) / 1000
-                self.due = self.checked_at + wait
-                return wait
-            state.update_clock(*reply[1:])
-        raise state.moved_too_often()
+                self.due = self.checked_at + int(wait) / 1000
+                return int(wait) / 1000
+            if reply[0] == b"moved":
+                self._span = _span_at(self.state.board, int(reply[1]))
+            else:
+                self.state.update_clock(*reply[1:])
+        raise self.state.moved_too_often()
+
+    async def _look(self, mark: str | None) -> list[Any]:
+        """Run the script. With a mark of this process, add digests to it."""
+        state = self.state
+        clock = state.planned()
+        table = state.table(clock.current)
+        begun, ends = (None, None) if state.board.baseline == "hour" else self._span
+        request = BaselineRequest(
+            epoch=state.epoch or "",
+            clock=clock,
+            suffix=table.suffix,
+            view=view_of(state.board),
+            limit=RECORDS,
+            most=MOST,
+            begun=begun,
+            ends=ends,
+            mark=mark,
+        )
+        keys = [table.ranking, table.levels, state.keys.meta, state.keys.baseline]
+        return await state.run(state.scripts.baseline, keys, request)
 
     async def read(self) -> Baseline | None:
         """Return the baseline in the store, without hidden members; None if the board's epoch has no baseline."""
         state = self.state
         await state.open()
-        fields = await state.call("HMGET", state.keys.baseline, *_FIELDS)
-        if fields[0] is None or fields[0].decode() != state.epoch:
+        for _ in range(MOST_REPLANS):
+            epoch, suffix, marks, since, at, gained = await state.call("HMGET", state.keys.baseline, *_FIELDS)
+            if epoch is None or epoch.decode() != state.epoch:
+                return None
+            mark = decode_marks(marks)[0]
+            records, deep = await state.call("HMGET", state.keys.baseline, f"rows:{mark.id}", f"deep:{mark.id}")
+            if records is not None:  # otherwise, a newer mark has replaced this one meanwhile
+                break
+        else:
             return None
-        _, suffix, kept_at, records, ranked, *spans = fields
         rows = _decode(records)
         members, scores = rows[::2], [int(float(score)) for score in rows[1::2]]
         ranks = ranks_of(scores, 1, 0, state.board.ranks)
@@ -114,21 +157,27 @@ class BoardBaseline:
         return Baseline(
             state.fence.shown_epoch,
             int(suffix[1:]) if suffix else None,
-            int(kept_at),
+            int(since),
             ranks={member: rank for member, rank, _ in shown},
             scores={member: score for member, _, score in shown},
-            rank_count=int(ranked),
-            per_minute=self._per_minute(int(kept_at), *spans),
+            deep=DeepRanks(scores, deep or b"", state.board.ranks),
+            rank_count=mark.ranked,
+            is_complete=mark.known >= mark.ranked,
+            per_minute=_per_minute(state.board, int(at) - int(since), float(gained) - float(mark.gained)),
         )
 
-    def _per_minute(
-        self, kept_at: int, gained: bytes | None, prior: bytes | None, prior_gained: bytes | None
-    ) -> int | None:
-        if self.state.board.operator != "incr" or gained is None or prior is None or prior_gained is None:
-            return None
-        if kept_at - int(prior) < _LEAST_SPAN:
-            return None
-        return round((float(gained) - float(prior_gained)) * 60_000 / (kept_at - int(prior)))
+
+def _per_minute(board: Board, span: int, gain: float) -> int | None:
+    """Return the average of a minute, from a time in milliseconds and what the board counted in it."""
+    return round(gain * 60_000 / span) if board.operator == "incr" and span >= _LEAST_SPAN else None
+
+
+def _span_at(board: Board, now: int) -> tuple[int | None, int | None]:
+    """Return when the day or week began at whose start movement begins, and when it ends. Times are in milliseconds."""
+    if board.baseline == "hour":
+        return None, None
+    period = calendar_of(board.window, board.baseline).at(now // 1000)
+    return period.start * 1000, period.end * 1000
 
 
 class Baselines:
@@ -136,19 +185,37 @@ class Baselines:
 
     def __init__(self) -> None:
         self._reads: VersionCache[Baseline | None] = VersionCache()
+        self._tops: VersionCache[Baseline] = VersionCache()
 
     async def of(self, board: BoardBaseline) -> Baseline | None:
         """Return the newest baseline of a board; None if there is none yet."""
-        # Another process may have kept a baseline since this process last checked.
+        # Another process may have taken a mark since this process last checked.
         if time.monotonic() >= board.checked_at + _LONGEST_WAIT:
             board.checked_at = time.monotonic()  # this is set first, so that other requests do not check too
             with suppress(StoreUnavailableError, EpochLostError):  # the last known baseline remains
                 await board.keep()
-        return await self._reads.of(board, board.time, board.read)
+        return await self._reads.of(board, board.version, board.read)
+
+    async def with_top(self, board: BoardBaseline, reader: BoardReader) -> Baseline | None:
+        """Return the newest baseline with the ranks of the members that are first now.
+
+        A member that has come from far below is not among the first members of the baseline.
+        """
+        baseline = await self.of(board)
+        if baseline is None or not baseline.deep:
+            return baseline
+        version = (baseline, int(time.monotonic() / _TOP_SERVES))
+        return await self._tops.of(board, version, lambda: _with_top(baseline, reader))
+
+
+async def _with_top(baseline: Baseline, reader: BoardReader) -> Baseline:
+    found = {record.member: baseline.rank_of(record.member, 0) for record in (await reader.read(RECORDS)).records}
+    known = {member: rank for member, rank in found.items() if rank != 0}
+    return msgspec.structs.replace(baseline, ranks={**known, **baseline.ranks})
 
 
 class BaselineKeeper:
-    """Keep the baselines of all boards of a process, a few at a time.
+    """Take the marks of all boards of a process, a few at a time.
 
     A board without records is checked again when an event arrives in this process.
     """
@@ -158,13 +225,13 @@ class BaselineKeeper:
         self._timetable: Timetable[BoardBaseline] = Timetable()
 
     def add(self, board: BoardBaseline) -> None:
-        """Keep the baselines of a board from now on."""
+        """Take the marks of a board from now on."""
         self._boards.add(board)
         board.state.on_added = partial(self._expect, board)
         self._timetable.set(board, time.monotonic())
 
     def remove(self, board: BoardBaseline) -> None:
-        """Stop keeping the baselines of a board, if it is there."""
+        """Stop taking the marks of a board, if it is there."""
         self._boards.discard(board)
         self._timetable.remove(board)
 
@@ -174,7 +241,7 @@ class BaselineKeeper:
             self._timetable.bring_forward(board, time.monotonic())
 
     async def run(self) -> None:
-        """Keep baselines until cancelled. If the store is unavailable, a board is tried again a few seconds later."""
+        """Take marks until cancelled. If the store is unavailable, a board is tried again a few seconds later."""
         while True:
             due: list[BoardBaseline] = []
             while len(due) < _AT_ONCE and (board := self._timetable.take()) is not None:
@@ -185,13 +252,13 @@ class BaselineKeeper:
                 await self._timetable.wait()
 
     async def _keep(self, board: BoardBaseline) -> None:
-        """Keep the baseline of a board, and note when the next one is due."""
+        """Take a mark of a board if one is due, and note when the next look is due."""
         try:
             wait = await board.keep()
             if board.is_empty:
                 wait = _EMPTY_WAIT
         except (StoreUnavailableError, EpochLostError) as error:
-            log.debug("no baseline is kept", board=board.state.board.id, reason=str(error))
+            log.debug("no mark of a ranking is taken", board=board.state.board.id, reason=str(error))
             wait = _RETRY
         except SetupError as error:  # another server has made the board with other choices
             log.error("a board can't be used", board=board.state.board.id, reason=str(error))  # noqa: TRY400

@@ -88,10 +88,23 @@ class ContestantsRequest(RankingRequest, kw_only=True, omit_defaults=True):
 
 
 class BaselineRequest(RankingRequest, kw_only=True, omit_defaults=True):
-    """Keep the first `limit` records as the baseline, if one is due."""
+    """Take a mark of the ranking if one is due, and find the baseline.
+
+    Attributes:
+        epoch: the epoch of the board.
+        limit: how many records to read.
+        most: the most members of a mark.
+        begun: when the day or week began whose start is the baseline; None if the baseline is an hour old.
+        ends: when this day or week ends.
+        mark: a mark of this process, to which the next digests are added; None to look whether a mark is due.
+    """
 
     epoch: str
     limit: int
+    most: int
+    begun: int | None = None
+    ends: int | None = None
+    mark: str | None = None
 
 
 class SlotsRequest(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -44,6 +44,21 @@ async def test_a_member_is_known_wherever_a_board_has_it(valkey_url: str) -> Non
         assert await ledger.baseline.keep() is not None
 
 
+async def test_a_member_is_deleted_from_all_marks(valkey_url: str) -> None:
+    """The first members of a mark are there with their names, and the others with a digest."""
+    async with open_ledger(valkey_url, BOARD) as ledger:
+        client, keys, board = ledger.state.client, ledger.state.keys, ledger.state.board
+        await ledger.writer.add([make_entry(f"m{number:04}", 2000 - number) for number in range(1500)])
+        await ledger.baseline.keep()
+        for member in ("m0003", "m1200", "m1201"):
+            assert await forget_member(client, board, keys, member, [], b"\x80")
+        found = await ledger.baseline.read()
+        assert found is not None
+        wanted = [(0, 1), (4, 4), (1199, 1199), (1202, 1202), (3, None), (1200, None), (1201, None)]
+        assert [(number, found.rank_of(f"m{number:04}", 0)) for number, _ in wanted] == wanted
+        assert b"m0003" not in b"".join(await client.call(keys.meta, "HGETALL", keys.baseline))
+
+
 @pytest.mark.parametrize("cap", [None, 2])
 async def test_the_journal_of_a_board_with_a_cap_begins_again_without_the_member(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch, cap: int | None
