@@ -42,6 +42,7 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
     "method_not_allowed": ProblemType(405, "The path does not support this method"),
     "request_timeout": ProblemType(408, "The request did not arrive in time"),
     "likes_closed": ProblemType(409, "The board takes no likes now"),
+    "ticket_required": ProblemType(403, "Voting needs a ticket"),
     "votes_used": ProblemType(409, "The visitor has no votes left"),
     "like_refused": ProblemType(409, "The board refuses this like"),
     "too_many_items": ProblemType(409, "The server has its maximum number of items"),
@@ -94,6 +95,10 @@ REFUSALS: Final[Mapping[str, str]] = {
     "vote_missing": "the actor takes back or replaces a vote that it has not given",
     "votes_final": "the board does not let votes be taken back or changed (`votes.changes = false`)",
     "replaces_invalid": "the event replaces a vote, and the board counts no votes",
+    "ticket_missing": (
+        "the board counts only votes with a ticket, which voters open at /t, or with a viewer token whose `likes` "
+        "names the board"
+    ),
     "entrant_unknown": "the board counts registered members only, and this member is not registered",
     "not_open": "voting has not started",
     "closed": "voting has ended",

@@ -42,7 +42,8 @@ class Votes(msgspec.Struct, frozen=True, kw_only=True):
     """Rules of a contest: the most votes of an actor for one member (`per_key`) and for all members (`per_actor`).
 
     `opens` and `closes` are in milliseconds since 1970. If `registered` is true, only registered members receive votes.
-    If `changes` is false, nobody can take a vote back or change it.
+    If `changes` is false, nobody can take a vote back or change it. If `tickets` is true, only votes with a viewer
+    token count.
     """
 
     per_key: int | None = None
@@ -51,6 +52,7 @@ class Votes(msgspec.Struct, frozen=True, kw_only=True):
     closes: int | None = None
     registered: bool = False
     changes: bool = True
+    tickets: bool = False
 
 
 class Journaling(msgspec.Struct, frozen=True, kw_only=True):

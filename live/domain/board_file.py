@@ -79,6 +79,7 @@ class VotesChoice(Choice, frozen=True, kw_only=True):
     closes: Annotated[datetime, Meta(tz=True)] | None = None
     registered: bool = False
     changes: bool = True
+    tickets: bool = False
 
     @classmethod
     def of(cls, votes: Votes) -> "VotesChoice":
@@ -90,6 +91,7 @@ class VotesChoice(Choice, frozen=True, kw_only=True):
             closes=None if votes.closes is None else datetime_of(votes.closes),
             registered=votes.registered,
             changes=votes.changes,
+            tickets=votes.tickets,
         )
 
 
@@ -176,6 +178,7 @@ def make_board(choice: BoardChoice) -> Board:
             closes=None if votes.closes is None else milliseconds(votes.closes),
             registered=votes.registered,
             changes=votes.changes,
+            tickets=votes.tickets,
         ),
         cap=choice.cap,
         max_amount=default_max_amount(choice.weights or ()) if most is None else most,
@@ -257,9 +260,8 @@ def _conflicts(choice: BoardChoice) -> Iterator[str]:
         yield "`scale` or `format` with `votes`: a vote is whole; only `unit` works, like `votes`"
     if choice.unit and choice.format == "duration":
         yield "`unit` with `format = duration`: `1:23` needs no unit; leave it out"
-    votes = choice.votes
-    if votes is not None and votes.opens is not None and votes.closes is not None and votes.opens >= votes.closes:
-        yield "`votes` closes before it opens"
+    if choice.votes is not None:
+        yield from _vote_mistakes(choice.votes)
     for name in ("journal_events", "journal_periods"):
         text = getattr(choice, name)
         if text is None:
@@ -289,6 +291,13 @@ def _fields_conflicts(choice: BoardChoice) -> Iterator[str]:
         yield "`weights` with `score`: each field of a union is the sum of the fields of its boards; leave it out"
     if choice.score_format is not None:
         yield "`unit`, `scale` or `format` with `score`: no unit fits all fields; name it in a field, like `time_ms`"
+
+
+def _vote_mistakes(votes: VotesChoice) -> Iterator[str]:
+    if votes.opens is not None and votes.closes is not None and votes.opens >= votes.closes:
+        yield "`votes` closes before it opens"
+    if votes.tickets and votes.per_key != 1:
+        yield "`votes` with `tickets` needs `per_key = 1`: a ticket has one vote for each member"
 
 
 def _union_mistakes(choice: BoardChoice) -> Iterator[str]:

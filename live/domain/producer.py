@@ -202,6 +202,12 @@ def signing_in(network: str) -> Principal:
     return msgspec.structs.replace(sender, rate_key=f"signing-in:{sender.rate_key}")
 
 
+def guessing(network: str) -> Principal:
+    """Return the sender of a network's wrong codes of tickets: at most ten a minute, and thirty at once."""
+    sender = anonymous(network, 10 / 60, 30)
+    return msgspec.structs.replace(sender, rate_key=f"guessing:{sender.rate_key}")
+
+
 def new_secret() -> str:
     """Make a random secret. It is shown once and never stored."""
     return secrets.token_urlsafe(32)

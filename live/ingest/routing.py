@@ -27,7 +27,7 @@ from live.domain.event import (
     entry_of,
 )
 from live.domain.limits import PrefixLimits
-from live.domain.producer import Principal
+from live.domain.producer import LIKES, Principal
 from live.domain.reader import ALL_BOARDS, NO_BOARDS, BoardScope
 from live.domain.text import nearest
 from live.errors import REFUSALS, EpochLostError, ProblemError, StoreUnavailableError
@@ -269,7 +269,7 @@ class Posting:
 
         `has_amounts` says whether every event names its amount.
         """
-        if weight != 1 or board.score is not None:
+        if weight != 1 or board.score is not None or self._lacks_ticket(board):
             return False
         return has_amounts if board.operator != "incr" else widest <= limit_of(board, self._producer)
 
@@ -279,7 +279,9 @@ class Posting:
         """Make the entry of an event for one board. A refused event is submitted too: it may be a duplicate."""
         key, amount, time, identity, extra = entry
         code = None
-        if board.score is not None:
+        if self._lacks_ticket(board):
+            code = "ticket_missing"
+        elif board.score is not None:
             fields = {} if event.fields is UNSET else event.fields
             if weight != 1:  # the event feeds several parts of a union
                 fields = {name: value * weight for name, value in fields.items()}
@@ -303,6 +305,10 @@ class Posting:
         if code is not None:
             extra = msgspec.structs.replace(extra or Extra(), refused=code)
         return (key, amount, time, identity, extra)
+
+    def _lacks_ticket(self, board: Board) -> bool:
+        """Tell whether a board takes only votes with tickets. Only the server itself sends those."""
+        return board.votes is not None and board.votes.tickets and self._producer.id != LIKES
 
     def _entries(self) -> Sequence[Entry]:
         body, identities = self._body, self._identities

@@ -24,7 +24,7 @@ from live.web.http.disconnects import unless_left
 from live.web.http.responses import as_problem
 from live.web.http.static import ClientFiles, PageFiles
 from live.web.pages import board as pages
-from live.web.pages import preferences, sharing
+from live.web.pages import preferences, sharing, ticket
 from live.web.pages import record as record_page
 from live.web.pages.admission import admitting
 from live.web.pages.rendering import static_version
@@ -107,6 +107,7 @@ def routes_of(settings: Settings) -> list[BaseRoute]:
         routes += [
             _contract("/v1/events", _EVENTS),
             Route("/boards/{board}/likes", likes.like, methods=["GET", "POST"]),
+            Route("/t", ticket.take, methods=["GET", "POST"]),
         ]
     is_changing = settings.role in settings.admin_roles
     if is_changing:

@@ -1,5 +1,6 @@
 """`live tokens sign`, and the recipes of the documentation that sign tokens elsewhere."""
 
+import io
 import json
 import os
 import re
@@ -7,11 +8,14 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import pytest
+import segno
 
+from live.auth.tickets import code_of, whole_code_of
 from live.auth.tokens import TokenReader, make_tokens
 from live.settings import Settings
 from tests.harness.commands import run_command
@@ -90,3 +94,62 @@ def test_the_recipes_sign_tokens(tmp_path: Path, language: str, name: str, comma
     words = [*map(str, command), str(tmp_path / name)]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     assert opened(done.stdout) == (True, "ann")
+
+
+def test_tickets_are_printed(tmp_path: Path) -> None:
+    """Twelve are on a sheet. Each has its number, its eight letters, and a QR code with more letters."""
+    page = tmp_path / "tickets.html"
+    words = ("--likes", "songs", "--count", "14", "--sheet", str(page), "--server", "https://x.example/live")
+    ended = run_command("tokens", "sign", *words, LIVE_TOKEN_SECRET=SECRET)
+    assert ended.returncode == 0, ended.stderr
+    assert (ended.stdout, "Phones can't open" in ended.stderr) == ("", False)
+    assert page.stat().st_mode & 0o777 == 0o600
+    html = page.read_text(encoding="utf-8")
+    assert [sheet.count("<article>") for sheet in html.split("<section>")[1:]] == [12, 2]
+    for number in range(1, 15):
+        code = code_of(SECRET, "songs", number)
+        ticket = html.split("<article>")[number]
+        assert f"songs · {number}<" in ticket
+        assert f"{code[:4]}-{code[4:]}" in ticket
+        assert "x.example/live/t<" in ticket
+        drawn = io.BytesIO()
+        segno.make(f"https://x.example/live/t?code={whole_code_of(SECRET, 'songs', number)}", error="m").save(
+            drawn, kind="svg", border=2
+        )
+        ((path,),) = [re.findall(r' d="([^"]+)"', drawn.getvalue().decode())]
+        assert f'd="{path}"' in ticket
+    found = json.loads(run_command("tokens", "sign", *words, "--json", LIVE_TOKEN_SECRET=SECRET).stdout)
+    assert found == {"board": "songs", "tickets": 14, "sheet": str(page)}
+    assert page.read_text(encoding="utf-8") == html, "the same tickets differ"
+    assert "Phones can't open" in run_command("tokens", "sign", *words[:6], LIVE_TOKEN_SECRET=SECRET).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (("--count", "3"), "--count and --sheet belong together"),
+        (("--sheet", "x.html"), "--count and --sheet belong together"),
+        (("--count", "3", "--sheet", "x.html", "--sub", "ann"), "--sub: tickets take no such option"),
+        (("--count", "3", "--sheet", "x.html", "--board", "staff"), "--board: tickets take no such option"),
+        (("--count", "3", "--sheet", "x.html", "--likes", "films"), "name the one board"),
+        (("--count", "5001", "--sheet", "x.html"), "less than or equal to 5000"),
+        (("--count", "3", "--sheet", "none/x.html"), "can't write none/x.html: No such file or directory"),
+    ],
+)
+def test_mistakes_with_tickets_are_named(words: Sequence[str], advice: str) -> None:
+    """Nothing is printed."""
+    ended = run_command("tokens", "sign", "--likes", "songs", *words, LIVE_TOKEN_SECRET=SECRET)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert advice in " ".join(ended.stderr.split())
+
+
+def test_tickets_need_a_secret() -> None:
+    """The advice says which setting."""
+    ended = run_command("tokens", "sign", "--likes", "songs", "--count", "3", "--sheet", "x.html")
+    assert (ended.returncode, "LIVE_TOKEN_SECRET is not set" in ended.stderr) == (2, True)
+
+
+def test_the_tickets_of_an_unknown_board_are_not_listed(valkey_url: str) -> None:
+    """The command says that the store has no such board."""
+    ended = run_command("tokens", "used", "songz", LIVE_STORE=valkey_url, LIVE_KEY_PREFIX="none")
+    assert (ended.returncode, "in the store, there is no board `songz`" in ended.stderr) == (1, True)

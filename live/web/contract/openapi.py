@@ -103,7 +103,7 @@ _POSTING: Final = _ADMIN | _BODY | {
 }  # fmt: skip
 _LIKING: Final = _BODY | {
     "board_not_found", "record_not_found", "origin_forbidden", "likes_not_allowed", "cookie_required", "likes_closed",
-    "votes_used", "like_refused", "unsupported_media_type", "outcome_unknown", "overloaded",
+    "votes_used", "ticket_required", "like_refused", "unsupported_media_type", "outcome_unknown", "overloaded",
 }  # fmt: skip
 
 # Parameters of several operations.
@@ -191,6 +191,7 @@ _LIKE_FORM: Final = {
     },
     "required": ["key"],
 }
+_TICKET_FORM: Final = {"type": "object", "properties": {"code": STRING}, "required": ["code"]}
 _PREFERENCES: Final = {
     "type": "object",
     "properties": {
@@ -474,12 +475,21 @@ _NAMED: Final[Mapping[str, Json]] = {
         _LIKING, _OF_BOARD, body=body_of(_LIKE_FORM, "application/x-www-form-urlencoded"), is_page=True,
     ), "get": operation(
         "likeMemberAgain", "pages", "Send a like again that had to wait.",
-        "Only the page without script that refuses a like with 429 or 503 has the address of this, with a signature of "
-        "the like and its visitor. It sends the like again by itself. Other addresses count nothing.",
+        "Only the page that refuses a like with 429 or 503, without script, has the address of this, with a signature.",
         done(303, "See the board.", {"Location": TEXT}),
         _LIKING, _OF_BOARD, query("key", STRING, "The member."), choice("page", "The page to return to.", "record"),
-        query("until", STRING, "When the address ends, in seconds since 1970."),
-        query("signature", STRING, "The signature."), *_LOOK, is_page=True,
+        query("until", STRING, "When it ends."), query("signature", STRING, "The signature."), *_LOOK, is_page=True,
+    )},
+    "/t": {"get": operation(
+        "showTicketForm", "pages", "Open a ticket, or show the form for its code.",
+        "The QR code of a ticket has its whole code. A cookie then makes the browser the voter with this ticket.",
+        {**_HTML, **done(303, "See the board.", {"Location": TEXT, "Set-Cookie": TEXT})},
+        {"not_found", "parameter_invalid"}, query("code", STRING, "The code."), *_LOOK, is_page=True,
+    ), "post": operation(
+        "openTicket", "pages", "Open a ticket by its code.", "A wrong code gets the form again, with 403 or 429.",
+        done(303, "See the board.", {"Location": TEXT, "Set-Cookie": TEXT}),
+        _BODY | {"not_found", "origin_forbidden", "unsupported_media_type"},
+        body=body_of(_TICKET_FORM, "application/x-www-form-urlencoded"), is_page=True,
     )},
     "/preferences": {"post": operation(
         "choosePreferences", "pages", "Choose the theme or the language of the pages.",

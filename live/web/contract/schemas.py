@@ -237,6 +237,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "BoardChoice.id": "Name of the board in addresses: lower-case letters, digits, `_` and `-`.",
     "VotesChoice.closes": "End of voting.",
     "VotesChoice.changes": "Whether votes can be taken back and changed. Default true.",
+    "VotesChoice.tickets": "Whether only votes with a viewer token, such as that of a ticket, count. Default false.",
     "VotesChoice.opens": "Start of voting.",
     "VotesChoice.per_actor": "Maximum votes per actor in total.",
     "VotesChoice.per_key": "Maximum votes per actor for one member.",

@@ -199,7 +199,7 @@ class CacheKey(NamedTuple):
     query: bytes
     site: str
     needs_key: bool
-    opens: BoardScope | None
+    scopes: tuple[BoardScope, BoardScope] | None
 
 
 class _Kept(NamedTuple):
@@ -358,9 +358,9 @@ async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult |
 
 def _cache_key(visit: Visit, surface: Surface) -> CacheKey:
     needs_key = visit.live.authenticator.needs_key(visit.client)
-    opens = None if visit.reader is NOBODY else visit.reader.opens
+    scopes = None if visit.reader is NOBODY else (visit.reader.opens, visit.reader.likes)
     language = visit.language.tag
-    return CacheKey(surface, language, visit.theme, visit.rows, visit.text, site_of(visit), needs_key, opens)
+    return CacheKey(surface, language, visit.theme, visit.rows, visit.text, site_of(visit), needs_key, scopes)
 
 
 def _kept_reply(page: Page, cache_key: CacheKey, viewers: int | None) -> Reply | None:

@@ -157,6 +157,11 @@ def takes_likes(board: Board) -> bool:
     return board.takes_likes(time.time() * 1000)
 
 
+def _needs_ticket(reader: Reader, board: Board) -> bool:
+    """Tell whether a reader can vote on a board only with a ticket that it does not have."""
+    return board.votes is not None and board.votes.tickets and board.id not in reader.likes
+
+
 def is_closed(board: Board) -> bool:
     """Tell whether voting on a board is over."""
     return board.votes is not None and board.votes.closes is not None and board.votes.closes <= time.time() * 1000
@@ -230,6 +235,7 @@ async def render(
         likes=likes,
         items=items,
         has_items=live.items.exist,
+        needs_ticket=partial(_needs_ticket, visit.reader),
         **values,
     )
     html = ""

@@ -124,8 +124,8 @@ async def _board_of(request: Request) -> tuple[Board, Reader | None]:
     """Find the board of a like, and the reader that votes with a viewer token. Check that the board takes their likes.
 
     Raises:
-        ProblemError: `board_not_found`, `likes_not_allowed`, `origin_forbidden`, `credentials_invalid` or
-            `scope_forbidden`.
+        ProblemError: `board_not_found`, `likes_not_allowed`, `ticket_required`, `origin_forbidden`,
+            `credentials_invalid` or `scope_forbidden`.
         StoreUnavailableError: the credentials can't be checked now.
     """
     live, reader, client = live_of(request), reader_of(request), client_of(request)
@@ -140,6 +140,8 @@ async def _board_of(request: Request) -> tuple[Board, Reader | None]:
     counts_voters = voter is not None and board.votes is not None and board.votes.per_key == 1
     if not (board.like_button or counts_voters):
         raise ProblemError("likes_not_allowed", "set `like_button` in the definition of the board")
+    if voter is None and board.votes is not None and board.votes.tickets:
+        raise ProblemError("ticket_required", REFUSALS["ticket_missing"])
     return board, voter
 
 

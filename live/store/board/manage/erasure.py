@@ -1,6 +1,6 @@
 """Finds and deletes data of a person in a board of the store: digests of an actor, or a member with all its data."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -63,6 +63,15 @@ async def find_digests(
     for name, walk, words in walks:
         async for fields in client.elements(walk, name):
             found |= among(fields[::words])
+    return found
+
+
+async def has_voted(client: Store, keys: Keys, held: Held, digests: Sequence[bytes]) -> list[bool]:
+    """Tell for each digest of a voter whether the voter has a vote on a board, in any period that the store keeps."""
+    found = [False] * len(digests)
+    for name in _votes_of(keys, held.starts, held.shape):
+        votes = await client.call(name, "HMGET", name, *digests)
+        found = [known or vote is not None for known, vote in zip(found, votes, strict=True)]
     return found
 
 
