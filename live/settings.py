@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from live.domain.board import parse_retention
+from live.domain.board import DEFAULT_RETENTION, parse_retention
 from live.domain.text import unknown
 from live.domain.validation_messages import invalid_value
 from live.domain.window import parse_duration
@@ -130,7 +130,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     journal_backlog: Annotated[Size, _described(
         "maximum bytes of a board's journal that may wait in the store; "
         "beyond this, POST returns 503")] = Size(256 * 1024**2)
-    journal_events: Annotated[Retention, _described("how long the journal keeps every event")] = Retention(30 * 86400)
+    journal_events: Annotated[Retention, _described(
+        "how long the journal keeps every event")] = Retention(DEFAULT_RETENTION)
     journal_periods: Annotated[Retention, _described(
         "how long the journal keeps the periods that a calendar board does not keep any more")] = Retention(400 * 86400)
     max_boards: Annotated[int, _described("maximum number of boards, including those in the boards file", ge=1)] = 1000

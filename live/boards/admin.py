@@ -17,7 +17,7 @@ import structlog
 
 from live.boards.definition import DefinitionError, forbidden, merge, read_board
 from live.domain.board import DEFAULT_MAX_MEMBERS, Board, Boards
-from live.domain.board_file import exposure, part_mistakes, text_mistakes
+from live.domain.board_file import exposure, forgetting, part_mistakes, text_mistakes
 from live.domain.producer import SERVER, Principal
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.settings import Settings
@@ -240,7 +240,7 @@ class BoardAdmin:
             return await self.definitions.confirm(found.version)
         old = read_board(board, held.choices)
         new = self._checked(found, board, choices, old, maker)
-        self._require_hidden_unions(found, board, held, new)
+        self._require_fitting_unions(found, board, held, new)
         _require_rights(maker, new, old)
         if mistakes := list(forbidden(old, new)):
             raise ProblemError("board_fixed", "\n".join(mistakes))
@@ -309,8 +309,10 @@ class BoardAdmin:
         default = self._visibility
         return lambda board: (board.visibility or default) != "public" and board.id not in maker.opens
 
-    def _require_hidden_unions(self, found: Definitions, board: str, held: Definition, new: Board) -> None:
-        """Check that the visibility of a board still fits the visibility of its parts and of the unions that add it up.
+    def _require_fitting_unions(self, found: Definitions, board: str, held: Definition, new: Board) -> None:
+        """Check that a board still fits its parts and the unions that add it up.
+
+        It must not be more visible than its parts, nor remember ids for a shorter time. The same goes for its unions.
 
         Raises:
             ProblemError: `board_invalid`.
@@ -320,9 +322,14 @@ class BoardAdmin:
             if definition.parts.get(board) == held.epoch and name in others and exposure(others[name], new):
                 detail = "a union adds this board up, and more people may read the union; set its `visibility` first"
                 raise ProblemError("board_invalid", f"board {board!r}: {detail}")
+            if definition.parts.get(board) == held.epoch and name in others and forgetting(others[name], new):
+                detail = "a union adds this board up, and would forget ids sooner; change its `dedupe_window` first"
+                raise ProblemError("board_invalid", f"board {board!r}: {detail}")
         for part, epoch in held.parts.items():
             current = found.boards[part].epoch if part in found.boards else ""
-            if part in others and epoch == current and (fault := exposure(new, others[part])):
+            if part not in others or epoch != current:
+                continue
+            if fault := exposure(new, others[part]) or forgetting(new, others[part]):
                 raise ProblemError("board_invalid", f"board {board!r}: {fault}")
 
     def _checked(

@@ -88,6 +88,7 @@ def choices_of(board: Board) -> dict[str, Any]:
         max_amount=None if board.max_amount == default_max_amount(weights) else board.max_amount,
         max_members=board.max_members,
         clock=board.clock,
+        dedupe_window=format_duration(board.dedupe_window * 1000) if board.dedupe_window else None,
         conflation_interval=None if board.conflation is None else format_duration(board.conflation),
         like_button=board.like_button,
         baseline=board.baseline,

@@ -204,7 +204,7 @@ def compact_now(
                     async with command_acting(
                         client, settings.key_prefix, "compacted", {"boards": names or None}
                     ) as entry:
-                        found = await asyncio.to_thread(compact, database, names, settings.dedupe_window, show)
+                        found = await asyncio.to_thread(compact, database, names, show)
                         entry["after"] = {"boards": found}
                     return found
 

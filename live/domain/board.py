@@ -1,5 +1,6 @@
 """A board: its window, operator, sort order, ties, ranks and clock, and the events that feed it."""
 
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -19,6 +20,8 @@ DEFAULT_MAX_AMOUNT: Final = 10**9
 DEFAULT_MAX_MEMBERS: Final = 10_000_000
 MOST_REMEMBERED: Final = 8 * 86_400  # maximum seconds for which a board with a like button remembers likes
 LEAST_RETENTION: Final = 3600  # minimum seconds in `journal_events` and `journal_periods`
+DEFAULT_RETENTION: Final = 30 * 86_400  # seconds for which the journal keeps events, unless something else is chosen
+MOST_BUCKETS: Final = 1000  # maximum number of buckets in which a board looks for identities
 MOST_RETENTION: Final = 36_500 * 86_400  # maximum seconds in `journal_events` and `journal_periods`
 # Slots that may wait to be subtracted, in addition to those in the window, on boards with the clock of the store.
 _SLOTS_IN_TIME: Final = 64
@@ -87,14 +90,14 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     categories. `union` has the weight of each part, if the board is a union. With `zeros`, a sum of zero is a score.
     `cap` is the maximum number of records.
     `max_amount` is the largest absolute amount, on boards that add up amounts. `max_members` is the maximum number of
-    members. `conflation` is the minimum time between two messages to a viewer, in milliseconds. None means the setting
-    of the server. Only run-time boards can be `frozen` or have an `idle_ttl`. A frozen board refuses events. A board
-    that nobody uses for `idle_ttl` seconds is deleted. `owner` is the id of the API key that created the board, if that
-    API key is limited to some boards. With `like_button`, visitors of the board's pages can add likes without an API
-    key. `baseline` says whether movement is measured over an hour, or since the start of the day or week. `journal`
-    says what the journal keeps. `visibility` says who may read the board. None means the setting of the server. With a
-    `score_format`, scores are not shown as whole numbers. `limits` are the limits of the prefix of the board's id, if
-    there are any.
+    members. The board remembers identities for at least `dedupe_window` seconds. `conflation` is the minimum time
+    between two messages to a viewer, in milliseconds. None means the setting of the server. Only run-time boards can be
+    `frozen` or have an `idle_ttl`. A frozen board refuses events. A board that nobody uses for `idle_ttl` seconds is
+    deleted. `owner` is the id of the API key that created the board, if that API key is limited to some boards. With
+    `like_button`, visitors of the board's pages can add likes without an API key. `baseline` says whether movement is
+    measured over an hour, or since the start of the day or week. `journal` says what the journal keeps. `visibility`
+    says who may read the board. None means the setting of the server. With a `score_format`, scores are not shown as
+    whole numbers. `limits` are the limits of the prefix of the board's id, if there are any.
     """
 
     id: str
@@ -114,6 +117,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     max_amount: int = DEFAULT_MAX_AMOUNT
     max_members: int = DEFAULT_MAX_MEMBERS
     clock: ClockKind = "server"
+    dedupe_window: int = 0
     conflation: int | None = None
     like_button: bool = False
     baseline: BaselineAge = "hour"
@@ -212,18 +216,25 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     def remembers(self) -> int:
         """The least number of seconds for which the board remembers identities.
 
-        So a like counts once in a window. A union has the same window as its parts. Boards that count votes remember
-        the votes instead.
+        With a like button, a like counts once in a window. A union has the same window as its parts. Boards that count
+        votes remember the votes instead.
         """
         if not (self.like_button or self.union):
-            return 0
+            return self.dedupe_window
         match self.window:
             case Rolling(length, slot):
-                return length + slot
+                return max(self.dedupe_window, length + slot)
             case Sliding(length):
-                return length
+                return max(self.dedupe_window, length)
             case _:
-                return 0
+                return self.dedupe_window
+
+    def buckets(self, dedupe_window: float, span: int) -> int:
+        """Return in how many buckets of `span` seconds the identities are that the board remembers.
+
+        `dedupe_window` is the setting of the server.
+        """
+        return min(MOST_BUCKETS, math.ceil(max(dedupe_window, self.remembers) / span) + 1)
 
     def takes_likes(self, now: float) -> bool:
         """Tell whether visitors may like members at the time `now`, in milliseconds since 1970."""

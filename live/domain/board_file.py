@@ -3,6 +3,7 @@
 An error reports the first invalid choice of each board, or else all its choices that contradict each other.
 """
 
+import math
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
@@ -18,6 +19,7 @@ from live.domain.board import (
     DEFAULT_BOARD,
     DEFAULT_MAX_AMOUNT,
     DEFAULT_MAX_MEMBERS,
+    DEFAULT_RETENTION,
     MOST_REMEMBERED,
     BaselineAge,
     Board,
@@ -47,6 +49,7 @@ from live.domain.window import (
     Sliding,
     Window,
     WindowChoice,
+    format_duration,
     make_window,
     parse_duration,
     window_advice,
@@ -130,6 +133,7 @@ class BoardChoice(Choice, frozen=True, kw_only=True):
     max_amount: Annotated[int, Meta(ge=1, le=MAX_SCORE)] | None = None
     max_members: Annotated[int, Meta(ge=1, le=_MOST_MEMBERS)] = DEFAULT_MAX_MEMBERS
     clock: ClockKind = "server"
+    dedupe_window: Duration | None = None
     conflation_interval: Duration | None = None
     like_button: bool = False
     baseline: BaselineAge = "hour"
@@ -184,6 +188,7 @@ def make_board(choice: BoardChoice) -> Board:
         max_amount=default_max_amount(choice.weights or ()) if most is None else most,
         max_members=choice.max_members,
         clock=choice.clock,
+        dedupe_window=0 if choice.dedupe_window is None else math.ceil(parse_duration(choice.dedupe_window)),
         conflation=conflation,
         like_button=choice.like_button,
         baseline=choice.baseline,
@@ -262,6 +267,14 @@ def _conflicts(choice: BoardChoice) -> Iterator[str]:
         yield "`unit` with `format = duration`: `1:23` needs no unit; leave it out"
     if choice.votes is not None:
         yield from _vote_mistakes(choice.votes)
+    yield from _journal_mistakes(choice)
+    yield from _union_mistakes(choice)
+    if choice.score:
+        yield from _fields_conflicts(choice)
+
+
+def _journal_mistakes(choice: BoardChoice) -> Iterator[str]:
+    kept = DEFAULT_RETENTION
     for name in ("journal_events", "journal_periods"):
         text = getattr(choice, name)
         if text is None:
@@ -269,12 +282,23 @@ def _conflicts(choice: BoardChoice) -> Iterator[str]:
         if choice.journal == "off":
             yield f"`{name}` with `journal = off`: the journal keeps nothing; leave it out"
         try:
-            parse_retention(text)
+            seconds = parse_retention(text)
         except ValueError as error:
             yield f"{name}: {error}"
-    yield from _union_mistakes(choice)
-    if choice.score:
-        yield from _fields_conflicts(choice)
+        else:
+            kept = seconds if name == "journal_events" else kept
+    if choice.dedupe_window is None:
+        return
+    if choice.journal == "off":
+        yield "`dedupe_window` with `journal = off`: only the journal keeps ids for so long; leave it out"
+    try:
+        if parse_duration(choice.dedupe_window) > kept and choice.journal != "off":
+            yield (
+                f"`dedupe_window` of {choice.dedupe_window} is longer than the journal keeps events, "
+                f"{format_duration(kept * 1000)}; make `journal_events` as long"
+            )
+    except ValueError as error:
+        yield f"dedupe_window: {error}"
 
 
 def _fields_conflicts(choice: BoardChoice) -> Iterator[str]:
@@ -390,8 +414,9 @@ def part_mistakes(
             yield f"board {board.id!r}: its union names {part!r}, whose `score` has other fields or ranges"
         elif (fed.window, fed.clock) != (board.window, board.clock):
             yield f"board {board.id!r}: its union names {part!r}, which has another window or clock"
-        if fed is not None and (fault := exposure(board, fed)):
-            yield f"board {board.id!r}: {fault}"
+        for fault in () if fed is None else (exposure(board, fed), forgetting(board, fed)):
+            if fault:
+                yield f"board {board.id!r}: {fault}"
 
 
 def exposure(union: Board, part: Board) -> str | None:
@@ -406,6 +431,17 @@ def exposure(union: Board, part: Board) -> str | None:
     wanted = 'set `visibility = "private"` for the union'
     advice = wanted if part.visibility == "private" else f"leave it out for the union too, or {wanted}"
     return f"its union names {part.id!r}, which {hidden}, and a union shows what its parts hold; {advice}"
+
+
+def forgetting(union: Board, part: Board) -> str | None:
+    """Say why a union must not add up a part: the part still knows an event that the union would count again.
+
+    Return None if the union may add it up.
+    """
+    if part.dedupe_window <= union.dedupe_window:
+        return None
+    window = format_duration(part.dedupe_window * 1000)
+    return f"its union names {part.id!r}, which remembers ids for {window}; let the union remember them as long"
 
 
 def read_limits(tables: object) -> tuple[list[PrefixLimits], list[str]]:

@@ -37,9 +37,7 @@ class Compacted(msgspec.Struct, kw_only=True):
     fault: str = ""
 
 
-def compact(
-    database: Database, boards: Collection[str], dedupe_window: float, show: Callable[[int, int], None]
-) -> list[Compacted]:
+def compact(database: Database, boards: Collection[str], show: Callable[[int, int], None]) -> list[Compacted]:
     """Compact the timelines of some boards, or of all boards. This process must hold the lock of the journal.
 
     Reading a timeline begins with the timeline that it continues, which can belong to another board. So timelines that
@@ -62,7 +60,7 @@ def compact(
     needed, done = set[str | None](), []
     for number, timeline in enumerate(reversed(wanted), 1):
         one = Compacted(board=timeline.board, epoch=timeline.epoch)
-        work = partial(_compact, prefix=database.prefix, timeline=timeline, window=dedupe_window, one=one)
+        work = partial(_compact, prefix=database.prefix, timeline=timeline, one=one)
         if timeline.epoch in needed:
             one.fault = "a timeline that continues it can't be compacted"
         else:
@@ -79,7 +77,7 @@ def compact(
     return done
 
 
-def _compact(connection: Connection, prefix: str, timeline: Timeline, window: float, one: Compacted) -> None:
+def _compact(connection: Connection, prefix: str, timeline: Timeline, one: Compacted) -> None:
     of_timeline = CHECKPOINT.c.life == timeline.id
     last = select(func.max(CHECKPOINT.c.segment), func.sum(func.length(CHECKPOINT.c.data))).where(of_timeline)
     checkpoint, size = connection.execute(last).one()
@@ -87,7 +85,7 @@ def _compact(connection: Connection, prefix: str, timeline: Timeline, window: fl
     if not segment:
         return
     data = contents_of(connection, prefix, timeline)
-    prune(data, window)
+    prune(data)
     dropped = select(func.sum(SEGMENT.c.entries), func.sum(func.length(SEGMENT.c.data)))
     entries, bytes_ = connection.execute(dropped.where(SEGMENT.c.life == timeline.id)).one()
     one.entries, one.bytes, one.since = int(entries or 0), int(bytes_ or 0) + int(size or 0), data.time

@@ -1,7 +1,6 @@
 """Rebuild everything in an empty store from the journal: boards, definitions and API keys."""
 
 import hashlib
-import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from functools import partial
@@ -109,7 +108,7 @@ def image_of(board: Board, data: Snapshot, dedupe_window: float) -> BoardImage:
             taken[event.member] = taken.get(event.member, 0) + below
         if board.zeros:
             taken["\0" + event.member] = taken.get("\0" + event.member, 0) + 1
-    kept = math.ceil(max(dedupe_window, board.remembers) / data.span) + 3 if data.span else 0
+    kept = board.buckets(dedupe_window, data.span) + 2 if data.span else 0
     return BoardImage(
         slots={start: slot for start, slot in slots.items() if slot},
         rankings=[_ranking(board, data, now, start) for start in starts],

@@ -69,6 +69,22 @@ def test_contradictory_choices_are_refused() -> None:
             "`votes` closes before it opens",
         ),
         (["weights = [1, 2]"], "`weights` needs `union`"),
+        (
+            ['dedupe_window = "30d"', 'journal = "off"'],
+            "`dedupe_window` with `journal = off`: only the journal keeps ids for so long; leave it out",
+        ),
+        (
+            ['dedupe_window = "31d"'],
+            "`dedupe_window` of 31d is longer than the journal keeps events, 30d; make `journal_events` as long",
+        ),
+        (
+            ['dedupe_window = "3d"', 'journal_events = "36h"'],
+            "`dedupe_window` of 3d is longer than the journal keeps events, 36h; make `journal_events` as long",
+        ),
+        (
+            ['dedupe_window = "30"'],
+            "dedupe_window: '30' is not a duration; expected a number and ms, s, m, h or d, like 24h",
+        ),
         *(
             (
                 [FOREVER, LIKES, line],
@@ -144,6 +160,10 @@ def test_an_invalid_union_is_refused(lines: list[str], message: str) -> None:
         (['id = "y"', 'union = ["x", "z"]'], "its union names 'y', which is a union itself; name its boards instead"),
         (['id = "y"', FOREVER, 'operator = "best"'], "its union names 'y', whose scores are not plain sums"),
         (['id = "y"', FOREVER, VOTES], "its union names 'y', whose scores are not plain sums"),
+        (
+            ['id = "y"', 'dedupe_window = "30d"'],
+            "its union names 'y', which remembers ids for 30d; let the union remember them as long",
+        ),
         (['id = "y"', SCORE], "its union names 'y', whose `score` has other fields or ranges"),
         (['id = "y"', FOREVER], "its union names 'y', which has another window or clock"),
         (['id = "y"', 'window = { rolling = "12h" }'], "its union names 'y', which has another window or clock"),

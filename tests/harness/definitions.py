@@ -28,7 +28,11 @@ EVERY_KIND: Final[dict[str, dict[str, Any]]] = {
             "registered": True, "changes": False,
         },
     },
-    "donors": {"window": "forever", "unit": "€", "scale": 2},
+    "donors": {"window": "forever", "unit": "€", "scale": 2, "dedupe_window": "30d"},
+    "table": {
+        "window": {"calendar": "year"}, "zeros": True,
+        "score": [{"field": "points", "max": 200}, {"field": "difference", "min": -300, "max": 300}],
+    },
     "laps": {"operator": "best", "sort_order": "asc", "window": "forever", "scale": 3, "format": "duration"},
     "free": {"window": "forever", "votes": {}, "max_amount": 3},
     "union": {"union": ["plain", "other"], "weights": [2, -1]},

@@ -105,7 +105,7 @@ async def test_every_row_of_a_board_forgets_a_member(
             segments = connection.scalars(select(SEGMENT.c.id).order_by(SEGMENT.c.id)).all()
             for segment in segments[:2]:
                 wanted = Due(timeline, segment)
-                keep(connection, wanted, *make(connection, prefix, wanted, 86_400.0))
+                keep(connection, wanted, *make(connection, prefix, wanted))
             named = {"start": 0, "newest": 5, "revision": 1, "offset": 0, "final": True, "life": timeline.id}
             for start, members in enumerate((["b", "a"], ["a"])):
                 body = {

@@ -15,9 +15,10 @@ def test_identities_are_kept_for_the_window() -> None:
     liked = make_board(BoardChoice(id="posts", like_button=True, window=window))
     plain = make_board(BoardChoice(id="posts", window=window))
     seen = {day * DAY: {bytes(16)} for day in range(30)}
-    data = Snapshot(shape=liked.shape.encode(), span=DAY, seen=seen, time=30 * DAY * 1_000_000)
+    kept = DAY * (liked.buckets(DAY, DAY) + 2)
+    data = Snapshot(shape=liked.shape.encode(), span=DAY, seen=seen, kept=kept, time=30 * DAY * 1_000_000)
     data.slots, data.newest = {day * DAY: {"a": 1} for day in (0, 1, 2, 8)}, 8 * DAY
-    prune(data, DAY)
+    prune(data)
     assert [*data.slots] == [DAY, 2 * DAY, 8 * DAY]
     assert min(data.seen) <= 29 * DAY - liked.remembers < 29 * DAY
     assert len(data.seen) < len(seen)

@@ -81,7 +81,7 @@ async def test_an_actor_is_erased_from_postgres(valkey_url: str, tmp_path: Path,
         (erased,), _ = await work.erase(EVE, [], take_back=True)
     assert (erased.votes, erased.entries) == (1, 2)
     assert not digests_in(await board.contents()) & digests_of(board, EVE)
-    await asyncio.to_thread(compact, database, [], 86400.0, lambda *_: None)
+    await asyncio.to_thread(compact, database, [], lambda *_: None)
     found = b"".join(contents_in_sql(database))
     assert not [digest for digest in digests_of(board, EVE) if digest in found]
     assert await board.rows_in_sql() == await board.rows() == [("a", 1)]

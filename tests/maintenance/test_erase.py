@@ -108,7 +108,7 @@ def checkpoint(connection: Any, board: Journaled) -> None:
     assert timeline is not None
     last = connection.execute(select(SEGMENT.c.id).order_by(SEGMENT.c.id.desc())).first()
     wanted = Due(timeline, last.id)
-    keep(connection, wanted, *make(connection, prefix, wanted, 86400.0))
+    keep(connection, wanted, *make(connection, prefix, wanted))
 
 
 def digests_of(board: Journaled, actor: str) -> set[bytes]:
@@ -201,7 +201,7 @@ async def check(board: Journaled, *, take_back: bool) -> None:
     assert again == Erased(board="posts")
 
     held, old = await board.contents(), compressed_in_sql(board.databases[0])
-    await asyncio.to_thread(compact, board.databases[0], [], 86400.0, lambda *_: None)
+    await asyncio.to_thread(compact, board.databases[0], [], lambda *_: None)
     assert await board.contents() == held
     assert await places_of(board, EVE) == set()
     assert "SQL" in await places_of(board, "joe")

@@ -67,7 +67,7 @@ def test_an_event_leaves_by_the_clock_of_its_board() -> None:
         choice = BoardChoice(id="posts", window=WindowChoice(sliding="1h"), clock=clock)  # type: ignore[arg-type]
         shape = make_board(choice).shape.encode()
         data = Snapshot(shape=shape, time=10_000_000_000, latest=9_900_000, log=events)
-        prune(data, 0)
+        prune(data)
         assert data.log == pruned
         withdrawn = msgspec.msgpack.encode({"member": "a"})
         for kind, time, kept in (("renew", 0, left), ("withdraw", -1, events), ("withdraw", 0, events)):

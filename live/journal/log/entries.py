@@ -77,6 +77,7 @@ class EntryIdentities(msgspec.Struct, frozen=True, kw_only=True):
     all: msgspec.Raw
     counted: int = 0
     bucket: int
+    kept: int
 
 
 class EntryVotes(msgspec.Struct, frozen=True):

@@ -126,6 +126,7 @@ def _add(data: Snapshot, request: Add, head: Head) -> None:
     if request.identities is not None and request.identities.counted:
         counted = contents_of(request.identities.all, IDENTITY)[: request.identities.counted]
         data.seen.setdefault(request.identities.bucket, set()).update(counted)
+        data.kept = request.identities.kept
     data.span = request.span
     if request.reached is not None:
         data.newest = max(request.reached, request.reached if data.newest is None else data.newest)

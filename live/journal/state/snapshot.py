@@ -69,6 +69,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
         hidden: the hidden members, which have no record.
         seen: by the start of each bucket, the identities of the counted events in the bucket.
         span: the seconds that a bucket covers; 0 if it is not known.
+        kept: for how many seconds after its start a bucket is kept; None if it is not known.
     """
 
     shape: str = ""
@@ -85,6 +86,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
     hidden: set[str] = set()
     seen: dict[int, set[bytes]] = {}
     span: int = 0
+    kept: int | None = None
 
     def ranking(self, suffix: str) -> Ranking:
         """Return the data of a ranking, which is empty at first."""

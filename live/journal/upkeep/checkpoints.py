@@ -3,13 +3,12 @@
 A reader can then skip earlier entries, and retention can delete them.
 """
 
-import math
 from typing import Final
 
 import msgspec
 from sqlalchemy import Connection, func, insert, select
 
-from live.domain.board import MOST_REMEMBERED, Board, Shape
+from live.domain.board import Board, Shape
 from live.journal.log.entries import Packed, compress
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import Timeline
@@ -53,9 +52,7 @@ def due(connection: Connection, timeline: Timeline, now: int) -> Due | None:
     return Due(timeline, after.segment) if is_large or is_old else None
 
 
-def make(
-    connection: Connection, prefix: str, wanted: Due, dedupe_window: float, kept: tuple[Board, int] | None = None
-) -> tuple[Packed, int]:
+def make(connection: Connection, prefix: str, wanted: Due, kept: tuple[Board, int] | None = None) -> tuple[Packed, int]:
     """Return the compressed contents of a board after a segment, and the time of their last entry in microseconds.
 
     If the board is a calendar board, `kept` is the board, and the number of seconds for which its periods are kept.
@@ -64,7 +61,7 @@ def make(
         SetupError: the journal is damaged.
     """
     data = contents_of(connection, prefix, wanted.timeline, until=wanted.segment)
-    prune(data, dedupe_window)
+    prune(data)
     if kept is not None:  # drop the periods that ended too long ago
         board, seconds = kept
         now = data.newest or 0 if board.clock == "event" else data.time // 1_000_000
@@ -72,8 +69,8 @@ def make(
     return compress(pack(data)), data.time
 
 
-def prune(data: Snapshot, dedupe_window: float) -> None:
-    """Drop slots and events that have left the window, and old identities."""
+def prune(data: Snapshot) -> None:
+    """Drop slots and events that have left the window, and the identities that the store has forgotten."""
     shape = msgspec.json.decode(data.shape, type=Shape)
     window = shape.window
     if window["kind"] == "rolling" and data.newest is not None:
@@ -83,10 +80,8 @@ def prune(data: Snapshot, dedupe_window: float) -> None:
         moment = data.latest or 0 if shape.clock == "event" else data.time // 1000
         least = moment - int(window["length"] or 0) * 1000
         data.log = [event for event in data.log if event.time > least]
-    if data.seen:
-        # Assume that the board remembers identities for its whole window, because the shape does not say for how long.
-        remembers = min(int(window.get("length") or 0) + int(window.get("slot") or 0), MOST_REMEMBERED)
-        least = max(data.seen) - math.ceil(max(2 * dedupe_window, remembers)) - 2 * data.span
+    if data.seen and data.kept is not None:
+        least = max(data.seen) - data.kept
         data.seen = {start: seen for start, seen in data.seen.items() if start >= least}
 
 

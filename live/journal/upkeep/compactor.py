@@ -176,9 +176,7 @@ def _reading(settings: Settings) -> Database:
 def _made(settings: Settings, wanted: Due, kept: tuple[Board, int] | None) -> tuple[Packed, int]:
     """Make a checkpoint, in a process that only reads."""
     with _reading(settings) as database:
-        return database.work(
-            lambda connection: make(connection, settings.key_prefix, wanted, settings.dedupe_window, kept)
-        )
+        return database.work(lambda connection: make(connection, settings.key_prefix, wanted, kept))
 
 
 def _closed(settings: Settings, timeline: Timeline, board: Board) -> list[Closed]:

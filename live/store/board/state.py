@@ -46,6 +46,7 @@ from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script, text
 
 MOST_REPLANS: Final = 20  # each plan after the first means that the board's clock moved between two calls
+_BUCKETS: Final = 8  # buckets in which a new board keeps the identities of its `dedupe_window`
 _WRITER_IDLE: Final = 86_400  # seconds after which a board forgets a writer; retries of a batch last a few seconds
 _MOST_QUIET: Final = 60.0
 _AT_ONCE: Final = 256  # boards that are opened at the same time
@@ -285,7 +286,7 @@ class BoardState:
         journaled = self.journaled
         request = OpenRequest(
             idle=_WRITER_IDLE,
-            span=math.ceil(self.settings.dedupe_window),
+            span=math.ceil(max(self.settings.dedupe_window, self.board.dedupe_window / _BUCKETS)),
             born=born or None,
             journal=journaled,
         )

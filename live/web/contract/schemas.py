@@ -28,6 +28,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "conflation_interval": (
         "Minimum time between two messages to a viewer, `1ms` to `60s`. Default: `LIVE_CONFLATION_INTERVAL`."
     ),
+    "dedupe_window": "Minimum time for which the board remembers ids, such as `30d`. Default: `LIVE_DEDUPE_WINDOW`.",
     "detail": "What is wrong, for people. The text may change.",
     "entrant_count": "Number of registered members. Null on boards without registration.",
     "epoch": "Identifies the data of the board. It changes when the board starts again.",

@@ -200,7 +200,7 @@ async def test_after_missing_entries_a_new_timeline_begins(valkey_url: str, tmp_
             timeline_at([new, old], new.entries - 1)
         assert refused.value.since == new.entries
         await board.databases[0].in_thread(board.databases[0].take_now)
-        done = await board.databases[0].in_thread(lambda: compact(board.databases[0], [], 60, lambda *_: None))
+        done = await board.databases[0].in_thread(lambda: compact(board.databases[0], [], lambda *_: None))
         assert [(one.epoch, one.entries > 0, one.fault) for one in done] == [(epoch, True, "")] * 2
         await board.must_agree()
 

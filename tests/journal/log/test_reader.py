@@ -67,7 +67,7 @@ async def test_the_contents_at_an_entry_follow_its_position(valkey_url: str, tmp
             segments = connection.scalars(select(SEGMENT.c.id).order_by(SEGMENT.c.id)).all()
             for offset, time in ((1, 0), (3, 1)):
                 wanted = Due(timeline, segments[offset - 1])
-                made, _ = make(connection, board.settings.key_prefix, wanted, 60)
+                made, _ = make(connection, board.settings.key_prefix, wanted)
                 keep(connection, wanted, made, time)
             for link in links:
                 assert contents_of(connection, board.settings.key_prefix, timeline, link=link).link == link

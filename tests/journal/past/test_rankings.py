@@ -66,7 +66,7 @@ async def forget_events(line: RecordedBoard) -> None:
     def work(connection: Connection, timeline: Timeline) -> None:
         wanted = due(connection, timeline, FAR)
         assert wanted is not None
-        keep(connection, wanted, *make(connection, line.settings.key_prefix, wanted, 86_400.0))
+        keep(connection, wanted, *make(connection, line.settings.key_prefix, wanted))
         assert forget_entries(connection, timeline, FAR)
 
     await line.read(work)

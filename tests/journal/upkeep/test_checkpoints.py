@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import func, select
 
 import live.journal.upkeep.checkpoints
-from live.domain.board import MOST_REMEMBERED, Board
-from live.domain.window import Rolling, Sliding
+from live.domain.board import Board
+from live.domain.window import Sliding
 from live.journal.log.entries import Packed
 from live.journal.log.timelines import open_timelines
 from live.journal.schema import CHECKPOINT, SEGMENT
@@ -18,10 +18,10 @@ from tests.harness.journaled import journaled
 from tests.harness.plans import HOUR, SERVER, forever
 
 
-def pruned(board: Board, dedupe_window: float = 0, **fields: Any) -> Snapshot:
+def pruned(board: Board, **fields: Any) -> Snapshot:
     """The contents of a board in a checkpoint."""
     data = Snapshot(shape=board.shape.encode(), **fields)
-    prune(data, dedupe_window)
+    prune(data)
     return data
 
 
@@ -45,21 +45,11 @@ def test_events_outside_a_sliding_window_are_left_out() -> None:
     assert pruned(forever(), log=log, time=900_000_000).log == log
 
 
-@pytest.mark.parametrize(
-    ("board", "dedupe_window", "kept"),
-    [
-        (forever(), 100, 200), (forever(), 100.3, 201), (SERVER, 100, 5 * HOUR), (SERVER, 4 * HOUR, 8 * HOUR),
-        (Board(id="b", title="b", window=Rolling(30 * 24 * HOUR, HOUR)), 100, MOST_REMEMBERED),
-    ],
-)  # fmt: skip
-def test_identities_are_kept_longer_than_any_board_remembers_them(
-    board: Board, dedupe_window: float, kept: int
-) -> None:
-    """An identity may be in a bucket that began two bucket lengths (`span`) before the identity was counted."""
-    newest = 10_000_000
-    oldest = newest - kept - 2 * 60
-    seen = {start: {b"x"} for start in (oldest - 1, oldest, newest)}
-    assert pruned(board, dedupe_window, seen=seen, span=60).seen.keys() == {oldest, newest}
+def test_identities_are_kept_as_long_as_in_the_store() -> None:
+    """The last batch says for how long. As long as no batch has said it, all are kept."""
+    seen = {start: {b"x"} for start in (4_999, 5_000, 6_000)}
+    assert pruned(forever(), seen=seen, span=60, kept=1_000).seen.keys() == {5_000, 6_000}
+    assert pruned(forever(), seen=seen, span=60).seen == seen
 
 
 async def test_a_checkpoint_is_due_after_a_day_or_many_bytes(

@@ -55,7 +55,7 @@ async def checkpoint(board: Journaled) -> bool:
         (timeline,) = open_timelines(connection, board.settings.key_prefix)
         wanted = due(connection, timeline, FAR)
         if wanted is not None:
-            keep(connection, wanted, *make(connection, board.settings.key_prefix, wanted, 86_400.0))
+            keep(connection, wanted, *make(connection, board.settings.key_prefix, wanted))
         return wanted is not None
 
     return await board.databases[0].run(work)

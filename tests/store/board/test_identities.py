@@ -5,19 +5,29 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
+from live.domain.board import MOST_BUCKETS
+from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import MAX_SCORE, Entry, make_entry
+from live.journal.upkeep.checkpoints import prune
 from live.settings import Duration
+from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
+from live.store.board.state import SCRIPTS
+from live.store.board.write.writer import keys_of_buckets
 from live.store.connection.client import connect
 from tests.harness.boards import open_ledger, rolling_board
+from tests.harness.clock import set_clock, with_clock
+from tests.harness.folded import Folded
 from tests.harness.invariants import drifted
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually, until_early
 
 HOUR = 3600
+DAY = 24 * HOUR
 EVENT = rolling_board("4h", "1h", clock="event")
 
 
@@ -177,6 +187,54 @@ async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> Non
 
             await eventually(gone)
         assert held == 2
+
+
+@pytest.mark.parametrize("days", [0, 7, 30, 60])
+async def test_a_board_chooses_how_long_it_remembers_identities(valkey_url: str, days: int) -> None:
+    """Payments are sent again after 30 days. A checkpoint and a rebuilt board remember them too."""
+    board = make_board(
+        BoardChoice(id="posts", window="forever", dedupe_window=f"{days}d" if days else None, journal_events="90d")
+    )
+    settings = fresh_settings(valkey_url, journal="sqlite", dedupe_window=Duration(DAY))
+    client = connect(valkey_url, settings)
+    ledger = Ledger(client, board, settings, with_clock(SCRIPTS, settings))
+    begin = 4_000_000_000 // DAY * DAY + HOUR
+    try:
+        await set_clock(client, settings, begin * 1000)
+        assert await duplicates(ledger, like(0)) == []
+        folded = Folded(client, ledger.state.keys, ledger.state.epoch or "")
+        for day in range(1, (days or 1) + 1):
+            await set_clock(client, settings, (begin + day * DAY) * 1000)
+            assert await duplicates(ledger, like(0), like(day)) == [0], f"the identity was forgotten on day {day}"
+        await folded.read()
+        prune(folded.contents)
+        other = msgspec.structs.replace(settings, key_prefix=f"{settings.key_prefix}b")
+        await folded.rebuild(board, Keys(other.key_prefix, board.id), "again")
+        await set_clock(client, other, (begin + (days or 1) * DAY) * 1000)
+        rebuilt = Ledger(client, board, other, with_clock(SCRIPTS, other))
+        assert await duplicates(rebuilt, like(0), like(days or 1), like(99)) == [0, 1]
+        for one, own in ((ledger, settings), (rebuilt, other)):
+            await set_clock(client, own, (begin + (days or 1) * DAY * 5 // 4 + 2 * DAY) * 1000)
+            assert await duplicates(one, like(0)) == []
+    finally:
+        await client.aclose()
+
+
+async def test_a_board_can_choose_to_remember_identities_longer(valkey_url: str) -> None:
+    """It also remembers those that it has counted before, and looks for them in a limited number of sets."""
+    board = rolling_board()
+    settings = fresh_settings(valkey_url, dedupe_window=Duration(HOUR))
+    client = connect(valkey_url, settings)
+    try:
+        await set_clock(client, settings, 4_000_000_000 // HOUR * HOUR * 1000)
+        for window, hours, known in ((0, 0, False), (3 * HOUR, 0, True), (3 * HOUR, 3, True), (30_000 * HOUR, 3, True)):
+            longer = msgspec.structs.replace(board, dedupe_window=window)
+            ledger = Ledger(client, longer, settings, with_clock(SCRIPTS, settings))
+            await set_clock(client, settings, (4_000_000_000 // HOUR + hours) * HOUR * 1000)
+            assert await duplicates(ledger, like(1)) == ([0] if known else [])
+            assert len(keys_of_buckets(ledger.state)) <= MOST_BUCKETS + 1
+    finally:
+        await client.aclose()
 
 
 async def test_every_bucket_expires(valkey_url: str) -> None:

@@ -439,6 +439,27 @@ async def test_a_definition_names_no_board_that_the_request_may_not_read(valkey_
         assert seen == whole | {"union": ["one", "two"], "weights": [1, 2]}
 
 
+async def test_a_union_remembers_ids_as_long_as_its_parts(valkey_url: str) -> None:
+    """Otherwise an event that comes again would count on the union only."""
+    async with servers(valkey_url, 1) as (_, (client,)):
+
+        async def change(board: str, **choices: Any) -> int:
+            return (await client.patch(f"/v1/boards/{board}", json=choices)).status_code
+
+        for name in ("one", "two"):
+            assert (await client.put(f"/v1/boards/{name}", json={"dedupe_window": "7d"})).status_code == 201
+        whole = {"union": ["one", "two"], "dedupe_window": "6d"}
+        assert code(await client.put("/v1/boards/sum", json=whole)) == (422, "board_invalid")
+        assert (await client.put("/v1/boards/sum", json=whole | {"dedupe_window": "8d"})).status_code == 201
+        assert await change("one", dedupe_window="9d") == 422
+        assert await change("sum", dedupe_window="5d") == 422
+        assert await change("sum", dedupe_window="30d") == 200
+        assert await change("one", dedupe_window="9d") == 200
+        assert await change("sum", dedupe_window="8d") == 422
+        assert await change("one", dedupe_window=None) == 200
+        assert await change("sum", dedupe_window="7d") == 200
+
+
 async def test_the_definition_of_a_board_of_the_file_makes_the_same_board(valkey_url: str) -> None:
     """An administrator can copy the board to another id."""
     async with servers(valkey_url, 1) as (_, (client,)):

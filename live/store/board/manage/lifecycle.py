@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Final
 
-from live.domain.board import MOST_REMEMBERED, Board
+from live.domain.board import MOST_BUCKETS, MOST_REMEMBERED, Board
 from live.settings import LONGEST
 from live.store.board.journal_stream import announced, begin_journal
 from live.store.board.keys import Keys
@@ -136,7 +136,7 @@ def _buckets(span: int, newest: int, now: int) -> Iterator[int]:
     A bucket stays for the longest time that a board remembers identities, plus a few spans. If the clock was set back,
     the newest bucket may be ahead of it.
     """
-    kept = max(LONGEST, MOST_REMEMBERED) + 5 * span
+    kept = max(LONGEST, MOST_REMEMBERED, MOST_BUCKETS * span) + 5 * span
     first = (now - kept) // span * span
     last = now // span * span
     yield from range(first, last + span, span)

@@ -1,7 +1,6 @@
 """Add batches to a board: each batch counts once, at one instant, and is synced to disk before the reply."""
 
 import asyncio
-import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -366,7 +365,7 @@ def keys_of_batch(state: BoardState) -> list[str]:
 def keys_of_buckets(state: BoardState) -> list[str]:
     """Return the buckets that may hold identities which the board remembers, newest first, then the one to delete."""
     span, newest = state.buckets.span, state.buckets.newest
-    searched = math.ceil(max(state.settings.dedupe_window, state.board.remembers) / span) + 1
+    searched = state.board.buckets(state.settings.dedupe_window, span)
     return [state.keys.seen(newest - span * number) for number in range(searched + 1)]
 
 
