@@ -1,5 +1,6 @@
 // @ts-check
 /** Finds members by name: first in the rows of the page, and if no row matches, on the server. */
+import { beginsWord, formOf } from "./finding.js";
 import { say } from "./client/stories.js";
 import { nameWords, placeWords } from "./client/words.js";
 import { recordAddress, write } from "./page.js";
@@ -20,11 +21,11 @@ export function startFind(shown, announce) {
   let asked = "";
 
   const mark = () => {
-    const text = field.value.trim().toLowerCase();
+    const text = formOf(field.value.trim());
     let first = /** @type {HTMLElement | undefined} */ (undefined);
     for (const { table } of shown) {
       for (const row of table.body.rows) {
-        const isHit = text !== "" && `${row.dataset.key}\n${row.querySelector("bdi")?.textContent}`.toLowerCase().includes(text);
+        const isHit = beginsWord(text, formOf(`${row.dataset.key}\n${row.querySelector("bdi")?.textContent}`));
         row.classList.toggle("hit", isHit);
         if (isHit) first ??= row;
       }

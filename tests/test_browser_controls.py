@@ -69,7 +69,7 @@ async def test_a_name_is_found_by_keyboard(valkey_url: str) -> None:
         await page.fill("#find", "Mallory")
         await page.wait_for_function(
             "() => document.querySelector('#found p').textContent"
-            " === 'No member is called “Mallory”, and no name or title begins with it.'",
+            " === 'No member is called “Mallory”, and no word in a name or title begins with it.'",
             timeout=PATIENCE,
         )
         await page.press("#find", "Escape")
@@ -87,7 +87,7 @@ async def test_a_name_is_found_without_script(valkey_url: str) -> None:
         for text, names, said in (
             ("member 5", 10, "There are more: type more of the name."),
             ("member 59", 1, ""),
-            ("<b>", 0, "No member is called “<b>”, and no name or title begins with it."),
+            ("<b>", 0, "No member is called “<b>”, and no word in a name or title begins with it."),
         ):
             await page.fill("noscript input", text)
             await page.press("noscript input", "Enter")

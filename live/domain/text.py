@@ -1,10 +1,11 @@
-"""Text that people read: which characters are refused, how a terminal shows them, and phrases of messages."""
+"""Text that people read: refused characters, what a terminal shows, how names are found, and phrases of messages."""
 
 import json
 import re
 import unicodedata
 from collections.abc import Collection
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Final
 
 _REFUSED: Final = (
@@ -36,6 +37,20 @@ ID_FORM: Final = "write 1 to 64 of a-z, 0-9, - and _, and begin with a letter or
 _MOST_SHOWN: Final = 64  # characters of an unknown name that a message shows
 _LIKENESS: Final = 0.7  # least similarity, from 0 to 1; with less, `LIVE_` alone would make two names similar
 _MOST_LISTED: Final = 32  # known names that a message lists
+
+# Letters that are not a base letter with an accent, but that people type as other letters.
+_LETTERS: Final = {
+    "ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "ħ": "h", "\u0131": "i", "ł": "l",
+    "ŋ": "n", "ŧ": "t", "\u03c2": "\u03c3", "\u02bb": "'", "\u02bc": "'", "\u2018": "'", "\u2019": "'",
+}  # fmt: skip
+_LETTER: Final = re.compile(f"[{''.join(_LETTERS)}]")
+# Accents of Latin, Greek and Cyrillic letters, and the points of Hebrew and Arabic letters.
+_ACCENT: Final = re.compile(
+    "[\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1-\u05c2\u05c4-\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
+    "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+)
+# Writing without spaces between words: Thai and its neighbours, Chinese characters and kana. A word may begin anywhere.
+_DENSE: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
 
 def text_fault(text: str) -> str | None:
@@ -122,3 +137,32 @@ def unknown(what: str, name: str, known: Collection[str], *, lists: bool = False
 def nearest(name: str, known: Collection[str]) -> str | None:
     """Return the known name that is most similar to a name. Return None if none is similar."""
     return next(iter(get_close_matches(name[:_MOST_SHOWN], known, n=1, cutoff=_LIKENESS)), None)
+
+
+def form_of(text: str) -> str:
+    """Return a text without accents and case, for `begins_word`. `static/finding.js` does the same for shown rows."""
+    return text.lower() if text.isascii() else _form_of(text)
+
+
+@lru_cache(maxsize=8192)  # while somebody types a name, requests look at the same names
+def _form_of(text: str) -> str:
+    plain = _ACCENT.sub("", unicodedata.normalize("NFKD", text).lower())
+    return plain if plain.isascii() else _LETTER.sub(lambda letter: _LETTERS[letter[0]], plain)
+
+
+def begins_word(wanted: str, text: str) -> bool:
+    """Tell whether a word of a text begins with what is wanted. Both are forms from `form_of`."""
+    if not wanted:
+        return False
+    place = text.find(wanted)
+    while place > 0:
+        before, first = text[place - 1], text[place]
+        if not (_is_part(before) and _is_part(first)) or _DENSE.match(before) or _DENSE.match(first):
+            return True
+        place = text.find(wanted, place + 1)
+    return place == 0
+
+
+def _is_part(letter: str) -> bool:
+    """Tell whether a character is a part of a word: a letter, a mark or a digit."""
+    return unicodedata.category(letter)[0] in "LMN"

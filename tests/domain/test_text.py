@@ -16,8 +16,10 @@ from live.domain.event import IncomingEvent, event_fault
 from live.domain.item import Item, item_faults
 from live.domain.text import (
     PATTERN,
+    begins_word,
     character_fault,
     counted,
+    form_of,
     json_fault,
     nearest,
     text_fault,
@@ -162,3 +164,34 @@ def test_the_nearest_name_is_suggested() -> None:
     assert nearest("a" * 500 + "b", ["a" * 60]) == "a" * 60
     assert nearest("pots", ["posts", "pets"]) == "posts"
     assert nearest("zzz", ["posts"]) is None
+
+
+FOUND: Final = (
+    ("muller", "Thomas Müller"), ("MÜLLER", "thomas muller"), ("mu\u0308l", "Müller"), ("lodz", "Łódź"),
+    ("istanbul", "İstanbul"), ("İST", "istanbul"), ("\u0131stanbul", "ISTANBUL"), ("strasse", "Hauptstraße Straße"),
+    ("soren", "Søren"), ("aether", "Æther"), ("\u03bf\u03b4\u03bf\u03c2", "\u039f\u03b4\u03cc\u03c2"),
+    ("елка", "Ёлка"), ("שלום", "שָׁלוֹם"),
+    ("o'brien", "O\u2019Brien"), ("fin", "ﬁn"), ("2", "②"), ("b", "a-b"), ("b", "a_b"), ("#1", "We're #1"),
+    ("烤鸭", "北京烤鸭"), ("ラーメン", "東京ラーメン"), ("서울", "새 서울"), ("\U0001f600", "x\U0001f600"),
+)  # fmt: skip
+NOT_FOUND: Final = (
+    ("uller", "Müller"),
+    ("dz", "Łódź"),
+    ("울", "서울"),
+    ("\u0301", "é"),
+    ("mueller", "Müller"),
+    ("2", "a12"),
+)
+FINDING: Final = tuple(text for pair in (*FOUND, *NOT_FOUND) for text in pair)
+
+
+@pytest.mark.parametrize(("wanted", "text"), FOUND)
+def test_a_word_is_found_by_its_beginning(wanted: str, text: str) -> None:
+    """Accents and case do not matter. Where writing has no spaces, a word may begin anywhere."""
+    assert begins_word(form_of(wanted), form_of(text))
+
+
+@pytest.mark.parametrize(("wanted", "text"), NOT_FOUND)
+def test_the_middle_of_a_word_is_not_found(wanted: str, text: str) -> None:
+    """Neither is anything found by an accent alone."""
+    assert not begins_word(form_of(wanted), form_of(text))

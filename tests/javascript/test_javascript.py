@@ -13,8 +13,10 @@ import pytest
 
 from live.domain.board_file import BoardChoice, VotesChoice, make_board
 from live.domain.ranking import Ranks, Record, diff, with_ranks
+from live.domain.text import begins_word, form_of
 from live.web.http.bundle import bundle
 from live.web.http.static import CLIENT, read
+from tests.domain.test_text import FINDING
 from tests.harness.boards import rolling_board
 from tests.harness.ingest import make_key
 from tests.harness.mutation import must_be_caught
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.slow
 ROOT: Final = Path(__file__).parents[2]
 TSC: Final = ROOT / ".tools" / "node_modules" / ".bin" / "tsc"
 NODE: Final = shutil.which("node")
+LETTERS: Final = "aBz9 -.\u0301ÅéßŁ\u0131İ\u03c3ςΣΰ北かがกิאָبّйЁ한\U00020001\U0001f600ﬁ②\u2019"
 TESTS: Final = [
     name
     for path in Path(__file__).parent.glob("*.test.js")
@@ -104,8 +107,14 @@ def test_a_wrong_type_is_detected(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 def test_the_logic_is_correct(tmp_path: Path) -> None:
-    """The scripts pass their tests. One test applies messages that the server's functions have made."""
+    """The scripts pass their tests. Two tests compare with what the server's functions have made."""
     tests = copied(tmp_path)
+    chance = random.Random(4)
+    texts = [*FINDING, *("".join(chance.choices(LETTERS, k=chance.randrange(1, 9))) for _ in range(300))]
+    pairs = [(chance.choice(texts), chance.choice(texts)) for _ in range(5000)]
+    pairs += [(text[start : start + 3], text) for text in texts for start in range(len(text))]
+    finding = [(one, other, begins_word(form_of(one), form_of(other))) for one, other in pairs]
+    (tests / "finding.json").write_bytes(msgspec.json.encode([[(text, form_of(text)) for text in texts], finding]))
     (tests / "walks.json").write_bytes(msgspec.json.encode([walk(seed) for seed in range(30)]))
     done = subprocess.run(
         [str(NODE), "--test", "--test-reporter=tap", tests], cwd=tmp_path, capture_output=True, text=True, check=False

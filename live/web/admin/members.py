@@ -33,7 +33,7 @@ class MemberRow(msgspec.Struct, frozen=True):
 
 
 async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM) -> Response:
-    """Show members whose name or title begins with a text; without a text, the first and the hidden members."""
+    """Show members with a word that begins with a text; without a text, the first and the hidden members."""
     query = desk.visit.query
     boards = sorted(ledger.state.board.id for ledger in desk.ledgers())
     prefix, cursor = query.get("q", "")[:LONGEST_PREFIX].strip(), query.get("cursor")

@@ -289,7 +289,7 @@ _NAMED: Final[Mapping[str, Json]] = {
         "Give either `key` or `prefix`. Members that are not on the board are omitted.", document(views.RecordList),
         _RECORDS | {"cursor_invalid", "overloaded"}, _OF_BOARD, members(MOST_RECORDS), _PERIOD,
         query("prefix", {"type": "string", "minLength": 1, "maxLength": LONGEST_PREFIX},
-              "Find members whose name or title begins with this text, in upper or lower case."),
+              "Find members with a word in their name or title that begins with this text, without accents and case."),
         query("limit", whole(1, MOST_RECORDS, MOST_FOUND), "Maximum number of members that a `prefix` finds."),
         query("cursor", STRING, "`next_cursor` of an earlier reply to the same `prefix`."),
     )},
@@ -441,7 +441,7 @@ _NAMED: Final[Mapping[str, Json]] = {
         query("contestants", STRING,
               "The place from which to list contestants without votes. Links of the page have it."),
         query("find", {"type": "string", "maxLength": LONGEST_PREFIX},
-              "List members whose name or title begins with this text."),
+              "List members with a word in their name or title that begins with this text."),
         is_page=True,
     )},
     "/embed/{board}": {"get": operation(

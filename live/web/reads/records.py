@@ -61,7 +61,7 @@ async def list_records(request: Request) -> Response:
 
 
 async def find_records(live: Live, ledger: Ledger, client: str, wanted: MemberSearch) -> RecordList:
-    """Return the records of members whose name or title begins with a text, and contestants without votes at the end.
+    """Return the records of members with a word that begins with a text, and contestants without votes at the end.
 
     Raises:
         ProblemError: the text is empty or too long, or too many requests wait.

@@ -1,16 +1,16 @@
-"""Finds members of a board by how their names or titles begin.
+"""Finds members of a board by how the words of their names or titles begin.
 
 The store orders members by score alone. So a search looks at the names of a board one by one, from the first rank on,
 and stops after a bounded number. The reply then has a cursor, with which the client continues.
 """
 
-import unicodedata
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from live.domain.ranking import Record
+from live.domain.text import begins_word, form_of
 from live.store.board.ledger import Ledger
 from live.store.board.read.contestants import ContestantsPlace, list_contestants
 from live.web.reads.boards import Start, read_cursor
@@ -59,7 +59,9 @@ def decode_place(text: str | None) -> SearchPlace:
 
 
 async def find_members(live: Live, ledger: Ledger, client: str, wanted: MemberSearch) -> Found:
-    """Find members whose name or title begins with a text, in upper or lower case, the first ranks first.
+    """Find members with a word in their name or title that begins with a text, the first ranks first.
+
+    Accents and case do not matter.
 
     The first names that a new search returns include the text itself: a member with this name may have any rank, or
     may not exist. Each piece waits for a turn of the client.
@@ -114,14 +116,10 @@ async def _voteless(
 
 
 async def _matching(live: Live, names: Sequence[str], prefix: str) -> list[str]:
-    text = _folded(prefix)
+    wanted = form_of(prefix)
     titles = await live.items.of(names)
     return [
         name
         for name in names
-        if _folded(name).startswith(text) or (name in titles and _folded(titles[name].title).startswith(text))
+        if begins_word(wanted, form_of(name)) or (name in titles and begins_word(wanted, form_of(titles[name].title)))
     ]
-
-
-def _folded(text: str) -> str:
-    return unicodedata.normalize("NFC", text).casefold()

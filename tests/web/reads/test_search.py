@@ -74,10 +74,12 @@ async def test_members_are_found_on_every_kind_of_board(valkey_url: str) -> None
         assert sorted(await names(client, "runs", prefix="an")) == ["ANNIKA", "An", "Anna", "anton"]
         assert await names(client, "pets", prefix="an") == ["anton", "ANNIKA", "An", "Anna"]
         assert await names(client, "rolling", prefix="e\u0301") == ["\u00c9mile"]
+        assert await names(client, "rolling", prefix="emi") == ["\u00c9mile"]
         assert await names(client, "rolling", prefix="nobody") == []
         assert await names(client, "rolling", prefix="b", limit="1") == ["Bert"]
         assert (await client.put("/v1/items/Bert", json={"title": "Anything goes"})).status_code == 204
         assert await names(client, "rolling", prefix="any") == ["Bert"]
+        assert await names(client, "rolling", prefix="GOES") == ["Bert"]
         found = (await client.get("/v1/boards/rolling/records?prefix=anton")).json()["records"]
         several = (await client.get("/v1/boards/rolling/records?key=anton")).json()["records"]
         assert found == several

@@ -2,7 +2,7 @@
 /** The words of scripts that a page loads late, in English. The server reads this table too: it is JSON. */
 export const storyTable = {
   "leader_title": "{name} leads",
-  "found_none": "No member is called “{name}”, and no name or title begins with it.",
+  "found_none": "No member is called “{name}”, and no word in a name or title begins with it.",
   "found_more": "There are more: type more of the name.",
   "found_part": "The board is too large to look at every name. Type the whole name to find it anywhere.",
   "copied": "Copied",

@@ -4,7 +4,7 @@
 /** @type {import("../../language.js").StoryTable} */
 export const storyTable = {
   "leader_title": "{name} 领先",
-  "found_none": "没有名为“{name}”的成员，也没有以此开头的名称或标题。",
+  "found_none": "没有名为“{name}”的成员，名称和标题中也没有以此开头的词。",
   "found_more": "还有更多，请输入更多字符。",
   "found_part": "榜单过大，无法逐一查找。请输入完整名称。",
   "copied": "已复制",
