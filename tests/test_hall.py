@@ -33,8 +33,23 @@ window = "forever"
 votes = { per_key = 1, per_actor = 3 }
 like_button = true
 """)
+CONNECTIONS: Final = 16
 # The test plays another proxy in front of nginx, because this machine has no network with several addresses.
 BEHIND_ANOTHER: Final = (("X-Forwarded-For   $remote_addr", "X-Forwarded-For   $proxy_add_x_forwarded_for"),)
+
+
+class Router(httpx.AsyncHTTPTransport):
+    """The connections of all phones. Requests wait here, because httpx takes long to find a connection for many."""
+
+    def __init__(self) -> None:
+        super().__init__(limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS))
+        self._free = asyncio.Semaphore(CONNECTIONS)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        async with self._free:
+            answer = await super().handle_async_request(request)
+            await answer.aread()  # the connection is free again
+        return answer
 
 
 class Phone:
@@ -66,7 +81,7 @@ async def fill(url: str, addresses: Sequence[str], seconds: float, *, patient: b
     Check that each vote counts once.
     """
     before = await scores(url)
-    async with httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=100)) as transport:
+    async with Router() as transport:
         phones = [Phone(transport, url, address, patient=patient) for address in addresses]
         chosen = [random.choice(SONGS) for _ in phones]
 
@@ -132,12 +147,9 @@ async def test_refused_votes_count_later_and_once(valkey_url: str, tmp_path: Pat
 
 
 @pytest.mark.alone
-async def test_a_thousand_phones_vote_within_a_minute(valkey_url: str, tmp_path: Path) -> None:
-    """With the default limits, 500 phones at one IPv4 address and 500 in one /64 network vote within half a minute.
-
-    All of them are counted before a minute is over.
-    """
+@pytest.mark.parametrize("network", [one_address, one_network])
+async def test_five_hundred_phones_vote_within_a_minute(valkey_url: str, tmp_path: Path, network: Any) -> None:
+    """With the default limits, phones that vote within half a minute are all counted before a minute is over."""
     started = time.monotonic()
-    addresses = [*one_address(500), *one_network(500)]
-    refused = await hall(valkey_url, tmp_path, random.sample(addresses, len(addresses)), 30)
-    assert time.monotonic() - started < 60, f"{refused} votes were refused"
+    assert await hall(valkey_url, tmp_path, network(500), 30) == 0
+    assert time.monotonic() - started < 60

@@ -23,6 +23,8 @@ from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.tokens import SECRET, make_token, token_field
+from tests.test_browser_axe import AXE, faults
+from tests.test_hall import Router
 
 SONGS: Final = ("Aurora", "Borealis", "Cascade")
 BOARDS: Final = parse_boards('[[board]]\nid = "plain"\ntypes = ["plain"]')
@@ -65,11 +67,10 @@ async def contest(
     """A server with a contest for tickets, an administrator, and the connections of browsers."""
     settings = fresh_settings(store, token_secret=SECRET, like_rate=0, trusted_proxies=("127.0.0.1",))
     key = {"Authorization": f"Bearer {await add_key(settings, 'chief', verbs=('admin', 'post'))}"}
-    limits = httpx.Limits(max_connections=50)
     async with (
         run_server(settings, BOARDS) as url,
         httpx.AsyncClient(base_url=url, headers=key, timeout=60) as admin,
-        httpx.AsyncHTTPTransport(limits=limits) as transport,
+        Router() as transport,
     ):
         choices = {**CHOICES, "votes": {**CHOICES["votes"], **votes}}
         assert (await admin.put("/v1/boards/songs", json=choices)).status_code == 201
@@ -232,12 +233,19 @@ async def test_a_page_says_that_voting_needs_a_ticket(valkey_url: str) -> None:
 
 @in_browser
 async def test_a_ticket_is_opened_and_votes(valkey_url: str) -> None:
-    """With and without script, by typing its code."""
+    """With and without script, by typing its code. The form is accessible, also after a wrong code."""
     async with contest(valkey_url) as (_, admin, _transport), browser() as chromium:
         for number, script in ((1, True), (2, False)):
-            page = await (await chromium.new_context(java_script_enabled=script, locale="en")).new_page()
+            context = await chromium.new_context(java_script_enabled=script, locale="en", bypass_csp=True)
+            page = await context.new_page()
             await page.goto(f"{admin.base_url}/boards/songs")
             await page.get_by_role("link", name="Enter yours").click()
+            if script and AXE.exists():
+                await page.get_by_label("The eight letters of your ticket").fill("wrong")
+                await page.get_by_role("button", name="Open").click()
+                await page.get_by_text("There is no ticket with this code.").wait_for(timeout=PATIENCE)
+                await page.add_script_tag(content=AXE.read_text(encoding="utf-8"))
+                assert await faults(page) == []
             await page.get_by_label("The eight letters of your ticket").fill(code_of(SECRET, "songs", number).lower())
             await page.get_by_role("button", name="Open").click()
             await page.wait_for_url("**/boards/songs")
