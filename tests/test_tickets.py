@@ -216,6 +216,18 @@ async def test_codes_are_typed_within_a_rate(valkey_url: str) -> None:
         assert foreign.status_code == 403
 
 
+async def test_a_server_without_a_secret_opens_no_tickets(valkey_url: str) -> None:
+    """The form says which setting its operator needs. The page of the board shows no command that would be refused."""
+    boards = parse_boards('[[board]]\nid = "cup"\nwindow = "forever"\nvotes = {per_key = 1, tickets = true}')
+    async with (
+        run_server(fresh_settings(valkey_url, open=True), boards) as url,
+        httpx.AsyncClient(base_url=url) as visitor,
+    ):
+        answer = await visitor.get("/t", params={"code": code_of(SECRET, "cup", 1)})
+        assert (answer.status_code, "has not set LIVE_TOKEN_SECRET" in answer.text) == (403, True)
+        assert "curl" not in (await visitor.get("/boards/cup")).text
+
+
 async def test_a_page_says_that_voting_needs_a_ticket(valkey_url: str) -> None:
     """Its place has a link to `/t`. With a ticket, there are buttons instead, and no cache shares the page."""
     async with contest(valkey_url) as (_, admin, transport):

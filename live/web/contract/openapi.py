@@ -484,11 +484,11 @@ _NAMED: Final[Mapping[str, Json]] = {
         "showTicketForm", "pages", "Open a ticket, or show the form for its code.",
         "The QR code of a ticket has its whole code. A cookie then makes the browser the voter with this ticket.",
         {**_HTML, **done(303, "See the board.", {"Location": TEXT, "Set-Cookie": TEXT})},
-        {"not_found", "parameter_invalid"}, query("code", STRING, "The code."), *_LOOK, is_page=True,
+        {"parameter_invalid"}, query("code", STRING, "The code."), *_LOOK, is_page=True,
     ), "post": operation(
         "openTicket", "pages", "Open a ticket by its code.", "A wrong code gets the form again, with 403 or 429.",
         done(303, "See the board.", {"Location": TEXT, "Set-Cookie": TEXT}),
-        _BODY | {"not_found", "origin_forbidden", "unsupported_media_type"},
+        _BODY | {"origin_forbidden", "unsupported_media_type"},
         body=body_of(_TICKET_FORM, "application/x-www-form-urlencoded"), is_page=True,
     )},
     "/preferences": {"post": operation(

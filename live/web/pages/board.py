@@ -570,8 +570,8 @@ def _note(ledger: Ledger, error: Exception) -> None:
 def curl_of(boards: Mapping[str, Board], board: Board, site: str, now: str, *, needs_key: bool) -> str | None:
     """Return the command that posts a first event to a board.
 
-    Return None if no single event can start the board, because it is frozen or registers its members first. The event
-    of a union goes to its first part. If that part is not among `boards`, also return None.
+    Return None if no single event can start the board, because it is frozen, registers its members first or needs
+    tickets. The event of a union goes to its first part. If that part is not among `boards`, also return None.
 
     `site` is the address of the server, and `now` the time of the event on boards that use the time of events.
     """
@@ -581,7 +581,7 @@ def curl_of(boards: Mapping[str, Board], board: Board, site: str, now: str, *, n
         or target.union
         or board.frozen
         or target.frozen
-        or (target.votes is not None and target.votes.registered)
+        or (target.votes is not None and (target.votes.registered or target.votes.tickets))
     ):
         return None
     event: dict[str, object] = {"board": target.id, "key": "Ada"}

@@ -27,7 +27,7 @@ async def take(request: Request) -> Response:
     live = live_of(request)
     require_known(request.query_params, _KNOWN)
     if not live.settings.token_secret:
-        raise ProblemError("not_found", "this server has no tickets: LIVE_TOKEN_SECRET is not set")
+        return await _form(request, "ticket_off")
     given = request.query_params.get("code", "")
     if request.method == "POST":
         require_own_page(request)
