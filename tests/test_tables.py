@@ -93,6 +93,22 @@ async def test_an_event_that_leaves_a_bound_is_refused(valkey_url: str) -> None:
         assert {one["code"] for one in answer["rejected"]} == {"fields_invalid"}
 
 
+@pytest.mark.parametrize("size", [7, 80])
+async def test_amounts_in_a_sliding_window_have_room(valkey_url: str, size: int) -> None:
+    """Events leave one by one, so amounts that cancel out take up room: 64 times the widest total."""
+    fields = [{"field": "points", "max": 1}, {"field": "goals", "min": -9, "max": 9}]
+    board = read_board("hot", {"window": {"sliding": "1h"}, "score": fields, "types": ["x"]})
+    events = [{"type": "x", "key": "a", "fields": {"points": 1 - 2 * (number % 2)}} for number in range(80)]
+    async with server(valkey_url, board) as client:
+        refused = []
+        for first in range(0, 80, size):
+            answer = await post(client, *events[first : first + size])
+            refused += [first + one["index"] for one in answer["rejected"]]
+        assert refused == list(range(64, 80))
+        await post(client, {"type": "x", "key": "a", "fields": {"goals": -3}})
+        assert await rows_of(client, "hot") == [("a", 0, -3)]
+
+
 async def test_an_administrator_corrects_fields(valkey_url: str) -> None:
     """A correction adds to fields, or sets them. It reaches the unions too."""
     parts = [read_board(name, {**LEAGUE, "types": [name]}) for name in ("home", "away")]
