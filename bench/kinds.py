@@ -15,6 +15,9 @@ _BY_KEY: Final = 'ties = "key"\n'
 _OTHER: Final = _BOARD.format("other") + _BY_KEY + 'types = ["other"]\n'
 _UNION: Final = _BOARD.format("both") + _BY_KEY + 'union = ["posts", "other"]\n'
 _FIELDS: Final = '[{ field = "level", max = 99 }, { field = "seconds", order = "asc", max = 99_999 }]'
+_SUMS: Final = (
+    '[{ field = "level", max = 200_000 }, { field = "seconds", order = "asc", max = 200_000_000 }]'  # room for a run
+)
 _FURTHER: Final = 3
 _Round = dict[str, float]
 
@@ -36,6 +39,7 @@ _KINDS: Final = (
     _Kind("the 500 best", PLAIN + 'window = "forever"\noperator = "best"\ncap = 500\n', "score", summed=False),
     _Kind("a contest", PLAIN + 'window = "forever"\nvotes = { per_key = 100, per_actor = 1000 }\n', "vote"),
     _Kind("packed fields", PLAIN + f'window = "forever"\noperator = "best"\nscore = {_FIELDS}\n', "run", summed=False),
+    _Kind("fields that add up", PLAIN + f'window = "forever"\nscore = {_SUMS}\n', "run", summed=False),
     _Kind("a union of two", PLAIN + _OTHER + _UNION),
 )
 _MANY: Final = _Kind(

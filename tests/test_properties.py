@@ -18,9 +18,11 @@ MUTANTS = {
     "a negative score is dropped": Mutant("rotate", "elseif score ~= 0 then", "elseif score > 0 then"),
     "a slot is dropped half subtracted": Mutant("rotate", "if left == 0", "if true"),
     "a subtracted field stays": Mutant("rotate", "then\n  call('HDEL', slot, unpack(members))", "then"),
-    "a score of zero stays": Mutant("add", "if score == 0 then score = nil end", ""),
+    "a score of zero stays": Mutant(
+        "add", "if score == 0 and (zero_is_none or dropped and dropped[j]) then score = nil end", ""
+    ),
     "a slot is not listed": Mutant("add", "call('ZADD', slots, group.start, group.start)", "local _ = 0"),
-    "a value is not bounded": Mutant("add", "if widest > most then", "if false then"),
+    "a value is not bounded": Mutant("add", "(fields or widest > most) and", "fields and"),
     "a negative value is not bounded": Mutant("add", "elseif -value > widest then", "elseif false then"),
     "the future is not bounded": Mutant("add", "(latest and latest > now + request.future)", "false"),
     "a plan is not checked": Mutant("add", "not fits(request.clock, board.newest, board.latest)", "false"),

@@ -216,7 +216,7 @@ def test_every_table_matches_the_reference(window: str, volatile_store: StorePro
 
 
 MUTANTS = {
-    "no bound is checked": ("hours", Mutant("add", "if fields or widest > most then", "if widest > most then")),
+    "no bound is checked": ("hours", Mutant("add", "(fields or widest > most) and", "widest > most and")),
     "a negative field is not taken": ("sliding", Mutant("expire_events", "if under > 0 then", "if false then")),
 }
 

@@ -7,25 +7,26 @@ local function is_outside(group, j)
   if not fields then
     return math.abs(value) > most or value + (logged and logged[j] + coming[j] or 0) > most
   end
-  local held, more = logged and split(logged[j] / 2), group.lower and group.lower[group.members[j]] or {}
+  if leaves_bounds(value) then return true end
+  if not logged then return false end
+  local lower, more = split(logged[j] / 2), group.lower[group.members[j]] or {}
   for i, digit in ipairs(split(value)) do
-    local field = fields[i]
-    if digit < field[LEAST] or digit > field[MOST] then return true end
-    if held and digit + 2 * (held[i] + (more[i] or 0)) > field[REACH] then return true end
+    if digit + 2 * (lower[i] + (more[i] or 0)) > fields[i][REACH] then return true end
   end
+  return false
 end
 
-if fields or widest > most then
-  local out = {'range'}
-  for i = 1, #groups do
-    local group = groups[i]
-    for j, member in ipairs(group.members) do
-      if is_outside(group, j) then
-        local held, logged = group.olds[j] or 0, group.logged and group.logged[j] or 0
-        local told = group.logged and fields and digits(held) .. ' ' .. digits(logged / 2) or digits(held + logged)
-        out[#out + 1], out[#out + 2], out[#out + 3] = digits(group.start), member, told
-      end
+local out
+for i = 1, (fields or widest > most) and #groups or 0 do
+  local group = groups[i]
+  local members = group.members
+  for j = 1, #members do
+    if is_outside(group, j) then
+      out = out or {'range'}
+      local held, logged = group.olds[j] or 0, group.logged and group.logged[j] or 0
+      local told = group.logged and fields and digits(held) .. ' ' .. digits(logged / 2) or digits(held + logged)
+      out[#out + 1], out[#out + 2], out[#out + 3] = digits(group.start), members[j], told
     end
   end
-  if #out > 1 then return out end
 end
+if out then return out end
