@@ -10,6 +10,7 @@ import { whenWritten, write } from "./page.js";
 import { baselinePause, Poll, Ranks } from "./poll.js";
 
 const MOST = 12; // cards that are live at the same time, because each needs a connection
+const LONGEST_TIMER = 10_000; // milliseconds until a card reads the clock of the server again
 const CALM = 1000; // milliseconds between two updates of a card
 
 class Card {
@@ -17,6 +18,7 @@ class Card {
   board = null;
   writing = plain;
   #requested = false;
+  #ends = 0; // the timer of the end of voting
   #rate = new Rate();
   /** @type {import("./poll.js").Baseline | null} */
   #baseline = null;
@@ -69,8 +71,12 @@ class Card {
   /** @param {LiveBoard} live */
   #draw(live) {
     const { snapshot } = live;
-    const kind = { frozen: "frozen" in this.element.dataset, closes: Number(this.element.dataset.closes ?? Infinity) };
+    const { closes = Infinity, finalAt = Infinity } = this.element.dataset;
+    const kind = { frozen: "frozen" in this.element.dataset, closes: Number(closes), finalAt: Number(finalAt) };
     this.#showStatus(...stateWords(snapshot, kind, live.now()));
+    const left = (live.now() < kind.closes ? kind.closes : kind.finalAt) - live.now();
+    clearTimeout(this.#ends);
+    if (left > 0 && left < Infinity) this.#ends = setTimeout(() => this.#request(), Math.min(left, LONGEST_TIMER));
     if (snapshot.epoch === null) return;
     const { rankCount, totalScore, viewers } = snapshot;
     write(this.sums.rankCount, grouped(rankCount));

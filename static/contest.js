@@ -1,7 +1,7 @@
 // @ts-check
 /** The parts that only contests have: the contestants without votes, and the result when voting ends. */
 
-const RESULT_SOON = 1_000; // milliseconds from the end of voting to the first look at the result
+const RESULT_SOON = 1_000; // milliseconds from the time when the result is final to the first look at it
 const RESULT_SPREAD = 3_000; // milliseconds over which the requests of pages are spread
 const LONGEST_PAUSE = 600_000; // the longest pause between two looks at the result, in milliseconds
 const LONGEST_TIMER = 10_000; // milliseconds until the page reads the clock of the server again, which it may not know yet
@@ -19,14 +19,14 @@ export class Contest {
 
   /** @param {Shown} shown */
   constructor({ section, table, board, status }) {
-    const { tail = "", closes } = section.dataset;
+    const { tail = "", finalAt } = section.dataset;
     this.section = section;
     this.table = table;
     this.status = status;
     this.board = board;
     this.ballot = /** @type {HTMLTableSectionElement | null} */ (document.getElementById(`ballot${tail}`));
     this.podium = document.getElementById(`podium${tail}`);
-    this.closes = Number(closes ?? Infinity);
+    this.finalAt = Number(finalAt ?? Infinity);
     if (this.podium && !this.podium.childElementCount) this.#wait();
     this.show(board.snapshot);
   }
@@ -84,7 +84,7 @@ export class Contest {
   }
 
   #wait() {
-    const left = this.closes + RESULT_SOON - this.board.now();
+    const left = this.finalAt + RESULT_SOON - this.board.now();
     if (left > 0) setTimeout(() => this.#wait(), Math.min(left, LONGEST_TIMER));
     else setTimeout(() => void this.#look(), Math.random() * RESULT_SPREAD);
   }

@@ -24,7 +24,8 @@ export class StatusView {
     this.announce = announce;
     this.kind = {
       frozen: "frozen" in section.dataset,
-      closes: section.dataset.closes ? Number(section.dataset.closes) : Infinity,
+      closes: Number(section.dataset.closes ?? Infinity),
+      finalAt: Number(section.dataset.finalAt ?? Infinity),
     };
     retry.addEventListener("click", () => board.retry());
     this.#tick();

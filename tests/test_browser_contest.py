@@ -103,6 +103,9 @@ async def test_an_open_page_shows_the_result_when_voting_ends(valkey_url: str) -
             assert (await producer.post("/v1/events", json=vote)).json()["accepted"] == 1
         page = await (await chromium.new_context()).new_page()
         await page.goto(f"{url}/boards/pets")
+        await page.wait_for_selector("#connection[data-state=counting]", timeout=PATIENCE)
+        assert await page.inner_text("#connection") == "Counting the last votes"
+        assert await page.locator(".like button:visible").count() == await page.locator("#podium li").count() == 0
         await page.wait_for_selector("#podium li", timeout=PATIENCE)
         assert await page.inner_text(".podium p") == "Ada wins with 1 vote, 100.0% of all"
         await page.wait_for_selector("#connection[data-state=closed]", timeout=PATIENCE)

@@ -44,7 +44,8 @@ class Top(msgspec.Struct, frozen=True, kw_only=True):
         total_score: sum of all scores, or None if scores are not amounts.
         records: the records in order, each with member, score and rank.
         period: name of the period of a calendar board, such as `2026-W47`.
-        facts: what the board has of `period_start`, `period_end`, `opens`, `closes`, `unit`, `scale` and `format`.
+        facts: what the board has of `period_start`, `period_end`, `opens`, `closes`, `final_at`, `unit`, `scale` and
+            `format`.
         stale: why the top may be out of date, such as a lost connection. None means that the top is live.
     """
 

@@ -36,6 +36,7 @@ Operator = Literal["incr", "set", "best"]
 SortOrder = Literal["desc", "asc"]
 Ties = Literal["first", "last", "key"]
 ClockKind = Literal["server", "event"]
+DEFAULT_VOTES_GRACE: Final = 5000  # ms
 JournalLevel = Literal["events", "off"]
 Visibility = Literal["public", "private"]
 BaselineAge = Literal["hour", "day", "week"]
@@ -44,9 +45,9 @@ BaselineAge = Literal["hour", "day", "week"]
 class Votes(msgspec.Struct, frozen=True, kw_only=True):
     """Rules of a contest: the most votes of an actor for one member (`per_key`) and for all members (`per_actor`).
 
-    `opens` and `closes` are in milliseconds since 1970. If `registered` is true, only registered members receive votes.
-    If `changes` is false, nobody can take a vote back or change it. If `tickets` is true, only votes with a viewer
-    token count.
+    `opens` and `closes` are in milliseconds since 1970. A vote that says that its time is before `closes` may arrive
+    `grace` milliseconds later. If `registered` is true, only registered members receive votes. If `changes` is false,
+    nobody can take a vote back or change it. If `tickets` is true, only votes with a viewer token count.
     """
 
     per_key: int | None = None
@@ -56,6 +57,12 @@ class Votes(msgspec.Struct, frozen=True, kw_only=True):
     registered: bool = False
     changes: bool = True
     tickets: bool = False
+    grace: int = DEFAULT_VOTES_GRACE
+
+    @property
+    def final_at(self) -> int | None:
+        """When the result is final, in milliseconds since 1970; None if voting has no end."""
+        return None if self.closes is None else self.closes + self.grace
 
 
 class Journaling(msgspec.Struct, frozen=True, kw_only=True):

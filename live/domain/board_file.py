@@ -20,6 +20,7 @@ from live.domain.board import (
     DEFAULT_MAX_AMOUNT,
     DEFAULT_MAX_MEMBERS,
     DEFAULT_RETENTION,
+    DEFAULT_VOTES_GRACE,
     MOST_REMEMBERED,
     BaselineAge,
     Board,
@@ -64,6 +65,7 @@ DEFAULT_TYPE: Final = "like"
 _AT_WINDOW: Final = " - at `$.window`"  # of msgspec
 _MOST_CAP: Final = 100_000
 _MOST_MEMBERS: Final = 1_000_000_000
+_MOST_VOTES_GRACE: Final = 86_400  # maximum seconds of `votes.grace`
 _MOST_CONFLATION: Final = 60_000  # maximum milliseconds of `conflation_interval`
 _MOST_UNIT: Final = 16  # maximum characters of `unit`
 _MOST_SCALE: Final = 9  # maximum of `scale`, the number of decimals
@@ -83,6 +85,7 @@ class VotesChoice(Choice, frozen=True, kw_only=True):
     registered: bool = False
     changes: bool = True
     tickets: bool = False
+    grace: Duration | None = None
 
     @classmethod
     def of(cls, votes: Votes) -> "VotesChoice":
@@ -95,6 +98,7 @@ class VotesChoice(Choice, frozen=True, kw_only=True):
             registered=votes.registered,
             changes=votes.changes,
             tickets=votes.tickets,
+            grace=None if votes.grace == DEFAULT_VOTES_GRACE else format_duration(votes.grace),
         )
 
 
@@ -183,6 +187,7 @@ def make_board(choice: BoardChoice) -> Board:
             registered=votes.registered,
             changes=votes.changes,
             tickets=votes.tickets,
+            grace=DEFAULT_VOTES_GRACE if votes.grace is None else round(parse_duration(votes.grace) * 1000),
         ),
         cap=choice.cap,
         max_amount=default_max_amount(choice.weights or ()) if most is None else most,
@@ -322,6 +327,11 @@ def _vote_mistakes(votes: VotesChoice) -> Iterator[str]:
         yield "`votes` closes before it opens"
     if votes.tickets and votes.per_key != 1:
         yield "`votes` with `tickets` needs `per_key = 1`: a ticket has one vote for each member"
+    try:
+        if votes.grace is not None and parse_duration(votes.grace) > _MOST_VOTES_GRACE:
+            yield f"votes.grace: {votes.grace!r} is more than {_MOST_VOTES_GRACE // 3600}h"
+    except ValueError as error:
+        yield f"votes.grace: {error}"
 
 
 def _union_mistakes(choice: BoardChoice) -> Iterator[str]:

@@ -63,14 +63,16 @@ class ScoreFacts(msgspec.Struct, frozen=True, kw_only=True):
 class BoardFacts(ScoreFacts, frozen=True, kw_only=True):
     """The facts that a page or a `sync` has of its board.
 
-    `period_start` and `period_end` bound the period of a calendar board, and `opens` and `closes` bound the voting of a
-    contest. Scores are whole numbers; `unit`, `scale` and `format` say how people read them.
+    `period_start` and `period_end` bound the period of a calendar board. `opens` and `closes` bound the voting of a
+    contest, whose result is final at `final_at`. Scores are whole numbers; `unit`, `scale` and `format` say how people
+    read them.
     """
 
     period_start: str | UnsetType = UNSET
     period_end: str | UnsetType = UNSET
     opens: str | UnsetType = UNSET
     closes: str | UnsetType = UNSET
+    final_at: str | UnsetType = UNSET
 
 
 def definition_tag(board: Board) -> str:
@@ -91,7 +93,7 @@ def facts_of(board: Board, slot: int | None) -> dict[str, Any]:
         facts["period_start"] = rfc3339(period.start, 1, "seconds")
         facts["period_end"] = rfc3339(period.end, 1, "seconds")
     if board.votes is not None:
-        for name in ("opens", "closes"):
+        for name in ("opens", "closes", "final_at"):
             time = getattr(board.votes, name)
             facts[name] = UNSET if time is None else rfc3339(time)
     return facts

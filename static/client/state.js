@@ -5,7 +5,7 @@
  * @typedef {{key: string, score: number, rank: number, position?: number, fields?: Object<string, number>,
  *            metadata?: Object<string, unknown>}} BoardRecord
  * @typedef {"ordinal" | "dense" | "competition"} Ranks
- * @typedef {{period_start?: string, period_end?: string, opens?: string, closes?: string} & import("./units.js").Format} Facts
+ * @typedef {{period_start?: string, period_end?: string, opens?: string, closes?: string, final_at?: string} & import("./units.js").Format} Facts
  *   the beginning and end of the period and of voting in RFC 3339, and how scores are written for people
  * @typedef {{epoch: string, offset: number, rankCount: number, totalScore: number | null, facts?: Facts, definition?: string,
  *            records: readonly BoardRecord[], period?: string, ranks?: Ranks}} Board `ranks`: unknown before a `sync` of the epoch
@@ -22,7 +22,7 @@
  */
 
 //#region facts
-const FACTS = ["period_start", "period_end", "opens", "closes", "unit", "format", "scale"];
+const FACTS = ["period_start", "period_end", "opens", "closes", "final_at", "unit", "format", "scale"];
 //#endregion
 
 /** An update does not start at the position of the board, so a message is missing. */

@@ -8,18 +8,20 @@ import { momentWords, reasonWords, translate } from "./language.js";
  * The state of a board as a word for styles, and as a sentence.
  *
  * @param {Pick<Snapshot, "state" | "waiting" | "epoch">} snapshot
- * @param {{frozen: boolean, closes: number}} board `closes`: when voting ends; milliseconds since 1970
+ * @param {{frozen: boolean, closes: number, finalAt?: number}} board `closes`: when voting ends; `finalAt`: when its result is
+ *   final; milliseconds since 1970
  * @param {number} now
  * @returns {[string, string]}
  */
-export function stateWords({ state, waiting, epoch }, { frozen, closes }, now) {
+export function stateWords({ state, waiting, epoch }, { frozen, closes, finalAt = closes }, now) {
   const { name, reason, since, retryAt } = state;
   const why = reason && reason !== "nothing heard" ? reasonWords(reason) : "";
   const aged = (/** @type {string} */ text) => (epoch === null ? text : `${text} · ${translate("rows_of", { time: momentWords(since, now) })}`);
   switch (name) {
     case "live":
       if (frozen) return ["frozen", translate("frozen")];
-      return closes <= now ? ["closed", translate("closed")] : [name, translate("live")];
+      if (finalAt <= now) return ["closed", translate("closed")];
+      return closes <= now ? ["counting", translate("counting")] : [name, translate("live")];
     case "paused":
       return [name, waiting > 0 ? translate("waiting", { n: waiting }) : translate("paused")];
     case "stale":

@@ -55,6 +55,7 @@ def test_an_update_for_a_returning_viewer_has_the_facts() -> None:
     board = replace(BOARD, votes=Votes(closes=1_795_348_800_000))
     update = msgspec.json.decode(update_frame(page(1), page(2), 5, returning=board).payload)
     assert (update["recovered"], update["closes"]) == (True, "2026-11-22T12:00:00.000Z")
+    assert update["final_at"] == "2026-11-22T12:00:05.000Z"
     assert update["definition"] == definition_tag(board) != definition_tag(BOARD)
     assert update.keys() >= {"time"}
 

@@ -99,6 +99,7 @@ def boards(draw: st.DrawFn, focus: Mapping[str, Any]) -> tuple[str, Board]:
         choices["votes"]["changes"] = draw(st.sampled_from([True, True, False]))
         if draw(st.booleans()):
             choices["votes"] |= {"opens": STARTS + timedelta(seconds=5), "closes": STARTS + timedelta(hours=2)}
+            choices["votes"]["grace"] = draw(st.sampled_from(["0s", "5s", "1h"]))
     choices |= {**focus, "window": WINDOWS[window]}
     return window, make_board(msgspec.convert(choices, BoardChoice))
 

@@ -1,11 +1,12 @@
 """A reference model of every kind of board, by brute force, without a store."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
-from live.domain.board import Board
+from live.domain.board import Board, Votes
 from live.domain.event import Entry
 from live.domain.window import Forever, Periods, Sliding
 from live.store.board.write.slot_assignment import changes_of
@@ -377,7 +378,7 @@ class Reference:
         moment = clock if time is None else time
         if self._is_late(moment, clock):
             return "late"
-        code = self._no_vote(entry, moment if self.board.clock == "event" else clock)
+        code = self._no_vote(entry, clock)
         return "early" if code is None and moment > clock + self.future else code
 
     def _is_late(self, moment: int, clock: int) -> bool:
@@ -391,7 +392,7 @@ class Reference:
             late |= now >= (slot.end + window.grace) * 1000
         return late
 
-    def _no_vote(self, entry: Entry, moment: int) -> str | None:
+    def _no_vote(self, entry: Entry, clock: int) -> str | None:
         votes, extra = self.board.votes, entry[4]
         if votes is None:
             return None
@@ -399,9 +400,15 @@ class Reference:
             return "actor_required"
         if not votes.changes and (entry[1] < 0 or extra.replaces is not None):
             return "votes_final"
-        if votes.opens is not None and moment < votes.opens:
-            return "not_open"
-        return "closed" if votes.closes is not None and moment >= votes.closes else None
+        return self._hours(votes, entry[2], clock if self.board.clock == "server" else None)
+
+    def _hours(self, votes: Votes, time: int | None, arrival: int | None) -> str | None:
+        """Judge a vote by its own time, and by its arrival, which may be in the grace if it has a time."""
+        opens, closes = (-math.inf if votes.opens is None else votes.opens), votes.closes or math.inf
+        for moment, end in ((time, closes), (arrival, closes + (0 if time is None else votes.grace))):
+            if moment is not None and not opens <= moment < end:
+                return "not_open" if moment < opens else "closed"
+        return None
 
     def _vote(self, entry: Entry, clock: int, number: int) -> str | None:
         """Count a vote, which may replace another one, or return why it is refused."""

@@ -49,5 +49,7 @@ test("a time has its day if that is not today, and its seconds if they are not z
 test("a board that takes no more events is not called live", () => {
   assert.deepEqual(words({ name: "live" }, 0, { frozen: true, closes: Infinity }), ["frozen", "Frozen: it accepts no more events"]);
   assert.deepEqual(words({ name: "live" }, 0, { frozen: false, closes: NOW }), ["closed", "Voting closed"]);
+  assert.deepEqual(words({ name: "live" }, 0, { frozen: false, closes: NOW, finalAt: NOW + 1 }), ["counting", "Counting the last votes"]);
+  assert.deepEqual(words({ name: "live" }, 0, { frozen: false, closes: NOW - 1, finalAt: NOW }), ["closed", "Voting closed"]);
   assert.deepEqual(words({ name: "live" }, 0, { frozen: false, closes: NOW + 1 }), ["live", "Live"]);
 });

@@ -130,6 +130,7 @@ def make_templates(root: str) -> Environment:
         zone_words=words.zone_words,
         takes_likes=takes_likes,
         is_closed=is_closed,
+        is_counting=is_counting,
         definition_tag=definition_tag,
         host_of=host_of,
     )
@@ -163,8 +164,15 @@ def _needs_ticket(reader: Reader, board: Board) -> bool:
 
 
 def is_closed(board: Board) -> bool:
-    """Tell whether voting on a board is over."""
-    return board.votes is not None and board.votes.closes is not None and board.votes.closes <= time.time() * 1000
+    """Tell whether the result of the voting on a board is final."""
+    final_at = None if board.votes is None else board.votes.final_at
+    return final_at is not None and final_at <= time.time() * 1000
+
+
+def is_counting(board: Board) -> bool:
+    """Tell whether voting on a board has ended, and the last votes may still come in."""
+    closes = None if board.votes is None else board.votes.closes
+    return closes is not None and closes <= time.time() * 1000 and not is_closed(board)
 
 
 def record_path(board: str, member: str) -> str | None:

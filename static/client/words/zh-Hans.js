@@ -8,6 +8,7 @@ export const words = {
   "live_age": "实时 · {n} 秒",
   "frozen": "已冻结：不再接受新事件",
   "closed": "投票已结束",
+  "counting": "正在统计最后的选票",
   "paused": "已暂停",
   "waiting": { "other": "已暂停，{n} 项变化待显示" },
   "stale": "自 {time} 起未更新",

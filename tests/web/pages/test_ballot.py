@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
 
 import httpx
@@ -176,3 +177,32 @@ async def test_a_contest_that_is_over_shows_its_winner(client: httpx.AsyncClient
     assert await result(client) == "A tie: Ada, B &amp; o have 1 vote each"
     await post(client, *({"board": "shared", "key": "B & o", "actor": actor} for actor in "bc"))
     assert await result(client) == "B &amp; o wins with 3 votes, 75.0% of all"
+
+
+@pytest.mark.parametrize("grace", ["0s", "1h"])
+async def test_a_vote_in_time_counts_in_the_grace(client: httpx.AsyncClient, grace: str) -> None:
+    """Only a producer can say when a vote was. The page and the API say when the result is final."""
+    closes = datetime.now(UTC) - timedelta(seconds=30)
+    opens, final = closes - timedelta(minutes=5), closes + timedelta(hours=grace == "1h")
+    choices = {"types": ["vote"], "window": "forever", "votes": {}}
+    (await client.put("/v1/boards/hall", json=choices)).raise_for_status()
+    await post(client, {"board": "hall", "key": "Ada", "actor": "x"})
+    hours = {"opens": opens.isoformat(), "closes": closes.isoformat(), "grace": grace}
+    (await client.patch("/v1/boards/hall", json={"votes": hours})).raise_for_status()
+
+    async def vote(actor: str, time: datetime | None = None) -> list[str]:
+        """Send a vote; returns the codes of refusals."""
+        event = {"board": "hall", "key": "Bo", "actor": actor}
+        sent = await post(client, event if time is None else {**event, "time": time.isoformat()})
+        return [refusal["code"] for refusal in sent["rejected"]]
+
+    tick = timedelta(milliseconds=1)
+    in_time = [] if grace == "1h" else ["closed"]
+    assert [await vote("a", closes - tick), await vote("b", opens)] == [in_time, in_time]
+    assert [await vote("c", closes), await vote("d")] == [["closed"], ["closed"]]
+    assert await vote("e", opens - tick) == ["not_open"]
+    page, facts = (await client.get("/boards/hall")).text, (await client.get("/v1/boards/hall")).json()
+    assert datetime.fromisoformat(facts["final_at"]) - final < timedelta(milliseconds=1)
+    assert [record["score"] for record in facts["records"]] == ([2, 1] if grace == "1h" else [1])
+    assert ('<noscript><p class="note">Counting the last votes' in page) == (grace == "1h")
+    assert ('<p class="note">Voting has ended' in page, "wins with" in page) == (grace == "0s", grace == "0s")

@@ -317,10 +317,7 @@ def _mark(group: SlotPlan, board: Board, key: str, time: int | None, number: int
 
 
 def _vote_fault(plan: Plan, votes: Votes, clock: str, entry: Entry, start: int) -> str | None:
-    """Return why an event is not a valid vote, or None if it is valid.
-
-    Only a board with an event clock looks at the event's time.
-    """
+    """Return why an event is not a valid vote, or None if it is valid."""
     _, amount, time, _, extra = entry
     if extra is None or extra.actor is None:
         return "actor_required"
@@ -329,17 +326,28 @@ def _vote_fault(plan: Plan, votes: Votes, clock: str, entry: Entry, start: int) 
     group = None if extra.replaces is None else plan.slots.get(start)
     if group is not None and abs(group.amounts.get(extra.replaces or "", 0) - amount) > MAX_SCORE:
         return "score_out_of_range"  # Lua could not read the sum exactly
-    by_event = clock == "event" and time is not None
-    moment = time if by_event and time is not None else plan.now
-    if votes.opens is not None and moment < votes.opens:
-        if not by_event:
-            plan.hold_till(votes.opens)
+    return _time_fault(plan, votes, time, by_event=clock == "event" and time is not None)
+
+
+def _time_fault(plan: Plan, votes: Votes, time: int | None, *, by_event: bool) -> str | None:
+    """Return why voting is not open for a vote, or None if it is.
+
+    A vote with a time may arrive in the grace after the end. With an event clock, only the time counts (`by_event`).
+    """
+    opens, closes, ends = votes.opens, votes.closes, votes.closes if time is None else votes.final_at
+    if opens is not None and time is not None and time < opens:
         return "not_open"
-    if votes.closes is not None:
-        if moment >= votes.closes:
+    if closes is not None and time is not None and time >= closes:
+        return "closed"
+    if by_event:
+        return None
+    if opens is not None and plan.now < opens:
+        plan.hold_till(opens)
+        return "not_open"
+    if ends is not None:
+        if plan.now >= ends:
             return "closed"
-        if not by_event:
-            plan.hold_till(votes.closes)
+        plan.hold_till(ends)
     return None
 
 

@@ -202,14 +202,24 @@ def test_a_vote_has_digests_of_its_voter_and_its_pair() -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "code", "till"),
-    [(99, "not_open", 100_000), (100, None, 200_000), (199, None, 200_000), (200, "closed", None)],
-)
-@pytest.mark.parametrize("at", [None, 150])
+    ("at", "now", "code", "till"),
+    [
+        *((at, 99, "not_open", 100_000) for at in (None, 150)),
+        *((None, now, None, 200_000) for now in (100, 199)),
+        *((None, now, "closed", None) for now in (200, 204)),
+        *((150, now, None, 205_000) for now in (100, 199, 200, 204)),
+        (150, 205, "closed", None), (199, 204, None, 205_000),
+        *((99, now, "not_open", None) for now in (98, 99, 100, 150, 204)),
+        *((200, now, "closed", None) for now in (199, 200, 204)),
+    ],
+)  # fmt: skip
 def test_a_contest_opens_and_closes_by_the_servers_clock(
-    now: int, code: str | None, till: int | None, at: int | None
+    at: int | None, now: int, code: str | None, till: int | None
 ) -> None:
-    """The time of the event does not matter. The plan is valid until the result would change."""
+    """A vote with a time in the hours of voting may arrive five seconds after the end.
+
+    A vote with a time outside is refused, whenever it arrives. The plan is valid until the result would change.
+    """
     board = forever(votes=Votes(opens=100_000, closes=200_000))
     made = plan_on(board, [vote("a", "ann", at=at)], now)
     assert (made.refused, made.till) == ({} if code is None else {0: code}, till)
