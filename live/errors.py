@@ -44,6 +44,8 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
     "likes_closed": ProblemType(409, "The board takes no likes now"),
     "ticket_required": ProblemType(403, "Voting needs a ticket"),
     "votes_used": ProblemType(409, "The visitor has no votes left"),
+    "vote_unknown": ProblemType(409, "The visitor has not given this vote"),
+    "votes_fixed": ProblemType(409, "The votes of the board are final"),
     "like_refused": ProblemType(409, "The board refuses this like"),
     "too_many_items": ProblemType(409, "The server has its maximum number of items"),
     "board_fixed": ProblemType(409, "The stored data rules out this change"),

@@ -73,7 +73,7 @@ async def test_a_contest_runs_from_zero_votes_by_button_alone(valkey_url: str) -
             assert await page.get_attribute("#records .score", "data-gap") == "100.0%"
         await pages[0].wait_for_function(
             "() => document.activeElement.closest('#records')"
-            " && document.activeElement.ariaLabel === 'You voted for Bo'",
+            " && document.activeElement.ariaLabel === 'You voted for Bo. Take the vote back'",
             timeout=PATIENCE,
         )
         await pages[1].get_by_role("button", name="Vote for Cy").click()
@@ -92,7 +92,7 @@ async def test_a_contest_runs_without_script(valkey_url: str) -> None:
         await page.get_by_role("button", name="Vote for Bo").click()
         assert page.url == f"{url}/boards/pets#liked"
         rows = [row.split() for row in await page.locator("tbody tr").all_inner_texts()]
-        assert rows == [["1", "Bo", "1", "Vote"], ["No", "votes", "yet"], ["Ada", "0", "votes", "Vote"]]
+        assert rows == [["1", "Bo", "1", "Undo"], ["No", "votes", "yet"], ["Ada", "0", "votes", "Vote"]]
 
 
 async def test_an_open_page_shows_the_result_when_voting_ends(valkey_url: str) -> None:

@@ -28,7 +28,7 @@ from live.web.pages import preferences, sharing, ticket
 from live.web.pages import record as record_page
 from live.web.pages.admission import admitting
 from live.web.pages.rendering import static_version
-from live.web.reads import boards, entrants, history, items, records, slots, stream
+from live.web.reads import boards, entrants, history, items, records, slots, stream, votes
 from live.web.reads.records import OF_MEMBERS
 from live.web.services import assets, live_of, reader_of
 from live.web.writes import admin, events, keys, likes
@@ -77,6 +77,7 @@ _ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
     "/boards/{board}/records.csv": {"GET": sharing.records_csv},
     "/boards/{board}/records/{key:path}": {"GET": admitting(record_page.record_page)},
     "/embed/{board}": {"GET": admitting(pages.embedded_board)},
+    "/boards/{board}/votes": {"GET": votes.get_votes},
     "/overlay/{board}": {"GET": admitting(pages.overlay)},
 }
 

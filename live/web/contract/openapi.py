@@ -19,6 +19,7 @@ from live.fanout.subscription import MOST_AROUND
 from live.ingest.replies import ProblemBody, Reply
 from live.ingest.standings import MOST_RECORDS as MOST_EVENT_RECORDS
 from live.store.board.write.correction import Corrected
+from live.web.contract.forms import LIKE_FORM, PREFERENCES, TICKET_FORM
 from live.web.contract.operations import (
     OPERATION_TAGS,
     STRING,
@@ -41,7 +42,7 @@ from live.web.contract.schemas import Json, contract_components, listed, referen
 from live.web.http.responses import kept_json, negotiated
 from live.web.pages.board import LONGEST_SEARCH, MOST_PAGES
 from live.web.pages.language import TAGS
-from live.web.pages.preferences import BACK, THEMES
+from live.web.pages.preferences import THEMES
 from live.web.reads.boards import MAX_START, BaselineView
 from live.web.reads.entrants import DEFAULT_ENTRANTS, MOST_ENTRANTS
 from live.web.reads.history import MAX_MEMBERS as MOST_HISTORIES
@@ -50,6 +51,7 @@ from live.web.reads.items import MOST_READ
 from live.web.reads.records import MAX_AROUND, MOST_FOUND, MOST_RECORDS
 from live.web.reads.search import LONGEST_PREFIX
 from live.web.reads.slots import DEFAULT_POINTS, MAX_MEMBERS, MAX_POINTS, SlotList
+from live.web.reads.votes import MOST_ASKED, VoterView
 from live.web.services import live_of
 from live.web.writes.admin import (
     DEFAULT_ENTRIES,
@@ -78,8 +80,8 @@ _KEY_SCHEME: Final = {
 _STRUCTS: Final = (
     IncomingEvent, CloudEvent, Answer, views.BoardList, views.BoardPage, SlotList, BaselineView, views.RecordView,
     views.RecordList, views.MemberRecords, AuditLog, RunningChoice, RecordChange, Corrected, Item, ItemChoice,
-    ItemChanges, views.ItemList, views.HistoryList, Explanation, views.EntrantList, Liked, KeyList, KeyChoice, MadeKey,
-    TokenChoice, SignedToken, ProblemBody,
+    ItemChanges, views.ItemList, views.HistoryList, Explanation, views.EntrantList, Liked, VoterView, KeyList,
+    KeyChoice, MadeKey, TokenChoice, SignedToken, ProblemBody,
 )  # fmt: skip
 
 # The problems that operations can have, besides the problems of every request.
@@ -103,7 +105,8 @@ _POSTING: Final = _ADMIN | _BODY | {
 }  # fmt: skip
 _LIKING: Final = _BODY | {
     "board_not_found", "record_not_found", "origin_forbidden", "likes_not_allowed", "cookie_required", "likes_closed",
-    "votes_used", "ticket_required", "like_refused", "unsupported_media_type", "outcome_unknown", "overloaded",
+    "votes_used", "vote_unknown", "votes_fixed", "ticket_required", "like_refused", "unsupported_media_type",
+    "outcome_unknown", "overloaded",
 }  # fmt: skip
 
 # Parameters of several operations.
@@ -183,24 +186,6 @@ _EVENTS: Final = {
 _REFUSED: Final = {**document(Answer)["200"], "description": "The request is strict, and an event is refused."}
 _BOARD_SHOWN: Final = document(views.BoardSummary)
 _BOARD_MADE: Final = {**_BOARD_SHOWN["200"], "description": "Created.", "headers": {"Location": TEXT}}
-_LIKE_FORM: Final = {
-    "type": "object",
-    "properties": {
-        "key": {"type": "string", "description": "The member."},
-        "page": {"type": "string", "enum": ["record"], "description": "Whether to return to the page of the record."},
-    },
-    "required": ["key"],
-}
-_TICKET_FORM: Final = {"type": "object", "properties": {"code": STRING}, "required": ["code"]}
-_PREFERENCES: Final = {
-    "type": "object",
-    "properties": {
-        "theme": {"type": "string", "enum": list(THEMES)},
-        "lang": {"type": "string", "enum": list(TAGS)},
-        "back": {"type": "string", "pattern": f"^{BACK}$", "maxLength": 4096, "description": "The page to return to."},
-    },
-    "required": ["back"],
-}
 _ALIVE: Final[Json] = {
     "type": "object",
     "properties": {"status": STRING, "version": STRING, "commit": STRING},
@@ -472,7 +457,7 @@ _NAMED: Final[Mapping[str, Json]] = {
         "response to the first request sets. Programs post events instead. `Accept: application/json` asks for JSON.",
         {**document(Liked), **done(303, "The like counts. See the board.", {"Location": TEXT}),
          **done(307, "Repeat the request with the cookie.", {"Location": TEXT, "Set-Cookie": TEXT})},
-        _LIKING, _OF_BOARD, body=body_of(_LIKE_FORM, "application/x-www-form-urlencoded"), is_page=True,
+        _LIKING, _OF_BOARD, body=body_of(LIKE_FORM, "application/x-www-form-urlencoded"), is_page=True,
     ), "get": operation(
         "likeMemberAgain", "pages", "Send a like again that had to wait.",
         "Only the page that refuses a like with 429 or 503, without script, has the address of this, with a signature.",
@@ -489,14 +474,21 @@ _NAMED: Final[Mapping[str, Json]] = {
         "openTicket", "pages", "Open a ticket by its code.", "A wrong code gets the form again, with 403 or 429.",
         done(303, "See the board.", {"Location": TEXT, "Set-Cookie": TEXT}),
         _BODY | {"origin_forbidden", "unsupported_media_type"},
-        body=body_of(_TICKET_FORM, "application/x-www-form-urlencoded"), is_page=True,
+        body=body_of(TICKET_FORM, "application/x-www-form-urlencoded"), is_page=True,
+    )},
+    "/boards/{board}/votes": {"get": operation(
+        "getVotes", "pages", "Return the votes of a visitor.",
+        "The script of pages asks which members have a vote of the visitor, whom a cookie names, in this period.",
+        document(VoterView), _BOARD | {"likes_closed"}, _OF_BOARD,
+        query("key", {"type": "array", "items": STRING, "maxItems": MOST_ASKED}, "The members to look at."),
+        is_page=True,
     )},
     "/preferences": {"post": operation(
         "choosePreferences", "pages", "Choose the theme or the language of the pages.",
         "The form at the foot of each page uses this. Cookies remember the choice.",
         done(303, "See the page again.", {"Location": TEXT, "Set-Cookie": TEXT}),
         _BODY | {"origin_forbidden", "unsupported_media_type"},
-        body=body_of(_PREFERENCES, "application/x-www-form-urlencoded"), is_page=True,
+        body=body_of(PREFERENCES, "application/x-www-form-urlencoded"), is_page=True,
     )},
     "/boards/{board}/qr.svg": {"get": operation(
         "getQrCode", "pages", "Show the address of a board as a QR code.", "The code leads to `/boards/{board}`.",

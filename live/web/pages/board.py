@@ -33,7 +33,7 @@ from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
 from live.web.http.responses import as_problem, negotiated, problem_response, reply_of
-from live.web.pages.ballot import Ballot, ballot_of
+from live.web.pages.ballot import Ballot, ballot_of, shows_votes
 from live.web.pages.display_modes import Surface, embed_of, overlay_of, page_of, problem_surface
 from live.web.pages.language import Language
 from live.web.pages.rendering import MOST_SIDES, Visit, format_of, render, site_of, takes_likes, visit_of
@@ -229,6 +229,8 @@ class SinglePage(PageQuery, frozen=True, kw_only=True):
         query = visit.query
         if _OWN & query.keys() or visit.reader.member is not None or query.get("period", "current") != "current":
             return None
+        if shows_votes(visit, board):
+            return None
         surface = page_of(query)
         return cls(
             live=visit.live,
@@ -323,9 +325,8 @@ async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult |
     """Show boards by their ids. If a single board was read already, `top` is its page, or the error of that read."""
     live, ids = visit.live, boards.split(",")
     if len(ids) > MOST_SIDES or len(set(ids)) < len(ids):
-        raise ProblemError(
-            "parameter_invalid", f"up to {MOST_SIDES} boards can be shown side by side, each of them once"
-        )
+        detail = f"up to {MOST_SIDES} boards can be shown side by side, each of them once"
+        raise ProblemError("parameter_invalid", detail)
     ledgers = [await live.ledger(board, visit.reader) for board in ids]
     size, when = _size_of(visit, surface, len(ids)), when_of(visit.query)
     start = whole_number(visit.query, "start", 0, 0, MAX_START) if len(ids) == 1 else 0
@@ -337,10 +338,12 @@ async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult |
     )
     found = await _find(visit, ledgers[0], when.as_of) if has_find else None
     page, viewers, cache_key = shown[0].page, shown[0].viewers, _cache_key(visit, surface)
-    is_own = visit.reader.member is not None or bool((_OWN | {"period"}) & visit.query.keys())
+    has_votes = any(one.ballot and one.ballot.given and one.ballot.given.is_own for one in shown)
+    is_own = visit.reader.member is not None or has_votes or bool((_OWN | {"period"}) & visit.query.keys())
     if page is None or len(shown) > 1 or is_own:
         async with live.drawings.turn(visit.client.network):
-            return await _drawn(visit, surface, shown, found)
+            own = await _drawn(visit, surface, shown, found)
+            return own.private if has_votes else own
     reply = _kept_reply(page, cache_key, viewers)
     if reply is None:
         async with live.drawings.turn(visit.client.network):

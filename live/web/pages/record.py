@@ -17,6 +17,7 @@ from live.errors import ProblemError
 from live.store.board.ledger import Ledger
 from live.store.board.read.slots import SlotValues, read_slots
 from live.web.http.responses import negotiated, reply_of
+from live.web.pages.ballot import given_of
 from live.web.pages.charts import AxisTick, round_values
 from live.web.pages.language import Language, grouped
 from live.web.pages.rendering import format_of, render, takes_likes, visit_of
@@ -78,6 +79,7 @@ async def record_page(request: Request) -> Response:
         ranks = await live.rank_charts.of(live.past, client, ledger, member, slots.slots, own.rank)
     items = await items_of(live, (member, *(record.member for record in page.records)))
     trends = await trends_of(live, ledger, page)
+    given = await given_of(visit, ledger, [member], page.slot)
     async with live.drawings.turn(client):
         page_of_record = await render(
             visit,
@@ -95,8 +97,10 @@ async def record_page(request: Request) -> Response:
             ranks=ranks,
             trends=trends,
             likes=takes_likes(board),
+            given=given,
         )
-    return negotiated(request, reply_of(page_of_record))
+    reply = reply_of(page_of_record)
+    return negotiated(request, reply.private if given is not None and given.is_own else reply)
 
 
 async def _contestant(ledger: Ledger, member: str) -> Record:

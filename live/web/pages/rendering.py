@@ -46,7 +46,7 @@ class Visit(NamedTuple):
     """The facts about a request that pages use.
 
     `path` is below the root path, and `text` is the query as the client sent it. `theme` is `light`, `dark`, or None
-    for the theme of the system. `rows` are `normal` or `compact`.
+    for the theme of the system. `rows` are `normal` or `compact`. `cookies` are those of the request.
     """
 
     live: Live
@@ -58,6 +58,7 @@ class Visit(NamedTuple):
     language: Language
     theme: str | None
     rows: str
+    cookies: Mapping[str, str]
 
 
 def make_visit(requester: Requester, client: Client, target: tuple[str, bytes], accepted: str, cookie: str) -> Visit:
@@ -72,7 +73,7 @@ def make_visit(requester: Requester, client: Client, target: tuple[str, bytes], 
     theme = theme if theme in THEMES[1:] else None
     rows = preference("rows", {}, cookies)
     rows = rows if rows in ROWS else ROWS[0]
-    return Visit(requester.live, client, requester.reader, path, query, text, language, theme, rows)
+    return Visit(requester.live, client, requester.reader, path, query, text, language, theme, rows, cookies)
 
 
 def visit_of(request: Request) -> Visit:

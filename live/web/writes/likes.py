@@ -3,7 +3,6 @@
 A like is an event of the server's own producer, so it is counted, synced and sent to viewers like any other event.
 """
 
-import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -22,6 +22,7 @@ from live.domain.producer import LIKES, Principal
 from live.domain.reader import Reader
 from live.errors import PROBLEMS, REFUSALS, ProblemError, StoreUnavailableError
 from live.network.parameters import require_known
+from live.store.board.read.voter import read_given
 from live.web.http.forms import read_form, require_own_page
 from live.web.http.middleware import client_of
 from live.web.http.responses import NOT_STORED, as_problem, problem_response
@@ -29,25 +30,27 @@ from live.web.pages.rendering import addresses, record_path, render, visit_of
 from live.web.pages.words import name_words
 from live.web.reads.items import items_of
 from live.web.services import Live, live_of, reader_of
+from live.web.visitor import cookie_prefix, find_visitor
 
 _COOKIE_AGE: Final = 400 * 86_400  # seconds; browsers keep no cookie for longer
-_MOST_BODY: Final = 3 * MAX_KEY_BYTES + 100  # bytes: every byte of the member can be percent-encoded
+_MOST_BODY: Final = 6 * MAX_KEY_BYTES + 100  # bytes: every byte of two members can be percent-encoded
 _CODES: Final = {
     "frozen": "likes_closed", "closed": "likes_closed", "not_open": "likes_closed",
     "quota_exceeded": "votes_used", "entrant_unknown": "record_not_found",
+    "vote_missing": "vote_unknown", "votes_final": "votes_fixed",
 }  # fmt: skip
-_MOST_COOKIES: Final = 16  # cookies that are read; a browser has several only if its first requests overlapped
 _JSON: Final = "application/json"
 _SECOND: Final = "visitor"  # query parameter of a request that the browser repeats with its new cookie
 _UNTIL, _SIGNATURE = "until", "signature"  # query parameters of a like that waits
-_KNOWN: Final = frozenset({"key", "page", _UNTIL, _SIGNATURE, "lang", "theme"})
+_FIELDS: Final = ("key", "undo", "replaces", "page")  # of the form
+_KNOWN: Final = frozenset({*_FIELDS, _UNTIL, _SIGNATURE, "lang", "theme"})
 _PATIENCE: Final = 600  # seconds after its time in which a like that waits can be repeated
 _SPREAD: Final = 3  # seconds over which the repetitions of likes are spread
 _PRODUCER: Final = Principal(LIKES, None, frozenset({"post"}), 0, 1, LIKES)
 
 
 class Liked(msgspec.Struct, frozen=True):
-    """The result of a like. `counted` is false if the visitor had liked the member before."""
+    """The result of a like. `counted` is false if nothing has changed, because the request was carried out before."""
 
     board: str
     key: str
@@ -69,12 +72,26 @@ class _Ballot(NamedTuple):
 
     @property
     def member(self) -> str:
-        """The member that is liked."""
-        return self.fields.get("key", "")
+        """The member that is liked, or whose vote is taken back."""
+        return self.fields.get("undo") or self.fields.get("key", "")
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether the visitor takes its vote for the member back."""
+        return bool(self.fields.get("undo"))
+
+    @property
+    def replaces(self) -> str | None:
+        """The member whose vote is taken back for the new vote, if the visitor changes its vote."""
+        other = self.fields.get("replaces")
+        return None if self.takes_back or other in {None, "", self.member} else other
 
 
 async def like(request: Request) -> Response:
-    """Count the like of a visitor, and redirect a form to its page. A script receives JSON."""
+    """Count the like of a visitor, take its vote back, or change it. Redirect a form to its page.
+
+    A script receives JSON.
+    """
     if request.method != "POST":
         return await _like_again(request)
     is_script = request.headers.get("accept", "") == _JSON
@@ -92,10 +109,10 @@ async def _like_again(request: Request) -> Response:
     The address has a signature of the like and its visitor, which only the refusal of that like contains. So no other
     address counts a like, and no other page can make a visitor like.
     """
-    live, query = live_of(request), request.query_params
+    live, client, query = live_of(request), client_of(request), request.query_params
     require_known(query, _KNOWN)
     board, voter = await _board_of(request)
-    visitor, others = await _visitor_of(request) if voter is None else (voter.voter, ())
+    visitor, others = await find_visitor(live, client, request.cookies) if voter is None else (voter.voter, ())
     ballot = _Ballot(board, visitor or "", voter, query, others)
     until, signature = query.get(_UNTIL, ""), query.get(_SIGNATURE, "")
     if visitor is None or not until.isdecimal() or int(until) < time.time():
@@ -106,15 +123,16 @@ async def _like_again(request: Request) -> Response:
 
 
 async def _like(request: Request, *, is_script: bool) -> Response:
+    live, client = live_of(request), client_of(request)
     board, voter = await _board_of(request)
     if "authorization" not in request.headers:
         # Only a page of this server may send this request. Browsers send `Origin` and `Sec-Fetch-Site` with requests
         # of a page.
-        if client_of(request).origin is None:
+        if client.origin is None:
             raise ProblemError("origin_forbidden", "likes come from the pages of this server; programs post events")
         require_own_page(request)
     form = await read_form(request, _MOST_BODY, "send the member as `key`, percent-encoded UTF-8")
-    visitor, others = await _visitor_of(request) if voter is None else (voter.voter, ())
+    visitor, others = await find_visitor(live, client, request.cookies) if voter is None else (voter.voter, ())
     if visitor is None:
         return await _make_cookie(request)
     return await _answer(request, _Ballot(board, visitor, voter, form, others), is_script=is_script)
@@ -162,7 +180,9 @@ async def _make_cookie(request: Request) -> Response:
     again = addresses(request.query_params)(path, **{_SECOND: "new"})
     response = RedirectResponse(again, HTTPStatus.TEMPORARY_REDIRECT, NOT_STORED)
     visitor = await live.visitors.make()
-    response.set_cookie(_cookie_name(request), visitor, max_age=_COOKIE_AGE, **client.cookie_attributes(""))
+    response.set_cookie(
+        cookie_prefix(live, client) + secrets.token_hex(4), visitor, max_age=_COOKIE_AGE, **client.cookie_attributes("")
+    )
     return response
 
 
@@ -179,7 +199,7 @@ async def _answer(request: Request, ballot: _Ballot, *, is_script: bool) -> Resp
             raise
         return await _waiting_page(request, ballot, problem)
     if not is_script:
-        return _back(request, ballot, "#liked")
+        return _back(request, ballot, "" if ballot.takes_back else "#liked")
     body = msgspec.json.encode(Liked(ballot.board.id, ballot.member, counted))
     return _drop(request, ballot, Response(body, headers=NOT_STORED, media_type=_JSON))
 
@@ -205,7 +225,7 @@ async def _waiting_page(request: Request, ballot: _Ballot, problem: ProblemError
     # Browsers that were refused together do not return together.
     seconds = (problem.retry_after or 0) + secrets.randbelow(_SPREAD)
     until = str(int(time.time()) + seconds + _PATIENCE)
-    place = {name: ballot.fields[name] for name in ("key", "page") if name in ballot.fields}
+    place = {name: ballot.fields[name] for name in _FIELDS if name in ballot.fields}
     path = f"{live.settings.root_path}/boards/{ballot.board.id}/likes"
     signed = {**place, _UNTIL: until, _SIGNATURE: await _sign(live, ballot, until)}
     status = PROBLEMS[problem.code].status
@@ -231,7 +251,8 @@ async def _waiting_page(request: Request, ballot: _Ballot, problem: ProblemError
 
 async def _sign(live: Live, ballot: _Ballot, until: str) -> str:
     """Sign a like that waits, so that only the page of its refusal can repeat it with `GET`, until a time."""
-    return await live.visitors.sign((ballot.visitor, ballot.board.id, ballot.member, until))
+    what = "undo" if ballot.takes_back else ballot.replaces or ""
+    return await live.visitors.sign((ballot.visitor, ballot.board.id, ballot.member, what, until))
 
 
 def _require_token(reader: Reader, board: Board, client: Client, allowed: Sequence[str]) -> None:
@@ -249,39 +270,12 @@ def _require_token(reader: Reader, board: Board, client: Client, allowed: Sequen
         raise ProblemError("scope_forbidden", "a viewer token permits likes on the boards that its claim `likes` names")
 
 
-async def _visitor_of(request: Request) -> tuple[str | None, Sequence[str]]:
-    """Find the visitor of a request, or None, and the names of the cookies that do not count.
-
-    A browser that sends several requests before it has a cookie receives a cookie for each, under different names. The
-    first cookie in a request counts. Browsers send the oldest cookie first (RFC 6265, section 5.4), so the oldest is
-    in every request that has a cookie at all, and no later cookie takes its place.
-    """
-    prefix = _cookie_prefix(request)
-    # A cookie with another name is not from this server, which could not delete it.
-    own = re.compile(re.escape(prefix) + "[0-9a-f]{8}")
-    names = [name for name in request.cookies if own.fullmatch(name)][:_MOST_COOKIES]
-    for name in names:
-        visitor = await live_of(request).visitors.read(request.cookies[name])
-        if visitor is not None:
-            return visitor, [other for other in names if other != name]
-    return None, names
-
-
-def _cookie_name(request: Request) -> str:
-    """Make a name that no other cookie has, so that a later cookie does not replace this one."""
-    return _cookie_prefix(request) + secrets.token_hex(4)
-
-
-def _cookie_prefix(request: Request) -> str:
-    """Make the prefix of the names of visitors' cookies on this server."""
-    return client_of(request).cookie("visitor", live_of(request).settings.root_path) + "."
-
-
 async def _count(request: Request, ballot: _Ballot) -> bool:
-    """Count a like. Return False if it was counted before.
+    """Count a like. Return False if that changes nothing, because it was counted before.
 
     Raises:
-        ProblemError: `record_not_found`, `likes_closed`, `votes_used`, `like_refused` or `overloaded`.
+        ProblemError: `record_not_found`, `likes_closed`, `votes_used`, `vote_unknown`, `votes_fixed`, `like_refused`
+            or `overloaded`.
         EpochLostError: the store lost the board.
     """
     live, board, member, visitor = live_of(request), ballot.board, ballot.member, ballot.visitor
@@ -291,15 +285,36 @@ async def _count(request: Request, ballot: _Ballot) -> bool:
         page = await ledger.reader.read(1)  # the member is a contestant without votes
     if page is None:
         raise ProblemError("record_not_found", "only members on the board can be liked")
-    # On a board with votes, `actor` decides whether the like counts, in each period. On other boards, `source` and
-    # `id` decide, in the whole window.
-    event = IncomingEvent(
-        key=member, board=board.id, actor=visitor, source=visitor, id=f"{page.period or ''}\n{member}"
-    )
+    if board.votes is None and (ballot.takes_back or ballot.replaces is not None):
+        raise ProblemError("like_refused", "only votes can be taken back or changed, and the board has no votes")
+    if ballot.replaces is not None and (fault := key_fault(ballot.replaces)):
+        raise ProblemError("vote_unknown", f"`replaces`: {fault}")
+    event = _event_of(ballot, page.period or "")
     answer = await live.intake.count(_PRODUCER, event)
     if not answer.rejected:
         return answer.accepted == 1
     code = answer.rejected[0].code
-    if code == "quota_exceeded" and board.votes is not None and board.votes.per_actor is None:
-        return False  # the visitor has given its one vote for this member before
+    if board.votes is not None:
+        named = [member] if ballot.replaces is None else [member, ballot.replaces]
+        given = (await read_given(ledger.state, visitor, named, page.slot)).by_member
+        if given == ({} if ballot.takes_back else {member: 1}):
+            return False  # the votes are as the visitor wants them
     raise ProblemError(_CODES.get(code, "like_refused"), REFUSALS[code])
+
+
+def _event_of(ballot: _Ballot, period: str) -> IncomingEvent:
+    """Return the event of a like.
+
+    On a board with votes, `actor` decides whether it counts, in each period. On other boards, `source` and `id` decide,
+    in the whole window.
+    """
+    member, visitor = ballot.member, ballot.visitor
+    if ballot.board.votes is None:
+        return IncomingEvent(key=member, board=ballot.board.id, actor=visitor, source=visitor, id=f"{period}\n{member}")
+    return IncomingEvent(
+        key=member,
+        board=ballot.board.id,
+        actor=visitor,
+        amount=-1 if ballot.takes_back else 1,
+        replaces=UNSET if ballot.replaces is None else ballot.replaces,
+    )

@@ -231,7 +231,7 @@ async def test_only_members_on_the_board_can_be_liked(url: str, member: str) -> 
     [
         (b"key=Ada", "text/plain", (415, "unsupported_media_type")),
         (b'{"key": "Ada"}', "application/json", (415, "unsupported_media_type")),
-        (b"key=" + b"a" * 4000, "application/x-www-form-urlencoded", (413, "body_too_large")),
+        (b"key=" + b"a" * 7000, "application/x-www-form-urlencoded", (413, "body_too_large")),
         (b"key=%FF", "application/x-www-form-urlencoded", (400, "malformed_body")),
         (b"key=\xff", "application/x-www-form-urlencoded", (400, "malformed_body")),
         (b"a=1&" * 9, "application/x-www-form-urlencoded", (400, "malformed_body")),
@@ -404,3 +404,53 @@ async def test_the_cookie_is_bound_to_a_secure_host(valkey_url: str) -> None:
         name, _, rest = answer.headers["set-cookie"].partition("=")
         assert re.fullmatch(r"__Host-live-visitor-[0-9a-f]{8}\.[0-9a-f]{8}", name)
         assert {"HttpOnly", "Path=/", "SameSite=strict", "Secure"} <= set(rest.split("; "))
+
+
+@pytest.mark.parametrize("is_script", [True, False])
+async def test_a_visitor_changes_a_vote_and_takes_it_back(valkey_url: str, *, is_script: bool) -> None:
+    """A form without script does the same as the script. A repeated request changes nothing, and says so."""
+    async with server(valkey_url, *parse_boards(SONGS)) as client:
+        await post(client, {"key": "Ada", "actor": "x"}, {"key": "Bo", "actor": "y"})
+        visitor = Visitor(str(client.base_url).rstrip("/"))
+
+        async def send(fields: dict[str, str], *, counted: bool) -> None:
+            for is_again in (False, True):
+                headers = SCRIPT if is_script else {}
+                answer = await visitor.send("/boards/songs/likes", data=fields, headers=headers)
+                if answer.status_code == 307:  # it brings the cookie
+                    answer = await visitor.send(answer.headers["location"], data=fields, headers=headers)
+                if is_script:
+                    assert answer.json()["counted"] is (counted and not is_again), answer.text
+                else:
+                    assert answer.status_code == 303, answer.text
+
+        async def scores() -> dict[str, int]:
+            records = (await client.get("/v1/boards/songs")).json()["records"]
+            return {record["key"]: record["score"] for record in records}
+
+        await send({"key": "Ada"}, counted=True)
+        await send({"key": "Bo", "replaces": "Ada"}, counted=True)
+        assert await scores() == {"Ada": 1, "Bo": 2}
+        await send({"undo": "Bo", "replaces": "Bo"}, counted=True)
+        assert await scores() == {"Ada": 1, "Bo": 1}
+        await send({"key": "Bo"}, counted=True)  # the visitor may vote again for a member
+        assert await scores() == {"Ada": 1, "Bo": 2}
+        refused = await visitor.send("/boards/songs/likes", data={"key": "Ada", "replaces": "Cy"}, headers=SCRIPT)
+        assert code(refused) == (409, "vote_unknown")
+        assert await scores() == {"Ada": 1, "Bo": 2}
+
+
+async def test_final_votes_stay(valkey_url: str) -> None:
+    """A visitor can't take back a vote on a board whose votes are final. A like can't be taken back at all."""
+    boards = parse_boards(SONGS.replace("per_actor = 1", "per_actor = 1, changes = false") + '[[board]]\nid = "posts"')
+    async with server(valkey_url, *boards, *BOARDS) as client:
+        await post(
+            client, *({"key": key, "board": board, "actor": key} for key in "ab" for board in ("songs", "liked"))
+        )
+        visitor = Visitor(str(client.base_url).rstrip("/"))
+        for board, expected in (("songs", "votes_fixed"), ("liked", "like_refused")):
+            assert (await visitor.like("a", board)).json()["counted"] is True
+            for fields in ({"undo": "a"}, {"key": "b", "replaces": "a"}):
+                answer = await visitor.send(f"/boards/{board}/likes", data=fields, headers=SCRIPT)
+                assert code(answer) == (409, expected)
+        assert await score(visitor.url, "a", "songs") == 2
