@@ -469,7 +469,7 @@ _NAMED: Final[Mapping[str, Json]] = {
         "showTicketForm", "pages", "Open a ticket, or show the form for its code.",
         "The QR code of a ticket has its whole code. A cookie then makes the browser the voter with this ticket.",
         {**_HTML, **done(303, "See the board.", {"Location": TEXT, "Set-Cookie": TEXT})},
-        {"parameter_invalid"}, query("code", STRING, "The code."), *_LOOK, is_page=True,
+        {"parameter_invalid", "ticket_required"}, query("code", STRING, "The code."), *_LOOK, is_page=True,
     ), "post": operation(
         "openTicket", "pages", "Open a ticket by its code.", "A wrong code gets the form again, with 403 or 429.",
         done(303, "See the board.", {"Location": TEXT, "Set-Cookie": TEXT}),
