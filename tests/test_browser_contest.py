@@ -73,7 +73,7 @@ async def test_a_contest_runs_from_zero_votes_by_button_alone(valkey_url: str) -
             assert await page.get_attribute("#records .score", "data-gap") == "100.0%"
         await pages[0].wait_for_function(
             "() => document.activeElement.closest('#records')"
-            " && document.activeElement.ariaLabel === 'You voted for Bo. Take the vote back'",
+            " && document.activeElement.ariaLabel === 'Undo your vote for Bo'",
             timeout=PATIENCE,
         )
         await pages[1].get_by_role("button", name="Vote for Cy").click()

@@ -14,6 +14,7 @@ from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
+from tests.test_browser_axe import AXE, SCHEMES, faults
 
 pytestmark = IN_BROWSER
 
@@ -84,8 +85,8 @@ async def test_a_vote_is_given_changed_and_taken_back(valkey_url: str, *, script
         await must_say(page, ONE_LEFT, "Vote", "Vote", "Vote")
         steps: Sequence[tuple[str, str, Sequence[str], dict[str, int]]] = (
             ("Vote for Bo", NONE_LEFT, (CHANGE, "Undo", CHANGE), {"Ada": 2, "Bo": 2, "Cy": 1}),
-            ("Change your vote to Cy", NONE_LEFT, (CHANGE, CHANGE, "Undo"), {"Ada": 2, "Bo": 1, "Cy": 2}),
-            ("You voted for Cy. Take the vote back", ONE_LEFT, ("Vote", "Vote", "Vote"), {"Ada": 2, "Bo": 1, "Cy": 1}),
+            ("Change to this: Cy", NONE_LEFT, (CHANGE, CHANGE, "Undo"), {"Ada": 2, "Bo": 1, "Cy": 2}),
+            ("Undo your vote for Cy", ONE_LEFT, ("Vote", "Vote", "Vote"), {"Ada": 2, "Bo": 1, "Cy": 1}),
             ("Vote for Cy", NONE_LEFT, (CHANGE, CHANGE, "Undo"), {"Ada": 2, "Bo": 1, "Cy": 2}),
         )
         for label, left, texts, expected in steps:
@@ -98,7 +99,7 @@ async def test_a_vote_is_given_changed_and_taken_back(valkey_url: str, *, script
         width = await page.evaluate("() => [document.documentElement.scrollWidth, innerWidth]")
         assert width[0] <= width[1], "the page is wider than the screen"
         await page.goto(f"{url}/records/Cy")
-        await page.get_by_role("button", name="Take the vote back").wait_for(timeout=PATIENCE)
+        await page.get_by_role("button", name="Undo your vote for Cy").wait_for(timeout=PATIENCE)
         assert await page.inner_text("p.left") == NONE_LEFT
         await page.goto(url)
         await must_say(page, NONE_LEFT, CHANGE, CHANGE, "Undo")
@@ -126,7 +127,7 @@ async def test_a_second_click_takes_nothing_back(valkey_url: str) -> None:
         page = await opened(chromium, url)
         await page.get_by_role("button", name="Vote for Bo").dblclick(delay=50)
         await must_say(page, NONE_LEFT, CHANGE, "Undo", CHANGE)
-        await press(page, "Change your vote to Ada")
+        await press(page, "Change to this: Ada")
         await must_say(page, NONE_LEFT, "Undo", CHANGE, CHANGE)
         assert await scores(client) == {"Ada": 3, "Bo": 1, "Cy": 1}
 
@@ -142,8 +143,23 @@ async def test_a_change_after_a_change_elsewhere_is_explained(valkey_url: str) -
         headers = {"Cookie": f"{cookie['name']}={cookie['value']}", "Origin": root, "Accept": "application/json"}
         answer = await client.post("/boards/cup/likes", data={"key": "Ada", "replaces": "Bo"}, headers=headers)
         assert answer.json()["counted"] is True, answer.text
-        await press(page, "Change your vote to Cy")
+        await press(page, "Change to this: Cy")
         await page.wait_for_selector(".why", timeout=PATIENCE)
         assert "changed meanwhile" in await page.inner_text(".why")
         await must_say(page, NONE_LEFT, "Undo", CHANGE, CHANGE)
         assert await scores(client) == {"Ada": 3, "Bo": 1, "Cy": 1}
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed")
+async def test_buttons_of_votes_are_accessible(valkey_url: str) -> None:
+    """The name of each button begins with its text, in the dark and in both languages too."""
+    async with running(valkey_url, 1) as (url, chromium, _):
+        for scheme, lang in zip(SCHEMES, ("en", "zh-Hans"), strict=True):
+            page = await opened(chromium, f"{url}?lang={lang}", bypass_csp=True, color_scheme=scheme)
+            await page.locator("button[value=Bo]").click()
+            await page.wait_for_selector("button[value=Bo][data-voted]", timeout=PATIENCE)
+            await page.evaluate(AXE.read_text(encoding="utf-8"))
+            assert await faults(page) == []
+            for button in await page.locator("td.like button").all():
+                text, name = await button.inner_text(), await button.get_attribute("aria-label")
+                assert (name or "").startswith(text), f"{name!r} does not begin with {text!r}"
