@@ -321,3 +321,22 @@ async def test_contributions_that_cannot_be_voided_are_reported(valkey_url: str,
         await count(board.ledger, "rolling", [("ann", "a", 1, None, "")])
         await board.client.hset(board.ledger.state.keys.meta, "frozen", 1)
         assert "frozen" in (await void(board, producer="ann")).fault
+
+
+async def test_voiding_a_change_gives_the_old_vote_back(valkey_url: str, tmp_path: Path) -> None:
+    """The voter has one vote. Its old vote was sent by another producer, and counts again."""
+    rules = VotesChoice(per_key=1, per_actor=1)
+    board_ = make_board(BoardChoice(id="posts", ties="key", window="forever", votes=rules))
+    async with journaled(valkey_url, tmp_path, board_) as board:
+        drainer = await board.drainer()
+        given = make_entry("Ada", extra=Extra("me"))
+        changed = make_entry("Bob", extra=Extra("me", replaces="Ada"))
+        for producer, entry in (("ann", given), ("bob", changed)):
+            assert not (await board.ledger.writer.add([entry], [(producer, 1)])).refused
+        assert await board.rows() == [("Bob", 1)]
+        await void(board, producer="bob")
+        assert await board.rows() == [("Ada", 1)]
+        refused = (await board.ledger.writer.add([given])).refused
+        assert refused == {0: "quota_exceeded"}, "the voter has more than one vote"
+        await drainer.sweep()
+        assert await board.rows_in_sql() == [("Ada", 1)]
