@@ -11,6 +11,7 @@ import pytest
 
 from live.boards.definition import read_board
 from live.domain.packing import SumPacking
+from live.web.pages.board import curl_of
 from tests.harness.board_machine import TABLE, BoardMachine
 from tests.harness.machines import run_machine, run_mutant
 from tests.harness.mutation import Mutant, must_be_caught
@@ -67,6 +68,14 @@ async def test_a_league_has_a_table(valkey_url: str) -> None:
         assert [f">{name}</" in page for name in ("points", "difference", "goals")] == [True] * 3
         table = (await client.get("/boards/league/records.csv")).content.decode("utf-8-sig").splitlines()
         assert table[:3] == ["rank,member,points,difference,goals", "1,Celtic,4,4,6", "2,Brest,3,0,3"]
+
+
+def test_the_first_event_of_a_table_leaves_room() -> None:
+    """The page of an empty board shows a command that can be repeated."""
+    board = read_board("league", LEAGUE)
+    command = curl_of({}, board, "http://127.0.0.1:8000", "", needs_key=False)
+    assert command is not None
+    assert '"fields":{"points":1,"difference":1,"goals":1}' in command
 
 
 async def test_an_event_that_leaves_a_bound_is_refused(valkey_url: str) -> None:

@@ -589,7 +589,10 @@ def curl_of(boards: Mapping[str, Board], board: Board, site: str, now: str, *, n
         return None
     event: dict[str, object] = {"board": target.id, "key": "Ada"}
     if target.score is not None:
-        event["fields"] = {field.name: field.high for field in target.score.fields}
+        # A first event that adds up must leave room for others.
+        event["fields"] = {
+            field.name: min(1, field.high) if target.sums else field.high for field in target.score.fields
+        }
     if target.votes is not None:
         event["actor"] = "you"
     if target.clock == "event":
