@@ -181,6 +181,15 @@ async def test_a_season_of_races(valkey_url: str) -> None:
             if race == 11:
                 half = expected
         assert await rows_of(client, "season", "&as_of=2025-06-20T00:00:00Z") == half
+        explained = (await client.get(f"/v1/boards/season/records/{final[0]}/explanation")).json()
+        assert [*explained["fields"].values()] == totals[final[0]]
+        last = next(event for event in events if event["key"] == final[0])
+        assert explained["changes"][0]["fields"] == last["fields"]
+        span = "from=2025-06-20T00:00:00Z&to=2025-06-20T00:00:00Z"
+        (step,) = (await client.get(f"/v1/boards/season/records/{half[0][0]}/history?{span}")).json()["records"][0][
+            "steps"
+        ]
+        assert (step["rank"], *step["fields"].values()) == (1, *half[0][1:])
 
 
 @pytest.mark.skipif(not VOTES.exists(), reason="the real input is not beside this checkout")

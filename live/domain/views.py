@@ -177,11 +177,15 @@ class MemberRecords(msgspec.Struct, frozen=True):
 
 
 class HistoryStep(msgspec.Struct, frozen=True):
-    """The score and rank of a member at one time. Both are null if the member was not on the board then."""
+    """The score and rank of a member at one time. Both are null if the member was not on the board then.
+
+    `fields` make up the score.
+    """
 
     at: str
     score: int | None
     rank: int | None
+    fields: dict[str, int] | UnsetType = UNSET
 
 
 class RecordHistory(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from live.domain.board import Board
 from live.domain.event import rfc3339
 from live.domain.views import HistoryList, HistoryStep, RecordHistory
 from live.domain.window import EVER, parse_duration
@@ -29,24 +30,29 @@ _LEAST_STEP: Final = 1000  # milliseconds
 
 
 class ScorePart(msgspec.Struct, frozen=True):
-    """The part of a score in a slot, from `start` to before `end`. Both are null if the window has no slots."""
+    """The part of a score in a slot, from `start` to before `end`. Both are null if the window has no slots.
+
+    `fields` make up the part.
+    """
 
     start: str | None
     end: str | None
     score: int
+    fields: dict[str, int] | UnsetType = UNSET
 
 
 class ScoreChange(msgspec.Struct, frozen=True):
     """Events of a member that were counted together: when, at which offset of the board, and their amount.
 
     A correction by an administrator has a `reason`. On boards that keep the best or last amount, the amount of a
-    correction is the new score.
+    correction is the new score. `fields` make up the amount.
     """
 
     at: str
     offset: int
     amount: int
     reason: str | UnsetType = UNSET
+    fields: dict[str, int] | UnsetType = UNSET
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -60,6 +66,7 @@ class Explanation(msgspec.Struct, frozen=True):
     score: int | None
     parts: Sequence[ScorePart]
     changes: Sequence[ScoreChange]
+    fields: dict[str, int] | UnsetType = UNSET
 
 
 async def get_explanation(request: Request) -> Response:
@@ -79,15 +86,22 @@ async def get_explanation(request: Request) -> Response:
         offset=parts.offset,
         score=parts.score,
         parts=[
-            ScorePart(None, None, score)
+            ScorePart(None, None, score, fields_of(board, score))
             if slot == EVER
-            else ScorePart(rfc3339(slot.start * 1000), rfc3339(slot.end * 1000), score)
+            else ScorePart(rfc3339(slot.start * 1000), rfc3339(slot.end * 1000), score, fields_of(board, score))
             for slot, score in ((board.window.slot_at(start), score) for start, score in parts.slots)
         ],
         changes=[
-            ScoreChange(rfc3339(change.at // 1000), change.offset, change.amount, change.reason or UNSET)
+            ScoreChange(
+                rfc3339(change.at // 1000),
+                change.offset,
+                change.amount,
+                change.reason or UNSET,
+                fields_of(board, change.amount),
+            )
             for change in parts.changes
         ],
+        fields=fields_of(board, parts.score),
     )
     return negotiated(request, past_reply(body))
 
@@ -132,11 +146,19 @@ async def _history(request: Request, members: Sequence[str]) -> Response:
     times = list(range(begin, end + 1, step))
     await past.wait(times[-1])
     found = await past.run(read_history, past.board, past.epoch, past.hidden, members, times)
-    return negotiated(request, past_reply(HistoryList(past.board.id, _records(members, found))))
+    return negotiated(request, past_reply(HistoryList(past.board.id, _records(past.board, members, found))))
 
 
-def _records(members: Sequence[str], found: Sequence[Sequence[Step]]) -> list[RecordHistory]:
+def _records(board: Board, members: Sequence[str], found: Sequence[Sequence[Step]]) -> list[RecordHistory]:
     return [
-        RecordHistory(member, [HistoryStep(rfc3339(step.at), step.score, step.rank) for step in steps])
+        RecordHistory(
+            member,
+            [HistoryStep(rfc3339(step.at), step.score, step.rank, fields_of(board, step.score)) for step in steps],
+        )
         for member, steps in zip(members, found, strict=True)
     ]
+
+
+def fields_of(board: Board, score: int | None) -> dict[str, int] | UnsetType:
+    """Return the fields that make up a score or an amount, or UNSET if there are none."""
+    return UNSET if board.score is None or score is None else board.score.unpack(score)
