@@ -128,7 +128,11 @@ class Reference:
             trial, more = deepcopy(self), set[int]()
             _, counted = trial._add(batch, clock, outside)
             held = {(one.slot, one.key): self.value(one.slot, one.key, clock) for one in counted.values()}
-            after = {place: trial.value(*place, clock) for place in held}
+            # An event that the batch itself takes out of a sliding window still counts until the next rotation.
+            after = {
+                place: sum((one.amount for one in counted.values() if (one.slot, one.key) == place), value)
+                for place, value in held.items()
+            }
             for index, one in counted.items():
                 place = one.slot, one.key
                 if self.is_within(after[place]):
