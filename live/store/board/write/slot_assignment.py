@@ -36,6 +36,7 @@ class SlotPlan(msgspec.Struct):
         metadata: the metadata (JSON) of each member; empty to delete it.
         votes: the digests of each vote, and the change to their counts.
         voted: for each vote its member, and the number of its producer in the batch.
+        voters: for each vote the index of its entry.
         parts: what each producer but the first added, if the board adds up amounts and the batch has several producers.
         drops: the members that leave the slot.
         moments: on a board with an event clock, each event: its time (ms), its number, its member and its amount.
@@ -52,6 +53,7 @@ class SlotPlan(msgspec.Struct):
     moments: list[tuple[int, int, str, int]] = []
     replaced: list[int] = []
     timed: dict[str, tuple[int, int]] = {}
+    voters: list[int] = []
 
     def marks(self) -> tuple[list[int], list[int | Literal[False]], list[int]]:
         """Return `orders`, `times` and `arrivals` as in `SlotDelta`."""
@@ -79,7 +81,6 @@ class Plan(msgspec.Struct):
         refused_identities: the identities of refused entries. If the store knows one of them, its event was counted
             before.
         events: the events for the log of a sliding window.
-        voters: the indexes of the entries that are votes, in order.
         producers: the producers of the batch; empty if they are not known.
         senders: the number of the producer of each entry; empty unless there are several producers.
         event_senders: the number of the producer of each of `events`; empty unless there are several producers.
@@ -97,12 +98,16 @@ class Plan(msgspec.Struct):
     identities: dict[bytes, int] = {}
     refused_identities: dict[bytes, None] = {}
     events: list[tuple[int | None, int, str]] = []
-    voters: list[int] = []
     producers: list[str] = []
     senders: list[int] = []
     event_senders: list[int] = []
     held: Mapping[str, Mapping[int, bytes]] | None = None
     reason: str = ""
+
+    @property
+    def voters(self) -> list[int]:
+        """The index of the entry of each vote, in the order in which the script numbers votes: slot by slot."""
+        return [index for group in self.slots.values() for index in group.voters]
 
     @property
     def looked_up(self) -> list[bytes]:
@@ -206,7 +211,7 @@ def _plan_entry(
     if board.votes is not None and extra is not None and extra.actor is not None:
         group.votes.append((*voter_digests(secret, extra.actor, key), amount))
         group.voted.append((key, sender))
-        plan.voters.append(index)
+        group.voters.append(index)
     if isinstance(board.window, Sliding) and (amount or board.zeros):
         plan.events.append((time, amount, key))
         if plan.senders:
@@ -226,7 +231,7 @@ def _take_back(plan: Plan, board: Board, group: SlotPlan, entry: Entry, index: i
     group.votes.append((*voter_digests(secret, actor, key), -amount))
     group.voted.append((key, sender))
     group.replaced.append(len(group.votes))
-    plan.voters.append(index)
+    group.voters.append(index)
 
 
 def _share(group: SlotPlan, sender: int, key: str, amount: int) -> None:
@@ -394,7 +399,8 @@ def refused_by_store(
             refused = dict.fromkeys(indexes, "frozen")
         case [b"votes", *words]:
             codes = zip(words[::2], words[1::2], strict=True)
-            refused = {plan.voters[int(number) - 1]: code.decode() for number, code in codes}
+            voters = plan.voters
+            refused = {voters[int(number) - 1]: code.decode() for number, code in codes}
         case [b"unregistered", *members]:
             unknown = {member.decode() for member in members}
             refused = {

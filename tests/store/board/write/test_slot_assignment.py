@@ -201,6 +201,15 @@ def test_a_vote_has_digests_of_its_voter_and_its_pair() -> None:
     assert plan_on(forever(), [vote("a", "ann")], 0).slots[0].votes == []
 
 
+def test_the_store_refuses_the_vote_that_it_means() -> None:
+    """The script numbers votes slot by slot, and not in the order of the batch."""
+    days = forever(votes=Votes(per_key=1), window=Periods(unit="day", grace=HOUR))
+    votes = [vote("a", "ann", at=DAY), vote("a", "ann", at=DAY - 1), vote("a", "ann", at=DAY)]
+    made = plan_on(days, votes, DAY)
+    reply = [b"votes", 2, b"quota_exceeded"]
+    assert refused_by_store(days, reply, votes, range(3), made) == {2: "quota_exceeded"}
+
+
 @pytest.mark.parametrize(
     ("at", "now", "code", "till"),
     [
