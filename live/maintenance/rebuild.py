@@ -110,7 +110,8 @@ def image_of(board: Board, data: Snapshot, dedupe_window: float) -> BoardImage:
             taken["\0" + event.member] = taken.get("\0" + event.member, 0) + 1
     kept = board.buckets(dedupe_window, data.span) + 2 if data.span else 0
     return BoardImage(
-        slots={start: slot for start, slot in slots.items() if slot},
+        # A period may have only votes, because its members were erased. They go with the period.
+        slots={start: slot for start, slot in slots.items() if slot or data.has_votes(start)},
         rankings=[_ranking(board, data, now, start) for start in starts],
         log=[(name_of(event), event.time) for event in log],
         taken=taken,

@@ -9,10 +9,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from live.domain.board import Boards
+from live.domain.board import Board, Boards, Votes
+from live.domain.window import Periods
 from live.errors import JournalError
 from live.journal.database import Database
-from live.maintenance.rebuild import Rebuilding, Wanted
+from live.journal.state.snapshot import Ranking, Snapshot
+from live.maintenance.rebuild import Rebuilding, Wanted, image_of
 from live.maintenance.status import status
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
@@ -149,3 +151,10 @@ async def _is_in_sql(machine: Machine, offset: int) -> bool:
         found = {board.board: board.offset for board in database.work(lambda sql: status(sql, "live"))}
         return found.get("posts", -1) >= offset
     return False
+
+
+def test_a_period_that_has_only_votes_is_rebuilt() -> None:
+    """Its members were erased. The board drops the votes with the period, so it must know the period."""
+    contest = Board(id="songs", title="Songs", window=Periods(unit="day"), votes=Votes())
+    data = Snapshot(newest=86_400, slots={0: {}, 86_400: {}}, rankings={":0": Ranking(votes={b"a" * 16: 1})})
+    assert image_of(contest, data, 60).slots == {0: {}}

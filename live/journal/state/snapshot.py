@@ -95,6 +95,10 @@ class Snapshot(msgspec.Struct, kw_only=True):
             found = self.rankings[suffix] = Ranking()
         return found
 
+    def has_votes(self, period: int) -> bool:
+        """Tell whether a period of a calendar board has votes."""
+        return f":{period}" in self.rankings and bool(self.rankings[f":{period}"].votes)
+
     def drop_before(self, first: int) -> None:
         """Drop the periods of a calendar board that start before a time."""
         for start in [start for start in self.slots if start < first]:
