@@ -52,13 +52,17 @@ Reached = tuple[int, int]  # the time (ms) and the number of an event
 
 
 class Counted(NamedTuple):
-    """A counted event: its number, the slot and the time (ms) in which it counts, and its content."""
+    """A counted event: its number, the slot and the time (ms) in which it counts, and its content.
+
+    If a merge has moved it, `moved` is the time of the merge.
+    """
 
     number: int
     slot: int
     time: int
     key: str
     amount: Any  # a number, or `Totals`
+    moved: int | None = None
 
 
 class Reference:
@@ -263,12 +267,12 @@ class Reference:
         if self.board.zeros and isinstance(self.board.window, Sliding):
             # The old member keeps a score of zero until its events have left the window.
             for event in mine:
-                moved = event._replace(number=self.number)
+                moved = event._replace(number=self.number, moved=now)
                 self.counted += [moved._replace(key=new), moved._replace(amount=-event.amount)]
         else:
             zeros = set() if self.board.zeros else self._zeros_of(mine)
             moving = [event for event in mine if event.slot not in zeros]
-            self.counted = [event._replace(key=new) if event in moving else event for event in self.counted]
+            self.counted = [event._replace(key=new, moved=now) if event in moving else event for event in self.counted]
         places, is_any = self._places_of(mine, clock)
         self.placed |= {(place, new): (now, self.number) for place in places}
         if old in self.hidden and not self.board.zeros:  # it keeps its place among ties
@@ -498,7 +502,7 @@ class Reference:
         if self.board.operator != "incr":
             return self.held[slot][key][1]
         last = max(
-            (event.time, event.number)
+            (event.time if event.moved is None else event.moved, event.number)
             for event in self.counted
             if event.key == key
             and (event.amount or self.board.zeros)

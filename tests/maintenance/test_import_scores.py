@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -194,6 +195,10 @@ async def test_an_import_twice_is_the_same_as_once(valkey_url: str, tmp_path: Pa
         dated = await place.table("days", f"member,score,time\nAnn,4,{yesterday}\n")
         assert dated["changed"] == 1
         await place.holds("days", {"=b": 5, "Ann": 4, "c,d": -3})
+        late, early = datetime.now(UTC), datetime.now(UTC) - timedelta(minutes=1)
+        await place.table("photos", f"member,score,time\nEve,4,{late.isoformat()}\nDan,4,{early.isoformat()}\n")
+        await place.holds("photos", {"Dan": 4, "Eve": 4})
+        await place.holds("all", {"=b": 15, "Ann": 6, "Dan": 4, "Eve": 4, "c,d": -9})
         (await client.put("/v1/boards/contest/records/Ann", json={})).raise_for_status()
         entered = await place.table("contest", TABLE, status=1)
         assert (entered["changed"], [one["line"] for one in entered["refusals"]]) == (1, [4, 5])
