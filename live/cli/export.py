@@ -70,6 +70,26 @@ EventsOption = Annotated[bool, typer.Option("--events", help="Export all changes
 FromOption = Annotated[str | None, typer.Option("--from", help="With --events: only events from this time on.")]
 ToOption = Annotated[str | None, typer.Option("--to", help="With --events: only events before this time.")]
 OutputOption = Annotated[str, typer.Option("--output", help="A file, or `-` for standard output.")]
+TableOption = Annotated[
+    str | None,
+    typer.Option(
+        "--csv", metavar="FILE", help="A table whose first line is `member,score` or `member,score,time,title`; or -."
+    ),
+]
+RedisKeyOption = Annotated[str | None, typer.Option("--redis-key", help="A sorted set of another Redis or Valkey.")]
+RedisOption = Annotated[
+    str,
+    typer.Option("--redis", envvar="LIVE_IMPORT_REDIS", metavar="URL", help="Address of the server for --redis-key."),
+]
+DivideOption = Annotated[
+    int | None,
+    typer.Option(
+        "--divide", min=1, max=10**18, help="With --redis-key: divide each score, if it ends in digits of a time."
+    ),
+]
+RoundOption = Annotated[
+    str | None, typer.Option("--round", help="With --redis-key: `down` or `up`, for scores that are not whole.")
+]
 FormatOption = Annotated[str, typer.Option("--format", help=f"One of {', '.join(get_args(Format))}.")]
 
 
@@ -177,35 +197,11 @@ def _time(flag: str, text: str | None) -> int | None:
 def import_scores(  # noqa: PLR0913 - one parameter per flag
     board: Annotated[str, typer.Argument(help="The id of the board.")],
     *,
-    table: Annotated[
-        str | None,
-        typer.Option(
-            "--csv",
-            metavar="FILE",
-            help="A table whose first line is `member,score` or `member,score,time,title`; or -.",
-        ),
-    ] = None,
-    redis_key: Annotated[
-        str | None, typer.Option("--redis-key", help="A sorted set of another Redis or Valkey.")
-    ] = None,
-    redis: Annotated[
-        str,
-        typer.Option(
-            "--redis", envvar="LIVE_IMPORT_REDIS", metavar="URL", help="Address of the server for --redis-key."
-        ),
-    ] = "redis://127.0.0.1:6379",
-    divide: Annotated[
-        int | None,
-        typer.Option(
-            "--divide",
-            min=1,
-            max=10**18,
-            help="With --redis-key: divide each score, which holds a time in its last digits.",
-        ),
-    ] = None,
-    rounding: Annotated[
-        str | None, typer.Option("--round", help="With --redis-key: `down` or `up`, for scores that are not whole.")
-    ] = None,
+    table: TableOption = None,
+    redis_key: RedisKeyOption = None,
+    redis: RedisOption = "redis://127.0.0.1:6379",
+    divide: DivideOption = None,
+    rounding: RoundOption = None,
     store: StoreOption = None,
     boards: BoardsOption = None,
     data_dir: DataDirOption = None,
