@@ -15,6 +15,13 @@ const MOST_IN_QUESTION = 100; // members in one question about the votes of the 
 const LONGEST_QUESTION = 4_000; // characters of such a question
 let sending = Promise.resolve(); // likes are sent one at a time, because the answer to the first one sets the cookie
 
+/** @returns {AbortSignal} that ends a request after the longest time; `AbortSignal.timeout` is not in Chromium before 103 */
+function expiring() {
+  const control = new AbortController();
+  setTimeout(() => control.abort(), LONGEST);
+  return control.signal;
+}
+
 /** @typedef {{[member: string]: [number, string]}} Likes when each member was liked, and in which period */
 
 /**
@@ -65,7 +72,7 @@ function startForm(form, now) {
     for (const button of form.elements) {
       if (!(button instanceof HTMLButtonElement)) continue;
       if (votes) votes.draw(button, (words) => named(words, button));
-      else if (Object.hasOwn(likes, button.value)) mark(button);
+      else if (Object.keys(likes).includes(button.value)) mark(button);
     }
   };
 
@@ -118,7 +125,7 @@ function startForm(form, now) {
       method: "POST",
       headers: { Accept: "application/json" },
       body: new URLSearchParams(fields),
-      signal: AbortSignal.timeout(LONGEST),
+      signal: expiring(),
     }).catch(() => undefined);
     if (answer && MUST_WAIT.includes(answer.status)) {
       await wait(button, answer, isFirst);
@@ -260,7 +267,7 @@ class Votes {
     }
     const asked = parts.map((part) => {
       const query = new URLSearchParams(part.map((key) => ["key", key]));
-      return fetch(`${this.form.action.replace(/likes([?]|$).*/, "votes")}?${query}`, { signal: AbortSignal.timeout(LONGEST) })
+      return fetch(`${this.form.action.replace(/likes([?]|$).*/, "votes")}?${query}`, { signal: expiring() })
         .then((answer) => (answer.ok ? answer.json() : null))
         .catch(() => null);
     });

@@ -136,7 +136,7 @@ export function showMove(dataset, [text, words]) {
 function showTrend(line, points, words) {
   line.setAttribute("points", points);
   line.previousElementSibling?.setAttribute("points", points && `0,20 ${points} 100,20`);
-  line.nextElementSibling?.setAttribute("d", points && `M${points.split(" ").at(-1)}h0`);
+  line.nextElementSibling?.setAttribute("d", points && `M${points.split(" ").pop()}h0`);
   line.parentElement?.setAttribute("role", words ? "img" : "none");
   line.parentElement?.setAttribute("aria-label", words);
 }

@@ -49,7 +49,7 @@ export class Paces {
    */
   of({ key, score }, now) {
     const known = this.#samples.filter(({ at, scores }) => now - at >= LEAST_SPAN && scores.has(key));
-    const then = known.find(({ at }) => now - at >= SPAN) ?? known.at(-1);
+    const then = known.find(({ at }) => now - at >= SPAN) ?? known[known.length - 1];
     return then && Math.floor(((score - (then.scores.get(key) ?? 0)) * HOUR) / (now - then.at) + 0.5);
   }
 

@@ -76,7 +76,7 @@ function shift() {
   let at = 0;
   setInterval(() => {
     const [x, y] = PLACES[++at % PLACES.length];
-    document.body.style.translate = `calc(${x} * var(--u)) calc(${y} * var(--u))`;
+    document.body.style.transform = `translate(calc(${x} * var(--u)), calc(${y} * var(--u)))`;
   }, SHIFT);
 }
 
@@ -90,6 +90,7 @@ function takeTurns(sections, pause) {
   let [board, page] = [0, 0];
   const show = () => {
     sections.forEach((section, i) => section.toggleAttribute("data-on", i === board));
+    sections[board].closest(".sides")?.toggleAttribute("data-turned", true);
     sections[board].style.setProperty("--page", String(page));
   };
   show();

@@ -37,6 +37,6 @@ export function trendPoints(values, [low, high] = trendScale(values)) {
  * @param {import("./client/words.js").Writing} writing
  */
 export function trendWords(length, values, { grouped }) {
-  const [low, high, now] = [Math.min(...values), Math.max(...values), values.at(-1) ?? 0].map(grouped);
+  const [low, high, now] = [Math.min(...values), Math.max(...values), values[values.length - 1] ?? 0].map(grouped);
   return say("trend", { span: length, low, high, now });
 }

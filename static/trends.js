@@ -21,7 +21,7 @@ import { trendPoints, trendScale, trendWords } from "./sparkline.js";
  * @param {number} now
  */
 export function slotsPause({ slots }, now) {
-  const [before, newest] = [slots.at(-2), slots.at(-1)].map((slot) => [Date.parse(slot?.start ?? ""), Date.parse(slot?.end ?? "")]);
+  const [before, newest] = [slots[slots.length - 2], slots[slots.length - 1]].map((slot) => [Date.parse(slot?.start ?? ""), Date.parse(slot?.end ?? "")]);
   const [length, width] = [newest[1] - newest[0], before[1] - before[0]];
   if (!length) return HOUR;
   const pause = newest[1] <= now ? Math.min(MINUTE, length) : width > length ? width - (now % width) : newest[1] - now;

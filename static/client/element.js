@@ -6,17 +6,35 @@ import { TableView } from "./view.js";
 import { plain, setLanguage, stateWords, translate } from "./words.js";
 
 const LANGUAGES = ["en", "zh-Hans"];
+/** @type {Record<string, [string, string]>} the colors of the light and of the dark scheme */
+const PALETTE = {
+  ink: ["#16181d", "#eef0f4"],
+  paper: ["#fff", "#171a20"],
+  quiet: ["#59606e", "#a3abba"],
+  line: ["#dfe0da", "#2a2f39"],
+  me: ["#fff4cf", "#332a0c"],
+  bar: ["#e3e8fd", "#222b4d"],
+  accent: ["#2f4bd8", "#9fb1ff"],
+};
+/** @param {(light: string, dark: string) => string} pick */
+const colors = (pick) => Object.entries(PALETTE).map(([name, both]) => `--_${name}: ${pick(...both)};`).join(" ");
+const [LIGHT, DARK] = [colors((light) => light), colors((_, dark) => dark)];
+// Browsers without `light-dark()`, such as Chromium before 123, follow the system instead of the page.
 const STYLE = `
-:host { display: block; container-type: inline-size; color-scheme: light dark; font: 1rem/1.4 system-ui, sans-serif; color: var(--lb-ink, light-dark(#16181d, #eef0f4)); }
+:host, :host([theme="light"]) { ${LIGHT} }
+@media (prefers-color-scheme: dark) { :host(:not([theme])) { ${DARK} } }
+:host([theme="dark"]) { ${DARK} }
+@supports (color: light-dark(#000, #fff)) { :host, :host([theme]) { ${colors((...both) => `light-dark(${both.join(", ")})`)} } }
+:host { display: block; container-type: inline-size; color-scheme: light dark; font: 1rem/1.4 system-ui, sans-serif; color: var(--lb-ink, var(--_ink)); }
 :host([theme="light"]) { color-scheme: light; }
 :host([theme="dark"]) { color-scheme: dark; }
 :host([hidden]), [hidden] { display: none; }
-.status { width: fit-content; margin: 0 0 .5rem; padding: .2rem .75rem; border-radius: var(--lb-radius, .75rem); background: var(--lb-paper, light-dark(#fff, #171a20)); color: var(--lb-quiet, light-dark(#59606e, #a3abba)); font-size: .875rem; }
-.frame { overflow: auto hidden; border: 1px solid var(--lb-line, light-dark(#dfe0da, #2a2f39)); border-radius: var(--lb-radius, .75rem); }
-table { width: 100%; border-spacing: 0; background: var(--lb-paper, light-dark(#fff, #171a20)); }
+.status { width: fit-content; margin: 0 0 .5rem; padding: .2rem .75rem; border-radius: var(--lb-radius, .75rem); background: var(--lb-paper, var(--_paper)); color: var(--lb-quiet, var(--_quiet)); font-size: .875rem; }
+.frame { overflow: auto hidden; border: 1px solid var(--lb-line, var(--_line)); border-radius: var(--lb-radius, .75rem); }
+table { width: 100%; border-spacing: 0; background: var(--lb-paper, var(--_paper)); }
 tr { position: relative; }
-th, td { position: relative; height: var(--lb-row, 3rem); padding: 0 .75rem; overflow: hidden; background: var(--lb-paper, light-dark(#fff, #171a20)); font-weight: 400; text-align: start; text-overflow: ellipsis; white-space: nowrap; }
-thead :is(th, td) { height: 2.25rem; color: var(--lb-quiet, light-dark(#59606e, #a3abba)); font-size: .8125rem; }
+th, td { position: relative; height: var(--lb-row, 3rem); padding: 0 .75rem; overflow: hidden; background: var(--lb-paper, var(--_paper)); font-weight: 400; text-align: start; text-overflow: ellipsis; white-space: nowrap; }
+thead :is(th, td) { height: 2.25rem; color: var(--lb-quiet, var(--_quiet)); font-size: .8125rem; }
 .rank { min-width: 4rem; }
 .score { min-width: 9rem; text-align: end; font-weight: 650; }
 .name, tbody th { width: 100%; min-width: 4rem; max-width: 0; }
@@ -24,7 +42,7 @@ thead :is(th, td) { height: 2.25rem; color: var(--lb-quiet, light-dark(#59606e, 
 .packed thead .score::first-letter { text-transform: uppercase; }
 thead .score { font-weight: 400; }
 tbody th > bdi { display: block; overflow: hidden; line-height: 1.25; text-overflow: ellipsis; }
-.picture { position: absolute; top: calc(50% - 1rem); z-index: 1; width: 2rem; height: 2rem; border-radius: .4rem; background: var(--lb-line, light-dark(#dfe0da, #2a2f39)); color: var(--lb-quiet, light-dark(#59606e, #a3abba)); font-weight: 600; line-height: 2rem; text-align: center; object-fit: cover; }
+.picture { position: absolute; top: calc(50% - 1rem); z-index: 1; width: 2rem; height: 2rem; border-radius: .4rem; background: var(--lb-line, var(--_line)); color: var(--lb-quiet, var(--_quiet)); font-weight: 600; line-height: 2rem; text-align: center; object-fit: cover; }
 .picture ~ :is(bdi, .about) { margin-inline-start: 2.6rem; }
 @container (max-width: 28rem) {
   th, td { padding-inline: .35rem; }
@@ -39,17 +57,17 @@ tbody th > bdi { display: block; overflow: hidden; line-height: 1.25; text-overf
   tbody th:has(.about) > bdi { display: block; white-space: nowrap; }
 }
 .rank, .score { font-variant-numeric: tabular-nums; }
-.me > * { background: var(--lb-me, light-dark(#fff4cf, #332a0c)); }
-.bar { position: absolute; inset: .25rem .25rem .25rem 0; width: 100%; height: calc(100% - .5rem); fill: var(--lb-bar, light-dark(#e3e8fd, #222b4d)); }
+.me > * { background: var(--lb-me, var(--_me)); }
+.bar { position: absolute; inset: .25rem .25rem .25rem 0; width: 100%; height: calc(100% - .5rem); fill: var(--lb-bar, var(--_bar)); }
 .bar rect { height: 100%; }
 .tick { display: none; }
 bdi { position: relative; }
-.about { display: block; position: relative; overflow: hidden; color: var(--lb-quiet, light-dark(#59606e, #a3abba)); font-size: .8125rem; text-overflow: ellipsis; }
-.stale td { color: var(--lb-quiet, light-dark(#59606e, #a3abba)); }
+.about { display: block; position: relative; overflow: hidden; color: var(--lb-quiet, var(--_quiet)); font-size: .8125rem; text-overflow: ellipsis; }
+.stale td { color: var(--lb-quiet, var(--_quiet)); }
 `;
 /** @type {typeof HTMLElement} a server that renders pages has no `HTMLElement` */
 const Base = globalThis.HTMLElement ?? Object;
-const TINT = "color-mix(in srgb, var(--lb-accent, light-dark(#2f4bd8, #9fb1ff)) 18%, var(--lb-paper, light-dark(#fff, #171a20)))";
+const TINT = "color-mix(in srgb, var(--lb-accent, var(--_accent)) 18%, var(--lb-paper, var(--_paper)))";
 const TINTED = 2_500; // milliseconds for which rows that rose are tinted; rows that rise meanwhile are not tinted
 const MOST_TINTED = 3;
 const LONGEST_TIMER = 86_400_000; // milliseconds that a timer waits at most

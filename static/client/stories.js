@@ -238,7 +238,7 @@ export class Teller {
    */
   #climbs(after) {
     const [first] = this.#minutes;
-    const last = this.#minutes.at(-1);
+    const last = this.#minutes[this.#minutes.length - 1];
     if (last && after.at - last.at < MINUTES) return [];
     this.#minutes = [...this.#minutes.filter(({ at }) => after.at - at < REACH * MINUTES), after];
     return first ? stories(first, after, this.gaps).filter(({ kind }) => kind === "climb") : [];

@@ -120,7 +120,7 @@ export class TableView {
   #top(index) {
     const heights = this.#heights;
     let top = 0;
-    for (let i = 0; i < Math.min(index, 3); i++) top += heights[i] ?? heights.at(-1) ?? 0;
+    for (let i = 0; i < Math.min(index, 3); i++) top += heights[i] ?? heights[0] ?? 0;
     return index > 3 ? top + (index - 3) * (heights[3] ?? 0) : top;
   }
 
@@ -202,7 +202,7 @@ export class TableView {
    */
   #fly(row, index, top, now, delay) {
     const from = top - this.#top(index);
-    const duration = flightTime(Math.abs(from) / (this.#heights.at(-1) || 1));
+    const duration = flightTime(Math.abs(from) / (this.#heights[0] || 1));
     row.fly(from, duration, delay);
     this.#landsAt = Math.max(this.#landsAt, now + delay + duration);
   }
@@ -254,7 +254,7 @@ export class TableView {
     }
     for (const { element } of gone) element.remove();
     if (gone.size) this.#rows = new Map(rows.map((row) => [row.element.dataset.key ?? "", row]));
-    let stays = ends.at(-1);
+    let stays = ends.pop();
     let next = null;
     for (const row of [...rows].reverse()) {
       if (row === stays) stays = before.get(row);

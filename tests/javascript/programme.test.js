@@ -10,7 +10,7 @@ test("a wall keeps the screen on, also after it was hidden, and its picture does
   let [locks, hidden] = [0, false];
   /** @type {(() => void)[]} */
   const listeners = [];
-  const style = { translate: "" };
+  const style = { transform: "" };
   const document = {
     documentElement: { dataset: { surface: "wall" } }, body: { style }, getElementById: () => null,
     addEventListener: (/** @type {string} */ _, /** @type {() => void} */ work) => listeners.push(work),
@@ -24,7 +24,7 @@ test("a wall keeps the screen on, also after it was hidden, and its picture does
   assert.equal(locks, 1);
   for (hidden of [true, false]) for (const work of listeners) work();
   assert.equal(locks, 2);
-  const places = Array.from({ length: 7 }, () => (mock.timers.tick(MINUTE), style.translate));
+  const places = Array.from({ length: 7 }, () => (mock.timers.tick(MINUTE), style.transform));
   assert.equal(new Set(places).size, 7);
   mock.timers.reset();
 });

@@ -19,6 +19,7 @@ except ImportError:  # there is no wheel for macOS on ARM: the files stay as the
 
 
 _IMPORT: Final = re.compile(r'^(?:import|export) (?:\{([^}]*)\} from )?"([^"]+)";\n', re.MULTILINE)
+_CONTAINER: Final = re.compile(r"@container( ?\(max-width: ?4[^{]*\{(?:[^{}]*\{[^{}]*\})*[^{}]*\})")
 _SPACES: Final = re.compile(r"\s*([{};>,])\s*|(?<=:)\s+")  # characters without a meaning in a style sheet
 _LOADED: Final = re.compile(r'\bimport\("(\.[^"]+)"\)')
 _PACKAGE: Final = re.compile(r"[^./]")
@@ -86,8 +87,13 @@ def script(text: str) -> str:
 
 
 def style(text: str) -> str:
-    """Remove the comments and spaces of a style sheet. The minifier leaves `@container` as it is."""
-    return _SPACES.sub(r"\1", str(_minify("text/css", text))).replace(";}", "}")
+    """Remove the comments and spaces of a style sheet. The minifier leaves `@container` as it is.
+
+    Browsers without container queries, such as Chromium before 105, use the width of the window instead. In other
+    browsers, this changes nothing: a container is not wider than the window.
+    """
+    small = _SPACES.sub(r"\1", str(_minify("text/css", text))).replace(";}", "}")
+    return _CONTAINER.sub(r"\g<0>@media\1", small)
 
 
 class _Joined:
