@@ -79,7 +79,7 @@ ASKED = [
 ]
 THERE = {"board": "posts", "key": "a"}
 MADE = "made"  # the tests change this board, which has a contestant
-CONTEST = {"types": ["vote"], "window": "forever", "votes": {"per_key": 1, "registered": True}}
+CONTEST = {"types": ["vote"], "window": "forever", "like_button": True, "votes": {"per_key": 1, "registered": True}}
 CONFORMANCE = [
     not_a_server_error,
     status_code_conformance,
@@ -99,7 +99,7 @@ def test_every_answer_is_as_the_contract_says(
     assert httpx.delete(f"{server.url}/v1/boards/{MADE}").status_code in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND}
     for made, body in ((f"/v1/boards/{MADE}", CONTEST), (f"/v1/boards/{MADE}/records/a", {}), ("/v1/items/a", item)):
         httpx.put(f"{server.url}{made}", json=body).raise_for_status()
-    is_contest = method in {"put", "patch", "delete"} or path.endswith("/entrants")
+    is_contest = method in {"put", "patch", "delete"} or path.endswith(("/entrants", "/votes"))
     known = {**THERE, "board": MADE} if is_contest else THERE
     wanted = {
         "live": {HTTPStatus.UPGRADE_REQUIRED},
@@ -181,11 +181,11 @@ def fields(*names: str) -> st.SearchStrategy[dict[str, Any]]:
 
 
 plain = fields(
-    "key", "amount", "type", "board", "time", "id", "source", "actor", "category", "fields", "metadata"
+    "key", "amount", "type", "board", "time", "id", "source", "actor", "category", "fields", "metadata", "replaces"
 ).map(lambda event: {"key": "a", **event})  # fmt: skip
-cloud = fields("subject", "amount", "type", "board", "time", "id", "source", "actor", "data", "data_base64").map(
-    lambda event: {"specversion": "1.0", "id": "1", "source": "/s", "type": "like", "subject": "a", **event}
-)
+cloud = fields(
+    "subject", "amount", "type", "board", "time", "id", "source", "actor", "data", "data_base64", "replaces"
+).map(lambda event: {"specversion": "1.0", "id": "1", "source": "/s", "type": "like", "subject": "a", **event})
 plain_events = plain | values
 cloud_events = cloud | values
 
