@@ -13,6 +13,7 @@ from live.web.pages import ballot
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
+from tests.harness.tokens import SECRET, make_token
 from tests.web.writes.test_likes import SCRIPT, Visitor
 
 BOARDS = parse_boards("""
@@ -39,6 +40,11 @@ like_button = true
 [[board]]
 id = "posts"
 like_button = true
+[[board]]
+id = "paper"
+window = "forever"
+votes = { per_key = 1, per_actor = 1, tickets = true }
+like_button = true
 """)
 _BUTTON = re.compile(r'<button form="likes[^"]*" name="(\w+)" value="(\w+)" [^>]*>([^<]*)</button>')
 _LEFT = re.compile(r'class="left">(.*?)</p>')
@@ -47,7 +53,8 @@ _LEFT = re.compile(r'class="left">(.*?)</p>')
 @pytest.fixture
 async def url(valkey_url: str) -> AsyncIterator[str]:
     """A server with contests. Three members are on each board."""
-    async with run_server(fresh_settings(valkey_url), BOARDS) as url, httpx.AsyncClient(base_url=url) as producer:
+    settings = fresh_settings(valkey_url, token_secret=SECRET)
+    async with run_server(settings, BOARDS) as url, httpx.AsyncClient(base_url=url) as producer:
         for board in ("cup", "one", "final", "posts"):
             await post(producer, *({"key": key, "board": board, "actor": f"fan of {key}"} for key in "abc"))
         yield url
@@ -131,3 +138,21 @@ async def test_the_script_asks_for_the_votes_of_the_visitor(url: str) -> None:
         ("/boards/cup/votes?" + "&".join(["key=a"] * 101), 400),
     ):
         assert (await page(visitor, path)).status_code == status
+
+
+async def test_a_voter_with_a_token_sees_its_votes(url: str) -> None:
+    """The token counts, and not the cookie. Without a token, the page of a contest with tickets has no buttons."""
+    visitor = Visitor(url)
+    await visitor.like("b", "one")
+    headers = {"Authorization": f"Bearer {make_token(likes=('one', 'paper'), sub='ann')}"}
+    async with httpx.AsyncClient(base_url=url, cookies=visitor.cookies, headers=headers) as http:
+        for board, shown in (("one", {"a": "Vote", "b": "Vote", "c": "Vote"}), ("paper", {})):
+            own = await http.get(f"/boards/{board}")
+            assert (left(own.text), buttons(own.text)) == ("You have 1 of 1 vote left.", shown)
+            assert own.headers["cache-control"] == "private, no-store"
+        sent = await http.post("/boards/one/likes", data={"key": "a"}, headers={**SCRIPT, "Origin": url})
+        assert sent.json()["counted"] is True, sent.text
+        changed = await http.get("/boards/one")
+        assert buttons(changed.text) == {"a": "Undo*", "b": "Change to this", "c": "Change to this"}
+    stranger = await page(visitor, "/boards/paper")
+    assert (left(stranger.text), stranger.headers["cache-control"]) == ("", "no-cache")
