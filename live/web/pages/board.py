@@ -589,10 +589,7 @@ def curl_of(boards: Mapping[str, Board], board: Board, site: str, now: str, *, n
         return None
     event: dict[str, object] = {"board": target.id, "key": "Ada"}
     if target.score is not None:
-        # A first event that adds up must leave room for others.
-        event["fields"] = {
-            field.name: min(1, field.high) if target.sums else field.high for field in target.score.fields
-        }
+        event["fields"] = {field.name: max(field.low, min(1, field.high)) for field in target.score.fields}
     if target.votes is not None:
         event["actor"] = "you"
     if target.clock == "event":
