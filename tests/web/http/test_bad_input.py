@@ -25,7 +25,7 @@ DEEP = b"[" * 20_000 + b"]" * 20_000
 CONTROL = "key contains the control or format character U+"
 NO_INT = "`amount`: expected a whole number, got {}"
 NO_TIME = "`time`: expected a time with a time zone, such as 2026-11-22T12:00:00Z"
-FIELDS = "there are: key, amount, type, board, time, id, source, actor, category, fields, metadata"
+FIELDS = "there are: key, amount, type, board, time, id, source, actor, category, fields, metadata, replaces"
 LISTING = "GET /v1/boards lists the boards that you may read, with their types and categories"
 BOARDS = ["{}", "*", "{a}b", "a}b{c", "../", "a" * 65, "", "POSTS", "posts\n", "nope"]
 

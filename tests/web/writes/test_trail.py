@@ -83,7 +83,8 @@ async def check_api(client: httpx.AsyncClient) -> None:
         for method, operation in methods.items()
         if "administration" in operation.get("tags", ()) and method != "get"
     }
-    assert operations == {name for name, *_ in ACTS}
+    # Operations on one member have another form, with the member in the query, which runs the same code.
+    assert {name.removesuffix("ByQuery") for name in operations} == {name for name, *_ in ACTS}
     await client.post("/v1/events", json=[{"key": "a", "amount": 9}])
     for number, (_, method, path, body, expected) in enumerate(ACTS, 1):
         trail = await act(client, method, path, body)
