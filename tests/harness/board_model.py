@@ -271,7 +271,7 @@ class Reference:
                 self.counted += [moved._replace(key=new), moved._replace(amount=-event.amount)]
         else:
             zeros = set() if self.board.zeros else self._zeros_of(mine)
-            moving = [event for event in mine if event.slot not in zeros]
+            moving = [event for event in mine if self._part_of(event) not in zeros]
             self.counted = [event._replace(key=new, moved=now) if event in moving else event for event in self.counted]
         places, is_any = self._places_of(mine, clock)
         self.placed |= {(place, new): (now, self.number) for place in places}
@@ -281,11 +281,14 @@ class Reference:
         return is_any
 
     def _zeros_of(self, events: Sequence[Counted]) -> set[int]:
-        """Return the slots in which events add up to zero."""
+        """Return the slots, or the times of a sliding window, in which events add up to zero."""
         sums: Counter[int] = Counter()
         for event in events:
-            sums[event.slot] += event.amount
-        return {slot for slot, amount in sums.items() if not amount}
+            sums[self._part_of(event)] += event.amount
+        return {part for part, amount in sums.items() if not amount}
+
+    def _part_of(self, event: Counted) -> int:
+        return event.time if isinstance(self.board.window, Sliding) else event.slot
 
     def _places_of(self, events: Sequence[Counted], clock: int) -> tuple[set[int], bool]:
         """Return the rankings to which events in the window add something, and whether there is anything to add."""

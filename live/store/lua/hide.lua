@@ -7,7 +7,8 @@
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[3] hidden — hash: the members without a rank
 -- KEYS[4] journal — stream: what SQL does not hold yet
--- KEYS[5...] parts — for each slot, at the indexes in the request: slot, ranking, reached, levels, metadata
+-- KEYS[5] reached — hash: member, tag, of the only ranking
+-- KEYS[6...] parts — for each slot, at the indexes in the request: slot, ranking, reached, levels, metadata
 -- Request: HideRequest
 -- Returns {'ok', offset}
 --         {'slots'} — the slots have changed: ask again with their new store keys
@@ -16,7 +17,7 @@
 local packed = ARGV[1]
 local request = cmsgpack.unpack(packed)
 local reign = ARGV[2] or ''
-local meta, slots, hidden, journal = unpack(KEYS, 1, 4)
+local meta, slots, hidden, journal, reached = unpack(KEYS, 1, 5)
 --@include clock
 --@include reign
 --@include board
@@ -31,6 +32,8 @@ if not same_slots(starts) then return {'slots'} end
 local member, hide = request.member, request.hide
 if (call('HEXISTS', hidden, member) == 1) == (hide == true) then return {'ok', digits(board.offset)} end
 
+-- While all amounts of a sliding window cancel each other out, it has no slot, and no member has a score.
+local has_tag = #parts == 0 and rules.ties and call('HEXISTS', reached, member) == 1
 announce(board)
 record(board, 'hide')
 if hide then call('HSET', hidden, member, 1) else call('HDEL', hidden, member) end
@@ -42,7 +45,8 @@ local function untag(suffix)
 end
 
 local rankings, held = {}, {}
-if hide and #parts == 0 then untag('') end
+if #parts == 0 then untag('') end
+if has_tag then call('HDEL', reached, member) end
 for _, part in ipairs(parts) do
   local suffix, ranking = part.suffix, {suffix = part.suffix}
   ranking.slot, ranking.key, ranking.reached, ranking.levels, ranking.metadata = unpack(KEYS, part.keys, part.keys + 4)

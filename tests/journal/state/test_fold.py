@@ -5,11 +5,13 @@ import pytest
 
 from live.boards.definition import read_board
 from live.domain.event import Extra, make_entry
+from live.domain.window import Sliding
 from live.journal.erasures import hidden, member_digest
 from live.journal.log.entries import EntryRules, Erase, Head
 from live.journal.state.fold import apply, trim
-from live.journal.state.snapshot import Snapshot
+from live.journal.state.snapshot import Snapshot, reached_of
 from live.store.board.ledger import Ledger
+from live.store.board.read.reader import TAG
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
 from tests.harness.folded import Folded
@@ -77,6 +79,35 @@ async def rotation_drops_a_tag(store: str, mutant: Mutant | None) -> None:
         page = await ledger.reader.read(10)
         assert [record.member for record in page.records] == ["a", "b"]
         assert folded.ranking(board, (NOON + 51) * 1000) == [("a", 1), ("b", 1)]
+    finally:
+        await client.aclose()
+
+
+@pytest.mark.one_server
+async def test_a_member_that_is_shown_without_a_score_has_no_tag(valkey_url: str) -> None:
+    """Its amounts cancel each other out while it is hidden, so a sliding window has no slot."""
+    settings = fresh_settings(valkey_url, journal="sqlite")
+    clock, client = f"{settings.key_prefix}:time", connect(valkey_url, settings)
+    board = msgspec.structs.replace(rolling_board("40s", "10s", ties="first"), window=Sliding(40))
+    ledger = Ledger(client, board, settings, simulated_scripts(valkey_url, clock, None))
+
+    async def at(seconds: int) -> None:
+        await client.delete(clock)
+        await client.rpush(clock, str(NOON + seconds), "0")
+
+    try:
+        await at(5)
+        await ledger.moderation.hide("a", hidden=True)
+        await ledger.writer.add([make_entry("a", -1, None), make_entry("a", 1, NOON * 1000)])
+        for hidden in (False, True, False):
+            await ledger.moderation.hide("a", hidden=hidden)
+        await at(40)
+        while await ledger.rotator.rotate() is None:
+            pass
+        folded = Folded(client, ledger.state.keys, ledger.state.epoch or "")
+        await folded.read()
+        (name,) = (await ledger.reader.read(10)).names
+        assert folded.tags(board, None) == {"a": reached_of(folded.contents.shape, name[:TAG])}
     finally:
         await client.aclose()
 

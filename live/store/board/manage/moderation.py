@@ -58,7 +58,7 @@ class BoardModeration:
         await state.open_to_write()
         reply: list[Any] = [b""]
         while reply[0] != b"ok":  # another reply means that the slots have changed meanwhile
-            keys, parts = [own.meta, own.slots, own.hidden, state.journal], []
+            keys, parts = [own.meta, own.slots, own.hidden, state.journal, own.table().reached], []
             for start in await state.call("ZRANGE", own.slots, 0, -1):
                 table = state.table(int(start))
                 parts.append(SlotRef(start.decode(), table.suffix, len(keys) + 1))
