@@ -75,10 +75,13 @@ def decode_json(body: bytes, max_events: int) -> DecodedBody:
     keys = [event.key for event in events]
     together = "".join(keys)
     is_valid = together.isascii() and together.isprintable() and "" not in keys
+    is_valid = is_valid and (" " not in together or all(key == key.strip() for key in keys))
     is_valid = is_valid and (
         bare
         or all(
-            event.metadata is UNSET and event.replaces is UNSET and (event.actor is UNSET or event.actor.isprintable())
+            event.metadata is UNSET
+            and event.replaces is UNSET
+            and (event.actor is UNSET or (event.actor.isprintable() and event.actor == event.actor.strip()))
             for event in events
         )
     )

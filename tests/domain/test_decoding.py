@@ -30,7 +30,7 @@ events = st.fixed_dictionaries(
         "amount": st.integers(-MAX_SCORE, MAX_SCORE),
         "time": times.map(datetime.isoformat),
         **dict.fromkeys(("type", "board", "id", "source", "category"), labels),
-        "actor": labels.filter(lambda text: not re.search("[\0-\x1f\x7f-\x9f]", text)),
+        "actor": labels.filter(lambda text: text == text.strip() and not re.search("[\0-\x1f\x7f-\x9f]", text)),
         "fields": st.dictionaries(labels, st.integers(-(2**63), 2**63 - 1), max_size=3),
         "metadata": st.dictionaries(readable, st.none() | st.booleans() | st.lists(readable, max_size=2), max_size=3),
     },
@@ -203,3 +203,15 @@ def test_a_time_that_is_not_rfc_3339_is_refused(time_text: str) -> None:
     (rejection,) = decode_json(json.dumps({"key": "a", "time": time_text}).encode(), 1).rejections
     expected = "`time`: expected a time with a time zone, such as 2026-11-22T12:00:00Z"
     assert (rejection.code, rejection.detail) == ("event_invalid", expected)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"key": " a"}, {"key": "a "}, {"key": "a", "actor": " x"}, {"key": "a", "actor": "x "}]
+)
+@pytest.mark.parametrize("count", [1, 3])
+def test_white_space_at_the_ends_is_refused_in_every_form(wrong: dict[str, str], count: int) -> None:
+    """One person would have two names."""
+    events = [{"key": "b b"}] * (count - 1) + [wrong]
+    for body in (decode_json(json.dumps(events).encode(), 9), decode_ndjson(json.dumps(wrong).encode(), 9)):
+        assert len(body.rejections) == 1
+        assert "white space" in body.rejections[0].detail
