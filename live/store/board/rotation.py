@@ -31,6 +31,8 @@ log = structlog.get_logger()
 
 _T = TypeVar("_T", bound=Hashable)
 
+_FEW_SLOTS: Final = 64  # with more slots, a step that may look into all of them moves fewer members
+_LEAST_STEP: Final = 8  # members
 _CATCH_UP_BUDGET: Final = 1.0
 _PAUSE: Final = 1.0  # seconds between two checks of a board that keeps changing, and after a failure
 _LONGEST_PAUSE: Final = 3600.0  # seconds between two checks of a board to which nothing happened
@@ -175,7 +177,7 @@ class BoardRotator:
             kept=kept,
             start=int(start) if start else None,
             cursor=cursor,
-            count=state.settings.rotation_step,
+            count=max(_LEAST_STEP, state.settings.rotation_step * _FEW_SLOTS // max(_FEW_SLOTS, len(self._starts))),
             starts=self._starts,
         )
         others = [keys.slot(other) for other in self._starts if other != start]

@@ -23,7 +23,7 @@
 --         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
 local reign = ARGV[2] or ''
-local ranking, reached, levels, meta, slots, slot, hidden, journal = unpack(KEYS)
+local ranking, reached, levels, meta, slots, slot, hidden, journal = unpack(KEYS, 1, 8)
 --@include clock
 --@include reign
 --@include board
