@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from live.domain.board import Board
+from live.domain.board import MOST_BUCKETS, Board
 from live.domain.window import Periods, Rolling
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.settings import Settings
@@ -286,7 +286,13 @@ class BoardState:
         journaled = self.journaled
         request = OpenRequest(
             idle=_WRITER_IDLE,
-            span=math.ceil(max(self.settings.dedupe_window, self.board.dedupe_window / _BUCKETS)),
+            span=math.ceil(
+                max(
+                    self.settings.dedupe_window,
+                    self.board.dedupe_window / _BUCKETS,
+                    self.board.remembers / (MOST_BUCKETS - 2),
+                )
+            ),
             born=born or None,
             journal=journaled,
         )
