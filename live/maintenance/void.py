@@ -175,16 +175,16 @@ class _Batch:
                 plan.hold_till(min(event[0] for event in events) + board.window.length * 1000)
             plan.events = [(time, -amount, member) for time, member, amount in events]
             for _, member, amount in events:
-                _subtract(groups, EVER.start, member, amount)
+                _subtract(board, groups, EVER.start, member, amount)
         elif plan.current is not None:
             oldest = board.window.oldest(plan.current)
             for start, member, amount in (amount for one in self.left for amount in one.amounts):
                 if start >= oldest:
-                    _subtract(groups, start, member, amount)
+                    _subtract(board, groups, start, member, amount)
             for place, (vote, net) in self._net().items():
                 change = -min(net, self.held.get(place, 0))
                 if change and vote.start >= oldest and place not in self._refused:
-                    _subtract(groups, vote.start, vote.member, -change)
+                    _subtract(board, groups, vote.start, vote.member, -change)
                     groups[vote.start].votes.append((vote.actor, vote.pair, change))
                     groups[vote.start].voted.append((vote.member, 0))
             for group in groups.values():
@@ -220,9 +220,13 @@ def _changes(board: Board, plan: Plan) -> dict[str, int]:
     return found
 
 
-def _subtract(groups: dict[int, SlotPlan], start: int, member: str, amount: int) -> None:
+def _subtract(board: Board, groups: dict[int, SlotPlan], start: int, member: str, amount: int) -> None:
     amounts = groups.setdefault(start, SlotPlan({}, {}, {}, [], [], {})).amounts
-    amounts[member] = amounts.get(member, 0) - amount
+    before = amounts.get(member, 0)
+    # Where fields add up, nobody could tell the digits of a larger sum apart.
+    if board.sums is not None and not board.sums.can_add(before, -amount):
+        raise SetupError(f"the score of {member!r} would leave its range")
+    amounts[member] = before - amount
 
 
 def _pieces(contributions: Sequence[Contribution]) -> Iterator[list[Contribution]]:
