@@ -444,11 +444,12 @@ async def _move_unions(
             )
         return refused
 
+    zeros = writer.state.board.zeros
     for union, weight in unions:
-        refused = await add(union, changes_of_union(corrections, outcomes, weight))
+        refused = await add(union, changes_of_union(corrections, outcomes, weight, zeros=zeros))
         if refused:
             for board, times in moved:
-                changes = changes_of_union(corrections, outcomes, -times)
+                changes = changes_of_union(corrections, outcomes, -times, zeros=False)
                 kept = await add(board, [one for one in changes if one.member in refused])
                 name = board.state.board.id
                 faults += [f"board {name} keeps {member!r}: {REFUSALS[code]}" for member, code in kept.items()]

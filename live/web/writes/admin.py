@@ -317,7 +317,7 @@ async def _correct(live: Live, ledger: Ledger, member: str, wanted: RecordChange
     )
     outcomes = await correct(ledger.writer, [correction])
     for union, weight in live.registry.boards.with_unions([board])[1:]:
-        added = changes_of_union([correction], outcomes, weight)
+        added = changes_of_union([correction], outcomes, weight, zeros=board.zeros)
         found = live.registry.ledgers.find(union.id, SERVER)
         if added and found is not None:
             _corrected(await correct(found.writer, added))

@@ -86,13 +86,17 @@ async def correct(writer: BoardWriter, corrections: Sequence[Correction]) -> lis
 
 
 def changes_of_union(
-    corrections: Sequence[Correction], outcomes: Sequence[Corrected | str], weight: int
+    corrections: Sequence[Correction], outcomes: Sequence[Corrected | str], weight: int, *, zeros: bool
 ) -> list[Correction]:
-    """Return the corrections of a union that follow from corrections of one of its parts, which has this `weight`."""
+    """Return the corrections of a union that follow from corrections of one of its parts, which has this `weight`.
+
+    With `zeros`, a new record with a sum of zero is one of them.
+    """
     return [
         msgspec.structs.replace(correction, add=(outcome.score - (outcome.before or 0)) * weight, score=None)
         for correction, outcome in zip(corrections, outcomes, strict=True)
-        if not isinstance(outcome, str) and outcome.score != outcome.before
+        if not isinstance(outcome, str)
+        and (outcome.score != (outcome.before or 0) or (zeros and outcome.before is None))
     ]
 
 
@@ -150,7 +154,9 @@ class _Attempt:
         zero_is_none = is_sum and not board.zeros
         before = (sum(counted) or (None if zero_is_none else 0)) if counted else None
         score = correction.score if correction.score is not None else (before or 0) + (correction.add or 0)
-        if score == (before or 0 if zero_is_none else before):
+        # With `zeros`, the slot holds a member also for a correction by zero.
+        is_new = board.zeros and correction.add == 0 and not held.get(start)
+        if not is_new and score == (before or 0 if zero_is_none else before):
             return Corrected(before, score)
         if board.score is not None and not board.score.holds(score):
             return "score_out_of_range"

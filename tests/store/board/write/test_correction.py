@@ -71,7 +71,7 @@ async def test_a_refused_correction_leaves_the_others(valkey_url: str) -> None:
 def test_a_union_follows_the_corrections_of_a_part() -> None:
     """The union adds the weighted difference. Without a difference, and after a refusal, there is nothing to add."""
     outcomes: list[Corrected | str] = [Corrected(None, 4), Corrected(5, 3), Corrected(3, 3), Corrected(None, 0), "late"]
-    made = changes_of_union([change(member, score=1) for member in "abcde"], outcomes, 10)
+    made = changes_of_union([change(member, score=1) for member in "abcde"], outcomes, 10, zeros=False)
     assert made == [change("a", add=40), change("b", add=-20)]
 
 
