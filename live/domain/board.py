@@ -64,6 +64,10 @@ class Votes(msgspec.Struct, frozen=True, kw_only=True):
         """When the result is final, in milliseconds since 1970; None if voting has no end."""
         return None if self.closes is None else self.closes + self.grace
 
+    def final_in(self, start: int, end: int) -> int:
+        """Return `final_at` if voting ends in or at the end of a period; otherwise, a time before any period."""
+        return -1 if self.closes is None or not start < self.closes <= end else self.closes + self.grace
+
 
 class Journaling(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the journal keeps a board, and for how long it keeps every event and the final periods.

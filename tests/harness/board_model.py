@@ -400,7 +400,10 @@ class Reference:
         late = slot.start < window.oldest(current.start)
         late |= isinstance(window, Sliding) and moment <= now - window.length * 1000
         if isinstance(window, Periods) and window.tables and slot.start < current.start:
-            late |= now >= (slot.end + window.grace) * 1000
+            ends, votes = (slot.end + window.grace) * 1000, self.board.votes
+            if votes is not None and votes.closes is not None and slot.start * 1000 < votes.closes <= slot.end * 1000:
+                ends = max(ends, votes.closes + votes.grace)  # votes that were given in time
+            late |= now >= ends
         return late
 
     def _no_vote(self, entry: Entry, clock: int) -> str | None:

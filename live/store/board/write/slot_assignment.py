@@ -255,6 +255,8 @@ def assign_slot(plan: Plan, board: Board, entry: Entry, newest_time: int | None)
         start = slot.start
         closes = None if plan.reached is None else closes_at(board.window, slot, time, plan.reached)
         if closes is not None:
+            if board.votes is not None and slot.start >= board.window.oldest(plan.reached or 0):
+                closes = max(closes, board.votes.final_in(slot.start * 1000, slot.end * 1000))
             if plan.now >= closes:
                 return "late"
             plan.hold_till(closes)
@@ -291,8 +293,11 @@ def _count(group: SlotPlan, board: Board, key: str, amount: int, time: int | Non
     before = amounts.get(key)
     if operator == "incr":
         amounts[key] = (before or 0) + amount
-        if amount or board.zeros:
-            _mark(group, board, key, time, -number)
+        if board.ties != "key" and (amount or board.zeros):
+            if time is None:
+                group.orders[key] = -number
+            else:
+                _mark(group, board, key, time, -number)
         return False
     if before == amount:
         if operator == "best":

@@ -327,3 +327,12 @@ def test_elsewhere_an_entry_has_only_its_slot() -> None:
     }  # fmt: skip
     lost = plan_on(forever(operator="best"), entries[2:], 0)
     assert placements_of(forever(operator="best"), lost, entries[2:], [0], []) == {0: Placement(0, None)}
+
+
+@pytest.mark.parametrize(("now", "code"), [(DAY + 4, None), (DAY + 5, "late")])
+def test_a_vote_arrives_in_the_grace_after_its_period(now: int, code: str | None) -> None:
+    """If voting ends with a period, the period takes votes until the grace of the votes is over."""
+    votes = Votes(per_key=1, closes=DAY * 1000)
+    made = plan_on(forever(votes=votes, window=Periods(unit="day")), [vote("a", "ann", at=DAY - 1)], now)
+    assert made.refused == ({} if code is None else {0: code})
+    assert code or made.till == (DAY + 5) * 1000  # the script checks the end again
