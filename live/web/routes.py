@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeAlias
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -135,8 +135,7 @@ def _keyed(handler: Endpoint) -> Endpoint:
         if len(members) != 1:
             raise ProblemError("parameter_invalid", "name one member: add `?key=` and the member, percent-encoded")
         params = {**request.path_params, "key": members[0]}
-        rest = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != "key"]).encode()
-        return await handler(Request({**request.scope, "path_params": params, "query_string": rest}, request.receive))
+        return await handler(Request({**request.scope, "path_params": params}, request.receive))
 
     return handle
 

@@ -54,3 +54,11 @@ async def test_a_query_names_one_member(valkey_url: str, query: str) -> None:
         answer = await client.get(f"/v1/boards/posts/record{query}")
         assert (answer.status_code, answer.json()["code"]) == (400, "parameter_invalid")
         assert "key" in answer.json()["detail"]
+
+
+async def test_links_of_a_page_keep_the_member(valkey_url: str) -> None:
+    """A visitor who chooses a theme or a language comes back to the page."""
+    async with server(valkey_url) as client:
+        await post(client, {"key": "a/b"})
+        page = await client.get("/boards/posts/record", params={"key": "a/b"})
+        assert 'value="/boards/posts/record?key=a%2Fb"' in page.text
