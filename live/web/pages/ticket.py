@@ -43,7 +43,8 @@ async def take(request: Request) -> Response:
             await live.rate_limiter.admit(guess)
         except ProblemError as problem:
             return await _form(request, "ticket_wait", wait=problem.retry_after or 1)
-    ticket = _find(request, letters)
+    async with live.drawings.turn(client_of(request).network):  # with many boards, this takes milliseconds
+        ticket = _find(request, letters)
     if ticket is None:
         return await _form(request, "ticket_unknown")
     if guess is not None:

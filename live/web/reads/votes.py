@@ -33,7 +33,9 @@ async def get_votes(request: Request) -> Response:
         raise ProblemError("parameter_invalid", f"at most {MOST_ASKED} members in one request")
     ledger = await live.use(request.path_params["board"], reader_of(request))
     page = await ledger.reader.read(1)
-    given = await given_of(visit, ledger, members, page.slot)
+    # Looking for votes for other members takes milliseconds, so clients take turns.
+    async with live.drawings.turn(visit.client.network):
+        given = await given_of(visit, ledger, members, page.slot)
     if given is None:
         raise ProblemError("likes_closed", "visitors can't vote on the pages of this board now")
     view = VoterView(ledger.state.board.id, page.period, given.left, given.members)
