@@ -3,6 +3,7 @@
 A like is an event of the server's own producer, so it is counted, synced and sent to viewers like any other event.
 """
 
+import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -46,6 +47,7 @@ _FIELDS: Final = ("key", "undo", "replaces", "page")  # of the form
 _KNOWN: Final = frozenset({*_FIELDS, _UNTIL, _SIGNATURE, "lang", "theme"})
 _PATIENCE: Final = 600  # seconds after its time in which a like that waits can be repeated
 _SPREAD: Final = 3  # seconds over which the repetitions of likes are spread
+_SECONDS: Final = re.compile("[0-9]{1,12}")  # a time in seconds since 1970
 _PRODUCER: Final = Principal(LIKES, None, frozenset({"post"}), 0, 1, LIKES)
 
 
@@ -115,7 +117,7 @@ async def _like_again(request: Request) -> Response:
     visitor, others = await find_visitor(live, client, request.cookies) if voter is None else (voter.voter, ())
     ballot = _Ballot(board, visitor or "", voter, query, others)
     until, signature = query.get(_UNTIL, ""), query.get(_SIGNATURE, "")
-    if visitor is None or not until.isdecimal() or int(until) < time.time():
+    if visitor is None or not _SECONDS.fullmatch(until) or int(until) < time.time():
         return _back(request, ballot)
     if not compare_digest((await _sign(live, ballot, until)).encode(), signature.encode()):
         return _back(request, ballot)
@@ -281,8 +283,10 @@ async def _count(request: Request, ballot: _Ballot) -> bool:
     live, board, member, visitor = live_of(request), ballot.board, ballot.member, ballot.visitor
     ledger = await live.use(board.id, reader_of(request))
     page = None if key_fault(member) else await ledger.reader.find(member, 0)
-    if page is None and key_fault(member) is None and await ledger.reader.entrant(member) is not None:
-        page = await ledger.reader.read(1)  # the member is a contestant without votes
+    # The member is a contestant without votes, or was hidden after the visitor voted for it.
+    is_off = page is None and key_fault(member) is None
+    if is_off and (ballot.takes_back or await ledger.reader.entrant(member) is not None):
+        page = await ledger.reader.read(1)
     if page is None:
         raise ProblemError("record_not_found", "only members on the board can be liked")
     if board.votes is None and (ballot.takes_back or ballot.replaces is not None):

@@ -454,3 +454,25 @@ async def test_final_votes_stay(valkey_url: str) -> None:
                 answer = await visitor.send(f"/boards/{board}/likes", data=fields, headers=SCRIPT)
                 assert code(answer) == (409, expected)
         assert await score(visitor.url, "a", "songs") == 2
+
+
+async def test_a_vote_for_a_hidden_member_is_taken_back(valkey_url: str) -> None:
+    """Otherwise a visitor with one vote could not vote any more."""
+    async with server(valkey_url, *parse_boards(SONGS), anonymous_admin=True) as client:
+        await post(client, {"key": "Ada", "actor": "x"}, {"key": "Bo", "actor": "y"})
+        visitor = Visitor(str(client.base_url).rstrip("/"))
+        assert (await visitor.like("Ada", "songs")).json()["counted"] is True
+        assert (await client.patch("/v1/boards/songs/records/Ada", json={"hidden": True})).is_success
+        answer = await visitor.send("/boards/songs/likes", data={"undo": "Ada"}, headers=SCRIPT)
+        assert answer.json()["counted"] is True, answer.text
+        assert (await visitor.like("Bo", "songs")).json()["counted"] is True
+
+
+async def test_a_strange_time_in_the_address_of_a_like_counts_nothing(valkey_url: str) -> None:
+    """Python refuses to read numbers with thousands of digits."""
+    async with server(valkey_url, *BOARDS) as producer:
+        await post(producer, {"key": "Ada"})
+        visitor = Visitor(str(producer.base_url).rstrip("/"))
+        await visitor.like("Ada")
+        answer = await get(visitor, f"/boards/liked/likes?key=Ada&until={'9' * 5000}&signature=0")
+        assert (answer.status_code, "#liked" in answer.headers["location"]) == (303, False)
