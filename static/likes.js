@@ -154,7 +154,10 @@ function startForm(form, now) {
     const button = event.submitter;
     if (!(button instanceof HTMLButtonElement) || votes?.isFresh(button)) return;
     const fields = votes?.fields(button) ?? { key: button.value };
-    sending = sending.catch(() => {}).then(() => send(button, fields));
+    sending = sending.catch(() => {}).then(() => {
+      const current = votes?.fields(button) ?? fields; // an earlier vote may have counted meanwhile
+      return send(button, "undo" in fields || "undo" in current ? fields : current);
+    });
   });
   for (const part of body?.closest("table")?.tBodies ?? [])
     if (part === body || votes) new MutationObserver(complete).observe(part, { childList: true });

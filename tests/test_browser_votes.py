@@ -1,12 +1,13 @@
 """Votes in a real browser that are changed and taken back: with script, without, and in another tab."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, Page, Route
 
 from live.domain.board_file import parse_boards
 from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_loaded
@@ -163,3 +164,24 @@ async def test_buttons_of_votes_are_accessible(valkey_url: str) -> None:
             for button in await page.locator("td.like button").all():
                 text, name = await button.inner_text(), await button.get_attribute("aria-label")
                 assert (name or "").startswith(text), f"{name!r} does not begin with {text!r}"
+
+
+async def test_a_change_of_mind_before_the_answer_counts(valkey_url: str) -> None:
+    """The page sends the second vote after the first one, and so as its change."""
+    async with running(valkey_url, 1) as (url, chromium, client):
+        page = await opened(chromium, url)
+        first, released = asyncio.Event(), asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            if not first.is_set():
+                first.set()
+                await released.wait()
+            await route.continue_()
+
+        await page.route("**/likes", hold)
+        await page.get_by_role("button", name="Vote for Bo").click()
+        await first.wait()
+        await page.get_by_role("button", name="Vote for Cy").click()
+        released.set()
+        await must_say(page, NONE_LEFT, CHANGE, CHANGE, "Undo")
+        assert await scores(client) == {"Ada": 2, "Bo": 1, "Cy": 2}
