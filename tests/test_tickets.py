@@ -265,7 +265,7 @@ async def test_a_ticket_is_opened_and_votes(valkey_url: str) -> None:
                 await until_loaded(page)
             await page.get_by_role("button", name="Vote for Aurora").first.click()
             if script:
-                await page.get_by_role("button", name="You voted for Aurora").first.wait_for(timeout=PATIENCE)
+                await page.get_by_role("button", name="Undo your vote for Aurora").first.wait_for(timeout=PATIENCE)
             else:
                 await page.wait_for_url("**/boards/songs#liked")
         assert await scores(admin) == {"Aurora": 2}
