@@ -177,7 +177,7 @@ class BoardRotator:
             kept=kept,
             start=int(start) if start else None,
             cursor=cursor,
-            count=max(_LEAST_STEP, state.settings.rotation_step * _FEW_SLOTS // max(_FEW_SLOTS, len(self._starts))),
+            count=self._step(),
             starts=self._starts,
         )
         others = [keys.slot(other) for other in self._starts if other != start]
@@ -187,6 +187,11 @@ class BoardRotator:
             request.starts, others = self._starts, [keys.slot(other) for other in self._starts if other != start]
             reply = await state.run(state.scripts.rotate, [*names, *others], request)
         return reply
+
+    def _step(self) -> int:
+        """Return how many members a step moves. If a sum of zero is a score, a step may look for each in all slots."""
+        step = self.state.settings.rotation_step
+        return min(step, max(_LEAST_STEP, step * _FEW_SLOTS // max(_FEW_SLOTS, len(self._starts))))
 
     async def _expire_events(self, window: Sliding) -> list[Any]:
         """Subtract the oldest events of a sliding window."""
