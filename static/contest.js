@@ -1,10 +1,15 @@
 // @ts-check
 /** The parts that only contests have: the contestants without votes, and the result when voting ends. */
 
-const RESULT_SOON = 1_000; // milliseconds from the time when the result is final to the first look at it
-const RESULT_SPREAD = 3_000; // milliseconds over which the requests of pages are spread
-const LONGEST_PAUSE = 600_000; // the longest pause between two looks at the result, in milliseconds
-const LONGEST_TIMER = 10_000; // milliseconds until the page reads the clock of the server again, which it may not know yet
+import { say } from "./client/stories.js";
+import { shareWords, translate } from "./client/words.js";
+import { write } from "./page.js";
+import { nameIn } from "./story.js";
+
+const ROWS_SPREAD = 3_000; // milliseconds over which the requests of pages are spread
+const A_SECOND = 1_000;
+const A_DAY = 86_400 * A_SECOND; // from this time on, the page shows when voting opens or closes instead of a countdown
+const PODIUM_PLACES = 3; // of the result
 
 /**
  * @typedef {import("./story.js").Shown & {status: import("./status.js").StatusView, contest?: Contest, periodWords?: unknown}} Shown a board on
@@ -12,23 +17,31 @@ const LONGEST_TIMER = 10_000; // milliseconds until the page reads the clock of 
  */
 
 export class Contest {
-  #pause = RESULT_SOON; // each pause between two looks at the result is twice as long as the one before
   #isAsking = false;
+  #isBefore = false; // whether voting had not opened at the last tick
   /** @type {Set<string>} the members that had votes when the table was last drawn */
   #ranked = new Set();
 
+  #result = "";
+
   /** @param {Shown} shown */
   constructor({ section, table, board, status }) {
-    const { tail = "", finalAt } = section.dataset;
+    const { tail = "", opens, closes, finalAt = closes } = section.dataset;
     this.section = section;
     this.table = table;
     this.status = status;
     this.board = board;
     this.ballot = /** @type {HTMLTableSectionElement | null} */ (document.getElementById(`ballot${tail}`));
     this.podium = document.getElementById(`podium${tail}`);
+    this.times = /** @type {HTMLElement | null} */ (section.querySelector(".voting")); // when voting opens and closes
+    this.countdown = document.createElement("b");
+    this.countdown.dataset.now = "";
+    this.times?.after(this.countdown);
+    this.opens = Number(opens ?? -Infinity);
+    this.closes = Number(closes ?? Infinity);
     this.finalAt = Number(finalAt ?? Infinity);
-    if (this.podium && !this.podium.childElementCount) this.#wait();
     this.show(board.snapshot);
+    if (opens || closes) this.#tick();
   }
 
   /**
@@ -66,9 +79,12 @@ export class Contest {
     setTimeout(async () => {
       this.#isAsking = false;
       const made = (await this.#drawn())?.getElementById(this.ballot?.id ?? "");
-      if (made) this.ballot?.replaceChildren(...made.childNodes);
+      // Rows stay for contestants that have votes now, so that the next change of a vote needs no request.
+      if (!this.ballot?.rows.length) this.ballot?.replaceChildren(...(made?.childNodes ?? []));
+      for (const row of /** @type {NodeListOf<HTMLElement>} */ (made?.querySelectorAll("[data-key]") ?? []))
+        if (!this.#row(row.dataset.key ?? "")) this.ballot?.append(row);
       this.show(this.board.snapshot);
-    }, Math.random() * RESULT_SPREAD);
+    }, Math.random() * ROWS_SPREAD);
   }
 
   /** Fetch the page as the server draws it now. Returns null if the server does not answer. */
@@ -83,20 +99,89 @@ export class Contest {
     row?.querySelector("button")?.focus();
   }
 
-  #wait() {
-    const left = this.finalAt + RESULT_SOON - this.board.now();
-    if (left > 0) setTimeout(() => this.#wait(), Math.min(left, LONGEST_TIMER));
-    else setTimeout(() => void this.#look(), Math.random() * RESULT_SPREAD);
+  /** Count the seconds by the clock of the server. When the result is final, show it with the state in one step. */
+  #tick() {
+    const now = this.board.now();
+    const isBefore = now < this.opens;
+    // When voting opens, the page gets its buttons.
+    if (this.#isBefore && !isBefore && this.section.dataset.records)
+      setTimeout(() => location.reload(), Math.random() * ROWS_SPREAD);
+    this.#isBefore = isBefore;
+    const left = (isBefore ? this.opens : this.closes) - now;
+    const counts = left > 0 && left < A_DAY;
+    if (counts) write(this.countdown, say(isBefore ? "opens_in" : "closes_in", { time: clockSpan(left) }));
+    this.countdown.hidden = !counts;
+    if (this.times) this.times.hidden = counts;
+    if (left <= 0) {
+      this.status.kind.closed = translate("closed") + winnerWords(this.board.snapshot.records, (key) => nameIn(this.table.body, key));
+      this.status.show();
+    }
+    if (now >= this.finalAt && this.board.snapshot.state.name === "live") this.#showResult(this.board.snapshot.records);
+    const next = (left > 0 ? left : this.finalAt - now) % A_SECOND;
+    setTimeout(() => this.#tick(), next > 0 ? next : A_SECOND);
   }
 
-  /** Show the result as the server draws it. If it has none yet, look again later. */
-  async #look() {
-    this.status.show();
-    if (!document.hidden) {
-      const result = (await this.#drawn())?.getElementById(this.podium?.id ?? "");
-      if (result?.childElementCount) return this.podium?.replaceChildren(...result.childNodes);
-    }
-    setTimeout(() => void this.#look(), this.#pause);
-    this.#pause = Math.min(2 * this.#pause, LONGEST_PAUSE);
+  /**
+   * Show the first places, as the server draws them too.
+   *
+   * @param {readonly import("./client/stories.js").Place[]} records
+   */
+  #showResult(records) {
+    const { totalScore } = this.board.snapshot;
+    const result = JSON.stringify([totalScore, records.slice(0, PODIUM_PLACES)]);
+    if (!this.podium || !records.length || records[0].rank !== 1 || result === this.#result) return;
+    this.#result = result;
+    const body = this.table.body;
+    const winners = records.filter(({ rank }) => rank === 1);
+    const [{ key, score }] = winners;
+    const nameOf = (/** @type {string} */ member) => nameIn(body, member);
+    const names = winners.slice(0, PODIUM_PLACES).map((one) => nameOf(one.key)).join(say("list"));
+    const share = (/** @type {number} */ votes) => shareWords(votes, totalScore);
+    const words = winners.length > 1 ? say("tie", { names, n: score }) : say("wins", { name: nameOf(key), n: score, share: share(score) });
+    const places = records.slice(0, PODIUM_PLACES).map((record) => {
+      const picture = body.querySelector(`tr[data-key="${CSS.escape(record.key)}"] .picture`)?.cloneNode(true);
+      const votes = built("span", `${say("votes_counted", { n: record.score })} `, built("small", share(record.score)));
+      const place = built("li", built("b", String(record.rank)), " ", ...(picture ? [picture] : []), built("bdi", nameOf(record.key)), " ", votes);
+      place.setAttribute("value", String(record.rank));
+      place.firstElementChild?.setAttribute("class", "rank");
+      return place;
+    });
+    const section = built("section", built("p", words), built("ol", ...places));
+    section.className = "podium";
+    section.setAttribute("aria-label", say("podium"));
+    this.podium.replaceChildren(section);
   }
+}
+
+/**
+ * A time as on a clock: `0:05`, `12:34` or `1:02:03`.
+ *
+ * @param {number} span in milliseconds
+ */
+export function clockSpan(span) {
+  const seconds = Math.ceil(span / A_SECOND);
+  const parts = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60];
+  const [first, ...rest] = parts[0] ? parts : parts.slice(1);
+  return [first, ...rest.map((part) => String(part).padStart(2, "0"))].join(":");
+}
+
+/**
+ * @param {string} name
+ * @param {...(Node | string)} children
+ */
+function built(name, ...children) {
+  const element = document.createElement(name);
+  element.append(...children);
+  return element;
+}
+
+/**
+ * Who has won a contest; empty if that is not known.
+ *
+ * @param {readonly {key: string, rank: number}[]} records
+ * @param {(key: string) => string} nameOf
+ */
+function winnerWords([first, second], nameOf) {
+  if (first?.rank !== 1) return "";
+  return ` · ${second?.rank === 1 ? translate("tied") : translate("winner", { name: nameOf(first.key) })}`;
 }

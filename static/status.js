@@ -22,6 +22,7 @@ export class StatusView {
     this.status = status;
     this.retry = retry;
     this.announce = announce;
+    /** @type {import("./client/status.js").Kind} */
     this.kind = {
       frozen: "frozen" in section.dataset,
       closes: Number(section.dataset.closes ?? Infinity),

@@ -122,17 +122,6 @@ class Figures {
 }
 
 /**
- * The name of a member as its row shows it, which may be a title.
- *
- * @param {HTMLTableSectionElement} body
- * @param {string} key
- */
-export function nameIn(body, key) {
-  const row = [...body.rows].find((one) => one.dataset.key === key);
-  return row?.querySelector("bdi")?.textContent ?? nameWords(key);
-}
-
-/**
  * Of all stories, screen readers hear only those of a new leader.
  *
  * @param {Shown} shown
@@ -162,4 +151,14 @@ function rankAnnouncer({ board, announce }) {
     const [place] = placeWords(around.rank, null);
     if (!isFirst) timer = setTimeout(() => announce(say("place", { place })), RANK_REST);
   };
+}
+
+/**
+ * The name of a member as its row shows it, which may be a title.
+ *
+ * @param {HTMLElement} part of the page that has the row
+ * @param {string} key
+ */
+export function nameIn(part, key) {
+  return part.querySelector(`tr[data-key="${CSS.escape(key)}"] bdi`)?.textContent ?? nameWords(key);
 }

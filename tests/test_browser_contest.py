@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, Page, WebSocketRoute
 
 from live.domain.board import Board
 from live.domain.board_file import parse_boards
@@ -18,9 +18,13 @@ from tests.harness.settings import fresh_settings
 pytestmark = IN_BROWSER
 
 
-def contest(closes: float = 0) -> Board:
-    """A contest with a button, in which each visitor has two votes. `closes` is in seconds since 1970."""
-    at = f', closes = "{time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(closes))}"' if closes else ""
+def contest(closes: float = 0, grace: str = "5s", opens: float = 0) -> Board:
+    """A contest with a button, in which each visitor has two votes. Times are in seconds since 1970."""
+    at = f', grace = "{grace}"' + "".join(
+        f', {name} = "{time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))}"'
+        for name, second in (("opens", opens), ("closes", closes))
+        if second
+    )
     (board,) = parse_boards(f"""
 [[board]]
 id = "pets"
@@ -114,23 +118,131 @@ async def test_an_open_page_shows_the_result_when_voting_ends(valkey_url: str) -
         assert await page.inner_text(".podium p") == "Ada wins with 1 vote, 100.0% of all"
 
 
-@pytest.mark.parametrize("shift", [6_000, -3_600_000], ids=["ahead", "behind"])
-async def test_the_result_comes_by_the_clock_of_the_server(valkey_url: str, shift: int) -> None:
-    """The clock of the visitor does not matter, for the state of the page as for the result."""
-    async with running(valkey_url, contest(time.time() + 8), "Ada", "Bo") as (url, chromium):
-        vote = {"type": "vote", "key": "Ada", "actor": "a"}
-        async with httpx.AsyncClient(base_url=url) as producer:
-            assert (await producer.post("/v1/events", json=vote)).json()["accepted"] == 1
-        page = await (await chromium.new_context()).new_page()
-        await page.add_init_script(f"const real = Date.now; Date.now = () => real() + {shift};")
-        await page.goto(f"{url}/boards/pets")
-        await until_live(page)
-        await page.wait_for_selector("#podium li", timeout=PATIENCE)
-        await page.wait_for_selector("#connection[data-state=closed]", timeout=PATIENCE)
-
-
 ELEMENT = """<!doctype html><title>Other</title><script type="module" src="/client/element.js"></script>
     <live-board src="/boards/pets"></live-board>"""
+# A visitor whose clock is wrong by `shift`, and how the page's clock is read. `shownAt` is when the winner appeared.
+CLOCK = """shift => {{
+    const [real, origin] = [Date.now, performance.timeOrigin];
+    globalThis.shift = {shift};
+    Date.now = () => real() + globalThis.shift;
+    Object.defineProperty(performance, "timeOrigin", {{ value: origin + {shift} }});
+    const look = () => {{
+        const root = document.querySelector("live-board")?.shadowRoot ?? document.body;
+        if (root.textContent.includes("Ada wins")) globalThis.shownAt ??= origin + performance.now();
+        else requestAnimationFrame(look);
+    }};
+    addEventListener("load", look);
+}}"""
+
+
+class Link:
+    """The WebSocket of a page, which a test cuts and restores."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.is_cut = False
+        self.sockets: list[WebSocketRoute] = []
+
+    async def start(self) -> None:
+        """Begin to pass messages on."""
+        await self.page.route_web_socket("**/*", self._open)
+
+    async def _open(self, socket: WebSocketRoute) -> None:
+        if self.is_cut:
+            await socket.close()
+            return
+        socket.connect_to_server()
+        self.sockets.append(socket)
+
+    async def cut(self) -> None:
+        """Cut the connection, and refuse new ones."""
+        self.is_cut = True
+        await self.page.context.set_offline(offline=True)
+        for socket in self.sockets:
+            await socket.close()
+
+    async def restore(self) -> None:
+        """Let the page connect again."""
+        self.is_cut = False
+        await self.page.context.set_offline(offline=False)
+
+
+async def countdown_is_right(page: Page, closes: float) -> bool:
+    """Whether the page tells in how many seconds voting closes, by the clock of the server."""
+    text = await page.inner_text(".voting + b")
+    minutes, seconds = map(int, text.removeprefix("Voting closes in ").split(":"))
+    return abs(60 * minutes + seconds - (closes - time.time())) < 3
+
+
+@pytest.mark.parametrize("shift", [600_000, -600_000], ids=["ahead", "behind"])
+@pytest.mark.parametrize("fault", ["", "Date.now()"])
+async def test_a_page_goes_by_the_clock_of_the_server(valkey_url: str, shift: int, fault: str) -> None:
+    """The clock of the visitor may be wrong by ten minutes, or be set back while the link is dead."""
+    closes = time.time() + 25
+    async with running(valkey_url, contest(closes, "0s"), "Ada", "Bo") as (url, chromium):
+        async with httpx.AsyncClient(base_url=url) as producer:
+            vote = {"type": "vote", "key": "Ada", "actor": "a"}
+            assert (await producer.post("/v1/events", json=vote)).json()["accepted"] == 1
+        page = await (await chromium.new_context()).new_page()
+        await page.add_init_script(f"({CLOCK.format(shift=shift)})()")
+        if fault:  # as if the page read the clock of the computer
+            await page.add_init_script(f"performance.now = () => {fault} - performance.timeOrigin;")
+        link = Link(page)
+        await link.start()
+        await page.goto(f"{url}/boards/pets")
+        await until_live(page)
+        await page.wait_for_function("() => /closes in/.test(document.querySelector('.voting + b').textContent)")
+        assert await countdown_is_right(page, int(closes))
+        await link.cut()
+        await page.wait_for_selector("#connection:not([data-state=live])", timeout=PATIENCE)
+        await page.evaluate("globalThis.shift -= 600_000")
+        words = await page.inner_text(".voting + b")
+        await page.wait_for_function("words => document.querySelector('.voting + b').textContent !== words", arg=words)
+        assert await countdown_is_right(page, int(closes)) == (not fault)
+        await link.restore()
+        if fault:
+            return
+        await page.evaluate("document.getElementById('retry').click()")
+        await page.wait_for_selector("#podium li", timeout=PATIENCE)
+        assert 0 <= await page.evaluate("globalThis.shownAt") / 1000 - int(closes) < 2
+        assert await page.inner_text(".podium p") == "Ada wins with 1 vote, 100.0% of all"
+
+
+async def test_every_view_names_the_winner_at_once(valkey_url: str) -> None:
+    """The page, the wall, the overlay and the element say who has won when voting ends, and draw one change."""
+    closes = time.time() + 20
+    async with running(valkey_url, contest(closes, "0s"), "Ada", "Bo") as (url, chromium):
+        async with httpx.AsyncClient(base_url=url) as producer:
+            vote = {"type": "vote", "key": "Ada", "actor": "a"}
+            assert (await producer.post("/v1/events", json=vote)).json()["accepted"] == 1
+        pages = []
+        for path in ("/boards/pets", "/boards/pets?display=wall", "/overlay/pets", "/other"):
+            context = await chromium.new_context()  # each page is in front in its own context
+            await context.route("**/other", lambda route: route.fulfill(content_type="text/html", body=ELEMENT))
+            await context.add_init_script(f"({CLOCK.format(shift=0)})()")
+            pages.append(await context.new_page())
+            await pages[-1].goto(url + path)
+        assert await shown(pages[1], "ballot") == ["Bo"], "the wall lacks a contestant without votes"
+        await until_loaded(pages[0])
+        await pages[0].evaluate(
+            """() => {
+                const frame = document.querySelector("#board .frame, #records");
+                globalThis.tops = [];
+                const look = () => {
+                    const top = frame.getBoundingClientRect().top;
+                    if (top !== globalThis.tops.at(-1)) globalThis.tops.push(top);
+                    requestAnimationFrame(look);
+                };
+                look();
+            }"""
+        )
+        times = []
+        for page in pages:
+            await page.wait_for_function("() => globalThis.shownAt !== undefined", timeout=PATIENCE)
+            times.append(await page.evaluate("globalThis.shownAt") / 1000 - int(closes))
+        assert all(0 <= at < 2 for at in times), times
+        await pages[0].wait_for_selector("#podium li", timeout=PATIENCE)
+        assert len(await pages[0].evaluate("globalThis.tops")) == 2, "the layout has changed more than once"
 
 
 async def test_every_open_view_sees_at_once_that_voting_ends(valkey_url: str) -> None:
@@ -160,7 +272,7 @@ async def test_every_open_view_sees_at_once_that_voting_ends(valkey_url: str) ->
         await pages[-1].bring_to_front()
         await pages[-1].wait_for_function(
             "() => document.querySelector('live-board').shadowRoot.querySelector('.status').innerText"
-            " === 'Voting closed'",
+            " === 'Voting closed · Ada wins'",
             timeout=PATIENCE,
         )
         await pages[0].wait_for_selector("#podium li", timeout=PATIENCE)
@@ -200,3 +312,14 @@ async def test_a_contestant_without_votes_has_a_page(valkey_url: str) -> None:
         await page.wait_for_selector("#records tr[data-key=Ada]", timeout=PATIENCE)
         assert await page.inner_text(".value") == "1"
         assert (await client.get("/boards/pets/records/Cy")).status_code == 404
+
+
+async def test_an_open_page_gets_its_buttons_when_voting_opens(valkey_url: str) -> None:
+    """Until then, it counts down."""
+    async with running(valkey_url, contest(opens=time.time() + 12), "Ada", "Bo") as (url, chromium):
+        page = await (await chromium.new_context()).new_page()
+        await page.goto(f"{url}/boards/pets")
+        await page.get_by_text("Voting opens in 0:0").wait_for(timeout=PATIENCE)
+        assert await page.get_by_role("button", name="Vote for Ada").count() == 0
+        await page.get_by_role("button", name="Vote for Ada").click(timeout=PATIENCE)
+        await page.wait_for_selector("#records tr[data-key=Ada]", timeout=PATIENCE)

@@ -2,25 +2,29 @@
 /** The state of the connection of a board, in words. No DOM. */
 import { momentWords, reasonWords, translate } from "./language.js";
 
-/** @typedef {import("./live-board.js").Snapshot} Snapshot */
+/**
+ * @typedef {import("./live-board.js").Snapshot} Snapshot
+ * @typedef {{frozen: boolean, closes: number, finalAt?: number, closed?: string}} Kind of a board.
+ *   `closes`: when voting ends; `finalAt`: when its result is final; milliseconds since 1970. `closed` are the
+ *   words when it is over
+ */
 
 /**
  * The state of a board as a word for styles, and as a sentence.
  *
  * @param {Pick<Snapshot, "state" | "waiting" | "epoch">} snapshot
- * @param {{frozen: boolean, closes: number, finalAt?: number}} board `closes`: when voting ends; `finalAt`: when its result is
- *   final; milliseconds since 1970
+ * @param {Kind} board
  * @param {number} now
  * @returns {[string, string]}
  */
-export function stateWords({ state, waiting, epoch }, { frozen, closes, finalAt = closes }, now) {
+export function stateWords({ state, waiting, epoch }, { frozen, closes, finalAt = closes, closed = translate("closed") }, now) {
   const { name, reason, since, retryAt } = state;
   const why = reason && reason !== "nothing heard" ? reasonWords(reason) : "";
   const aged = (/** @type {string} */ text) => (epoch === null ? text : `${text} · ${translate("rows_of", { time: momentWords(since, now) })}`);
   switch (name) {
     case "live":
       if (frozen) return ["frozen", translate("frozen")];
-      if (finalAt <= now) return ["closed", translate("closed")];
+      if (finalAt <= now) return ["closed", closed];
       return closes <= now ? ["counting", translate("counting")] : [name, translate("live")];
     case "paused":
       return [name, waiting > 0 ? translate("waiting", { n: waiting }) : translate("paused")];

@@ -82,14 +82,17 @@ def shows_votes(visit: Visit, board: str) -> bool:
     )
 
 
-async def ballot_of(visit: Visit, ledger: Ledger, page: Page) -> Ballot:
-    """Read the parts that only a contest has.
+async def ballot_of(visit: Visit, ledger: Ledger, page: Page, rows: int | None = None) -> Ballot:
+    """Read the parts that only a contest has. With `rows`, the table has room for so many rows, and nothing follows it.
 
     Raises:
         ProblemError: `cursor_invalid`.
         StoreUnavailableError, EpochLostError: the store does not answer, or has lost the board.
     """
     ballot = await _contestants_of(visit, ledger, page)
+    if rows is not None:
+        room = max(0, rows - len(page.records) - 1)  # a heading is above contestants without votes
+        return Ballot(ballot.contestants[:room])
     members = [record.member for record in (*page.records, *ballot.contestants)]
     return msgspec.structs.replace(ballot, given=await given_of(visit, ledger, members, page.slot))
 

@@ -465,8 +465,8 @@ async def _show(visit: Visit, ledger: Ledger, stretch: Stretch, top: PageResult 
         board, page, viewers = found[:3]
         if when.as_of is None and not when.is_now:
             newest = await live.reads.newest(ledger.reader)
-        if surface.name == "page" and board.votes is not None and when.is_now:
-            ballot = await ballot_of(visit, ledger, page)
+        if surface.name in {"page", "wall"} and board.votes is not None and when.is_now:
+            ballot = await ballot_of(visit, ledger, page, size if surface.name == "wall" else None)
     except (StoreUnavailableError, EpochLostError) as error:
         if when.as_of is not None:
             raise

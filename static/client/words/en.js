@@ -7,6 +7,7 @@ export const words = {
   "live_age": "Live · {n} s",
   "frozen": "Frozen: it accepts no more events",
   "closed": "Voting closed",
+  "winner": "{name} wins",
   "counting": "Counting the last votes",
   "paused": "Paused",
   "waiting": { "one": "Paused, {n} change waiting", "other": "Paused, {n} changes waiting" },

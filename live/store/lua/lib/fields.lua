@@ -2,7 +2,9 @@
 -- -reach to reach, so it has room for more than a total within its bounds. See `SumPacking` in `live/domain/packing.py`.
 local fields = request.digits  -- for each field: weight, reach, least total, largest total; nil on other boards
 local WEIGHT, REACH, LEAST, MOST, HALF = 1, 2, 3, 4, 5
-for i = 1, fields and #fields or 0 do fields[i][HALF] = (fields[i][WEIGHT] - 1) / 2 end
+for i = 1, fields and #fields or 0 do
+  fields[i][HALF] = (fields[i][WEIGHT] - 1) / 2
+end
 
 -- Returns the digits of a score or an amount. It is within ±2^52, so `%` is exact.
 local function split(number)
