@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
 
@@ -37,9 +38,12 @@ def expected(events: list[dict[str, Any]], ties: str = "key") -> list[tuple[str,
     counts = Counter(event["key"] for event in events if seconds(event) >= current - 24 * HOUR)
     if ties == "key":
         return sorted(counts.items(), key=lambda item: (-item[1], item[0].encode()))
-    way = 1 if ties == "first" else -1
-    reached = {event["key"]: way * number for number, event in enumerate(events)}
-    return sorted(counts.items(), key=lambda item: (-item[1], reached[item[0]]))
+    reached: dict[str, tuple[datetime, int]] = {}
+    for number, event in enumerate(events):
+        place = datetime.fromisoformat(event["time"]), number
+        reached[event["key"]] = max(place, reached.get(event["key"], place))
+    in_order = sorted(counts.items(), key=lambda item: reached[item[0]], reverse=ties == "last")
+    return sorted(in_order, key=lambda item: -item[1])
 
 
 async def whole_board(client: httpx.AsyncClient) -> tuple[list[tuple[str, int]], int, int | None]:
@@ -72,7 +76,7 @@ async def compare(client: httpx.AsyncClient, sent: list[dict[str, Any]], ties: s
 async def test_the_site_log_equals_a_plain_count_at_many_instants(valkey_url: str, ties: Ties) -> None:
     """The log is replayed in order, and the board is correct after each of about 28 equal parts.
 
-    Ties are ordered by name, or by the newest request of each member.
+    Ties are ordered by name, or by the time of the newest request of each member.
     """
     events = load()
     board = make_board(BoardChoice(id="site", types=("request",), clock="event", ties=ties))

@@ -182,6 +182,7 @@ NOT_SHOWN = {
     "", "ease-out", "Content-Type", "Retry-After", "If-None-Match", "Bearer ", "Escape", "Enter",
     "nothing heard", "no answer", "(prefers-reduced-motion: reduce)", "a message was missed",
     "use client", "no WebSocket:",
+    "color-mix(in srgb, var(--lb-accent, var(--_accent)) 18%, var(--lb-paper, var(--_paper)))",
 }  # fmt: skip
 
 
