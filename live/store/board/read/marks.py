@@ -44,7 +44,7 @@ class DeepRanks:
         for digest in digests:  # only whether neighbours are equal matters
             all_scores.append(all_scores[-1] + (0 if digest & _TIE else 1))
         found = ranks_of(all_scores, 1, 0, ranks)[len(scores) :]
-        self._ranks = array(
+        self._ranks: array[int] = array(
             "Q", sorted((digest | _TIE) << _RANK_BITS | rank for digest, rank in zip(digests, found, strict=True))
         )
 
