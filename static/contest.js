@@ -1,8 +1,8 @@
 // @ts-check
 /** The parts that only contests have: the contestants without votes, and the result when voting ends. */
 
-import { say } from "./client/stories.js";
-import { shareWords, translate } from "./client/words.js";
+import { closedWords, say } from "./client/stories.js";
+import { shareWords } from "./client/words.js";
 import { write } from "./page.js";
 import { nameIn } from "./story.js";
 
@@ -113,7 +113,7 @@ export class Contest {
     this.countdown.hidden = !counts;
     if (this.times) this.times.hidden = counts;
     if (left <= 0) {
-      this.status.kind.closed = translate("closed") + winnerWords(this.board.snapshot.records, (key) => nameIn(this.table.body, key));
+      this.status.kind.closed = closedWords(this.board.snapshot.records, (key) => nameIn(this.table.body, key));
       this.status.show();
     }
     if (now >= this.finalAt && this.board.snapshot.state.name === "live") this.#showResult(this.board.snapshot.records);
@@ -173,15 +173,4 @@ function built(name, ...children) {
   const element = document.createElement(name);
   element.append(...children);
   return element;
-}
-
-/**
- * Who has won a contest; empty if that is not known.
- *
- * @param {readonly {key: string, rank: number}[]} records
- * @param {(key: string) => string} nameOf
- */
-function winnerWords([first, second], nameOf) {
-  if (first?.rank !== 1) return "";
-  return ` · ${second?.rank === 1 ? translate("tied") : translate("winner", { name: nameOf(first.key) })}`;
 }

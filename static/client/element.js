@@ -3,6 +3,7 @@
 import { Items } from "./items.js";
 import { LiveBoard } from "./live-board.js";
 import { TableView } from "./view.js";
+import { closedWords } from "./winner.js";
 import { nameWords, plain, setLanguage, stateWords, translate } from "./words.js";
 
 const LANGUAGES = ["en", "zh-Hans"];
@@ -209,7 +210,7 @@ export class LiveBoardElement extends Base {
     const [closes, finalAt] = [facts?.closes, facts?.final_at].map((end) => (end === undefined ? Infinity : Date.parse(end)));
     const now = board.now();
     const nameOf = (/** @type {string} */ key) => this.#parts.table.querySelector(`tr[data-key="${CSS.escape(key)}"] bdi`)?.textContent ?? nameWords(key);
-    const [kind, text] = stateWords(snapshot, { frozen: false, closes, finalAt, closed: translate("closed") + winnerWords(snapshot.records, nameOf) }, now);
+    const [kind, text] = stateWords(snapshot, { frozen: false, closes, finalAt, closed: finalAt <= now ? closedWords(snapshot.records, nameOf) : undefined }, now);
     const { status, live } = this.#parts;
     if (status.textContent !== text) status.textContent = text;
     live.classList.toggle("stale", !["live", "paused", "connecting", "counting", "closed"].includes(kind));
@@ -254,14 +255,3 @@ function made(name, attributes, ...children) {
 }
 
 if (globalThis.customElements && !customElements.get("live-board")) customElements.define("live-board", LiveBoardElement);
-
-/**
- * Who has won a contest; empty if that is not known.
- *
- * @param {readonly {key: string, rank: number}[]} records
- * @param {(key: string) => string} nameOf
- */
-function winnerWords([first, second], nameOf) {
-  if (first?.rank !== 1) return "";
-  return ` · ${second?.rank === 1 ? translate("tied") : translate("winner", { name: nameOf(first.key) })}`;
-}
