@@ -141,6 +141,8 @@ class BoardRotator:
                 case [b"slot", oldest]:
                     self._leaving = (oldest.decode(), "0")
                     return None
+                case [b"slots"]:
+                    self._starts = [start.decode() for start in await state.call("ZRANGE", state.keys.slots, 0, -1)]
                 case [b"idle", wait]:
                     self._leaving = ("", "0")
                     return float("inf") if int(wait) < 0 else int(wait) / 1000
@@ -181,12 +183,7 @@ class BoardRotator:
             starts=self._starts,
         )
         others = [keys.slot(other) for other in self._starts if other != start]
-        reply = await state.run(state.scripts.rotate, [*names, *others], request)
-        while reply[0] == b"slots":
-            self._starts = [other.decode() for other in await state.call("ZRANGE", keys.slots, 0, -1)]
-            request.starts, others = self._starts, [keys.slot(other) for other in self._starts if other != start]
-            reply = await state.run(state.scripts.rotate, [*names, *others], request)
-        return reply
+        return await state.run(state.scripts.rotate, [*names, *others], request)
 
     def _step(self) -> int:
         """Return how many members a step moves. If a sum of zero is a score, a step may look for each in all slots."""
