@@ -204,15 +204,6 @@ class SumPacking(Packing, frozen=True, dict=True):
         )
 
     @cached_property
-    def _places(self) -> tuple[tuple[str, int, int, int], ...]:
-        """For each field its name, the weight of its digit, half of this weight, and its sign."""
-        pairs = zip(self.fields, self.digits, strict=True)
-        return tuple(
-            (field.name, digit.weight, digit.weight // 2, 1 if field.sort_order == "desc" else -1)
-            for field, digit in pairs
-        )
-
-    @cached_property
     def _most(self) -> int:
         return self.count // 2
 
@@ -248,12 +239,10 @@ class SumPacking(Packing, frozen=True, dict=True):
         """
         if not self.holds(score):
             raise ValueError(f"{score} is not a score of these fields: scores go from {-self._most} to {self._most}")
-        values = {}
-        for name, weight, half, sign in self._places:
-            digit = (score + half) // weight
-            values[name] = sign * digit
-            score -= digit * weight
-        return values
+        return {
+            field.name: digit if field.sort_order == "desc" else -digit
+            for field, digit in zip(self.fields, self.split(score), strict=True)
+        }
 
     def split(self, score: int) -> list[int]:
         """Return the digits of a score or an amount."""
