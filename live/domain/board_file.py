@@ -420,10 +420,10 @@ def part_mistakes(
             yield f"board {board.id!r}: its union names {part!r}, which is a union itself; name its boards instead"
         elif fed.operator != "incr" or fed.votes is not None:
             yield f"board {board.id!r}: its union names {part!r}, whose scores are not plain sums"
-        elif fed.score != board.score and (fed.window, fed.clock) == (board.window, board.clock):
-            yield f"board {board.id!r}: its union names {part!r}, whose `score` has other fields or ranges"
         elif (fed.window, fed.clock) != (board.window, board.clock):
             yield f"board {board.id!r}: its union names {part!r}, which has another window or clock"
+        elif fed.score != board.score:
+            yield f"board {board.id!r}: its union names {part!r}, whose `score` has other fields or ranges"
         for fault in () if fed is None else (exposure(board, fed), forgetting(board, fed)):
             if fault:
                 yield f"board {board.id!r}: {fault}"
