@@ -81,7 +81,7 @@ class BoardBaseline:
         self.per_minute: int | None = None  # the rate of the newest baseline
         self.due = -math.inf  # when the next look is due, in seconds of the monotonic clock
         self.checked_at = -math.inf  # when this process last checked, by the same clock
-        self._span: tuple[int | None, int | None] = (0, 0)  # start and end of the day or week, in milliseconds
+        self._span = (0, 0)  # start and end of the day or week, in milliseconds
 
     @property
     def is_empty(self) -> bool:
@@ -172,10 +172,8 @@ def _per_minute(board: Board, span: int, gain: float) -> int | None:
     return round(gain * 60_000 / span) if board.operator == "incr" and span >= _LEAST_SPAN else None
 
 
-def _span_at(board: Board, now: int) -> tuple[int | None, int | None]:
+def _span_at(board: Board, now: int) -> tuple[int, int]:
     """Return when the day or week began at whose start movement begins, and when it ends. Times are in milliseconds."""
-    if board.baseline == "hour":
-        return None, None
     period = calendar_of(board.window, board.baseline).at(now // 1000)
     return period.start * 1000, period.end * 1000
 
