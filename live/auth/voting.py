@@ -46,8 +46,8 @@ class Voting:
             if self._clock() >= self._warned + _QUIET:
                 self._warned = self._clock()
                 log.warning(
-                    "likes must wait, because many come from one address or voter: LIVE_LIKE_RATE and LIVE_LIKE_BURST "
-                    "let more of them count at once"
+                    "likes must wait, because many come from one address or voter: raise LIVE_LIKE_RATE and "
+                    "LIVE_LIKE_BURST to count more of them at once"
                 )
             raise
 
