@@ -119,7 +119,7 @@ def units(work: Callable[[], object]) -> float:
     return ratio
 
 
-@pytest.mark.slow
+@pytest.mark.alone  # beside seven others, CPU time is up to three times as much
 @pytest.mark.parametrize("name", WORST)
 def test_no_body_takes_long(name: str) -> None:
     """Decoding the largest body takes at most about 12 milliseconds of a machine of 2024."""
@@ -128,7 +128,7 @@ def test_no_body_takes_long(name: str) -> None:
     assert units(lambda: decode(body, MOST)) < 16
 
 
-@pytest.mark.slow
+@pytest.mark.alone  # beside seven others, CPU time is up to three times as much
 @pytest.mark.parametrize("name", GZIP)
 def test_no_compressed_body_takes_long(name: str) -> None:
     """Decompressing the largest body takes a few milliseconds."""
