@@ -56,11 +56,11 @@ async def test_no_row_is_cut(valkey_url: str, tmp_path: Path) -> None:
 
 
 async def is_live(page: OldPage, path: str) -> bool:
-    """Whether the page is at a path, and every board of it is live."""
+    """Whether the page is at a path, and every board of it is live. Before its script runs, the page says `still`."""
     if await page.value("location.pathname + location.search") != path:
         return False
     states = await page.value("[...document.querySelectorAll('.connection')].map((part) => part.dataset.state)")
-    return bool(states) and set(states) <= {"live", "still"}
+    return set(states) == {"live"}
 
 
 async def has_changed(page: OldPage, before: str) -> bool:

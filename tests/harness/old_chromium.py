@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.harness.waiting import DEADLINE
+from tests.harness.waiting import DEADLINE, eventually
 
 _PACKED: Final = Path(__file__).parents[2] / ".tools/node_modules/chrome-aws-lambda/bin/chromium.br"
 _UNPACK: Final = (
@@ -75,19 +75,22 @@ async def old_page(folder: Path) -> AsyncIterator[OldPage]:
     program = folder / "chromium"
     unpacking = await asyncio.create_subprocess_exec("node", "-e", _UNPACK, str(_PACKED), str(program))
     assert await unpacking.wait() == 0
-    process = await asyncio.create_subprocess_exec(
-        str(program), *_FLAGS, f"--user-data-dir={folder / 'profile'}", "about:blank",
-        stderr=asyncio.subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
-    assert process.stderr is not None
+    # The browser prints its address. Its helpers can keep a pipe open for longer than a test's loop.
+    printed = folder / "printed"
+    with printed.open("wb") as file:
+        process = await asyncio.create_subprocess_exec(
+            str(program), *_FLAGS, f"--user-data-dir={folder / 'profile'}", "about:blank",
+            stderr=file, start_new_session=True,
+        )  # fmt: skip
+
+    async def address() -> str | None:
+        assert process.returncode is None, "the browser ended"
+        found = re.search(r"ws://\S+(?=\n)", printed.read_text(encoding="utf-8"))
+        return found and found[0]
+
     try:
-        found = None
-        while found is None:
-            line = await asyncio.wait_for(process.stderr.readline(), DEADLINE)
-            assert line, "the browser ended"
-            found = re.search(r"ws://\S+", line.decode())
         # The browser answers no ping.
-        async with connect(found[0], max_size=None, ping_interval=None) as socket:
+        async with connect(await eventually(address), max_size=None, ping_interval=None) as socket:
             yield OldPage(socket)
             await socket.send('{"id": 0, "method": "Browser.close"}')
         await asyncio.wait_for(process.wait(), DEADLINE)
