@@ -12,7 +12,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from live.protocols.http.pipeline import Get
+from live.protocols.http.exchange import Exchange
 from live.settings import CacheTime
 from live.web.reads.fast import FastReads
 from tests.harness.nginx import NGINX, behind_nginx
@@ -46,9 +46,9 @@ async def edge(
     asked: Counter[Any] = Counter()
     begin = FastReads._begin
 
-    def counted(self: FastReads, plain: Any, known: str, get: Get) -> None:
-        asked[plain.query.what] += 1
-        begin(self, plain, known, get)
+    def counted(self: FastReads, read: Any, exchange: Exchange) -> None:
+        asked[read.query.what] += 1
+        begin(self, read, exchange)
 
     monkeypatch.setattr(FastReads, "_begin", counted)
     switch = ("proxy_cache off;", f"proxy_cache {zone};")

@@ -1,8 +1,7 @@
-"""The intake: authenticates, limits, decodes and counts the bodies of all transports.
+"""The intake: checks heads, limits, decodes and counts bodies.
 
-The head of a request is checked before its body is read. For a small body, `submit` starts no task and awaits nothing,
-so that a protocol can call it tens of thousands of times per second. `receive` is for the other transports: it checks
-the head, reads the body and submits it.
+The head of a request is checked before its body is read. `submit` starts no task and awaits nothing, unless a request
+asks for the records of its members, so that a protocol can call it tens of thousands of times per second.
 """
 
 import asyncio
@@ -19,14 +18,13 @@ import msgspec
 from msgspec import UNSET
 
 from live.auth.authenticator import Authenticator
-from live.auth.client import Client
 from live.auth.rate_limiter import RateLimiter
 from live.domain.board import Boards
 from live.domain.cloudevent import decode_batch, decode_structured
 from live.domain.decoding import DecodedBody, decode_json, decode_ndjson, decode_plain
 from live.domain.event import Answer, Entry, Identities, IncomingEvent, entry_of
 from live.domain.producer import Principal
-from live.errors import ProblemError, StoreUnavailableError
+from live.errors import ProblemError
 from live.ingest.committer import PLAIN, Committed, Committer, Share, Wants
 from live.ingest.decompression import decompress, is_gzip, too_large
 from live.ingest.refusals import Refusals
@@ -240,22 +238,6 @@ class Intake:
             self._send(head, decoded, _replying(done, strict=head.wants.strict), [])
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             done(problem_reply(error))
-
-    async def receive(
-        self, headers: Headers, client: Client, body: AsyncIterator[bytes], wants: Wants = PLAIN
-    ) -> Reply:
-        """Handle one request from its head to its answer. The body is read only if the head is accepted."""
-        named = dict(reversed(headers))
-        try:
-            producer = self._authenticator.authorize(named.get(b"authorization"), client)
-            await self._rate_limiter.admit(producer)
-            head = self.read_head(producer, headers, named, wants)
-            whole = await self.collect(body)
-        except (ProblemError, StoreUnavailableError) as error:
-            return problem_reply(error)
-        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self.submit(head, whole, lambda reply: None if answer.done() else answer.set_result(reply))
-        return await answer
 
     async def count(self, producer: Principal, event: IncomingEvent) -> Answer:
         """Count an event that the server itself makes, such as the like of a visitor. Producers send bodies instead.

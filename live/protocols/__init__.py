@@ -1,1 +1,1 @@
-"""The HTTP and WebSocket protocols that plug into uvicorn, with fast paths that bypass ASGI."""
+"""The HTTP and WebSocket protocols that plug into uvicorn. They answer events and plain reads without ASGI."""

@@ -1,6 +1,6 @@
 """The routes of a process, by its role."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 from urllib.parse import quote
 
@@ -31,7 +31,7 @@ from live.web.pages.rendering import static_version
 from live.web.reads import boards, entrants, history, items, records, slots, stream, votes
 from live.web.reads.records import OF_MEMBERS
 from live.web.services import assets, live_of, reader_of
-from live.web.writes import admin, events, keys, likes
+from live.web.writes import admin, keys, likes
 
 _LONGEST_COMPARED: Final = 100  # characters of a path
 _ONE_NAME: Final = 2  # parts of a path such as `/posts`
@@ -40,8 +40,13 @@ _WRITING: Final = {"POST", "PUT"}  # methods that people mistake for each other
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
-_EVENTS: Final[Mapping[str, Endpoint]] = {"POST": events.take_events}
-# The documented routes of boards, in the order in which they are tried. Processes that serve viewers take GET;
+# The pages that people open most, which are tried first because each attempt takes time.
+_PAGES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
+    "/boards/{board}": {"GET": admitting(pages.board_page)},
+    "/boards/{board}/records/{key:path}": {"GET": admitting(record_page.record_page)},
+    "/": {"GET": admitting(pages.index)},
+}
+# The other documented routes of boards, in the order in which they are tried. Processes that serve viewers take GET;
 # processes that serve administrators take the other methods.
 _ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
     "/v1/boards/{board}/records/{key:path}/slots": {"GET": slots.get_slots},
@@ -71,11 +76,8 @@ _ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
     "/v1/records/{key:path}": {"GET": records.get_member_records},
     "/v1/boards/{board}/stream": {"GET": stream.stream_board},
     "/v1/boards/{board}/live": {"GET": stream.refuse_plain},
-    "/": {"GET": admitting(pages.index)},
-    "/boards/{board}": {"GET": admitting(pages.board_page)},
     "/boards/{board}/qr.svg": {"GET": sharing.qr_code},
     "/boards/{board}/records.csv": {"GET": sharing.records_csv},
-    "/boards/{board}/records/{key:path}": {"GET": admitting(record_page.record_page)},
     "/embed/{board}": {"GET": admitting(pages.embedded_board)},
     "/boards/{board}/votes": {"GET": votes.get_votes},
     "/overlay/{board}": {"GET": admitting(pages.overlay)},
@@ -92,7 +94,8 @@ _ADMINISTRATION: Final[Mapping[str, Mapping[str, Endpoint]]] = {
 
 def routes_of(settings: Settings) -> list[BaseRoute]:
     """List the routes of a process with the role in `settings`."""
-    routes: list[BaseRoute] = [
+    routes = list(_contracts(_PAGES, settings))
+    routes += [
         Route("/healthz", health.healthz),
         Route("/readyz", health.readyz),
         Route("/metrics", metrics.metrics),
@@ -106,25 +109,33 @@ def routes_of(settings: Settings) -> list[BaseRoute]:
     ]
     if settings.role != "viewers":
         routes += [
-            _contract("/v1/events", _EVENTS),
+            Route("/v1/events", _take_no_events, methods=["POST"]),
             Route("/boards/{board}/likes", likes.like, methods=["GET", "POST"]),
             Route("/t", ticket.take, methods=["GET", "POST"]),
         ]
-    is_changing = settings.role in settings.admin_roles
-    if is_changing:
+    if settings.role in settings.admin_roles:
         routes += [_contract(path, handlers) for path, handlers in _ADMINISTRATION.items()]
         routes += admin_routes(settings)
-    for path, handlers in _ROUTES.items():
+    return [*routes, *_contracts(_ROUTES, settings)]
+
+
+def _contracts(documented: Mapping[str, Mapping[str, Endpoint]], settings: Settings) -> Iterator[BaseRoute]:
+    """Make the routes that a process with the role in `settings` serves."""
+    for path, handlers in documented.items():
         served = {
             method: handler
             for method, handler in handlers.items()
-            if (settings.role != "ingest" if method == "GET" else is_changing)
+            if (settings.role != "ingest" if method == "GET" else settings.role in settings.admin_roles)
         }
         if served:
-            routes.append(_contract(path, served))
+            yield _contract(path, served)
             if (other := by_query(path)) != path:
-                routes.append(_contract(other, {method: _keyed(handler) for method, handler in served.items()}))
-    return routes
+                yield _contract(other, {method: _keyed(handler) for method, handler in served.items()})
+
+
+async def _take_no_events(_request: Request) -> Response:
+    """Refuse events. The HTTP connections of this server take them before; this route answers other methods."""
+    raise ProblemError("not_found", "this ASGI server takes no events")
 
 
 def _keyed(handler: Endpoint) -> Endpoint:

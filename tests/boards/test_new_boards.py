@@ -41,7 +41,7 @@ async def at_once(_registry: BoardRegistry) -> None:
 
 @asynccontextmanager
 async def two_processes(
-    store: str, *, plain: bool = False, hears: bool = False
+    store: str, *, hears: bool = False
 ) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
     """Yield clients of two processes of one server.
 
@@ -54,7 +54,7 @@ async def two_processes(
             changes.enter_context(patch.object(BoardRegistry, "until_known", at_once))
         async with (
             run_server(settings, [rolling_board()]) as one,
-            run_server(settings, [rolling_board()], plain=plain) as other,
+            run_server(settings, [rolling_board()]) as other,
             httpx.AsyncClient(base_url=one, timeout=180) as first,
             httpx.AsyncClient(base_url=other, timeout=180) as second,
         ):
@@ -134,23 +134,20 @@ async def serves_new_boards(one: httpx.AsyncClient, other: httpx.AsyncClient, us
         assert await use(other, board), "the other process does not know the board"
 
 
-@pytest.mark.parametrize("plain", [False, True])
-async def test_a_new_board_is_there_in_every_process(valkey_url: str, *, plain: bool) -> None:
+async def test_a_new_board_is_there_in_every_process(valkey_url: str) -> None:
     """Events for the board count, and clients can read and watch it. Boards that change their types work too."""
-    async with two_processes(valkey_url, plain=plain) as (one, other):
-        for name, use in USES.items():
-            if not (plain and name == "viewer's socket"):  # only our own protocol serves such sockets
-                await serves_new_boards(one, other, use)
+    async with two_processes(valkey_url) as (one, other):
+        for use in USES.values():
+            await serves_new_boards(one, other, use)
         assert (await one.put("/v1/boards/late", json={"types": ["early"]})).status_code == 201
         assert await names_board(other, "late")
         assert (await one.patch("/v1/boards/late", json={"types": ["latest"]})).status_code == 200
         assert await names_type(other, "latest")
 
 
-@pytest.mark.parametrize("plain", [False, True])
-async def test_a_board_that_does_not_exist_is_refused(valkey_url: str, *, plain: bool) -> None:
+async def test_a_board_that_does_not_exist_is_refused(valkey_url: str) -> None:
     """Events, reads and viewers of such a board are refused. Valid events of the same body count."""
-    async with two_processes(valkey_url, plain=plain) as (_, other):
+    async with two_processes(valkey_url) as (_, other):
         answer = (
             await other.post("/v1/events", json=[{"key": "a", "board": "none"}, {"key": ""}, {"key": "a"}])
         ).json()

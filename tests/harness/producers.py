@@ -15,7 +15,7 @@ from tests.harness.settings import fresh_settings
 
 @asynccontextmanager
 async def with_keys(
-    store: str, *, plain: bool, **changes: Any
+    store: str, *, plain: bool = False, **changes: Any
 ) -> AsyncIterator[tuple[str, ProducerStore, dict[str, str]]]:
     """A server with two boards, its producers, and their API keys."""
     settings = fresh_settings(store, **changes)

@@ -14,11 +14,11 @@ from live.ingest.replies import Reply, json_reply
 from live.protocols.body_budget import SMALL_BODIES, BodyBudget
 from live.protocols.connection_limits import SMALL, Admission, ConnectionLimits
 from live.protocols.http import connection as module
-from live.protocols.http import fast_post
+from live.protocols.http import post as posts
 from live.protocols.http.connection import HttpProtocol
-from live.protocols.http.fast_post import Post
+from live.protocols.http.exchange import Exchange
 from live.protocols.http.parser import MAX_HEAD
-from live.protocols.http.pipeline import Get
+from live.protocols.http.post import Post
 from live.protocols.http.request_counts import OTHER
 from live.protocols.websocket import Upgrade
 from live.settings import Size
@@ -28,6 +28,7 @@ from tests.harness.waiting import eventually
 GET = b"GET /read HTTP/1.1\r\nHost: a\r\n\r\n"
 LAST = GET[:-2] + b"Connection: close\r\n\r\n"
 WATCH = GET[:-2] + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+EXPECT, CONTINUE = b"Expect: 100-continue", b"HTTP/1.1 100 Continue\r\n\r\n"
 FULL = b"too many"  # a body with more events than may wait
 CHECKED = SimpleNamespace(producer="shop")
 HEALTH = GET.replace(b"/read", b"/healthz")
@@ -115,7 +116,7 @@ class Line:
         settings = fresh_settings("", **changes)
         self.limits: ConnectionLimits = beside.limits if beside else ConnectionLimits(settings, lambda _: False)
         self.bodies: BodyBudget = beside.bodies if beside else BodyBudget(settings, self.limits, lambda _: False)
-        self.gets: list[Get] = []
+        self.gets: list[Exchange] = []
         self.posts: list[Post] = []
         self.read: list[bytes] = []  # the bodies that the application has read
         self.left = 0  # how often the application learned that the client has left
@@ -135,8 +136,9 @@ class Line:
         self.route: Route | Mount | None = None  # the route that takes the requests of the application
         parts = SimpleNamespace(
             settings=settings, limits=self.limits, bodies=self.bodies, root_path=b"", heads=Heads(),
-            serve=lambda _: None, intake=self, reads=self, upgrades=self, tally=self, ask_soon=self.ask_soon,
-            clients=SimpleNamespace(resolve=lambda *_, **__: None), rate_limiter=self, head_cache=self,
+            serve=lambda _: None, intake=self, upgrades=self, tally=self, ask_soon=self.ask_soon,
+            reads=SimpleNamespace(find=self.find, route="GET /read"),
+            clients=SimpleNamespace(resolve=lambda *_, **__: None), rate_limiter=self, checks=self,
         )  # fmt: skip
         self.state = SimpleNamespace(connections=set(), total_requests=0, tasks=set(), default_headers=[])
         self.wire = Wire(tls=tls)
@@ -153,7 +155,7 @@ class Line:
     def find(self, _head: object, _peer: object) -> Any:
         """Take each plain read."""
 
-        def begin(get: Get) -> None:
+        def begin(get: Exchange) -> None:
             self.gets.append(get)
             if self.is_quick:
                 self.answer(len(self.gets) - 1)
@@ -515,18 +517,46 @@ async def test_events_are_counted_when_their_body_is_complete() -> None:
         {"request"},
     )
     line.feed(b"\r\n0\r\n\r\n" + GET + events(3, b"Expect: 100-continue"))
-    assert ([each.body for each in line.posts][2:], line.protocol.held, line.waits) == ([b"x"], SMALL_BODIES + 1, set())
+    assert ([each.body for each in line.posts][2:], line.protocol.held, line.waits) == ([b"x"], SMALL_BODIES + 4, set())
     for number in (1, 0, 2):
         line.posts[number].answer(json_reply(b"e%d" % number))
-    assert (line.wire.sent, line.protocol.held, line.bodies._held) == (b"e0 e1 e2 ", 0, 0)
+    assert (line.wire.sent, line.protocol.held, line.bodies._held) == (b"e0 e1 e2 ", 3, 0)
     line.answer(0)
-    await asyncio.sleep(0)
-    assert line.read == [b""], "the application did not ask for the body"
+    assert line.wire.sent == b"e0 e1 e2 0 " + CONTINUE
+    line.feed(b"abc")
+    assert [each.body for each in line.posts][3:] == [b"abc"]
     assert (line.counted, line.state.total_requests) == ([200] * 4, 4)
     line.protocol.connection_lost(None)
     line = Line().open()
     line.feed(events(len(FULL)) + FULL)
     assert line.wire.sent == b"503 "
+
+
+async def test_a_client_is_asked_for_the_body_that_it_holds_back() -> None:
+    """The server asks once the producer is admitted. It does not ask a client that sends the body anyway.
+
+    A refused client may send the body or not, so nobody knows what its next bytes are, and the connection ends.
+    """
+    line = Line().open()
+    line.is_known, line.rate = False, asyncio.get_running_loop().create_future()
+    line.feed(events(1, EXPECT))
+    assert line.wire.sent == b""
+    line.rate.set_result(None)
+    await asyncio.sleep(0)
+    assert line.wire.sent == CONTINUE
+    line.feed(b"x")
+    line.posts[0].answer(json_reply(b"e"))
+    assert (line.wire.sent, line.wire.fate) == (CONTINUE + b"e ", [])
+    line = Line().open()
+    line.feed(events(2, EXPECT) + b"a")
+    line.feed(b"b")
+    line.posts[0].answer(json_reply(b"e"))
+    assert (line.wire.sent, line.wire.fate) == (b"e ", [])
+    line = Line().open()
+    line.is_known, line.fault = False, ProblemError("credentials_invalid", "")
+    line.feed(events(1, EXPECT))
+    line.feed(GET)
+    assert (line.wire.sent, line.wire.fate, line.gets) == (b"401.", ["eof"], [])
 
 
 async def test_events_wait_until_their_producer_is_within_its_rate() -> None:
@@ -592,8 +622,8 @@ async def test_answers_are_counted_by_route() -> None:
 async def test_spans_are_made_for_known_producers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trace in the request of an unknown producer is ignored. Otherwise anybody could fill the store of traces."""
     spans: list[tuple[str, object, int]] = []
-    monkeypatch.setattr(fast_post, "trace_of", lambda fields: dict(fields).get(b"traceparent"))
-    monkeypatch.setattr(fast_post, "record_span", lambda name, _, trace, *, status: spans.append((name, trace, status)))
+    monkeypatch.setattr(posts, "trace_of", lambda fields: dict(fields).get(b"traceparent"))
+    monkeypatch.setattr(posts, "record_span", lambda name, _, trace, *, status: spans.append((name, trace, status)))
     for fault, fields in (
         (None, [b"traceparent: t"]),
         (None, []),

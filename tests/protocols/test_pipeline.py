@@ -1,32 +1,21 @@
 """The order of answers on one connection, tested without a real connection."""
 
 from collections.abc import Sequence
+from typing import Any, cast
 
-import pytest
-
-from live.errors import ProblemError
 from live.ingest.replies import Reply, json_reply
+from live.protocols.http.exchange import Exchange
 from live.protocols.http.parser import BodyPiece
-from live.protocols.http.pipeline import Pipeline, Refusal
+from live.protocols.http.pipeline import Pipeline
 
 
-class Exchange:
+class Asked(Exchange):
     """A request whose answer the test sets."""
 
-    route = "other"
-    arrived = 0.0
-
     def __init__(self, *, keep_alive: bool = True) -> None:
-        self.keep_alive = keep_alive
-        self.reply: Reply | None = None
-        self.is_full = False
+        super().__init__(cast("Any", None), keep_alive=keep_alive)
         self.body = b""
         self.is_complete = self.began = self.disconnected = False
-
-    @property
-    def started(self) -> bool:
-        """Whether the answer has begun."""
-        return self.reply is not None
 
     def begin(self) -> None:
         """Record that the request began."""
@@ -42,16 +31,16 @@ class Exchange:
         self.disconnected = True
 
 
-def filled(count: int) -> tuple[Pipeline, Sequence[Exchange]]:
+def filled(count: int) -> tuple[Pipeline, Sequence[Asked]]:
     """A pipeline with `count` complete requests."""
     pipeline = Pipeline()
-    exchanges = [Exchange() for _ in range(count)]
+    exchanges = [Asked() for _ in range(count)]
     for exchange in exchanges:
         pipeline.add(exchange, has_body=False)
     return pipeline, exchanges
 
 
-def answer(exchange: Exchange, body: bytes = b"{}") -> Reply:
+def answer(exchange: Asked, body: bytes = b"{}") -> Reply:
     """Answer a request."""
     exchange.reply = json_reply(body)
     return exchange.reply
@@ -87,7 +76,7 @@ def test_nothing_follows_the_last_reply() -> None:
 def test_a_body_goes_to_its_request() -> None:
     """Earlier requests may have no answers yet."""
     pipeline, (first,) = filled(1)
-    exchange = Exchange()
+    exchange = Asked()
     assert not pipeline.add(exchange, has_body=True)
     assert pipeline.arriving is exchange
     pipeline.receive(BodyPiece(b"a", last=False))
@@ -99,10 +88,10 @@ def test_a_body_goes_to_its_request() -> None:
 
 def test_a_body_that_the_application_does_not_read_stops_reading() -> None:
     """If the server read on, the pieces of the body would fill the memory."""
-    pipeline, exchange = Pipeline(), Exchange()
+    pipeline, exchange = Pipeline(), Asked()
     assert pipeline.add(exchange, has_body=True)
     seen = [pipeline.has_room]
-    exchange.is_full = True
+    exchange.wanted = 1
     assert [*seen, pipeline.has_room] == [True, False]
 
 
@@ -111,7 +100,7 @@ def test_a_bounded_number_of_requests_is_read_ahead() -> None:
     pipeline = Pipeline()
     for _ in range(64):
         assert pipeline.has_room
-        pipeline.add(Exchange(), has_body=False)
+        pipeline.add(Asked(), has_body=False)
     assert not pipeline.has_room
     pipeline.take_first()
     assert pipeline.has_room
@@ -119,13 +108,13 @@ def test_a_bounded_number_of_requests_is_read_ahead() -> None:
 
 def test_a_client_is_late_only_while_no_complete_request_waits() -> None:
     """The client's deadline runs while it sends, not while the server works."""
-    pipeline, exchange = Pipeline(), Exchange()
+    pipeline, exchange = Pipeline(), Asked()
     seen = [pipeline.awaits_answer]
     pipeline.add(exchange, has_body=True)
     seen.append(pipeline.awaits_answer)
     pipeline.receive(BodyPiece(b"", last=True))
     seen.append(pipeline.awaits_answer)
-    pipeline.add(Exchange(), has_body=True)
+    pipeline.add(Asked(), has_body=True)
     seen.append(pipeline.awaits_answer)
     answer(exchange)
     pipeline.take_answered()
@@ -136,7 +125,7 @@ def test_a_client_is_late_only_while_no_complete_request_waits() -> None:
 def test_a_request_that_is_cut_off_gets_no_answer() -> None:
     """Earlier requests still get their answers."""
     pipeline, (first,) = filled(1)
-    exchange = Exchange()
+    exchange = Asked()
     pipeline.add(exchange, has_body=True)
     assert pipeline.cut_off()
     assert exchange.disconnected
@@ -148,7 +137,7 @@ def test_a_request_that_is_cut_off_gets_no_answer() -> None:
 
 def test_a_request_with_an_answer_is_not_withdrawn() -> None:
     """If such a request were withdrawn, it would get two answers."""
-    pipeline, exchange = Pipeline(), Exchange()
+    pipeline, exchange = Pipeline(), Asked()
     pipeline.add(exchange, has_body=True)
     answer(exchange)
     assert not pipeline.cut_off()
@@ -183,7 +172,7 @@ def test_a_stop_without_requests_returns_false() -> None:
 
 def test_an_incomplete_body_is_read_to_its_end_after_a_stop() -> None:
     """The request with this body is still answered."""
-    pipeline, exchange = Pipeline(), Exchange()
+    pipeline, exchange = Pipeline(), Asked()
     pipeline.add(exchange, has_body=True)
     assert pipeline.stop()
     assert (pipeline.has_room, pipeline.is_closed) == (True, False)
@@ -205,16 +194,3 @@ def test_the_exchange_at_the_front_begins() -> None:
     pipeline, (first, second) = filled(2)
     pipeline.begin_first()
     assert (first.began, second.began) == (True, False)
-
-
-@pytest.mark.parametrize("waiting", [0, 1])
-def test_a_refusal_waits_for_earlier_answers_and_ends_the_connection(waiting: int) -> None:
-    """A refused request is answered in its turn, like any other request."""
-    pipeline, exchanges = filled(waiting)
-    refusal = Refusal(ProblemError("malformed_request", "not HTTP"))
-    pipeline.add(refusal, has_body=False)
-    for exchange in exchanges:
-        assert pipeline.take_answered() == []
-        answer(exchange)
-    (*_, (reply, last)) = pipeline.take_answered()
-    assert (reply.status, last.keep_alive) == (400, False)

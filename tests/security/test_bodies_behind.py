@@ -10,7 +10,7 @@ import pytest
 
 from live.protocols.http.asgi import _Cycle
 from live.protocols.http.connection import HttpProtocol
-from live.protocols.http.fast_post import Post
+from live.protocols.http.post import Post
 from live.settings import Duration
 from live.store.board.read.reader import BoardReader
 from tests.harness.waiting import DEADLINE, eventually

@@ -67,11 +67,11 @@ HOSTS = {
 }
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module", params=[False, True], ids=["ours", "plain"])
-async def url(valkey_url: str, request: pytest.FixtureRequest) -> AsyncIterator[str]:
-    """A server without API keys, on our protocol and on plain uvicorn."""
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def url(valkey_url: str) -> AsyncIterator[str]:
+    """A server without API keys."""
     settings = fresh_settings(valkey_url, allowed_hosts=(), anonymous_admin=True)
-    async with run_server(settings, [rolling_board()], plain=request.param) as url:
+    async with run_server(settings, [rolling_board()]) as url:
         yield url
 
 

@@ -34,9 +34,9 @@ async def status_of(client: httpx.AsyncClient, method: str, path: str, **request
 
 
 @asynccontextmanager
-async def below_a_path(store: str, *, plain: bool) -> AsyncIterator[httpx.AsyncClient]:
+async def below_a_path(store: str) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a server below a path, with a record."""
-    async with server(store, plain=plain, root_path=ROOT) as client:
+    async with server(store, root_path=ROOT) as client:
         assert await status_of(client, "POST", f"{ROOT}/v1/events", json={"key": "a"}) == 200
         yield client
 
@@ -66,16 +66,15 @@ async def opens(url: str) -> bool:
 
 async def test_a_socket_has_one_path(valkey_url: str) -> None:
     """A viewer can open the socket only below the root path."""
-    async with below_a_path(valkey_url, plain=False) as client:
+    async with below_a_path(valkey_url) as client:
         sockets = str(client.base_url).replace("http", "ws").rstrip("/")
         for prefix, is_served in ((ROOT, True), ("", False), (f"{ROOT}{ROOT}", False)):
             assert await opens(f"{sockets}{prefix}{SOCKET}") is is_served, prefix
 
 
-@pytest.mark.parametrize("plain", [False, True])
-async def test_each_resource_has_one_path(valkey_url: str, *, plain: bool) -> None:
+async def test_each_resource_has_one_path(valkey_url: str) -> None:
     """The fast path, the application and another ASGI server agree on the path."""
-    async with below_a_path(valkey_url, plain=plain) as client:
+    async with below_a_path(valkey_url) as client:
         await one_path_for_each_resource(client)
         refused = await client.get("/metrics")
         assert refused.json()["code"] == "not_found"

@@ -28,7 +28,7 @@ DOORS: Final = {"fast path": FAST, "routes": ROUTES, "socket": (SOCKET,)}
 async def limited(store: str) -> AsyncIterator[tuple[httpx.AsyncClient, dict[str, str]]]:
     """Yield a client and API keys of a server where each client may read once per second, and twice in a burst."""
     async with (
-        with_keys(store, plain=False, trusted_proxies=TRUSTED, read_rate=1, read_burst=2) as (url, _, keys),
+        with_keys(store, trusted_proxies=TRUSTED, read_rate=1, read_burst=2) as (url, _, keys),
         httpx.AsyncClient(base_url=url, timeout=180) as client,
     ):
         yield client, {name: f"Bearer {key}" for name, key in keys.items()}

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import weakref
-from time import perf_counter
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
@@ -15,8 +14,8 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from live.auth.client import EXTENSION, Client
 from live.errors import ProblemError
+from live.protocols.http.exchange import Connection, Exchange
 from live.protocols.http.parser import RequestHead
-from live.protocols.http.pipeline import Connection
 from live.protocols.http.request_counts import OTHER
 
 VIEWER: Final = "live.viewer"  # the ASGI extension by which a request becomes a viewer's; its `connection` is a weakref
@@ -57,15 +56,13 @@ class _Cycle(RequestResponseCycle):
         await super().send(message)
 
 
-class AppRequest:
+class AppRequest(Exchange):
     """One request to the application.
 
     Its body is read only after every earlier request is answered, because an earlier request may take any time.
     """
 
-    __slots__ = ("_app", "_connection", "_has_begun", "_length", "_outlet", "arrived", "cycle", "size", "wanted")
-
-    reply = None  # the application writes the answer
+    __slots__ = ("_app", "_has_begun", "_length", "_outlet", "cycle")
 
     def __init__(
         self,
@@ -74,15 +71,13 @@ class AppRequest:
         head: RequestHead,
         client: Client | ProblemError,
         state: dict[str, Any],
+        *,
+        keep_alive: bool,
     ) -> None:
         self._app = app
-        self._connection = connection
         self._outlet = _Outlet(connection.transport)
         self._has_begun = False
-        self.arrived = perf_counter()
         self._length = head.length
-        self.size = 0  # bytes that the connection holds for the body until the application is done
-        self.wanted = 0  # bytes that must be admitted before the body is read
         path, _, query = head.target.partition(b"?")
         transport = connection.transport
         # The reference to the connection is weak, because the garbage collector should find no cycle.
@@ -116,6 +111,7 @@ class AppRequest:
             keep_alive=head.keep_alive,
             on_response=connection.response_done,
         )
+        super().__init__(connection, keep_alive=keep_alive)
         if not head.has_body:
             self.end()
 
@@ -152,9 +148,9 @@ class AppRequest:
     def begin(self) -> None:
         """Admit the body and run the application: every earlier request is answered."""
         if self._length != 0:
-            self._connection.hold(self, self._length)
+            self.connection.hold(self, self._length)
         self._has_begun = True
-        tasks = self._connection.server_state.tasks
+        tasks = self.connection.server_state.tasks
         task = asyncio.get_running_loop().create_task(self._run())
         tasks.add(task)
         task.add_done_callback(tasks.discard)
@@ -190,9 +186,9 @@ class AppRequest:
         finally:
             self._release()
         if not (self.cycle.response_complete or self.cycle.disconnected):
-            self._connection.transport.close()  # the response is incomplete and stays so
+            self.connection.transport.close()  # the response is incomplete and stays so
 
     def _release(self) -> None:
         """Stop holding the body: nobody reads it any more."""
         size, self.size, self.wanted = self.size, 0, 0
-        self._connection.release(size)
+        self.connection.release(size)

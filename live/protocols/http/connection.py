@@ -1,8 +1,7 @@
 """One HTTP connection: connects the parts that read requests, queue them, answer them and end the connection.
 
-`RequestReader` reads the requests and `Pipeline` holds them in order. `POST /v1/events` takes a fast path
-(`fast_post`), and so do plain reads (`pipeline.Get`). Every other request goes to the ASGI application
-(`asgi`). A fast path gives the same answers as the application, byte for byte. A request for a WebSocket takes the
+`RequestReader` reads the requests and `Pipeline` holds them in order. Events (`post`) and plain reads of a board are
+answered without ASGI. Every other request goes to the ASGI application (`asgi`). A request for a WebSocket takes the
 connection over.
 """
 
@@ -24,19 +23,20 @@ from uvicorn.server import ServerState
 from live.auth.client import Client
 from live.domain.reader import Reader
 from live.errors import ProblemError, StoreUnavailableError
+from live.ingest.replies import problem_reply
 from live.network.hosts import below_root
 from live.protocols.body_budget import SMALL_BODIES
 from live.protocols.connection_limits import SMALL, Admission, too_many_connections
 from live.protocols.http.asgi import AppRequest
-from live.protocols.http.fast_post import Post
+from live.protocols.http.exchange import Exchange, Flow
 from live.protocols.http.parser import MAX_HEAD, BodyPiece, Peer, RequestHead, RequestReader
-from live.protocols.http.pipeline import Flow, Get, Pipeline, Refusal, WithBody
+from live.protocols.http.pipeline import Pipeline
+from live.protocols.http.post import Post, is_events
 from live.protocols.http.request_counts import VIEWERS
 from live.protocols.http.shared import SharedParts
 from live.protocols.websocket import Upgrade
 
 HEALTH_PATHS: Final = (b"/healthz", b"/readyz", b"/metrics")
-_EVENTS: Final = b"/v1/events"
 _HALF_CLOSED: Final = 2.0  # seconds for which the server still answers a client that has closed its side
 _SHORT_LINGER: Final = 1.0  # seconds to linger while the server stops, and over TLS, which can't close one side alone
 _EVENTS_A_TURN: Final = 256  # heads and pieces of bodies that one turn reads; then other connections have their turn
@@ -202,18 +202,10 @@ class HttpProtocol(asyncio.Protocol):
             return
         is_last = not head.keep_alive or self._place is not Admission.FULL or shared.intake.is_retiring
         pipeline.accepting = keep_alive = not is_last
-        is_post = head.target == _EVENTS and head.method == b"POST" and not head.expects_continue
-        if is_post and shared.settings.role != "viewers":  # events are counted when the body is complete
-            post = Post(self, shared, keep_alive=keep_alive)
-            pipeline.add(post, has_body=head.has_body)
-            post.admit(head, self.peer)
-            if not head.has_body:
-                self._request_complete()
-                post.end()
-            elif post.reply is None:
-                self.hold(post, head.length)
+        if head.method == b"POST" and is_events(head.target) and shared.settings.role != "viewers":
+            self._begin_post(head, Post(self, shared, keep_alive=keep_alive))
         elif head.method == b"GET" and not head.has_body and (read := shared.reads.find(head, self.peer)) is not None:
-            self._begin_read(Get(self, read, keep_alive=keep_alive))
+            self._begin_read(Exchange(self, read, route=shared.reads.route, keep_alive=keep_alive))
         # The application answers all other requests. It gets the target with the root path, and removes that path.
         else:
             client: Client | ProblemError
@@ -221,14 +213,26 @@ class HttpProtocol(asyncio.Protocol):
                 client = shared.clients.resolve(self.peer.address, asked.fields, tls=self.peer.tls)
             except ProblemError as problem:  # the application refuses the request with this problem
                 client = problem
-            request = AppRequest(self, self._app, asked, client, self._app_state.copy())
-            request.keep_alive = keep_alive
+            request = AppRequest(self, self._app, asked, client, self._app_state.copy(), keep_alive=keep_alive)
             if pipeline.add(request, has_body=head.has_body):
                 request.begin()
             if not head.has_body:
                 self._request_complete()
 
-    def hold(self, request: WithBody, size: int | None) -> None:
+    def _begin_post(self, head: RequestHead, post: Post) -> None:
+        """Begin to receive events, which are counted when the body is complete."""
+        is_first = self._pipeline.add(post, has_body=head.has_body)
+        post.expects = head.expects_continue and not self._reader.unread
+        post.admit(head, self.peer)
+        if not head.has_body:
+            self._request_complete()
+            post.end()
+        elif post.reply is None:
+            self.hold(post, head.length)
+            if is_first and post.expects:
+                post.begin()
+
+    def hold(self, request: Exchange, size: int | None) -> None:
         """Admit the body of a request, or let it wait. While it waits, the server reads no more of it.
 
         `size` is the declared length, None for a chunked body.
@@ -278,11 +282,11 @@ class HttpProtocol(asyncio.Protocol):
             flow.is_counted = self._shared.bodies.update(self)
             asyncio.get_running_loop().call_soon(flow.resume_reading)
 
-    def _begin_read(self, get: Get) -> None:
-        is_first = self._pipeline.add(get, has_body=False)
+    def _begin_read(self, read: Exchange) -> None:
+        is_first = self._pipeline.add(read, has_body=False)
         self._request_complete()
         if is_first:
-            get.begin()
+            read.begin()
             self.send_replies()
 
     def _request_complete(self) -> None:
@@ -296,8 +300,8 @@ class HttpProtocol(asyncio.Protocol):
         If a session or new boards must be looked up first, `go_on` calls this again.
         """
 
-        def go_on(get: Get, fault: Exception | None, session: Reader | None, *, has_asked: bool) -> None:
-            if get.has_left:
+        def go_on(waiting: Exchange, fault: Exception | None, session: Reader | None, *, has_asked: bool) -> None:
+            if waiting.has_left:
                 return
             self._pipeline.take_first()
             if fault is not None:
@@ -307,17 +311,17 @@ class HttpProtocol(asyncio.Protocol):
             else:
                 self._upgrade(head, session, has_asked=has_asked)
 
-        def ask(get: Get) -> None:
-            self._shared.ask_soon(lambda fault: go_on(get, fault, session, has_asked=True))
+        def ask(waiting: Exchange) -> None:
+            self._shared.ask_soon(lambda fault: go_on(waiting, fault, session, has_asked=True))
 
-        def find(get: Get, search: Coroutine[None, None, Reader]) -> None:
+        def find(waiting: Exchange, search: Coroutine[None, None, Reader]) -> None:
             def done(task: asyncio.Task[Reader]) -> None:
                 if not task.cancelled():
                     fault = cast("Exception | None", task.exception())
-                    go_on(get, fault, None if fault else task.result(), has_asked=has_asked)
+                    go_on(waiting, fault, None if fault else task.result(), has_asked=has_asked)
 
             task = asyncio.create_task(search)
-            get.abandon = task.cancel
+            waiting.abandon = task.cancel
             task.add_done_callback(done)
 
         try:
@@ -326,7 +330,7 @@ class HttpProtocol(asyncio.Protocol):
             is_unknown = isinstance(problem, ProblemError) and problem.code == "board_not_found"
             if is_unknown and not has_asked:  # another process may have made the board a moment ago
                 self._pipeline.accepting = False
-                self._begin_read(Get(self, ask, keep_alive=False))
+                self._begin_read(Exchange(self, ask))
             else:
                 self.refuse(problem)
             return True
@@ -334,7 +338,7 @@ class HttpProtocol(asyncio.Protocol):
             return False
         if not isinstance(upgrade, Upgrade):
             self._pipeline.accepting = False
-            self._begin_read(Get(self, partial(find, search=upgrade), keep_alive=False))
+            self._begin_read(Exchange(self, partial(find, search=upgrade)))
             return True
         self.transport.write(upgrade.response)
         self._pipeline.accepting = False
@@ -447,7 +451,9 @@ class HttpProtocol(asyncio.Protocol):
             self._stop_accepting()
             return
         self._pipeline.accepting = False
-        self._pipeline.add(Refusal(error), has_body=False)
+        refusal = Exchange(self)
+        refusal.reply = problem_reply(error)
+        self._pipeline.add(refusal, has_body=False)
         self.send_replies()
 
     def _stop_accepting(self) -> None:

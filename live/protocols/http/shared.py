@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, cast
 
 import msgspec
+from starlette.datastructures import QueryParams
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
@@ -12,59 +13,107 @@ from live.auth.client import ClientResolver
 from live.auth.rate_limiter import RateLimiter
 from live.domain.board import Boards
 from live.domain.producer import Principal
+from live.ingest.committer import PLAIN, Wants
 from live.ingest.intake import AskSoon, CheckedHead, Intake
 from live.ingest.replies import POLICY_HEADER, SECURITY_HEADERS, Reply
+from live.network.parameters import flag, require_known
 from live.protocols.body_budget import BodyBudget
 from live.protocols.connection_limits import ConnectionLimits
+from live.protocols.http.exchange import Reads
 from live.protocols.http.parser import Peer, RequestHead
-from live.protocols.http.pipeline import Reads
 from live.protocols.http.request_counts import RequestTally
 from live.protocols.viewer_reaper import ViewerReaper
 from live.protocols.websocket import Upgrades
 from live.settings import Settings
 
 _MOST_KNOWN: Final = 1024
-_LARGEST_KNOWN: Final = 2048  # bytes of a head
+_LONGEST_KNOWN: Final = 256  # bytes of a header field
+_PARAMETERS: Final = ("rank", "strict")  # of the route of events
+_CHECKED_EACH_TIME: Final = (b"idempotency-key", b"prefer")
+_Kind = tuple[bytes, bytes | None, bytes | None]
 
 
-class HeadCache:
-    """The results of checking request heads.
+class EventChecks:
+    """Checks the heads of requests with events.
 
-    A result is valid for the same bytes from the same peer, until API keys or boards change. Do not await while you
-    check a request, so that its producer and its head are checked against the same API keys and boards.
+    Most producers send the same credentials and the same kind of body each time. The result of the check is remembered
+    by both, until API keys or boards change. Do not await while you check a request, so that its producer and its head
+    are checked against the same API keys and boards.
     """
 
-    def __init__(self, intake: Intake, authenticator: Authenticator, clients: ClientResolver) -> None:
+    def __init__(
+        self, settings: Settings, intake: Intake, authenticator: Authenticator, clients: ClientResolver
+    ) -> None:
+        self._most = settings.max_body
         self._intake = intake
         self._authenticator = authenticator
         self._clients = clients
-        self._known: dict[tuple[bytes, Peer], CheckedHead] = {}
+        self._known: dict[_Kind, CheckedHead] = {}
         self._generation = -1
 
     def known(self, head: RequestHead, peer: Peer) -> CheckedHead | None:
-        """Return the result for the same head from the same peer, or None if it is not known."""
+        """Return the result for the same credentials and the same kind of body, or None if it is not known.
+
+        Raises:
+            ProblemError: the host is not allowed.
+        """
         if self._generation != self._authenticator.generation:
             self._known.clear()
             self._generation = self._authenticator.generation
-        return self._known.get((head.raw, peer))
+        self._clients.resolve(peer.address, head.fields, tls=peer.tls)
+        kind = _kind_of(head)
+        return None if kind is None or (head.length or 0) > self._most else self._known.get(kind)
 
     def producer_of(self, head: RequestHead, peer: Peer) -> Principal:
         """Find the producer of a request.
 
         Raises:
-            ProblemError: the host is not allowed, or the producer is unknown or may not post.
+            ProblemError: the host is not allowed, a parameter is not valid, or the producer is unknown or may not post.
         """
         client = self._clients.resolve(peer.address, head.fields, tls=peer.tls)
+        _wants_of(head.target)
         return self._authenticator.authorize(_first_values(head).get(b"authorization"), client)
 
-    def check(self, head: RequestHead, peer: Peer, producer: Principal) -> CheckedHead:
+    def check(self, head: RequestHead, producer: Principal) -> CheckedHead:
         """Check the head of a request that is within the rate of its producer."""
-        checked = self._intake.read_head(producer, head.fields, _first_values(head))
-        if checked.idempotency_key is None and len(head.raw) <= _LARGEST_KNOWN:
+        checked = self._intake.read_head(producer, head.fields, _first_values(head), _wants_of(head.target))
+        kind = _kind_of(head)
+        if kind is not None:
             if len(self._known) >= _MOST_KNOWN:
                 del self._known[next(iter(self._known))]
-            self._known[head.raw, peer] = checked
+            self._known[kind] = checked
         return checked
+
+
+def _kind_of(head: RequestHead) -> _Kind | None:
+    """Return what the check of a head depends on: the first values of three fields. None: check this head each time."""
+    authorization = media_type = coding = None
+    for name, value in head.fields:
+        if name == b"authorization":
+            authorization = value if authorization is None else authorization
+        elif name == b"content-type":
+            media_type = value if media_type is None else media_type
+        elif name == b"content-encoding":
+            coding = value if coding is None else coding
+        elif name in _CHECKED_EACH_TIME:
+            return None
+    if not authorization or b"?" in head.target or len(authorization) + len(media_type or b"") > _LONGEST_KNOWN:
+        return None
+    return authorization, media_type, coding
+
+
+def _wants_of(target: bytes) -> Wants:
+    """Read the options in the query of a target.
+
+    Raises:
+        ProblemError: `parameter_invalid`.
+    """
+    text = target.partition(b"?")[2]
+    if not text:
+        return PLAIN
+    query = QueryParams(text.decode())
+    require_known(query, _PARAMETERS)
+    return Wants(records=flag(query, "rank"), strict=flag(query, "strict"))
 
 
 def _first_values(head: RequestHead) -> dict[bytes, bytes]:
@@ -135,7 +184,7 @@ class SharedParts(msgspec.Struct, kw_only=True):
     tally: RequestTally
     server: ServerState | None = None
     heads: ResponseHeads = cast("ResponseHeads", None)
-    head_cache: HeadCache = cast("HeadCache", None)
+    checks: EventChecks = cast("EventChecks", None)
     upgrades: Upgrades = cast("Upgrades", None)
     root_path: bytes = b""
 
@@ -145,7 +194,7 @@ class SharedParts(msgspec.Struct, kw_only=True):
             self.server = server
             self.reaper.serve(server)
             self.heads = ResponseHeads(server)
-            self.head_cache = HeadCache(self.intake, self.authenticator, self.clients)
+            self.checks = EventChecks(self.settings, self.intake, self.authenticator, self.clients)
             self.upgrades = Upgrades(
                 self.settings, self.clients, self.authenticator, self.rate_limiter, self.limits, self.reaper
             )

@@ -28,13 +28,16 @@ async def unless_left(receive: Receive, work: Awaitable[_T]) -> _T | None:
     """Await `work` and return its result. If the client disconnects first, cancel it and return None."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.create_task(until_left(receive))
+    leaving.add_done_callback(lambda _: working.cancel())
     try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
+        return await working
+    except asyncio.CancelledError:
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
+            raise
+        return None
     finally:
-        working.cancel()
         leaving.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
 
 
 async def until_left(receive: Receive) -> None:

@@ -74,14 +74,6 @@ async def given_of(visit: Visit, ledger: Ledger, members: Collection[str], slot:
     return Given(tuple(given.by_member), left, is_own=True)
 
 
-def shows_votes(visit: Visit, board: str) -> bool:
-    """Tell whether the page of a board may show votes of its visitor, so that it is for this visitor only."""
-    ledger = visit.live.registry.ledgers.find(board, visit.reader)
-    return ledger is not None and may_have_voted(
-        visit.live, visit.client, visit.cookies, ledger.state.board, visit.reader
-    )
-
-
 async def ballot_of(visit: Visit, ledger: Ledger, page: Page, rows: int | None = None) -> Ballot:
     """Read the parts that only a contest has. With `rows`, the table has room for so many rows, and nothing follows it.
 

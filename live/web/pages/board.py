@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -31,9 +31,8 @@ from live.network.hosts import is_own_name
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
-from live.store.board.read.single_flight import PageResult
 from live.web.http.responses import as_problem, negotiated, problem_response, reply_of
-from live.web.pages.ballot import Ballot, ballot_of, shows_votes
+from live.web.pages.ballot import Ballot, ballot_of
 from live.web.pages.display_modes import Surface, embed_of, overlay_of, page_of, problem_surface
 from live.web.pages.language import Language
 from live.web.pages.rendering import MOST_SIDES, Visit, format_of, render, site_of, takes_likes, visit_of
@@ -43,7 +42,7 @@ from live.web.reads.boards import MAX_START, parts_of
 from live.web.reads.items import items_of
 from live.web.reads.records import find_records
 from live.web.reads.search import LONGEST_PREFIX, MemberSearch, SearchPlace
-from live.web.reads.sources import BoardPast, PageQuery, When, read_page, when_of
+from live.web.reads.sources import BoardPast, When, read_page, when_of
 
 log = structlog.get_logger()
 
@@ -210,52 +209,6 @@ class _Kept(NamedTuple):
     until: float
 
 
-class SinglePage(PageQuery, frozen=True, kw_only=True):
-    """The page of a single board at present, as HTML. The fast path answers with a kept reply, if there is one."""
-
-    visit: Visit
-    surface: Surface
-    cache_key: CacheKey
-    is_counted: ClassVar[bool] = True
-    route: ClassVar[str] = "GET /boards/{board}"
-
-    @classmethod
-    def of(cls, visit: Visit, board: str) -> "SinglePage | None":
-        """Read the parameters of a request. Return None if the page is for this request only, or shows another period.
-
-        Raises:
-            ProblemError: a parameter is not valid.
-        """
-        query = visit.query
-        if _OWN & query.keys() or visit.reader.member is not None or query.get("period", "current") != "current":
-            return None
-        if shows_votes(visit, board):
-            return None
-        surface = page_of(query)
-        return cls(
-            live=visit.live,
-            client=visit.client.network,
-            reader=visit.reader,
-            board=board,
-            what=Selection("rank", 0, "", _size_of(visit, surface, 1)),
-            visit=visit,
-            surface=surface,
-            cache_key=_cache_key(visit, surface),
-        )
-
-    def render(self, _known: str, found: PageResult) -> Reply | None:
-        """Return the kept reply, if there is one."""
-        now = self.cache_key._replace(needs_key=self.live.authenticator.needs_key(self.visit.client))
-        return _kept_reply(found.page, now, found.viewers)
-
-    async def answer(self, _known: str, found: PageResult | Exception | None = None) -> Reply:
-        """Draw the page, or the page of an error."""
-        try:
-            return await _boards(self.visit, self.board, self.surface, found)
-        except Exception as error:  # noqa: BLE001 - `problem_page` logs unexpected errors
-            return reply_of(await problem_page(self.visit, error))
-
-
 async def problem_page(visit: Visit, error: Exception) -> Response:
     """Return an error as a page, or as a problem document if there are no words for it.
 
@@ -321,8 +274,8 @@ def _size_of(visit: Visit, surface: Surface, boards: int) -> int:
     return whole_number(visit.query, "limit", min(surface.size_of(boards), most), 1, most)
 
 
-async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult | Exception | None = None) -> Reply:
-    """Show boards by their ids. If a single board was read already, `top` is its page, or the error of that read."""
+async def _boards(visit: Visit, boards: str, surface: Surface) -> Reply:
+    """Show boards by their ids."""
     live, ids = visit.live, boards.split(",")
     if len(ids) > MOST_SIDES or len(set(ids)) < len(ids):
         detail = f"up to {MOST_SIDES} boards can be shown side by side, each of them once"
@@ -331,7 +284,7 @@ async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult |
     size, when = _size_of(visit, surface, len(ids)), when_of(visit.query)
     start = whole_number(visit.query, "start", 0, 0, MAX_START) if len(ids) == 1 else 0
     stretch = Stretch(surface, size, start, when)
-    shown = await asyncio.gather(*(_show(visit, ledger, stretch, top) for ledger in ledgers))
+    shown = await asyncio.gather(*(_show(visit, ledger, stretch) for ledger in ledgers))
     has_tools = len(ids) == 1 and surface.name == "page" and not shown[0].is_still
     has_find = has_tools or (
         len(ids) == 1 and surface.name == "page" and when.as_of is not None and when.period == "current"
@@ -434,7 +387,7 @@ class Stretch(NamedTuple):
     when: When
 
 
-async def _show(visit: Visit, ledger: Ledger, stretch: Stretch, top: PageResult | Exception | None) -> Shown:
+async def _show(visit: Visit, ledger: Ledger, stretch: Stretch) -> Shown:
     """Read a board. While the store is unavailable, a page without `as_of` has no records, and is marked as stale.
 
     Raises:
@@ -453,15 +406,13 @@ async def _show(visit: Visit, ledger: Ledger, stretch: Stretch, top: PageResult 
     with suppress(StoreUnavailableError, EpochLostError):  # reported below
         await ledger.state.use()
     try:
-        if isinstance(top, Exception):
-            raise top
         what = Selection("rank", start, "", size)
         if when.as_of is not None:
             past = await BoardPast.of(live, ledger, visit.client.network)
             found = await past.page(when, what)
             steps = await _steps_from(language, past, when.as_of)
         else:
-            found = top or await read_page(live, ledger, what, when, visit.client.network, is_counted=when.is_now)
+            found = await read_page(live, ledger, what, when, visit.client.network, is_counted=when.is_now)
         board, page, viewers = found[:3]
         if when.as_of is None and not when.is_now:
             newest = await live.reads.newest(ledger.reader)

@@ -28,8 +28,7 @@ from live.web.pages import words
 from live.web.pages.display_modes import Surface
 from live.web.pages.language import Language, grouped, language_of, languages
 from live.web.pages.preferences import ROWS, THEMES, preference
-from live.web.reads.sources import Requester, requester_of
-from live.web.services import Live, assets
+from live.web.services import Live, assets, live_of, reader_of
 
 MOST_SIDES: Final = 6  # boards beside each other on a page
 
@@ -61,26 +60,18 @@ class Visit(NamedTuple):
     cookies: Mapping[str, str]
 
 
-def make_visit(requester: Requester, client: Client, target: tuple[str, bytes], accepted: str, cookie: str) -> Visit:
-    """Return the facts about a request for a path and a query.
-
-    `accepted` is its `Accept-Language`, and `cookie` its `Cookie`.
-    """
-    path, text = target
-    query, cookies = QueryParams(text), cookie_parser(cookie)
-    language = language_of(preference("lang", query, cookies), accepted)
+def visit_of(request: Request) -> Visit:
+    """Return the facts about a request that pages use."""
+    headers, query, client = request.headers, request.query_params, client_of(request)
+    cookies = cookie_parser(headers.get("cookie", ""))
+    language = language_of(preference("lang", query, cookies), headers.get("accept-language", ""))
     theme = preference("theme", query, cookies)
     theme = theme if theme in THEMES[1:] else None
     rows = preference("rows", {}, cookies)
     rows = rows if rows in ROWS else ROWS[0]
-    return Visit(requester.live, client, requester.reader, path, query, text, language, theme, rows, cookies)
-
-
-def visit_of(request: Request) -> Visit:
-    """Return the facts about a request that pages use."""
-    target, headers = (request.scope["path"], request.scope["query_string"]), request.headers
-    accepted, cookie = headers.get("accept-language", ""), headers.get("cookie", "")
-    return make_visit(requester_of(request), client_of(request), target, accepted, cookie)
+    path, text = request.scope["path"], request.scope["query_string"]
+    live, reader = live_of(request), reader_of(request)
+    return Visit(live, client, reader, path, query, text, language, theme, rows, cookies)
 
 
 def site_of(visit: Visit) -> str:

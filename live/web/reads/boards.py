@@ -97,7 +97,6 @@ class BoardQuery(PageQuery, frozen=True, kw_only=True):
     """One page of a board."""
 
     is_counted: ClassVar[bool] = True
-    route: ClassVar[str] = "GET /v1/boards/{board}"
 
     @classmethod
     def of(cls, requester: Requester, board: str, query: Mapping[str, str]) -> "BoardQuery":

@@ -1,11 +1,8 @@
-"""The fast path of the read routes: plain requests for a board, as JSON or HTML, or for a record, without ASGI.
-
-All other requests go to the routes, which give the same replies.
-"""
+"""Plain reads of a board, `GET /v1/boards/{board}`, without ASGI. All other requests go to the routes."""
 
 import asyncio
 from collections.abc import Coroutine
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -15,198 +12,159 @@ from starlette.datastructures import QueryParams
 from live.auth.client import Client, ClientResolver
 from live.auth.rate_limiter import payer_of
 from live.auth.signed_in import marked_cookie
+from live.domain.reader import NOBODY, Reader
 from live.errors import EpochLostError, ProblemError
 from live.ingest.replies import Reply, problem_reply, takes_gzip
 from live.network.parameters import require_known
+from live.protocols.http.exchange import Begin, Exchange
 from live.protocols.http.parser import Peer, RequestHead
-from live.protocols.http.pipeline import Get, Read
 from live.store.board.read.single_flight import PageResult
 from live.web.contract.openapi import query_names
 from live.web.http.middleware import permissions
-from live.web.pages.board import SinglePage
-from live.web.pages.rendering import make_visit
 from live.web.reads.boards import BoardQuery
-from live.web.reads.records import OF_MEMBERS, RecordQuery
-from live.web.reads.sources import PageQuery, Requester
+from live.web.reads.sources import Requester
 from live.web.services import Live
 
-_BOARDS: Final = "/v1/boards/"
-_PAGES: Final = "/boards/"
-_BOARD: Final = "/v1/boards/{board}"
-_PAGE: Final = "/boards/{board}"
-_RECORD: Final = "/v1/boards/{board}/records/{key}"
+_BOARDS: Final = b"/v1/boards/"
 _VARY: Final = b"vary"
-_TAG_NAMES: Final = (b"\r\nIf-None-Match:", b"\r\nif-none-match:")
+_READ: Final = frozenset((b"if-none-match", b"accept-encoding", b"origin", b"authorization", b"cookie"))
+_LONGEST_KNOWN: Final = 256  # bytes of a target that is remembered
 _MOST_KNOWN: Final = 1024
-_LARGEST_KNOWN: Final = 2048  # bytes of a head that is remembered
 
 
-class _Plain(NamedTuple):
-    """A request that the fast path takes.
+class _Asked(NamedTuple):
+    """A plain read.
 
-    `payer` is the client or API key whose rate limit the request counts against. `origin` is None if no other origin
-    may read the reply. `gzip` says whether the client takes compressed replies.
+    `query` is the query of a target, which all its readers share. `known` is the `If-None-Match` of the client. `gzip`
+    says whether the client takes compressed replies.
     """
 
-    query: PageQuery
-    payer: str
-    is_now: bool
-    origin: str | None
+    query: BoardQuery
+    reader: Reader
+    client: Client
+    known: str
     gzip: bool
 
 
 class FastReads:
-    """Finds plain reads, and answers them.
+    """Finds plain reads, and answers them."""
 
-    It remembers heads, because clients send the same heads again and again, except for the tag in `If-None-Match`.
-    """
+    route = "GET /v1/boards/{board}"
 
     def __init__(self, live: Live, clients: ClientResolver) -> None:
         self._live = live
         self._clients = clients
+        self._is_closed = live.settings.role == "ingest"
         self._ledgers = live.registry.ledgers
-        self._admit_read = live.rate_limiter.admit_read
-        self._generation = -1
         self._allowed = frozenset(live.settings.allowed_origins)
-        self._found: dict[tuple[bytes, Peer], _Plain | None] = {}
+        self._queries: dict[bytes, BoardQuery] = {}  # by target
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def find(self, head: RequestHead, peer: Peer) -> Read | None:
+    def find(self, head: RequestHead, peer: Peer) -> Begin | None:
         """Find the read that a request asks for. Return None if the application answers the request."""
-        if self._generation != self._live.authenticator.generation:
-            self._found.clear()
-            self._generation = self._live.authenticator.generation
-        raw, known = _without_tag(head)
-        key = (raw, peer)
-        if key in self._found:
-            plain = self._found[key]
-        else:
-            plain = self._parse(head, peer)
-            if len(raw) <= _LARGEST_KNOWN:
-                if len(self._found) >= _MOST_KNOWN:
-                    del self._found[next(iter(self._found))]
-                self._found[key] = plain
-        if plain is None or self._ledgers.find(plain.query.board, plain.query.reader) is None:
+        target = head.target
+        if not target.startswith(_BOARDS) or self._is_closed:
             return None
-        return partial(self._begin, plain, known)
-
-    def _parse(self, head: RequestHead, peer: Peer) -> _Plain | None:
-        if self._live.settings.role == "ingest" or sum(name == b"origin" for name, _ in head.fields) > 1:
-            return None
+        tag = codings = None
+        origins, reader = 0, NOBODY
         try:
+            query = self._queries.get(target) or self._parse(target)
+            if query is None:
+                return None
             client = self._clients.resolve(peer.address, head.fields, tls=peer.tls)
-            query = self._query_of(head, client)
+            for name, value in head.fields:
+                if name not in _READ:
+                    continue
+                if name == b"if-none-match":
+                    tag = value if tag is None else tag
+                elif name == b"accept-encoding":
+                    codings = value if codings is None else b"%b,%b" % (codings, value)
+                elif name == b"origin":
+                    origins += 1
+                elif reader is NOBODY:
+                    if marked_cookie(head.fields) is not None:
+                        return None
+                    reader = self._live.authenticator.reader_of(head.fields, client)
         except ProblemError:
             return None
-        if query is None:
+        if origins > 1 or self._ledgers.find(query.board, reader) is None:
             return None
-        origin = None if isinstance(query, SinglePage) else client.origin or ""
-        return _Plain(
-            query, payer_of(query.reader, client), query.when.is_now, origin, takes_gzip(_all(head, b"accept-encoding"))
-        )
+        known = "" if tag is None else tag.decode("latin-1")
+        gzip = codings is not None and (_known_gzip if len(codings) <= _LONGEST_KNOWN else _takes_gzip)(codings)
+        return partial(self._begin, _Asked(query, reader, client, known, gzip))
 
-    def _query_of(self, head: RequestHead, client: Client) -> PageQuery | None:
-        """Read the target of a request. Return None if it is no plain read, or has `as_of`.
-
-        Also return None if an administrator may be signed in.
+    def _parse(self, target: bytes) -> BoardQuery | None:
+        """Read a target, and remember it. Return None if the application answers requests for it.
 
         Raises:
             ProblemError: a parameter is not valid.
         """
-        if marked_cookie(head.fields) is not None:
+        path, _, text = target.removeprefix(_BOARDS).partition(b"?")
+        if b"/" in path:
             return None
-        raw_path, _, text = head.target.partition(b"?")
-        path, params = unquote(raw_path.decode()), QueryParams(text)
-        reader = self._live.authenticator.reader_of(head.fields, client)
-        requester = Requester(self._live, client.network, reader)
-        query: PageQuery | None = None
-        if path.startswith(_PAGES):
-            require_known(params, query_names(_PAGE, "GET"))
-            accepted = next(iter(_all(head, b"accept-language")), "")
-            cookie = next(iter(_all(head, b"cookie")), "")
-            visit = make_visit(requester, client, (path, text), accepted, cookie)
-            query = SinglePage.of(visit, path.removeprefix(_PAGES))
-        elif path.startswith(_BOARDS) and not raw_path.endswith(OF_MEMBERS):
-            board, slash, rest = path.removeprefix(_BOARDS).partition("/")
-            records, _, member = rest.partition("/")
-            if not slash:
-                require_known(params, query_names(_BOARD, "GET"))
-                query = BoardQuery.of(requester, board, params)
-            elif records == "records" and member:
-                require_known(params, query_names(_RECORD, "GET"))
-                query = RecordQuery.of(requester, board, member, params)
-        return None if query is None or query.when.as_of is not None else query
+        params = QueryParams(text)
+        require_known(params, query_names("/v1/boards/{board}", "GET"))
+        query = BoardQuery.of(Requester(self._live, "", NOBODY), unquote(path.decode()), params)
+        if query.when.as_of is not None:
+            return None
+        if len(target) <= _LONGEST_KNOWN:
+            if len(self._queries) >= _MOST_KNOWN:
+                del self._queries[next(iter(self._queries))]
+            self._queries[target] = query
+        return query
 
-    def _begin(self, plain: _Plain, known: str, get: Get) -> None:
-        get.route = plain.query.route
+    def _begin(self, asked: _Asked, exchange: Exchange) -> None:
         try:
-            self._admit_read(plain.payer)
+            self._live.rate_limiter.admit_read(payer_of(asked.reader, asked.client))
         except ProblemError as problem:
-            get.answer(self._completed(plain, problem_reply(problem)))
+            exchange.answer(self._completed(asked, problem_reply(problem)))
             return
-        query = plain.query
-        ledger = self._ledgers.find(query.board, query.reader)
-        if ledger is None or not plain.is_now:
-            self._spawn(get, self._work(plain, known, get, None))
+        query = asked.query
+        ledger = self._ledgers.find(query.board, asked.reader)
+        if ledger is None or not query.when.is_now:
+            self._spawn(exchange, self._work(asked, exchange, None))
         else:
-            callback = partial(self._show, plain, known, get)
+            callback = partial(self._show, asked, exchange)
             self._live.reads.read_soon(ledger.reader, query.what, callback, counted=query.is_counted)
 
-    def _show(self, plain: _Plain, known: str, get: Get, found: PageResult | Exception) -> None:
+    def _show(self, asked: _Asked, exchange: Exchange, found: PageResult | Exception) -> None:
         """Answer with the page or the error of a read."""
-        reply = None if isinstance(found, Exception) else plain.query.render(known, found)
-        if reply is None:
-            self._spawn(get, self._work(plain, known, get, found))
+        if isinstance(found, Exception):
+            self._spawn(exchange, self._work(asked, exchange, found))
         else:
-            get.answer(self._completed(plain, reply))
+            exchange.answer(self._completed(asked, asked.query.render(asked.known, found)))
 
-    def _spawn(self, get: Get, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
         """Do work for a request, until its client leaves."""
         task = asyncio.create_task(work)
-        get.abandon = task.cancel
+        exchange.abandon = task.cancel
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _work(self, plain: _Plain, known: str, get: Get, found: PageResult | Exception | None) -> None:
+    async def _work(self, asked: _Asked, exchange: Exchange, found: PageResult | Exception | None) -> None:
+        query = msgspec.structs.replace(asked.query, reader=asked.reader, client=asked.client.network)
         try:
-            reply = await plain.query.answer(known, found)
+            reply = await query.answer(asked.known, found)
+        except EpochLostError as error:
+            reply = problem_reply(await self._live.registry.explain(query.board, error, query.reader))
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
-            reply = problem_reply(await self._explained(plain, error))
-        get.answer(self._completed(plain, reply))
+            reply = problem_reply(error)
+        exchange.answer(self._completed(asked, reply))
 
-    async def _explained(self, plain: _Plain, error: Exception) -> Exception:
-        if isinstance(error, EpochLostError):
-            return await self._live.registry.explain(plain.query.board, error, plain.query.reader)
-        return error
-
-    def _completed(self, plain: _Plain, reply: Reply) -> Reply:
+    def _completed(self, asked: _Asked, reply: Reply) -> Reply:
         """Compress a reply for clients that take gzip, and add the header fields for allowed origins."""
-        if plain.gzip:
+        if asked.gzip:
             reply = reply.gzipped
-        if self._allowed and plain.origin is not None:
+        if self._allowed:
             varies = b", ".join([*(value for name, value in reply.extra if name == _VARY), b"Origin"])
             others = (field for field in reply.extra if field[0] != _VARY)
-            extra = (*others, (_VARY, varies), *permissions(plain.origin, self._allowed))
+            extra = (*others, (_VARY, varies), *permissions(asked.client.origin or "", self._allowed))
             reply = msgspec.structs.replace(reply, extra=extra)
-        return reply.private if plain.query.reader.sees_more else reply
+        return reply.private if asked.reader.sees_more else reply
 
 
-def _without_tag(head: RequestHead) -> tuple[bytes, str]:
-    """Return the bytes of a head, and the value of its first `If-None-Match`, which changes with the board.
-
-    If the name of this field is written in a usual way, the bytes are without the field.
-    """
-    value = next((value for name, value in head.fields if name == b"if-none-match"), None)
-    if value is None:
-        return head.raw, ""
-    for name in _TAG_NAMES:
-        start = head.raw.find(name)
-        end = head.raw.find(b"\r\n", start + 2)
-        if start >= 0 and head.raw[start + len(name) : end].strip(b" \t") == value:
-            return head.raw[:start] + head.raw[end:], value.decode("latin-1")
-    return head.raw, value.decode("latin-1")
+def _takes_gzip(accepted: bytes) -> bool:
+    return takes_gzip([accepted.decode("latin-1")])
 
 
-def _all(head: RequestHead, wanted: bytes) -> list[str]:
-    """Return all values of a header field."""
-    return [value.decode("latin-1") for name, value in head.fields if name == wanted]
+_known_gzip: Final = lru_cache(64)(_takes_gzip)  # there are few kinds of browsers

@@ -1,7 +1,7 @@
 """Routes that read the records of a board, and the records of one member on all boards."""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
@@ -110,7 +110,6 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
     """One record with its neighbours: `around` on each side."""
 
     around: int
-    route: ClassVar[str] = "GET /v1/boards/{board}/records/{key}"
 
     @classmethod
     def of(cls, requester: Requester, board: str, member: str, query: Mapping[str, str]) -> "RecordQuery":

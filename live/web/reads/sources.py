@@ -104,7 +104,6 @@ class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
     when: When = NOW
     cache: bytes = REVALIDATED
     is_counted: ClassVar[bool] = False  # whether the reply says how many viewers the board has
-    route: ClassVar[str]  # for metrics
 
     def render(self, known: str, found: PageResult) -> Reply | None:
         """Make the reply to a client with this `If-None-Match`. Return None if the page alone is not enough."""

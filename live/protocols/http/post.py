@@ -1,78 +1,83 @@
-"""The fast path of `POST /v1/events`: the body goes to the intake and the reply to the connection, without ASGI."""
+"""`POST /v1/events`: the body goes to the intake and the reply to the connection, without ASGI."""
 
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from time import perf_counter
 from typing import Final, cast
+from urllib.parse import unquote_to_bytes
 
 from live.domain.event import Entry
 from live.ingest.committer import Committed
 from live.ingest.decompression import too_large
 from live.ingest.intake import CheckedHead
 from live.ingest.replies import Reply, problem_reply
+from live.protocols.http.exchange import Connection, Exchange
 from live.protocols.http.parser import Peer, RequestHead
-from live.protocols.http.pipeline import Connection
 from live.protocols.http.shared import SharedParts
 from live.system.tracing import record_span, trace_of
 
+ROUTE: Final = "POST /v1/events"
+_PATH: Final = b"/v1/events"
 _UNCHECKED: Final = cast("CheckedHead", None)
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class Post:
-    """One `POST /v1/events`, from its head to its reply."""
+def is_events(target: bytes) -> bool:
+    """Tell whether a target, relative to the root path, is the route of events."""
+    return target == _PATH or unquote_to_bytes(target.partition(b"?")[0]) == _PATH
+
+
+class Post(Exchange):
+    """Events, from the head of their request to its reply.
+
+    With `expects`, the client waits for status 100 before it sends the body.
+    """
 
     __slots__ = (
-        "_connection", "_head", "_is_complete", "_more", "_shared", "_trace", "arrived", "body", "entries",
-        "keep_alive", "producer", "reply", "size", "wanted",
+        "_head", "_is_complete", "_is_first", "_more", "_shared", "_trace", "body", "entries", "expects", "producer",
     )  # fmt: skip
 
-    route = "POST /v1/events"
-
     def __init__(self, connection: Connection, shared: SharedParts, *, keep_alive: bool) -> None:
-        self._connection = connection
+        super().__init__(connection, route=ROUTE, keep_alive=keep_alive)
         self._shared = shared
-        self.arrived = perf_counter()
-        self.keep_alive = keep_alive
         self._head: CheckedHead = _UNCHECKED
         self.body = b""
         self._more = bytearray()  # the body after its first piece
         self._is_complete = False
+        self._is_first = False  # whether every earlier request is answered
+        self.expects = False
         self.entries: Sequence[Entry] = ()
         self.producer = ""
-        self.reply: Reply | None = None
-        self.size = 0  # bytes that the connection holds for the body until there is a reply
-        self.wanted = 0  # bytes that must be admitted before the body is read
 
     @property
     def is_full(self) -> bool:
-        """Whether reading the body must wait."""
-        return self.wanted > 0
-
-    @property
-    def started(self) -> bool:
-        """Whether the reply is known, so that no other answer is possible."""
-        return self.reply is not None
+        """Whether reading the body must wait: for its room, or until the client is asked for it."""
+        return self.wanted > 0 or self.expects
 
     def admit(self, head: RequestHead, peer: Peer) -> None:
         """Check the head of the request while its body arrives."""
         shared = self._shared
         self._trace = trace_of(head.fields)
         try:
-            known = shared.head_cache.known(head, peer)
-            producer = known.producer if known is not None else shared.head_cache.producer_of(head, peer)
+            known = shared.checks.known(head, peer)
+            producer = known.producer if known is not None else shared.checks.producer_of(head, peer)
             if shared.rate_limiter.admit_now(producer):
-                self._head = known or shared.head_cache.check(head, peer, producer)
+                self._head = known or shared.checks.check(head, producer)
             else:
                 shared.rate_limiter.wait(producer).add_done_callback(partial(self._admitted, head, peer))
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             self.answer(problem_reply(error))
 
     def begin(self) -> None:
-        """Do nothing: the events are counted as soon as the request is complete."""
+        """Ask for the body, if the client waits for that. The events are counted as soon as the request is complete."""
+        self._is_first = True
+        if self.expects and self.reply is None and self._head is not _UNCHECKED:
+            self.expects = False
+            self.connection.transport.write(_CONTINUE)
 
     def receive(self, data: bytes, *, last: bool) -> None:
         """Receive a piece of the body; count its events once it is complete and the head is admitted."""
+        self.expects = False
         if self.reply is None:
             if not self.body:
                 self.body = data
@@ -91,7 +96,7 @@ class Post:
             self.body += bytes(self._more)
             self._more = bytearray()
         if len(self.body) < self.size:  # the body was chunked, so `max_body` bytes were admitted for it
-            self._connection.release(self.size - len(self.body))
+            self.connection.release(self.size - len(self.body))
             self.size = len(self.body)
         if self.reply is None and self._head is not _UNCHECKED:
             self._submit()
@@ -99,9 +104,7 @@ class Post:
     def disconnect(self) -> None:
         """Drop an incomplete body; a complete request is counted even if its client has left."""
         if not self._is_complete:
-            self._connection.flow.held -= self.size
-            self.size = self.wanted = 0
-            self.body, self._more = b"", bytearray()
+            self._drop_body()
 
     def resolve(self, committed: Committed) -> None:
         """Answer that the store has counted or refused the event of the body. The body has one plain event."""
@@ -114,12 +117,18 @@ class Post:
     def answer(self, reply: Reply) -> None:
         """Set the reply, drop the body, and send every reply that is due."""
         self.reply = reply
+        if self.expects:
+            # Nobody knows whether the client will send the body, so the next bytes are ambiguous.
+            self.keep_alive = False
         if self._trace is not None and self._head is not _UNCHECKED:  # spans are made only for known producers
             record_span(self.route, self.arrived, self._trace, status=reply.status)
-        self._connection.flow.held -= self.size
+        self._drop_body()
+        self.connection.send_replies()
+
+    def _drop_body(self) -> None:
+        self.connection.flow.held -= self.size
         self.size = self.wanted = 0
         self.body, self._more = b"", bytearray()
-        self._connection.send_replies()
 
     def _admitted(self, head: RequestHead, peer: Peer, admission: asyncio.Future[None]) -> None:
         """Go on after the store has decided whether the request is within the rate of its producer.
@@ -128,12 +137,15 @@ class Post:
         """
         try:
             admission.result()
-            cache = self._shared.head_cache
-            self._head = cache.known(head, peer) or cache.check(head, peer, cache.producer_of(head, peer))
+            checks = self._shared.checks
+            self._head = checks.known(head, peer) or checks.check(head, checks.producer_of(head, peer))
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             if self.reply is None:  # a body that is too large has a reply already
                 self.answer(problem_reply(error))
         else:
+            if self._is_first:
+                self.begin()
+                self.connection.flow.resume_reading()
             if self._is_complete and self.reply is None:
                 self._submit()
 
