@@ -387,19 +387,6 @@ def load_settings(
     return settings
 
 
-def check_variables(environment: Mapping[str, str] = os.environ) -> None:
-    """Check that every variable whose name begins with `LIVE_` is known.
-
-    Without this check, a misspelt setting would have no effect.
-
-    Raises:
-        SetupError: a variable is unknown. The message has one line for each unknown variable, with the nearest known
-            name.
-    """
-    if mistakes := _unknown_variables(environment):
-        raise SetupError("\n".join(mistakes))
-
-
 def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
     known = [*map(environment_name, Settings.__struct_fields__), *OTHER_VARIABLES]
     given = sorted(name for name in environment if name.startswith(_PREFIX))

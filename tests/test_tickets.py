@@ -129,9 +129,9 @@ async def check_tickets(store: str, count: int) -> None:
 
 
 async def used(settings: Settings) -> list[int]:
-    """Run `live tokens used`."""
+    """Run `live tickets`."""
     environment = {"LIVE_STORE": settings.store, "LIVE_KEY_PREFIX": settings.key_prefix}
-    ended = await asyncio.to_thread(run_command, "tokens", "used", "songs", **environment)
+    ended = await asyncio.to_thread(run_command, "tickets", "songs", **environment)
     assert ended.returncode == 0, ended.stderr
     return [int(line) for line in ended.stdout.split()]
 

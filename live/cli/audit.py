@@ -1,43 +1,29 @@
 """`live audit`: compares scores with the sums of the slots."""
 
-import asyncio
 from typing import Annotated
 
 import typer
 
-from live.cli.terminal import (
-    BoardsOption,
-    DataDirOption,
-    JsonOption,
-    StoreOption,
-    clear_errors,
-    out,
-    progress_bar,
-    reported,
-)
-from live.domain.board_file import load_boards
+from live.cli.context import Context, command
+from live.cli.terminal import out
 from live.domain.text import counted, unknown
 from live.errors import NotFoundError
 from live.maintenance.unions import UnionReport, compare_unions
-from live.settings import load_settings
 from live.store.board.audit import Auditor, AuditReport
-from live.store.connection.embedded import opened_store
 from live.store.registry.audit_trail import command_acting
 from live.store.registry.definitions import DefinitionStore
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The board to check. Default: all boards.")]
 
 
-def audit(
+@command("store", "boards", "data_dir")
+async def audit(
+    context: Context,
     *,
-    store: StoreOption = None,
-    boards: BoardsOption = None,
-    data_dir: DataDirOption = None,
     board: BoardOption = None,
     repair: Annotated[
         bool, typer.Option("--repair", help="Set each score in the ranking to what the slots hold.")
     ] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Check that the score of every member of a running board is the sum of its slots; exit with 1 on drift.
 
@@ -46,32 +32,25 @@ def audit(
 
     Example: live audit --board posts
     """
-    with clear_errors():
-        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
-        in_file = list(load_boards(settings.boards).by_id)
-        with progress_bar("Comparing", quiet=as_json) as show:
-
-            async def work() -> tuple[list[AuditReport], dict[str, UnionReport]]:
-                async with opened_store(settings, start=False) as client:
-                    made = (await DefinitionStore(client, settings.key_prefix).load()).boards
-                    alive = [name for name, definition in made.items() if definition.state == "live"]
-                    names = list(dict.fromkeys((*in_file, *alive)))
-                    if board is not None and board not in names:
-                        raise NotFoundError(unknown("board", board, names))
-                    wanted = names if board is None else [board]
-                    found = []
-                    for one in wanted:
-                        auditor = Auditor(client, one, settings.key_prefix, show)
-                        report = await auditor.audit(repair=False)
-                        if repair and not report.clean:
-                            async with command_acting(client, settings.key_prefix, "repaired", report, board=one):
-                                report = await auditor.audit(repair=True)
-                        found.append(report)
-                    return found, await compare_unions(client, settings, wanted)
-
-            reports, unions = asyncio.run(work())
+    in_file, reports = list(context.in_file().by_id), list[AuditReport]()
+    with context.progress("Comparing") as show:
+        async with context.store(start=False) as client:
+            made = (await DefinitionStore(client, context.prefix).load()).boards
+            alive = [name for name, definition in made.items() if definition.state == "live"]
+            names = list(dict.fromkeys((*in_file, *alive)))
+            if board is not None and board not in names:
+                raise NotFoundError(unknown("board", board, names))
+            wanted = names if board is None else [board]
+            for one in wanted:
+                auditor = Auditor(client, one, context.prefix, show)
+                report = await auditor.audit(repair=False)
+                if repair and not report.clean:
+                    async with command_acting(client, context.prefix, "repaired", report, board=one):
+                        report = await auditor.audit(repair=True)
+                reports.append(report)
+            unions = await compare_unions(client, context.settings, wanted)
     clean = all(report.clean for report in reports) and not any(union.wrong for union in unions.values())
-    if not reported({"clean": clean, "boards": reports, "unions": unions}, as_json=as_json):
+    if not context.report({"clean": clean, "boards": reports, "unions": unions}):
         for report in reports:
             print_report(report)
         print_unions(unions)

@@ -1,6 +1,5 @@
 """`live boards`: lists the boards, their records and their memory."""
 
-import asyncio
 from typing import Annotated, Any
 
 import typer
@@ -8,24 +7,16 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from live.boards.all_boards import all_boards
-from live.cli.terminal import (
-    BoardsOption,
-    DataDirOption,
-    JsonOption,
-    StoreOption,
-    clear_errors,
-    make_table,
-    out,
-    reported,
-)
-from live.settings import load_settings
+from live.cli.context import Context, command
+from live.cli.terminal import make_table, out
 from live.store.board.usage import count, keys_of, measure, view
-from live.store.connection.embedded import opened_store
 
 _FIRM = 1000  # members; an estimate that is based on fewer members is unreliable
 
 
-def show_boards(
+@command("store", "boards", "data_dir")
+async def show_boards(
+    context: Context,
     *,
     memory: Annotated[
         bool, typer.Option("--memory", help="Measure the memory of each board, from samples of its store keys.")
@@ -41,10 +32,6 @@ def show_boards(
             help="Estimate the memory of each board with this many ids, events of a sliding window, or votes.",
         ),
     ] = None,
-    store: StoreOption = None,
-    boards: BoardsOption = None,
-    data_dir: DataDirOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """List the boards of the boards file and the run-time boards, with their records and offsets.
 
@@ -53,22 +40,15 @@ def show_boards(
 
     Example: live boards --memory --members 1000000
     """
-    with clear_errors():
-        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
-        measured = memory or members is not None or events is not None
-
-        async def work() -> list[dict[str, Any]]:
-            views, prefix = [], settings.key_prefix
-            async with opened_store(settings, start=False) as client:
-                all_of_them = await all_boards(client, settings)
-                keys = await keys_of(client, prefix, all_of_them) if measured else {}
-                for name, (board, _) in all_of_them.items():
-                    held = await measure(client, prefix, name, keys[name]) if measured else None
-                    views.append(view(await count(client, prefix, board), held, members, events))
-            return views
-
-        found = asyncio.run(work())
-    if not reported({"boards": found}, as_json=as_json):
+    measured = memory or members is not None or events is not None
+    found = []
+    async with context.store(start=False) as client:
+        all_of_them = await all_boards(client, context.settings)
+        keys = await keys_of(client, context.prefix, all_of_them) if measured else {}
+        for name, (board, _) in all_of_them.items():
+            held = await measure(client, context.prefix, name, keys[name]) if measured else None
+            found.append(view(await count(client, context.prefix, board), held, members, events))
+    if not context.report({"boards": found}):
         predicted = any("predicted" in held.get("memory", {}) for held in found)
         table = _memory_table(found, predicted=predicted) if measured else _table(found)
         out.print(table)

@@ -13,7 +13,8 @@ import msgspec
 import typer
 
 from live import __version__
-from live.cli.terminal import BoardsOption, DataDirOption, JsonOption, StoreOption, make_table, out, reported
+from live.cli.context import BoardsOption, Context, DataDirOption, JsonOption, StoreOption
+from live.cli.terminal import make_table, out
 from live.domain.board_file import load_boards
 from live.domain.text import counted
 from live.domain.urls import shown
@@ -107,7 +108,7 @@ def doctor(
             _check_files(at, settings)
         asyncio.run(_check_servers(at, settings))
     is_sound = all(finding.state != "fault" for finding in at.findings)
-    if not reported({"sound": is_sound, "findings": at.findings}, as_json=as_json):
+    if not Context(Settings(), as_json=as_json).report({"sound": is_sound, "findings": at.findings}):
         table = make_table("check", "state", "what", wraps=["what"])
         for finding in at.findings:
             table.add_row(finding.check, finding.state, finding.detail)

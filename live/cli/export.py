@@ -1,6 +1,5 @@
 """`live export` writes rankings and changes of scores as tables, and `live import` sets the scores of a board."""
 
-import asyncio
 import io
 import os
 import sys
@@ -15,25 +14,15 @@ from typing import Annotated, Any, BinaryIO, Final, Literal, cast, get_args
 import msgspec
 import typer
 
-from live.cli.terminal import (
-    BoardsOption,
-    DataDirOption,
-    JsonOption,
-    StoreOption,
-    clear_errors,
-    milliseconds_of,
-    out,
-    progress_bar,
-    reported,
-)
+from live.cli.context import Context, command
+from live.cli.terminal import milliseconds_of, out
 from live.domain.board import Board
-from live.domain.board_file import load_boards
 from live.domain.csv_table import csv_writer
 from live.domain.event import rfc3339
 from live.domain.text import counted, unknown, visible_lines
 from live.domain.window import Periods
 from live.errors import NotFoundError, SetupError
-from live.journal.database import Database, existing_journal
+from live.journal.database import Database
 from live.journal.log.definitions import latest
 from live.journal.log.timelines import all_timelines
 from live.journal.past.queries import AsOf, NoPastError, PastRanking
@@ -50,8 +39,6 @@ from live.maintenance.export import (
 )
 from live.maintenance.import_scores import Imported, Importing, SortedSet, csv_parts
 from live.maintenance.rebuild import board_of
-from live.settings import load_settings
-from live.store.connection.embedded import opened_store
 from live.system.files import replacing
 
 Format = Literal["csv", "ndjson", "parquet"]
@@ -93,7 +80,9 @@ RoundOption = Annotated[
 FormatOption = Annotated[str, typer.Option("--format", help=f"One of {', '.join(get_args(Format))}.")]
 
 
+@command("boards", "data_dir")
 def export(  # noqa: PLR0913 - one parameter per flag
+    context: Context,
     name: Annotated[str, typer.Argument(metavar="BOARD", help="The id of the board.")],
     *,
     as_of: AsOfOption = None,
@@ -103,9 +92,6 @@ def export(  # noqa: PLR0913 - one parameter per flag
     until: ToOption = None,
     form: FormatOption = "csv",
     output: OutputOption = "-",
-    boards: BoardsOption = None,
-    data_dir: DataDirOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Write the ranking of a board, or all changes of its scores, as a table. The data comes from the journal.
 
@@ -113,45 +99,43 @@ def export(  # noqa: PLR0913 - one parameter per flag
 
     Example: live export posts --as-of 2026-11-22T12:00:00Z --format ndjson --output noon.ndjson
     """
-    with clear_errors():
-        if form not in get_args(Format):
-            raise SetupError(f"--format {form!r} is not one of {', '.join(get_args(Format))}")
-        if events and (as_of or period):
-            raise SetupError("--as-of and --period choose a ranking, and --events does not export one")
-        if (since or until) and not events:
-            raise SetupError("--from and --to choose events: add --events")
-        if as_json and output == "-":
-            raise SetupError("--json prints on standard output: name a file with --output")
-        settings = load_settings(boards=boards, data_dir=data_dir)
-        with existing_journal(settings, writes=False) as database:
-            timelines = database.work(partial(all_timelines, prefix=settings.key_prefix))
-            known = {timeline.board for timeline, _ in timelines}
-            if name not in known:
-                raise NotFoundError(f"in the journal, {unknown('board', name, known)}")
-            # A running server adds the definition of a board before its timeline. So each timeline has its definition.
-            made = database.work(lambda connection: latest(connection, settings.key_prefix, "boards"))
-            board = board_of(name, made, load_boards(settings.boards))
-            found: PastRanking | None = None
-            if events:
-                columns = EVENT_COLUMNS
-                parts = event_parts(database, board, _time("--from", since), _time("--to", until))
-            else:
-                columns = ranking_columns(board)
-                found, parts = _ranking(database, board, as_of, period)
-            count = 0
-            with (
-                progress_bar("Exporting", quiet=as_json) as show,
-                output_file(output) as file,
-                table(cast("Format", form), file, columns) as write,
-            ):
-                for part in parts:
-                    write(part.rows)
-                    count += len(part.rows)
-                    show(part.done, part.total, count)
+    if form not in get_args(Format):
+        raise SetupError(f"--format {form!r} is not one of {', '.join(get_args(Format))}")
+    if events and (as_of or period):
+        raise SetupError("--as-of and --period choose a ranking, and --events does not export one")
+    if (since or until) and not events:
+        raise SetupError("--from and --to choose events: add --events")
+    if context.as_json and output == "-":
+        raise SetupError("--json prints on standard output: name a file with --output")
+    with context.journal(writes=False) as database:
+        timelines = database.work(partial(all_timelines, prefix=context.prefix))
+        known = {timeline.board for timeline, _ in timelines}
+        if name not in known:
+            raise NotFoundError(f"in the journal, {unknown('board', name, known)}")
+        # A running server adds the definition of a board before its timeline. So each timeline has its definition.
+        made = database.work(lambda connection: latest(connection, context.prefix, "boards"))
+        board = board_of(name, made, context.in_file())
+        found: PastRanking | None = None
+        if events:
+            columns = EVENT_COLUMNS
+            parts = event_parts(database, board, _time("--from", since), _time("--to", until))
+        else:
+            columns = ranking_columns(board)
+            found, parts = _ranking(database, board, as_of, period)
+        count = 0
+        with (
+            context.progress("Exporting") as show,
+            output_file(output) as file,
+            table(cast("Format", form), file, columns) as write,
+        ):
+            for part in parts:
+                write(part.rows)
+                count += len(part.rows)
+                show(part.done, part.total, count)
     written = {"board": name, "format": form, "output": output, "rows": count}
     if found is not None:
         written |= {"epoch": found.epoch, "offset": found.offset, "period": period_name(board, found.period)}
-    if not reported(written, as_json=as_json) and output != "-":
+    if not context.report(written) and output != "-":
         out.print(f"{output} has {counted(count, 'row')}.", soft_wrap=True)
 
 
@@ -194,7 +178,9 @@ def _time(flag: str, text: str | None) -> int | None:
     return None if text is None else milliseconds_of(text, flag)
 
 
-def import_scores(  # noqa: PLR0913 - one parameter per flag
+@command("store", "boards", "data_dir")
+async def import_scores(
+    context: Context,
     board: Annotated[str, typer.Argument(help="The id of the board.")],
     *,
     table: TableOption = None,
@@ -202,10 +188,6 @@ def import_scores(  # noqa: PLR0913 - one parameter per flag
     redis: RedisOption = "redis://127.0.0.1:6379",
     divide: DivideOption = None,
     rounding: RoundOption = None,
-    store: StoreOption = None,
-    boards: BoardsOption = None,
-    data_dir: DataDirOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Set the scores of a board to the scores in a table, or in a sorted set. Servers may run.
 
@@ -214,35 +196,34 @@ def import_scores(  # noqa: PLR0913 - one parameter per flag
 
     Example: live import posts --csv scores.csv
     """
-    with clear_errors(), ExitStack() as stack:
+    with ExitStack() as stack:
         if (table is None) == (redis_key is None):
             raise SetupError("give either --csv or --redis-key")
         if redis_key is None and (divide or rounding):
             raise SetupError("--divide and --round change the scores of a sorted set: add --redis-key")
         if rounding not in (None, "down", "up"):
             raise SetupError(f"--round {rounding!r} is not one of down, up")
-        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
         # Everybody who may read the board sees this text in its journal, so the text leaves out the folder of the
         # file.
         source = f"sorted set {redis_key}" if table is None else "standard input" if table == "-" else Path(table).name
         file: BinaryIO = sys.stdin.buffer
         if table not in (None, "-"):
-            try:
-                file = stack.enter_context(open(table, "rb"))  # noqa: PTH123 - the stack closes it
-            except OSError as error:
-                raise SetupError(f"can't read {table}: {error.strerror}") from None
+            file = stack.enter_context(_open(table))
         read = SortedSet(redis, redis_key, divide, rounding).parts if redis_key else lambda _: csv_parts(file)
-        show = stack.enter_context(progress_bar("Importing", quiet=as_json))
-
-        async def work() -> Imported:
-            async with opened_store(settings) as client, acknowledging(client, settings):
-                return await Importing(client, settings, board, source).run(read, show)
-
-        found = asyncio.run(work())
-    if not reported(found, as_json=as_json):
+        show = stack.enter_context(context.progress("Importing"))
+        async with context.store() as client, acknowledging(client, context.settings):
+            found = await Importing(client, context.settings, board, source).run(read, show)
+    if not context.report(found):
         _print_imported(found)
     if found.refused:
         raise typer.Exit(1)
+
+
+def _open(path: str) -> BinaryIO:
+    try:
+        return open(path, "rb")  # noqa: PTH123 - the caller closes it
+    except OSError as error:
+        raise SetupError(f"can't read {path}: {error.strerror}") from None
 
 
 def _print_imported(found: Imported) -> None:

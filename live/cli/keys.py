@@ -1,6 +1,5 @@
 """`live keys`: creates, lists and revokes API keys."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Final, cast
@@ -12,27 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from live.auth.api_keys import VERBS, add_key, end_of, key_view, revoke_key, scope_faults, time_words
-from live.cli.terminal import (
-    DataDirOption,
-    JsonOption,
-    StoreOption,
-    clear_errors,
-    err,
-    make_table,
-    out,
-    reported,
-    several,
-    words_of,
-)
-from live.domain.board_file import load_boards
+from live.cli.context import Context, command
+from live.cli.terminal import err, make_table, out, several, words_of
 from live.domain.event import MAX_SCORE
 from live.domain.producer import ALL, Scope, StoredProducer, Verb
 from live.domain.text import unknown
 from live.errors import SetupError
-from live.settings import Settings, load_settings
+from live.settings import Settings
 from live.store.board.usage import opened_boards
 from live.store.connection.client import Store
-from live.store.connection.embedded import opened_store
 from live.store.registry.audit_trail import command_user
 from live.store.registry.producers import ProducerStore
 
@@ -49,7 +36,7 @@ IdArgument = Annotated[
 _NO_USES: Final[Mapping[str, int]] = {}
 
 
-BoardsOption = Annotated[
+NamedOption = Annotated[
     list[str] | None, several("--board", "A board of the API key, or boards such as acme-*; * for all.")
 ]
 VerbsOption = Annotated[
@@ -67,10 +54,12 @@ TypesOption = Annotated[
 
 
 @keys.command()
-def add(  # noqa: PLR0913 - one parameter per flag
+@command("store", "data_dir")
+async def add(  # noqa: PLR0913 - one parameter per flag
+    context: Context,
     producer: IdArgument,
     *,
-    boards: BoardsOption = None,
+    named: NamedOption = None,
     verbs: VerbsOption = None,
     rate: Annotated[float | None, typer.Option("--rate", help="Events per second; 0 for no limit.")] = None,
     burst: Annotated[int | None, typer.Option("--burst", min=1, help="Most events in one burst.")] = None,
@@ -82,9 +71,6 @@ def add(  # noqa: PLR0913 - one parameter per flag
     any_board: Annotated[
         bool, typer.Option("--any-board", help="Accept ids in --board that no board has yet.")
     ] = False,
-    store: StoreOption = None,
-    data_dir: DataDirOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Create an API key and print it. It is shown only once.
 
@@ -97,75 +83,57 @@ def add(  # noqa: PLR0913 - one parameter per flag
 
     Example: live keys add shop --board posts --rate 500
     """
-    with clear_errors():
-        settings = load_settings(store=store, data_dir=data_dir)
-        scope = make_scope(boards, verbs, rate, burst, max_amount, types)
-        scope = msgspec.structs.replace(scope, expires=_expiry(length))
-
-        async def work() -> tuple[StoredProducer, str]:
-            async with _store(settings, create=True) as client:
-                if scope.boards and not any_board:
-                    known = {*load_boards(settings.boards).by_id, *await opened_boards(client, settings.key_prefix)}
-                    named = [board for board in scope.boards if not board.endswith(ALL)]
-                    if wrong := [unknown("board", board, known) for board in named if board not in known]:
-                        raise SetupError(
-                            f"--board: {'; '.join(wrong)}. For a board that you create later, add --any-board. Boards "
-                            "of a file are known if LIVE_BOARDS names the file"
-                        )
-                return await add_key(client, settings.key_prefix, command_user(), producer, scope)
-
-        record, secret = asyncio.run(work())
+    scope = make_scope(named, verbs, rate, burst, max_amount, types)
+    scope = msgspec.structs.replace(scope, expires=_expiry(length))
+    async with _store(context, create=True) as client:
+        if scope.boards and not any_board:
+            known = {*context.in_file().by_id, *await opened_boards(client, context.prefix)}
+            exact = [board for board in scope.boards if not board.endswith(ALL)]
+            if wrong := [unknown("board", board, known) for board in exact if board not in known]:
+                raise SetupError(
+                    f"--board: {'; '.join(wrong)}. For a board that you create later, add --any-board. Boards "
+                    "of a file are known if LIVE_BOARDS names the file"
+                )
+        record, secret = await add_key(client, context.prefix, command_user(), producer, scope)
     key, fingerprint = f"{producer}.{secret}", record.secrets[-1].fingerprint
-    if reported({"key": key, "fingerprint": fingerprint, **key_view(record)}, as_json=as_json):
+    if context.report({"key": key, "fingerprint": fingerprint, **key_view(record)}):
         return
     err.print(f"Send the API key as `Authorization: Bearer …`. Its fingerprint is {fingerprint}.", soft_wrap=True)
     typer.echo(key)
 
 
 @keys.command(name="list")
-def show(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
+@command("store", "data_dir")
+async def show(context: Context) -> None:
     """List all producers, including revoked producers, with the fingerprints of their valid secrets.
 
     Example: live keys list --json
     """
-    with clear_errors():
-        settings = load_settings(store=store, data_dir=data_dir)
-
-        async def work() -> tuple[list[StoredProducer], Mapping[str, int]]:
-            async with _store(settings) as client:
-                producers = ProducerStore(client, settings.key_prefix)
-                return list((await producers.load()).records.values()), await producers.last_uses()
-
-        records, uses = asyncio.run(work())
-    if not reported({"producers": [key_view(record, uses) for record in records]}, as_json=as_json):
-        out.print(table_of(records, settings, uses) if records else "No producer has an API key.")
+    async with _store(context) as client:
+        producers = ProducerStore(client, context.prefix)
+        records, uses = list((await producers.load()).records.values()), await producers.last_uses()
+    if not context.report({"producers": [key_view(record, uses) for record in records]}):
+        out.print(table_of(records, context.settings, uses) if records else "No producer has an API key.")
 
 
 @keys.command()
-def revoke(
+@command("store", "data_dir")
+async def revoke(
+    context: Context,
     producer: IdArgument,
     *,
     secret: Annotated[
         str | None,
         typer.Option("--secret", metavar="FINGERPRINT", help="Revoke only the secret with this fingerprint."),
     ] = None,
-    store: StoreOption = None,
-    data_dir: DataDirOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Revoke one secret of a producer, or all its secrets. Servers refuse a revoked secret after at most five seconds.
 
     Example: live keys revoke shop --secret 1f9a4c3e
     """
-    with clear_errors():
-        settings = load_settings(store=store, data_dir=data_dir)
-
-        async def work() -> StoredProducer:
-            async with _store(settings) as client:
-                return await revoke_key(client, settings.key_prefix, command_user(), producer, secret)
-
-        record = asyncio.run(work())
-    if not reported(key_view(record), as_json=as_json):
+    async with _store(context) as client:
+        record = await revoke_key(client, context.prefix, command_user(), producer, secret)
+    if not context.report(key_view(record)):
         left = ", ".join(kept.fingerprint for kept in record.secrets) or "none"
         out.print(f"Revoked. Valid secrets of {producer}: {left}.")
 
@@ -238,9 +206,10 @@ def _day(seconds: int | None) -> str:
 
 
 @asynccontextmanager
-async def _store(settings: Settings, *, create: bool = False) -> AsyncIterator[Store]:
+async def _store(context: Context, *, create: bool = False) -> AsyncIterator[Store]:
     """Open the store that the settings name. With `create`, create the data directory if it does not exist."""
-    if not settings.store and not create and not settings.data_dir.exists():
-        raise SetupError(f"there is no data directory {settings.data_dir.resolve()}; use --data-dir or --store")
-    async with opened_store(settings) as client:
+    folder = context.settings.data_dir
+    if not context.settings.store and not create and not folder.exists():
+        raise SetupError(f"there is no data directory {folder.resolve()}; use --data-dir or --store")
+    async with context.store() as client:
         yield client

@@ -1,25 +1,14 @@
 """The command `live load`."""
 
-import asyncio
 from typing import Annotated
 
 import typer
 
-from live.cli.terminal import (
-    JsonOption,
-    KeyOption,
-    UrlOption,
-    clear_errors,
-    out,
-    progress_bar,
-    reported,
-    several,
-    words_of,
-)
+from live.cli.context import Context, command
+from live.cli.terminal import KeyOption, UrlOption, out, several, words_of
 from live.load.options import make_options
 from live.load.report import show
 from live.load.run import run
-from live.settings import check_variables
 
 _Board = Annotated[str, typer.Option("--board", help="The board that receives the likes and is watched.")]
 _Producers = Annotated[int, typer.Option("--producers", min=1, max=10_000, help="Connections that send.")]
@@ -38,7 +27,9 @@ _Slo = Annotated[
 ]
 
 
-def load(  # noqa: PLR0913 - one parameter per flag
+@command()
+async def load(  # noqa: PLR0913 - one parameter per flag
+    context: Context,
     *,
     to: UrlOption = "http://127.0.0.1:8000",
     board: _Board = "posts",
@@ -52,7 +43,6 @@ def load(  # noqa: PLR0913 - one parameter per flag
     members: _Members = 1000,
     slo: _Slo = None,
     key: KeyOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Load-test a running server: how long until likes are durable, and until viewers see them?
 
@@ -62,15 +52,13 @@ def load(  # noqa: PLR0913 - one parameter per flag
 
     Example: live load --viewers 200 --rate 500 --duration 20s --slo seen:p99=250ms
     """
-    with clear_errors():
-        check_variables()
-        options = make_options(
-            url=to, key=key, board=board, producers=producers, viewers=viewers, sse_viewers=sse_viewers, rate=rate,
-            duration=duration, batch=batch, processes=processes, members=members, slo=words_of(slo),
-        )  # fmt: skip
-        with progress_bar("Load-testing", quiet=as_json) as progress:
-            report = asyncio.run(run(options, progress))
-    if not reported(report, as_json=as_json):
+    options = make_options(
+        url=to, key=key, board=board, producers=producers, viewers=viewers, sse_viewers=sse_viewers, rate=rate,
+        duration=duration, batch=batch, processes=processes, members=members, slo=words_of(slo),
+    )  # fmt: skip
+    with context.progress("Load-testing") as progress:
+        report = await run(options, progress)
+    if not context.report(report):
         out.print(show(report))
     if not report.passed:
         raise typer.Exit(1)

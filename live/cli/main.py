@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from live import __version__
+from live.cli.context import BoardsOption, DataDirOption, JsonOption, StoreOption
 from live.logs import configure_logs
 from live.system.data_directory import UMASK
 from live.system.version import commit
@@ -26,14 +27,14 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "send": ("live.cli.send", "send"),
     "load": ("live.cli.load", "load"),
     "doctor": ("live.cli.doctor", "doctor"),
-    "audit": ("live.cli.audit", "audit"),
     "boards": ("live.cli.boards", "show_boards"),
     "keys": ("live.cli.keys", "keys"),
-    "tokens": ("live.cli.tokens", "tokens"),
+    "token": ("live.cli.token", "token"),
+    "tickets": ("live.cli.tickets", "tickets"),
+    "audit": ("live.cli.audit", "audit"),
     "journal": ("live.cli.journal", "journal"),
-    "rebuild": ("live.cli.journal", "rebuild"),
+    "rebuild": ("live.cli.rebuild", "rebuild"),
     "reconcile": ("live.cli.reconcile", "reconcile"),
-    "restore-lost": ("live.cli.restore_lost", "restore_lost"),
     "backup": ("live.cli.backup", "backup"),
     "restore": ("live.cli.backup", "restore"),
     "export": ("live.cli.export", "export"),
@@ -45,16 +46,28 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-class OneValueEach(TyperCommand):
-    """A command that refuses an option for one value if it is given twice, because one of the values would be lost."""
+_COMMON: Final = frozenset({"store", "boards", "data_dir", "as_json"})  # options of `live`, for every command
+
+
+class LiveCommand(TyperCommand):
+    """A command that also takes the options before its name. No value is lost: what it can't use is refused."""
 
     def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
-        """Read the words behind the command."""
+        """Read the words behind the command. An option for one value counts once, and before one of `live`."""
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         for option, times in Counter(order).items():
             if times > 1 and option.nargs == 1 and not (option.multiple or getattr(option, "is_flag", False)):
                 raise typer.BadParameter("give it once: it takes one value", ctx=ctx, param_hint=option.opts[0])
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        common = ctx.find_root()
+        for option in common.command.params:
+            name, value = option.name or "", common.params.get(option.name or "")
+            if not value or name not in _COMMON:
+                continue
+            if name not in ctx.params:
+                raise typer.BadParameter(f"`{ctx.command_path}` takes no such option", param_hint=option.opts[0])
+            ctx.params[name] = ctx.params[name] or value
+        return rest
 
 
 class Commands(TyperGroup):
@@ -85,10 +98,10 @@ class Commands(TyperGroup):
                 single = typer.Typer()
                 if isinstance(found, typer.Typer):
                     for inner in found.registered_commands:
-                        inner.cls = OneValueEach
+                        inner.cls = LiveCommand
                     single.add_typer(found, name=name)
                 else:
-                    single.command(name, cls=OneValueEach)(found)
+                    single.command(name, cls=LiveCommand)(found)
                 self.commands[name] = _with_paragraphs(get_group(single).commands[name])
         return super().get_command(ctx, cmd_name)
 
@@ -106,7 +119,6 @@ app = typer.Typer(
     name="live",
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="A real-time ranking server: POST events, watch an exact ranking move in every browser.",
@@ -115,11 +127,21 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def root(*, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def root(
+    context: typer.Context,
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    store: StoreOption = None,  # noqa: ARG001 - `LiveCommand` reads the common options
+    boards: BoardsOption = None,  # noqa: ARG001
+    data_dir: DataDirOption = None,  # noqa: ARG001
+    as_json: JsonOption = False,  # noqa: ARG001
+) -> None:
     """Handle --version; everything else is a command."""
     if version:
         typer.echo(f"live {__version__}{f' ({commit()})' if commit() else ''}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        context.fail("Missing command.")
 
 
 def main() -> None:

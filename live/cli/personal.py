@@ -1,6 +1,5 @@
 """`live void`, `live erase` and `live merge`: take contributions back, erase a person, and merge two members."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
@@ -9,35 +8,18 @@ import msgspec
 import typer
 
 from live.auth.visitors import Visitors, is_cookie
-from live.cli.terminal import (
-    BoardsOption,
-    DataDirOption,
-    JsonOption,
-    StoreOption,
-    clear_errors,
-    confirm,
-    fail,
-    milliseconds_of,
-    out,
-    progress_bar,
-    reported,
-    several,
-    words_of,
-)
-from live.domain.board_file import load_boards
+from live.cli.context import Context, command
+from live.cli.terminal import confirm, fail, milliseconds_of, out, several, words_of
 from live.domain.event import key_fault
 from live.domain.producer import LIKES
 from live.domain.text import counted, unknown
 from live.errors import NotFoundError, SetupError
-from live.journal.database import existing_journal
 from live.maintenance.draining import acknowledging, draining
 from live.maintenance.erase import Erased
-from live.maintenance.erase_member import ErasedPerson, MemberErasing
+from live.maintenance.erase_member import MemberErasing
 from live.maintenance.merge import Merged, Merging
 from live.maintenance.void import Criteria, Outcome, Voiding, whom_of
-from live.settings import Settings, load_settings
 from live.store.connection.client import Store
-from live.store.connection.embedded import opened_store
 from live.store.registry.audit_trail import command_acting, digest_of_person
 from live.store.registry.producers import ProducerStore
 
@@ -49,7 +31,9 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmat
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")]
 
 
-def void(  # noqa: PLR0913 - one parameter per flag
+@command("store", "boards", "data_dir")
+async def void(  # noqa: PLR0913 - one parameter per flag
+    context: Context,
     *,
     since: Annotated[str, typer.Option("--since", help="The start, such as 2026-11-22T12:00:00Z.")],
     until: Annotated[str | None, typer.Option("--until", help="The end, such as 2026-11-22T13:00:00Z.")] = None,
@@ -58,10 +42,6 @@ def void(  # noqa: PLR0913 - one parameter per flag
     board: BoardOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    store: StoreOption = None,
-    boards: BoardsOption = None,
-    data_dir: DataDirOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Take back what a producer or an actor contributed in a period, as if these events had never been sent.
 
@@ -71,43 +51,36 @@ def void(  # noqa: PLR0913 - one parameter per flag
 
     Example: live void --producer shop --since 2026-11-22T12:00:00Z
     """
-    with clear_errors():
-        if (producer is None) == (actor is None):
-            raise SetupError("give either --producer or --actor")
-        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
-        first, last = milliseconds_of(since, "--since"), None if until is None else milliseconds_of(until, "--until")
-        if not dry_run:
-            confirm(f"Take back what {producer or actor!r} contributed since {since}?", yes=yes)
-        criteria = Criteria(producer=producer, actor=actor, since=first, until=last)
-        with progress_bar("Taking back", quiet=as_json) as show:
-
-            async def work() -> list[Outcome]:
-                with existing_journal(settings, writes=False) as database:
-                    async with opened_store(settings) as client:
-                        if actor is not None:
-                            criteria.actor = await _actor(client, settings, actor)
-                        voiding = Voiding(
-                            client, settings, load_boards(settings.boards), database,
-                            lambda _, done, total: show(done, total),
-                        )  # fmt: skip
-                        before = {**whom_of(criteria), "since": since, "until": until}
-                        async with command_acting(
-                            client, settings.key_prefix, "voided", before, dry=dry_run, board=board or ""
-                        ) as entry:
-                            found = await voiding.void(criteria, board, dry=dry_run)
-                            entry["after"] = {"boards": [one for one in found if one.batches or one.fault]}
-                        if not any(outcome.batches or outcome.fault for outcome in found):
-                            await _require_known(client, settings, criteria)
-                        return found
-
-            found = asyncio.run(work())
-    if not reported({"boards": found, "dry_run": dry_run}, as_json=as_json):
+    if (producer is None) == (actor is None):
+        raise SetupError("give either --producer or --actor")
+    first, last = milliseconds_of(since, "--since"), None if until is None else milliseconds_of(until, "--until")
+    if not dry_run:
+        confirm(f"Take back what {producer or actor!r} contributed since {since}?", yes=yes)
+    criteria = Criteria(producer=producer, actor=actor, since=first, until=last)
+    with context.progress("Taking back") as show, context.journal(writes=False) as database:
+        async with context.store() as client:
+            if actor is not None:
+                criteria.actor = await _actor(context, client, actor)
+            voiding = Voiding(
+                client, context.settings, context.in_file(), database, lambda _, done, total: show(done, total)
+            )
+            before = {**whom_of(criteria), "since": since, "until": until}
+            async with command_acting(
+                client, context.prefix, "voided", before, dry=dry_run, board=board or ""
+            ) as entry:
+                found = await voiding.void(criteria, board, dry=dry_run)
+                entry["after"] = {"boards": [one for one in found if one.batches or one.fault]}
+            if not any(outcome.batches or outcome.fault for outcome in found):
+                await _require_known(context, client, criteria)
+    if not context.report({"boards": found, "dry_run": dry_run}):
         _print_outcomes(found, dry=dry_run)
     if any(outcome.fault for outcome in found):
         raise typer.Exit(1)
 
 
-def erase(  # noqa: PLR0913 - one parameter per flag
+@command("store", "boards", "data_dir")
+async def erase(
+    context: Context,
     *,
     actor: ActorOption = None,
     member: Annotated[str | None, typer.Option("--member", help="A member that is a person.")] = None,
@@ -117,46 +90,38 @@ def erase(  # noqa: PLR0913 - one parameter per flag
     ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    store: StoreOption = None,
-    boards: BoardsOption = None,
-    data_dir: DataDirOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Erase a person, who voted or liked (--actor), or who is a member (--member). Servers may run.
 
     Every digest of an actor is removed from the store and its files, and hidden in the journal. Raw entries of the
-    journal keep the digests until `journal_events` has passed, or until `live journal compact` drops them. Scores stay
-    as they are unless --take-back is given. A member is removed from all boards, titles, the audit log, and the past
-    in SQL.
+    journal keep the digests until `journal_events` has passed, or until `live journal --compact` drops them. Scores
+    stay as they are unless --take-back is given. A member is removed from all boards, titles, the audit log, and the
+    past in SQL.
 
     If the command is interrupted, run it again. It exits with 1 if nothing was found of the person.
 
     Example: live erase --actor viewer-7 --take-back
     """
-    with clear_errors():
-        if (actor is None) == (member is None):
-            raise SetupError("give either --actor or --member")
-        if member is not None and (board or take_back):
-            raise SetupError("--board and --take-back go with --actor: a member is erased from all boards")
-        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
-        if not dry_run:
-            confirm(f"Erase {actor or member!r}? This can't be undone.", yes=yes)
-        if member is not None:
-            _erase_member(settings, member, dry_run=dry_run, as_json=as_json)
-        else:
-            _erase_actor(settings, actor or "", words_of(board), take_back=take_back, dry_run=dry_run, as_json=as_json)
+    if (actor is None) == (member is None):
+        raise SetupError("give either --actor or --member")
+    if member is not None and (board or take_back):
+        raise SetupError("--board and --take-back go with --actor: a member is erased from all boards")
+    if not dry_run:
+        confirm(f"Erase {actor or member!r}? This can't be undone.", yes=yes)
+    if member is not None:
+        await _erase_member(context, member, dry_run=dry_run)
+    else:
+        await _erase_actor(context, actor or "", words_of(board), take_back=take_back, dry_run=dry_run)
 
 
-def merge(  # noqa: PLR0913 - one parameter per flag
+@command("store", "boards", "data_dir")
+async def merge(
+    context: Context,
     *,
     old: Annotated[str, typer.Argument(help="The member whose events go to the other one.")],
     new: Annotated[str, typer.Argument(help="The member that gets them.")],
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    store: StoreOption = None,
-    boards: BoardsOption = None,
-    data_dir: DataDirOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Give the events of one member to another member on all boards.
 
@@ -166,26 +131,19 @@ def merge(  # noqa: PLR0913 - one parameter per flag
 
     Example: live merge 'Jon Smith' 'John Smith'
     """
-    with clear_errors():
-        if old == new or (fault := key_fault(new)):
-            raise SetupError("OLD and NEW are the same" if old == new else f"NEW: {fault}")
-        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
-        if not dry_run:
-            confirm(f"Give what {old!r} has to {new!r}? This can't be undone.", yes=yes)
-
-        async def work() -> list[Merged]:
-            async with opened_store(settings) as client, acknowledging(client, settings):
-                merging = Merging(client, settings, load_boards(settings.boards), (old, new))
-                begun = {"into": new}
-                async with command_acting(client, settings.key_prefix, "merged", begun, dry=dry_run, key=old) as entry:
-                    found = await merging.merge(dry=dry_run)
-                    changed = [one for one in found if one.slots]
-                    entry["before"] = {one.board: one.before for one in changed}
-                    entry["after"] = {one.board: one.after for one in changed}
-                return found
-
-        found = asyncio.run(work())
-    is_done = reported({"boards": found, "dry_run": dry_run}, as_json=as_json)
+    if old == new or (fault := key_fault(new)):
+        raise SetupError("OLD and NEW are the same" if old == new else f"NEW: {fault}")
+    if not dry_run:
+        confirm(f"Give what {old!r} has to {new!r}? This can't be undone.", yes=yes)
+    async with context.store() as client, acknowledging(client, context.settings):
+        merging = Merging(client, context.settings, context.in_file(), (old, new))
+        begun = {"into": new}
+        async with command_acting(client, context.prefix, "merged", begun, dry=dry_run, key=old) as entry:
+            found = await merging.merge(dry=dry_run)
+            changed = [one for one in found if one.slots]
+            entry["before"] = {one.board: one.before for one in changed}
+            entry["after"] = {one.board: one.after for one in changed}
+    is_done = context.report({"boards": found, "dry_run": dry_run})
     if not found:
         fail("nothing has changed: no board has this member", 1)
     if not is_done:
@@ -211,10 +169,10 @@ def _print_merged(found: list[Merged], *, dry: bool) -> None:
 
 
 @asynccontextmanager
-async def _erasing(settings: Settings, *, dry_run: bool) -> AsyncIterator[tuple[Store, MemberErasing]]:
-    with existing_journal(settings, writes=False) as journal:
-        async with opened_store(settings) as client:
-            in_file = load_boards(settings.boards)
+async def _erasing(context: Context, *, dry_run: bool) -> AsyncIterator[tuple[Store, MemberErasing]]:
+    settings, in_file = context.settings, context.in_file()
+    with context.journal(writes=False) as journal:
+        async with context.store() as client:
             if dry_run:
                 yield client, MemberErasing(client, settings, in_file, journal)
                 return
@@ -222,21 +180,19 @@ async def _erasing(settings: Settings, *, dry_run: bool) -> AsyncIterator[tuple[
                 yield client, MemberErasing(client, settings, in_file, shared, drainer)
 
 
-def _erase_actor(
-    settings: Settings, actor: str, boards: tuple[str, ...], *, take_back: bool, dry_run: bool, as_json: bool
+async def _erase_actor(
+    context: Context, actor: str, boards: tuple[str, ...], *, take_back: bool, dry_run: bool
 ) -> None:
-    async def work() -> tuple[list[Erased], str]:
-        async with _erasing(settings, dry_run=dry_run) as (client, erasing):
-            name = await _actor(client, settings, actor)
-            if dry_run:
-                return await erasing.preview(name, boards, take_back=take_back), ""
-            async with command_acting(client, settings.key_prefix, "erased", digest_of_person(name, "actor")) as entry:
-                erased = await erasing.erase(name, boards, take_back=take_back)
-                entry["after"] = {"boards": [one.board for one in erased[0]], "take_back": take_back}
-            return erased
-
-    found, left = asyncio.run(work())
-    is_done = reported({"boards": found, "left": left, "dry_run": dry_run}, as_json=as_json)
+    left = ""
+    async with _erasing(context, dry_run=dry_run) as (client, erasing):
+        name = await _actor(context, client, actor)
+        if dry_run:
+            found = await erasing.preview(name, boards, take_back=take_back)
+        else:
+            async with command_acting(client, context.prefix, "erased", digest_of_person(name, "actor")) as entry:
+                found, left = await erasing.erase(name, boards, take_back=take_back)
+                entry["after"] = {"boards": [one.board for one in found], "take_back": take_back}
+    is_done = context.report({"boards": found, "left": left, "dry_run": dry_run})
     if not any(msgspec.structs.replace(one, notes=[]) != Erased(board=one.board) for one in found):
         fail("nothing is erased: no board has anything of this actor", 1)
     if is_done:
@@ -255,24 +211,20 @@ def _erase_actor(
             out.print(f"{one.board}: {note}")
     _print_end(left, dry_run=dry_run)
     if any(one.entries or one.checkpoints for one in found):
-        line = "The entries of the journal go when they are too old, or at once with `live journal compact`."
+        line = "The entries of the journal go when they are too old, or at once with `live journal --compact`."
         out.print(line, soft_wrap=True)
 
 
-def _erase_member(settings: Settings, member: str, *, dry_run: bool, as_json: bool) -> None:
-    async def work() -> tuple[ErasedPerson, str]:
-        async with _erasing(settings, dry_run=dry_run) as (client, erasing):
-            if dry_run:
-                return await erasing.preview_member(member), ""
-            async with command_acting(
-                client, settings.key_prefix, "erased", digest_of_person(member, "member")
-            ) as entry:
-                erased = await erasing.erase_member(member)
-                entry["after"] = {"boards": [one.board for one in erased[0].boards if one.is_known]}
-            return erased
-
-    found, left = asyncio.run(work())
-    is_done = reported({**msgspec.to_builtins(found), "left": left, "dry_run": dry_run}, as_json=as_json)
+async def _erase_member(context: Context, member: str, *, dry_run: bool) -> None:
+    left = ""
+    async with _erasing(context, dry_run=dry_run) as (client, erasing):
+        if dry_run:
+            found = await erasing.preview_member(member)
+        else:
+            async with command_acting(client, context.prefix, "erased", digest_of_person(member, "member")) as entry:
+                found, left = await erasing.erase_member(member)
+                entry["after"] = {"boards": [one.board for one in found.boards if one.is_known]}
+    is_done = context.report({**msgspec.to_builtins(found), "left": left, "dry_run": dry_run})
     if not found.is_known:
         fail("nothing is erased: no board has this member, and it has no title", 1)
     if not is_done:
@@ -297,7 +249,7 @@ def _print_end(left: str, *, dry_run: bool) -> None:
         out.print(f"You still have to do this: {left}")
 
 
-async def _require_known(client: Store, settings: Settings, criteria: Criteria) -> None:
+async def _require_known(context: Context, client: Store, criteria: Criteria) -> None:
     """Check that a producer exists if nothing was found of it, because its name may be a mistake.
 
     Raises:
@@ -307,12 +259,12 @@ async def _require_known(client: Store, settings: Settings, criteria: Criteria) 
         raise NotFoundError("nothing is taken back: no board has anything of this actor in that period")
     if criteria.producer in ("", LIKES):  # neither anonymous producers nor visitors have an API key
         return
-    known = (await ProducerStore(client, settings.key_prefix).load()).records
+    known = (await ProducerStore(client, context.prefix).load()).records
     if criteria.producer not in known:
         raise NotFoundError(f"nothing is taken back: {unknown('producer', criteria.producer or '', known)}")
 
 
-async def _actor(client: Store, settings: Settings, text: str) -> str:
+async def _actor(context: Context, client: Store, text: str) -> str:
     """Return the `actor` that events have. For the cookie of a visitor, this is a digest.
 
     Raises:
@@ -320,7 +272,7 @@ async def _actor(client: Store, settings: Settings, text: str) -> str:
     """
     if not is_cookie(text):
         return text
-    visitor = await Visitors(client, settings.key_prefix).read(text)
+    visitor = await Visitors(client, context.prefix).read(text)
     if visitor is None:
         fail(
             "the signature of the cookie does not match: this server did not make it, or its secret has changed since. "

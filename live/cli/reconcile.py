@@ -1,6 +1,5 @@
 """`live reconcile`: compares boards in the store with their journals, and replaces the side that is wrong."""
 
-import asyncio
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -8,31 +7,17 @@ import typer
 
 from live.boards.all_boards import all_boards
 from live.cli.audit import print_unions
-from live.cli.terminal import (
-    BoardsOption,
-    DataDirOption,
-    JsonOption,
-    StoreOption,
-    clear_errors,
-    out,
-    progress_bar,
-    reported,
-    several,
-    words_of,
-)
-from live.domain.board_file import load_boards
+from live.cli.context import Context, command
+from live.cli.terminal import out, several, words_of
 from live.domain.event import rfc3339
 from live.domain.text import counted, unknown
 from live.errors import EpochLostError, NotFoundError, SetupError
-from live.journal.database import existing_journal
 from live.maintenance.rebuild import Rebuilding
 from live.maintenance.reconcile import Report, compare_board
 from live.maintenance.unions import UnionReport, compare_unions
-from live.settings import Settings, load_settings
 from live.store.board.journal_stream import begin_journal
 from live.store.board.keys import Keys
 from live.store.connection.client import Store
-from live.store.connection.embedded import opened_store
 from live.store.registry.audit_trail import command_acting
 
 
@@ -49,7 +34,9 @@ _NAMES = {
 }  # fmt: skip
 
 
-def reconcile(
+@command("store", "boards", "data_dir")
+async def reconcile(
+    context: Context,
     *,
     board: Annotated[list[str] | None, several("--board", "A board to compare. Default: all boards.")] = None,
     repair: Annotated[
@@ -58,10 +45,6 @@ def reconcile(
             "--repair", help="Replace this side where they differ: `store` if the journal is right, else `journal`."
         ),
     ] = None,
-    store: StoreOption = None,
-    boards: BoardsOption = None,
-    data_dir: DataDirOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Compare boards in the store with their journals, and unions with their parts; exit with 1 if they differ.
 
@@ -71,16 +54,14 @@ def reconcile(
 
     Example: live reconcile --board posts
     """
-    with clear_errors():
-        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
-        with progress_bar("Comparing", quiet=as_json) as show:
-            try:
-                reports, unions = asyncio.run(_reconcile(settings, words_of(board), repair, show))
-            except EpochLostError as error:
-                raise SetupError(f"{error}. Run the command again when the board is back") from None
+    with context.progress("Comparing") as show:
+        try:
+            reports, unions = await _reconcile(context, words_of(board), repair, show)
+        except EpochLostError as error:
+            raise SetupError(f"{error}. Run the command again when the board is back") from None
     equal = not any(report.drifted or report.fault for report in reports)
     equal &= not any(union.wrong for union in unions.values())
-    if not reported({"equal": equal, "boards": reports, "unions": unions}, as_json=as_json):
+    if not context.report({"equal": equal, "boards": reports, "unions": unions}):
         for report in reports:
             verdict = f"the {repair} is replaced" if report.repaired else "DRIFT" if report.drifted else "equal"
             compared = f"{counted(sum(report.compared.values()), 'value')} compared at offset {report.offset:,}"
@@ -103,20 +84,21 @@ def reconcile(
 
 
 async def _reconcile(
-    settings: Settings,
+    context: Context,
     wanted: tuple[str, ...],
     side: Side | None,
     show: Any,  # noqa: ANN401
 ) -> tuple[list[Report], dict[str, UnionReport]]:
     """Compare boards. If the store and the journal of a board differ and a side is named, replace this side."""
-    existing_journal(settings).close()  # raises an error if there is no journal
-    async with opened_store(settings) as client:
+    context.journal().close()  # raises an error if there is no journal
+    settings = context.settings
+    async with context.store() as client:
         boards = await all_boards(client, settings)
         found = []  # the boards to compare, each with its epoch in the store
         for name in wanted or boards:
             if name not in boards:
                 raise NotFoundError(unknown("board", name, boards))
-            keys = Keys(settings.key_prefix, name)
+            keys = Keys(context.prefix, name)
             epoch, journal = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "journal")
             if epoch is not None and journal is not None:
                 found.append((boards[name][0], epoch.decode()))
@@ -133,8 +115,8 @@ async def _reconcile(
                 reason = "Accept the loss with `live serve --accept-loss`, or use --repair store"
                 raise SetupError(f"{report.fault}. {reason}")
             drift = {"drifted": report.drifted, "drift": report.drift, "fault": report.fault}
-            async with command_acting(client, settings.key_prefix, "reconciled", drift, board=one.id) as entry:
-                now = await _replace(client, settings, one.id, epoch, side, show)
+            async with command_acting(client, context.prefix, "reconciled", drift, board=one.id) as entry:
+                now = await _replace(client, context, one.id, epoch, side, show)
                 entry["after"] = {"replaced": side}
             again, _ = await compare_board(client, settings, one, now, show)
             if again.drifted or again.fault:
@@ -144,13 +126,14 @@ async def _reconcile(
         return reports, await compare_unions(client, settings, [report.board for report in reports])
 
 
-async def _replace(client: Store, settings: Settings, board: str, epoch: str, side: Side, show: Any) -> str:  # noqa: ANN401
+async def _replace(client: Store, context: Context, board: str, epoch: str, side: Side, show: Any) -> str:  # noqa: ANN401
     """Replace what one side holds of a board by what the other side holds. Return the epoch of the board."""
     if side is Side.JOURNAL:
-        await begin_journal(client, Keys(settings.key_prefix, board), epoch, again=True)
+        await begin_journal(client, Keys(context.prefix, board), epoch, again=True)
         return epoch
     client.high_water.active = True
-    with existing_journal(settings) as database:
-        in_file = load_boards(settings.boards)
-        work = Rebuilding(client, settings, in_file, database, lambda _, done, total: show(done, total))
+    with context.journal() as database:
+        work = Rebuilding(
+            client, context.settings, context.in_file(), database, lambda _, done, total: show(done, total)
+        )
         return (await work.replace(board, epoch)).epoch

@@ -1,16 +1,15 @@
 """`live send`: sends a file of events to a server."""
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from live.cli.terminal import JsonOption, KeyOption, UrlOption, clear_errors, out, progress_bar, reported
+from live.cli.context import Context, command
+from live.cli.terminal import KeyOption, UrlOption, out
 from live.domain.text import counted
 from live.send.progress import make_options
 from live.send.run import send_file
-from live.settings import check_variables
 
 NoIdsOption = Annotated[
     bool,
@@ -22,7 +21,9 @@ NoIdsOption = Annotated[
 ]
 
 
-def send(  # noqa: PLR0913 - one parameter per flag
+@command()
+async def send(  # noqa: PLR0913 - one parameter per flag
+    context: Context,
     file: Annotated[Path, typer.Argument(help="Events as NDJSON or CSV (with a header line), also .gz.")],
     *,
     to: UrlOption = "http://127.0.0.1:8000",
@@ -33,7 +34,6 @@ def send(  # noqa: PLR0913 - one parameter per flag
     restart: Annotated[bool, typer.Option("--restart", help="Start over; all events count again.")] = False,
     no_ids: NoIdsOption = False,
     key: KeyOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Send a file of events to a running server, in batches.
 
@@ -43,12 +43,10 @@ def send(  # noqa: PLR0913 - one parameter per flag
 
     Example: live send likes.ndjson.gz --board posts --speed 60
     """
-    with clear_errors():
-        check_variables()
-        options = make_options(path=file, url=to, board=board, speed=speed, restart=restart, key=key, ids=not no_ids)
-        with progress_bar(f"Sending {file.name}", quiet=as_json) as show:
-            outcome = asyncio.run(send_file(options, show))
-    if not reported(outcome, as_json=as_json):
+    options = make_options(path=file, url=to, board=board, speed=speed, restart=restart, key=key, ids=not no_ids)
+    with context.progress(f"Sending {file.name}") as show:
+        outcome = await send_file(options, show)
+    if not context.report(outcome):
         if outcome.stopped:
             out.print("Interrupted; run the same command to continue from here.")
         if outcome.resumed_at:

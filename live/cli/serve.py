@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from live.cli.terminal import BoardsOption, DataDirOption, clear_errors, setting_help
+from live.cli.context import BoardsOption, DataDirOption, clear_errors, setting_help
 from live.serve import mistakes_in
 from live.serve import serve as serve_board
 from live.settings import load_settings

@@ -5,10 +5,8 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NoReturn
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -17,8 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from live.domain.text import visible
-from live.errors import EpochLostError, JournalError, NotFoundError, SetupError, StoreUnavailableError
-from live.settings import Settings, environment_name
+from live.errors import SetupError
 
 _WIDE: Final = 10_000  # columns
 
@@ -54,14 +51,6 @@ out = Terminal(markup=False, highlight=False, emoji=False, width=_width())
 err = Terminal(stderr=True, markup=False, highlight=False, emoji=False)
 
 
-def setting_help(name: str) -> str:
-    """Describe a setting: its meaning, its default and its environment variable."""
-    field = next(field for field in msgspec.structs.fields(Settings) if field.name == name)
-    meaning = next(part.description for part in field.type.__metadata__ if isinstance(part, msgspec.Meta))
-    default = "" if field.default in (None, "", False) else f" (default {field.default})"
-    return f"{meaning}{default} [{environment_name(name)}]"
-
-
 def several(name: str, meaning: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - of Typer
     """Describe an option that lists things. `words_of` reads its value, a `list[str] | None`."""
     return typer.Option(name, metavar=metavar, help=f"{meaning} Separate several by commas, or repeat the option.")
@@ -72,15 +61,6 @@ def words_of(given: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for text in given or () for word in text.split(",") if word.strip()))
 
 
-BoardsOption = Annotated[Path | None, typer.Option("--boards", help=setting_help("boards"))]
-DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help=setting_help("data_dir"))]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-StoreOption = Annotated[
-    str | None,
-    typer.Option(
-        "--store", help="address of the store; without one, the embedded store of the data directory [LIVE_STORE]"
-    ),
-]
 UrlOption = Annotated[str, typer.Option("--server", metavar="URL", help="Address of the running server.")]
 KeyOption = Annotated[
     str | None,
@@ -96,19 +76,6 @@ def fail(message: str, status: int = 2) -> NoReturn:
     for line in f"live: {message}".split("\n"):
         err.print(line, soft_wrap=True)
     raise typer.Exit(status)
-
-
-@contextmanager
-def clear_errors() -> Iterator[None]:
-    """Print an expected error of the `with` block as one clear message, and exit."""
-    try:
-        yield
-    except NotFoundError as error:
-        fail(str(error), 1)
-    except (SetupError, JournalError, EpochLostError) as error:
-        fail(str(error))
-    except StoreUnavailableError as error:
-        fail(f"the store is unavailable: {error}")
 
 
 @contextmanager
@@ -161,10 +128,3 @@ def confirm(question: str, *, yes: bool) -> None:
         raise SetupError(f"{question} Add --yes to do it without this question")
     if not typer.confirm(visible(question), err=True):
         raise typer.Exit(1)
-
-
-def reported(value: object, *, as_json: bool) -> bool:
-    """With `as_json`, print a result as one JSON object on standard output. Return whether it was printed."""
-    if as_json:
-        typer.echo(visible(msgspec.json.encode(value).decode()))
-    return as_json

@@ -1,36 +1,24 @@
 """`live trail`: prints the audit log."""
 
-import asyncio
 from functools import partial
 from typing import Annotated
 
 import msgspec
 import typer
 
-from live.cli.terminal import (
-    DataDirOption,
-    JsonOption,
-    StoreOption,
-    clear_errors,
-    milliseconds_of,
-    out,
-    reported,
-)
+from live.cli.context import Context, command
+from live.cli.terminal import milliseconds_of, out
 from live.domain.event import rfc3339
-from live.journal.database import existing_journal
 from live.journal.log.audit_trail import read_trail
-from live.settings import load_settings
-from live.store.connection.embedded import opened_store
 from live.store.registry.audit_trail import AuditEntry, AuditTrail
 
 
-def trail(
+@command("store", "data_dir")
+async def trail(
+    context: Context,
     *,
     since: Annotated[str | None, typer.Option("--since", help="The start, such as 2026-11-22T12:00:00Z.")] = None,
     board: Annotated[str | None, typer.Option("--board", help="The only board. Default: everything.")] = None,
-    store: StoreOption = None,
-    data_dir: DataDirOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Print the audit log: who did what as an administrator, oldest first.
 
@@ -38,21 +26,15 @@ def trail(
 
     Example: live trail --since 2026-11-22T12:00:00Z --board posts
     """
-    with clear_errors():
-        settings = load_settings(store=store, data_dir=data_dir)
-        first = 0 if since is None else milliseconds_of(since, "--since")
-        kept: dict[str, AuditEntry] = {}
-        if settings.journal != "off":
-            with existing_journal(settings, writes=False) as database:
-                kept = database.work(partial(read_trail, prefix=settings.key_prefix))
-
-        async def work() -> list[AuditEntry]:
-            async with opened_store(settings) as client:
-                return await AuditTrail(client, settings.key_prefix).after(next(reversed(kept), "0"))
-
-        entries = [*kept.values(), *asyncio.run(work())]
+    first = 0 if since is None else milliseconds_of(since, "--since")
+    kept: dict[str, AuditEntry] = {}
+    if context.settings.journal != "off":
+        with context.journal(writes=False) as database:
+            kept = database.work(partial(read_trail, prefix=context.prefix))
+    async with context.store() as client:
+        entries = [*kept.values(), *await AuditTrail(client, context.prefix).after(next(reversed(kept), "0"))]
     shown = [entry for entry in entries if entry.at >= first and board in (None, entry.board)]
-    if reported({"trail": shown}, as_json=as_json):
+    if context.report({"trail": shown}):
         return
     for entry in shown:
         what = " ".join(filter(None, (entry.what, entry.board, entry.key)))

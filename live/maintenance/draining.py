@@ -18,7 +18,7 @@ from live.store.connection.client import Store
 
 log = structlog.get_logger()
 
-BEHIND: Final = "entries of the journal still wait in the store: look at `live journal status`, and run it again"
+BEHIND: Final = "entries of the journal still wait in the store: look at `live journal`, and run it again"
 
 _PATIENCE: Final = 60.0  # seconds to wait until the entries are in SQL
 _POLL: Final = 0.1

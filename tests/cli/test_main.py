@@ -111,7 +111,7 @@ def test_help_has_a_description_an_example_and_all_flags(command: str) -> None:
 
 def test_help_is_broken_where_the_terminal_ends() -> None:
     """Help breaks lines where the terminal ends, and not where the code does. Commands in groups are tried too."""
-    for words in (("rebuild",), ("load",), ("journal", "status"), ("keys", "add")):
+    for words in (("rebuild",), ("load",), ("journal",), ("keys", "add")):
         lines = run_command(*words, "--help", COLUMNS="80").stdout.partition("Options")[0].splitlines()
         for line, following in pairwise(line.strip() for line in lines):
             if line and following and "Usage" not in line:
@@ -151,11 +151,49 @@ def test_options_that_list_things_may_be_repeated_and_others_not() -> None:
                 assert "it takes one value" in ended.output, (words, name)
                 refused_twice += 1
     assert lists == {
-        ("add", "--board"), ("add", "--verbs"), ("add", "--types"), ("sign", "--board"), ("sign", "--likes"),
-        ("compact", "--board"), ("erase", "--board"), ("reconcile", "--board"), ("load", "--slo"),
+        ("add", "--board"), ("add", "--verbs"), ("add", "--types"), ("token", "--board"), ("token", "--likes"),
+        ("journal", "--board"), ("erase", "--board"), ("reconcile", "--board"), ("load", "--slo"),
     }  # fmt: skip
     assert refused_twice > 60
     assert words_of(["a,b", " c ,a"]) == ("a", "b", "c")
+
+
+def test_there_are_at_most_22_commands() -> None:
+    """Groups count too, so that the help of `live` stays a page."""
+    groups = {words[:-1] for words, _ in leaves((), get_command(app))} - {()}
+    assert len(list(leaves((), get_command(app)))) + len(groups) <= 22
+
+
+def test_common_options_may_come_before_the_command(tmp_path: Path) -> None:
+    """They mean the same as behind the command, which takes precedence. A command refuses what it does not use."""
+    for words in (
+        ("--data-dir", str(tmp_path / "a"), "keys", "list"),
+        ("keys", "list", "--data-dir", str(tmp_path / "a")),
+    ):
+        assert refused(*words) == [f"there is no data directory {tmp_path / 'a'}; use --data-dir or --store"]
+    (line,) = refused("--data-dir", "a", "keys", "list", "--data-dir", str(tmp_path / "b"))
+    assert str(tmp_path / "b") in line
+    asked = run_command("--json", "token", "--board", "staff", LIVE_TOKEN_SECRET="s" * 32)
+    assert json.loads(asked.stdout)["boards"] == ["staff"]
+    ended = run_command("--store", "redis://h", "send", "x", COLUMNS="200")
+    assert (ended.returncode, "`live send` takes no such option" in ended.stderr) == (2, True)
+    ended = run_command("--json", COLUMNS="200")
+    assert (ended.returncode, "Missing command" in ended.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [("live b", {"boards", "backup"}), ("live keys ", {"add", "list", "revoke"}), ("live audit --r", {"--repair"})],
+)
+def test_a_shell_completes_commands_and_options(typed: str, wanted: set[str]) -> None:
+    """Bash asks the command itself what may come next."""
+    words = typed.split(" ")
+    asked = {"_LIVE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1)}
+    code = "import sys; sys.argv = ['live']; from live.cli.main import main; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=BARE | asked, capture_output=True, text=True, timeout=180, check=False
+    )
+    assert set(ended.stdout.split()) == wanted
 
 
 def test_without_a_command_the_commands_are_listed() -> None:

@@ -94,6 +94,6 @@ def test_boards_that_the_journal_lacks_are_named(machine: Machine, tmp_path: Pat
     """The warnings name each board of the given file that the journal lacks, unless the board keeps no journal."""
     path = tmp_path / "boards.toml"
     path.write_text(f'[[board]]\nid = "posts"\n[[board]]\nid = "later"\n{OFF}', encoding="utf-8")
-    found = json.loads(machine.run("journal", "status", "--boards", str(path), "--json").stdout)
+    found = json.loads(machine.run("journal", "--boards", str(path), "--json").stdout)
     assert f"the journal has nothing of the board `later`, which is in {path}" in found["warnings"]
     assert not [line for line in found["warnings"] if "`posts`" in line or "`off`" in line]

@@ -97,18 +97,18 @@ def test_a_producer_is_voided_while_the_server_runs(tmp_path: Path) -> None:
         gone = json.loads(machine.run("erase", "--actor", "v3", "--take-back", "--yes", "--json").stdout)
         assert [board["votes"] for board in gone["boards"]] == [0, 0, 1]
         assert gone["left"] == ""
-        running = machine.run("journal", "compact", "--yes")
+        running = machine.run("journal", "--compact", "--yes")
         assert (running.returncode, "stop the servers" in running.stderr) == (2, True)
         assert machine.server.stop() == 0
         stopped = machine.run("erase", "--actor", "v1", "--yes")
-        assert (stopped.returncode, "live journal compact" in stopped.stdout) == (0, True), stopped.stdout
-        compacted = machine.run("journal", "compact", "--yes", "--board", "vote")
+        assert (stopped.returncode, "live journal --compact" in stopped.stdout) == (0, True), stopped.stdout
+        compacted = machine.run("journal", "--compact", "--yes", "--board", "vote")
         assert (compacted.returncode, compacted.stdout.startswith("vote (epoch ")) == (0, True), compacted.stderr
-        unknown = machine.run("journal", "compact", "--yes", "--board", "vot")
+        unknown = machine.run("journal", "--compact", "--yes", "--board", "vot")
         assert (unknown.returncode, "did you mean `vote`?" in unknown.stderr) == (1, True)
         machine.server.start()
         assert machine.scores("vote") == {}
-        assert machine.run("journal", "verify").returncode == 0
+        assert machine.run("journal", "--verify").returncode == 0
         assert machine.run("audit").returncode == 0
     finally:
         machine.server.kill()

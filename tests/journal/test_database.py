@@ -160,11 +160,9 @@ async def test_a_store_that_hides_its_replicas_has_a_warning(own_store: StorePro
 
 
 def journal_status(settings: Any) -> list[str]:
-    """Return the warnings of `live journal status --json`. Without `--json`, the command must print the same."""
+    """Return the warnings of `live journal --json`. Without `--json`, the command must print the same."""
     environment = {**os.environ, **as_environment(settings)}
-    shown, listed = (
-        run_live("journal", "status", *flags, environment=environment).stdout for flags in ([], ["--json"])
-    )
+    shown, listed = (run_live("journal", *flags, environment=environment).stdout for flags in ([], ["--json"]))
     found: list[str] = json.loads(listed)["warnings"]
     assert [line.removeprefix("Warning: ") for line in shown.splitlines() if "Warning: " in line] == found
     return found

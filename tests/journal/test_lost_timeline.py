@@ -147,7 +147,7 @@ async def test_a_store_that_goes_back_leaves_the_journal_readable(own_store: Sto
         before = await go_back(live)
         await eventually(lambda: is_lost(live))
         assert live.get("/readyz").status_code == 200, "the server is not ready, although a board lost nothing"
-        lost = live.said("journal", "status")["lost"]
+        lost = live.said("journal")["lost"]
         assert any("has board posts" in line and "is at offset 5" in line for line in lost), lost
         refused = live.run("backup", str(tmp_path / "refused"))
         assert (refused.returncode, "lost data" in refused.stderr) == (2, True)
@@ -179,11 +179,11 @@ async def test_a_store_that_goes_back_leaves_the_journal_readable(own_store: Sto
             "the past was not read by the times of the events"
         )
         await eventually(lambda: has_no_fault(live))  # the reports of the previous server expire after 3 s
-        boards = {board["board"]: board for board in live.said("journal", "status")["boards"]}
+        boards = {board["board"]: board for board in live.said("journal")["boards"]}
         assert (boards["posts"]["timelines"], boards["quiet"]["timelines"]) == (2, 1), (
             "the lost board has no new timeline, or another board has one"
         )
-        assert live.said("journal", "verify")["sound"]
+        assert live.said("journal", "--verify")["sound"]
         assert live.said("reconcile")["equal"]
         exported = live.run("export", "posts")
         assert [line.split(",")[1:3] for line in exported.stdout.splitlines()[1:]] == [["a", "5"], ["c", "3"]]
@@ -234,7 +234,7 @@ async def test_an_emptied_store_leaves_the_past(own_store: StoreProcess, tmp_pat
         await live.drained()
         assert live.scores(as_of=before) == {"a": 5}
         assert live.scores(as_of=now()) == {"c": 3}
-        boards = {board["board"]: board for board in live.said("journal", "status")["boards"]}
+        boards = {board["board"]: board for board in live.said("journal")["boards"]}
         assert boards["posts"]["timelines"] == 2
         acts = [act for act in live.said("trail")["trail"] if act["what"] == "loss_accepted"]
         assert len(acts) == 1

@@ -238,8 +238,8 @@ class Machine:
             yield client
 
     def lost(self) -> list[str]:
-        """Return the boards that `live journal status` lists as lost."""
-        found: list[str] = json.loads(self.run("journal", "status", "--json").stdout)["lost"]
+        """Return the boards that `live journal` lists as lost."""
+        found: list[str] = json.loads(self.run("journal", "--json").stdout)["lost"]
         return found
 
 

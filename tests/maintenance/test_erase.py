@@ -545,7 +545,7 @@ async def test_a_list_that_no_journal_takes_is_said(folder: Path) -> None:
     async with machine(folder, CONTEST) as board:
         await fill(board)
         await delete_keys(board.client, board.ledger.state.keys, board.ledger.state.epoch or "")
-        assert "live journal compact" in await erase_from(board, Boards([]), [])
+        assert "live journal --compact" in await erase_from(board, Boards([]), [])
 
 
 async def test_a_board_that_has_another_epoch_just_then_is_erased(folder: Path) -> None:

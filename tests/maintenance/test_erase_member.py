@@ -101,7 +101,7 @@ async def drained(settings: Settings, store: Store) -> None:
 
     async def is_done() -> bool:
         try:
-            status = json.loads(await command(settings, "journal", "status", "--json"))
+            status = json.loads(await command(settings, "journal", "--json"))
         except AssertionError:
             return False  # the server has not made the tables in PostgreSQL yet
         return bool(status["boards"]) and not [
@@ -159,7 +159,7 @@ async def erased(valkey_url: str, tmp_path: Path) -> Settings:
         await drained(settings, store)
         await command(settings, "audit", *boards)
         await command(settings, "reconcile", *boards)
-        await command(settings, "journal", "verify")
+        await command(settings, "journal", "--verify")
         assert (await command(settings, "export", "seconds", "--events", *boards)).count(NAME) == 1, (
             "the export has earlier events of the member, or not the later one"
         )

@@ -58,7 +58,7 @@ async def test_everything_is_restored_from_the_journal(tmp_path: Path) -> None:
             shown = client.patch("/v1/boards/posts/records/p3", json={"hidden": False})
             assert shown.is_success
         await machine.drained()
-        assert machine.run("journal", "verify").returncode == 0
+        assert machine.run("journal", "--verify").returncode == 0
         assert machine.run("audit").returncode == 0
     finally:
         machine.server.kill()
@@ -84,7 +84,7 @@ async def test_a_board_under_another_id_has_a_past_too(tmp_path: Path) -> None:
                 page = await client.get(f"/v1/boards/{board}", params={"as_of": at})
                 assert [(record["key"], record["score"]) for record in page.json()["records"]] == [("a", 2)], page.text
         assert await asyncio.to_thread(machine.server.stop) == 0
-        assert (await asyncio.to_thread(machine.run, "journal", "verify")).returncode == 0
+        assert (await asyncio.to_thread(machine.run, "journal", "--verify")).returncode == 0
     finally:
         machine.server.kill()
 
@@ -134,7 +134,7 @@ async def test_without_a_journal_nothing_waits_in_the_store(tmp_path: Path) -> N
             assert bool(await client.hexists("live:{posts}:meta", "journal")) == (journal == "sqlite")
             await client.aclose()
         assert await asyncio.to_thread(machine.server.stop) == 0
-        assert (await asyncio.to_thread(machine.run, "journal", "verify")).returncode == 0
+        assert (await asyncio.to_thread(machine.run, "journal", "--verify")).returncode == 0
     finally:
         machine.server.kill()
 

@@ -98,7 +98,7 @@ async def test_a_restore_has_everything_acknowledged_before_the_backup(tmp_path:
         assert done.returncode == 0, done.stderr
         made = json.loads(done.stdout)
         assert {board["board"] for board in made["boards"]} == {"posts", "hot", "days", "best", "vote", "made"}
-        assert machine.run("journal", "verify").returncode == 0
+        assert machine.run("journal", "--verify").returncode == 0
     finally:
         machine.server.kill()
 
@@ -117,7 +117,7 @@ async def test_a_restore_has_everything_acknowledged_before_the_backup(tmp_path:
             assert client.get("/v1/items/p1").json()["title"] == "The first"
             assert client.get("/v1/boards/posts").json()["epoch"] == epochs["posts"]
         await other.drained()
-        assert other.run("journal", "verify").returncode == 0
+        assert other.run("journal", "--verify").returncode == 0
         acts = json.loads(other.run("trail", "--json").stdout)["trail"]
         whats = [act["what"] for act in acts]
         assert (whats.count("restored"), whats[whats.index("restored") - 1]) == (1, "begun")

@@ -1,4 +1,4 @@
-"""A store was put back to an older copy: `live restore-lost` sends again what the store lost."""
+"""A store was put back to an older copy: `live rebuild --lost` sends again what the store lost."""
 
 import asyncio
 from pathlib import Path
@@ -26,7 +26,7 @@ async def restore_lost(board: Compared, *flags: str) -> tuple[int, str, str]:
     boards = board.folder / "boards.toml"
     boards.write_text(BOARDS_FILE, encoding="utf-8")
     environment = as_environment(msgspec.structs.replace(board.settings, boards=boards))
-    ended = await asyncio.to_thread(run_command, "restore-lost", "--board", "first", *flags, **environment)
+    ended = await asyncio.to_thread(run_command, "rebuild", "--lost", "--board", "first", *flags, **environment)
     return ended.returncode, ended.stdout, ended.stderr
 
 

@@ -1,4 +1,4 @@
-"""`live journal status` says what can be lost."""
+"""`live journal` says what can be lost."""
 
 from pathlib import Path
 

@@ -60,7 +60,7 @@ def test_a_journal_with_a_password_that_is_not_encoded_is_refused(
 ) -> None:
     """The command refuses the URL, and its message shows no piece of the password."""
     monkeypatch.setenv("LIVE_JOURNAL", f"postgresql://{USER}:Zx4{character}Q9y@127.0.0.1:1/board")
-    printed = run_command("journal", "status", folder=tmp_path)
+    printed = run_command("journal", folder=tmp_path)
     assert "percent-encode" in printed
     assert_hidden(printed)
 

@@ -102,7 +102,7 @@ def _difference(one: _Rows, other: _Rows) -> str:
 
 def _command_faults(machine: Machine) -> Iterator[str]:
     """Yield a sentence for each command that reports a problem."""
-    commands: list[tuple[str, ...]] = [("audit",), ("journal", "verify")]
+    commands: list[tuple[str, ...]] = [("audit",), ("journal", "--verify")]
     if machine.command("reconcile", "--help").returncode == 0:
         commands.append(("reconcile",))
     for words in commands:

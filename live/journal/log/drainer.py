@@ -197,7 +197,7 @@ class Drainer:
         if holder != self.database.id:
             raise SetupError(
                 f"the journals of this store go into the database {holder}, and this database is {self.database.id}. "
-                "Set LIVE_JOURNAL to that database, or move to this database with `live journal adopt`"
+                "Set LIVE_JOURNAL to that database, or move to this database with `live journal --adopt`"
             )
 
     async def work(self, *others: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -280,7 +280,9 @@ def decompress(crc: int, data: bytes) -> bytes:
         JournalBrokenError: the compressed bytes are damaged.
     """
     if zlib.crc32(data) != crc:
-        raise JournalBrokenError("the journal is damaged: a checksum does not match; `live journal verify` says where")
+        raise JournalBrokenError(
+            "the journal is damaged: a checksum does not match; `live journal --verify` says where"
+        )
     return zstandard.decompress(data)
 
 

@@ -394,7 +394,7 @@ class Follower:
     def _missing(self, link: str) -> SetupError:
         return SetupError(
             f"the journal of board {self._name[0]} lacks the entry {link.partition(' ')[0]}, which the store names: "
-            "see the log of the server, and `live journal status`"
+            "see the log of the server, and `live journal`"
         )
 
     async def _find(self) -> None:

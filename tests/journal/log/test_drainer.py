@@ -169,7 +169,7 @@ async def test_a_second_database_is_refused_until_it_is_adopted(valkey_url: str,
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         await (await board.drainer()).claim()
-        with pytest.raises(SetupError, match="live journal adopt"):
+        with pytest.raises(SetupError, match="live journal --adopt"):
             await (await board.drainer(tmp_path / "other")).claim()
 
 

@@ -247,13 +247,13 @@ async def test_verify_reads_what_is_left(valkey_url: str, tmp_path: Path) -> Non
         path = await filled(board)
         spoil_a_segment(path)
         environment = {**os.environ, **as_environment(board.settings)}
-        done = await asyncio.to_thread(run_live, "journal", "verify", environment=environment)
+        done = await asyncio.to_thread(run_live, "journal", "--verify", environment=environment)
         assert done.returncode == 1, done.stderr
         assert "DAMAGED; " in done.stdout
         assert "a checksum does not match" in done.stdout
         with path.open("r+b") as file:
             file.write(b"not a database")
-        done = await asyncio.to_thread(run_live, "journal", "verify", environment=environment)
+        done = await asyncio.to_thread(run_live, "journal", "--verify", environment=environment)
         assert done.returncode == 1, done.stderr
         assert done.stdout.replace("\n", "") == f"DAMAGED: the journal is damaged: {path}: file is not a database"
 

@@ -154,8 +154,8 @@ async def test_every_act_is_in_the_audit_log_once(valkey_url: str, tmp_path: Any
                 return len(database.work(lambda sql: read_trail(sql, settings.key_prefix))) == len(expected)
 
         await eventually(is_in_sql)
-    await run("adopted", "journal", "adopt")
-    await run("compacted", "journal", "compact", "--yes", "--board", "contest")
+    await run("adopted", "journal", "--adopt")
+    await run("compacted", "journal", "--compact", "--yes", "--board", "contest")
     await store.call(keys.meta, "HINCRBY", keys.slot(0), "a", "1")
     await run("reconciled", "reconcile", "--board", "posts", "--repair", "journal", *boards, status=1)
     shown = json.loads(await command(settings, "trail", "--json"))["trail"]
@@ -177,7 +177,7 @@ async def test_every_act_is_in_the_audit_log_once(valkey_url: str, tmp_path: Any
         ):
             database.work(partial(Connection.execute, statement=text(change)))
             assert place in database.work(partial(faults_of, settings))[0]
-    assert "the audit log is damaged" in await command(settings, "journal", "verify", status=1)
+    assert "the audit log is damaged" in await command(settings, "journal", "--verify", status=1)
     async for name in store.names(f"{settings.key_prefix}:*"):
         await store.delete(name)
     expected.clear()
