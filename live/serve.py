@@ -1,14 +1,16 @@
 """`live serve`: starts the store, the listening socket and the processes."""
 
 import asyncio
+import json
 import os
+import platform
 import re
 import shlex
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
+import urllib.request
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from multiprocessing import current_process
@@ -24,27 +26,22 @@ from live.demo import CONTEST
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.domain.urls import shown
-from live.errors import EpochLostError, JournalError, JournalLoginError, SetupError, StoreUnavailableError
-from live.journal.database import Database, open_journal, unsafe_in_sql
-from live.journal.log.timelines import Loss, end_lost, find_lost
+from live.errors import EpochLostError, SetupError, StoreUnavailableError
+from live.journal.database import Database, open_journal
+from live.journal.log.timelines import end_lost
 from live.logs import configure_logs
 from live.maintenance.accept_loss import accept_loss
 from live.network.hosts import is_loopback
-from live.settings import Settings
-from live.store.board.journal_stream import journals, sink_of, stop_journal
+from live.settings import RootPath, Settings
+from live.store.board.journal_stream import journals, stop_journal
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.state import open_boards
 from live.store.connection.client import Store, connect, is_unanswered
-from live.store.connection.clocks import clock_faults
-from live.store.connection.durability import unsafe_settings
 from live.store.connection.embedded import EmbeddedStore
 from live.store.connection.handshake import StoreFormatError, StoreRoleError, is_login
-from live.store.connection.high_water import CHOICES
-from live.store.connection.loss import LossWatch
 from live.store.registry.audit_trail import note_command
 from live.store.registry.definitions import DefinitionStore
-from live.store.registry.producers import ProducerStore
 from live.system.data_directory import make_private
 from live.system.processes import (
     fit,
@@ -58,8 +55,19 @@ from live.system.processes import (
 from live.system.service_manager import ServiceManager
 from live.system.shared_metrics import SharedMetrics
 from live.system.version import commit
-from live.web.services import tokens_of
 from live.workers.alone import LoneProcess
+from live.workers.checks import (
+    Finding,
+    check_journal,
+    check_keys,
+    check_machine,
+    check_servers,
+    check_settings,
+    check_store_settings,
+    find_losses,
+    loss_of_store,
+    read_boards_file,
+)
 from live.workers.reload import Reload
 from live.workers.supervisor import Supervisor
 
@@ -67,6 +75,7 @@ log = structlog.get_logger()
 
 _BACKLOG: Final = 4096
 _STORE_DEADLINE: Final = 10.0
+_PATIENCE: Final = 2  # seconds for an answer of a server that runs
 
 
 def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = False) -> None:
@@ -95,11 +104,10 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
         listener = listeners[0]
         settings = msgspec.structs.replace(settings, store=url, port=listener.getsockname()[1])
         asyncio.run(check_store(settings, boards, accept=accept_loss))
+        _heed(check_machine(settings))
         board_count = asyncio.run(_count_boards(settings, boards))
         settings = fit(share(settings), raise_limit())
         print(f"Live Board is at {_address(settings)}/  (Ctrl-C stops it)", flush=True)  # noqa: T201 - for people
-        if warning := unsafe_hosts(settings):
-            log.warning(warning)
         if admin_key and settings.role in settings.admin_roles:
             try:
                 _announce_key(settings, asyncio.run(provide_admin_key(settings)))
@@ -127,51 +135,13 @@ async def read_boards(settings: Settings) -> Boards:
         SetupError: the file or one of its boards can't be used.
         StoreUnavailableError: no board can be opened.
     """
-    boards = await asyncio.to_thread(_count_in_file, settings)
+    boards = await asyncio.to_thread(read_boards_file, settings)
     client = connect(settings.store, settings)
     try:
         await _open_boards(client, settings, boards)
     finally:
         await client.aclose()
     return boards
-
-
-def _count_in_file(settings: Settings) -> Boards:
-    """Read the boards file. Refuse more boards than the settings allow."""
-    boards = load_boards(settings.boards)
-    if (count := len(boards.by_id)) > settings.max_boards:
-        raise SetupError(
-            f"the boards file has {count} boards, and the setting max_boards allows {settings.max_boards}: "
-            "raise LIVE_MAX_BOARDS, or leave some out"
-        )
-    return boards
-
-
-def mistakes_in(settings: Settings, invalid: AbstractSet[str]) -> list[str]:
-    """Find mistakes in what the settings name, such as the boards file, before anything starts.
-
-    Leave out each check that depends on an `invalid` setting.
-    """
-
-    def know_store() -> None:
-        if settings.store:
-            connect(settings.store, settings)
-
-    looks: list[tuple[Callable[[], object], set[str]]] = [
-        (partial(_count_in_file, settings), {"boards", "max_boards"}),
-        (know_store, {"store"}),
-        (partial(open_journal, settings, writes=False), {"journal", "data_dir", "key_prefix"}),
-        (partial(tokens_of, settings), {"token_secret", "token_jwks"}),
-    ]
-    found = []
-    for look, names in looks:
-        if names & invalid:
-            continue
-        try:
-            look()
-        except SetupError as error:
-            found += str(error).split("\n")
-    return found
 
 
 def _run(
@@ -196,14 +166,45 @@ def _run(
         asyncio.run(supervise())
 
 
-def unsafe_hosts(settings: Settings) -> str | None:
-    """Warn about unsafe host names: return the warning, or None."""
-    if "*" not in settings.allowed_hosts or not settings.open:
-        return None
-    return (
-        "LIVE_ALLOWED_HOSTS is *, and events are accepted without an API key: any web page can then send events from a "
-        "visitor's machine. Name the hosts instead."
-    )
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Check everything that a server needs, as it does at its start, without a change."""
+    built = f" ({commit()})" if commit() else ""
+    running = f"live {__version__}{built}, Python {platform.python_version()}, {platform.system()}"
+    yield Finding("versions", "ok", running)
+    mistakes = list(check_settings(settings))
+    yield from mistakes
+    yield from check_machine(settings)
+    yield _check_port(settings)
+    if not {"store", "journal"} & {finding.check for finding in mistakes}:
+        yield from asyncio.run(check_servers(settings))
+
+
+def _check_port(settings: Settings) -> Finding:
+    """Check that the port is free, unless a server of Live Board uses it: this is the one that runs."""
+    place = f"{settings.host} port {settings.port}"
+    try:
+        with bound_socket(settings):
+            return Finding("port", "ok", f"{place} is free")
+    except SetupError as error:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            health = f"{_address(msgspec.structs.replace(settings, root_path=RootPath()))}/healthz"
+            with urllib.request.urlopen(health, timeout=_PATIENCE) as reply:  # noqa: S310 - an address of this server
+                return Finding("port", "ok", f"{place} has a server of version {json.load(reply)['version']}")
+        return Finding("port", "fault", str(error))
+
+
+def _heed(findings: Iterable[Finding]) -> None:
+    """Log the warnings.
+
+    Raises:
+        SetupError: there is a fault.
+    """
+    found = list(findings)
+    for finding in found:
+        if finding.state == "warning":
+            log.warning(finding.detail)
+    if faults := [finding.detail for finding in found if finding.state == "fault"]:
+        raise SetupError("\n".join(faults))
 
 
 async def check_store(settings: Settings, boards: Boards, *, accept: bool = False) -> None:
@@ -242,8 +243,7 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
 
 async def _check(client: Store, settings: Settings, boards: Boards, *, accept: bool) -> None:
     """Check the settings and the content of the store once, for `check_store`."""
-    for line in [*await unsafe_settings(client), *await clock_faults(client)]:
-        log.warning(line)
+    _heed(await check_store_settings(client))
     if settings.journal == "off":
         # No process moves the entries of earlier journals out of the store any more, so end these journals.
         with _unless_away(client, "earlier journals"):
@@ -253,18 +253,11 @@ async def _check(client: Store, settings: Settings, boards: Boards, *, accept: b
     with nullcontext() if accept else _unless_away(client, "losses of data"):
         await _check_for_losses(client, settings, boards, accept=accept)
     await _open_boards(client, settings, boards)
-    database = open_journal(settings, writes=False)
-    if database is not None:
-        try:
-            for line in await unsafe_in_sql(database):
-                log.warning(line)
-        except JournalError as error:  # the server also starts while the database is away
-            log.warning("can't read the settings of the journal's database", reason=str(error))
-        await database.aclose()
+    _heed(await check_journal(settings))
     if not settings.open:
         known = client.high_water.facts.keys_required or is_loopback(settings.host)
         with _unless_away(client, "API keys") if known else nullcontext():
-            await _require_keys(ProducerStore(client, settings.key_prefix), settings)
+            _heed(await check_keys(client, settings))
 
 
 @contextmanager
@@ -326,30 +319,7 @@ async def _check_for_losses(client: Store, settings: Settings, boards: Boards, *
         SetupError: the store as a whole lost data.
     """
     high_water, prefix = client.high_water, settings.key_prefix
-    watch = LossWatch(client, prefix)
-    lost: list[Loss] = []  # the losses that a comparison with the journal shows
-    is_known = settings.journal == "off"  # whether the store was compared with both the data directory and the journal
-    is_other = False  # whether the store never had this journal
-    try:
-        with _journal(settings) as journal:
-            if journal is not None:
-                lost = await find_lost(client, prefix, journal)
-                is_other = bool(lost) and await sink_of(client, prefix) != journal.id
-                is_known = True
-    except JournalLoginError as error:
-        raise SetupError(f"{error}: set LIVE_JOURNAL=postgresql://USER:PASSWORD@HOST/DATABASE") from None
-    except JournalError as error:  # the server also starts while the database is away
-        log.warning("can't ask the journal what the store should hold", reason=str(error))
-    losses = await watch.find()
-    for loss in lost:
-        if client.servers.promotes and not (loss.gone or accept):
-            continue  # not a loss: the process that moves journals sends the lost batches again
-        losses.boards.setdefault(loss.timeline.board, str(loss))
-    if is_other:
-        losses.store.append("the store does not name the database of the journal: it was emptied, or is another one")
-    if not is_known:  # without both comparisons, a loss that only the journal knows may still exist
-        losses.boards = high_water.lost_boards | losses.boards
-        losses.store += [high_water.lost] if high_water.lost and not losses.store else []
+    losses, lost, watch = await find_losses(client, settings, partial(_journal, settings), accept=accept)
     if not losses.store:
         high_water.end_losses(losses.boards)
     if not losses:
@@ -358,8 +328,7 @@ async def _check_for_losses(client: Store, settings: Settings, boards: Boards, *
         return
     if not accept:
         if losses.store:
-            choices = CHOICES.format(path=high_water.path)
-            raise SetupError(f"the store lost data: {losses}.\nWhat was known: {high_water.describe()}.\n{choices}.")
+            raise SetupError(loss_of_store(client, losses))
         high_water.lose_boards(losses.boards, at_start=True)
         return
     await accept_loss(client, prefix, boards, watch, losses)
@@ -385,18 +354,6 @@ def _journal(settings: Settings) -> Iterator[Database | None]:
         yield journal if journal.take_now() else None
 
 
-async def _require_keys(producers: ProducerStore, settings: Settings) -> None:
-    """If no API key has the verb `post`, refuse to serve other machines. Warn if a proxy may pass on their requests."""
-    if any("post" in record.verbs for record in (await producers.load()).records.values()):
-        return
-    choices = "create one with `live keys add ID`, or allow events from anyone with --open (LIVE_OPEN=true)"
-    if not is_loopback(settings.host):
-        raise SetupError(f"no producer has an API key, and others may reach {settings.host}: {choices}.")
-    if settings.trusted_proxies or settings.allowed_hosts:
-        reason = "no producer has an API key, so events through a proxy or under the name of another host are refused"
-        log.warning(f"{reason}: {choices}.")  # noqa: G004 - a message for people
-
-
 @contextmanager
 def _store(settings: Settings) -> Iterator[str]:
     """Yield the URL of the store. The embedded store runs during the `with` block."""
@@ -420,18 +377,18 @@ def bound_socket(settings: Settings) -> Iterator[socket.socket]:
     Raises:
         SetupError: the address is not available.
     """
-    try:
-        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
-        listener = _new_socket(family, settings)
-        listener.bind((settings.host, settings.port))
-        listener.listen(_BACKLOG)
-    except (OSError, ValueError) as error:  # ValueError: the host is not a valid name
-        reason = getattr(error, "strerror", None) or error
-        raise SetupError(
-            f"can't listen on {settings.host} port {settings.port}: {reason}. "
-            "Choose another port with --port (0 takes a free one)."
-        ) from None
-    with listener:
+    with ExitStack() as opened:
+        try:
+            family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
+            listener = opened.enter_context(_new_socket(family, settings))
+            listener.bind((settings.host, settings.port))
+            listener.listen(_BACKLOG)
+        except (OSError, ValueError) as error:  # ValueError: the host is not a valid name
+            reason = getattr(error, "strerror", None) or error
+            raise SetupError(
+                f"can't listen on {settings.host} port {settings.port}: {reason}. "
+                "Choose another port with --port (0 takes a free one)."
+            ) from None
         yield listener
 
 

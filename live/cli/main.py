@@ -26,7 +26,6 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("live.cli.serve", "serve"),
     "send": ("live.cli.send", "send"),
     "load": ("live.cli.load", "load"),
-    "doctor": ("live.cli.doctor", "doctor"),
     "boards": ("live.cli.boards", "show_boards"),
     "keys": ("live.cli.keys", "keys"),
     "token": ("live.cli.token", "token"),

@@ -1,14 +1,17 @@
 """`live serve`: runs a server."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from live.cli.context import BoardsOption, DataDirOption, clear_errors, setting_help
-from live.serve import mistakes_in
+from live.cli.context import BoardsOption, Context, DataDirOption, clear_errors, setting_help
+from live.cli.terminal import make_table, out
+from live.errors import SetupError
+from live.serve import examine
 from live.serve import serve as serve_board
-from live.settings import load_settings
+from live.settings import Settings, load_settings
+from live.workers.checks import blame, mistakes_in
 
 AdminKeyOption = Annotated[
     bool | None,
@@ -21,6 +24,14 @@ AdminKeyOption = Annotated[
 AcceptLossOption = Annotated[
     bool,
     typer.Option("--accept-loss", help="Continue with a store that lost data. Use this once, not in a service file."),
+]
+
+
+CheckOption = Annotated[
+    bool,
+    typer.Option(
+        "--check", help="Only check whether the server would start, and say what to do; exit with 1 if it would not."
+    ),
 ]
 
 
@@ -37,6 +48,8 @@ def serve(  # noqa: PLR0913 - one parameter per flag
     demo: Annotated[bool, typer.Option("--demo", help=setting_help("demo"))] = False,
     admin_key: AdminKeyOption = None,
     accept_loss: AcceptLossOption = False,
+    check: CheckOption = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --check: print one JSON object.")] = False,
 ) -> None:
     """Serve boards: pages, HTTP and WebSockets.
 
@@ -44,16 +57,42 @@ def serve(  # noqa: PLR0913 - one parameter per flag
     add` has created an API key that may post, it refuses a --host that other machines can reach, unless --open is
     given. Every other setting is an environment variable; docs/settings.md lists them all.
 
+    With --check, it checks settings, files, limits, the port, the store, the database and the clocks, also beside a
+    running server. It starts nothing and changes nothing.
+
     Example: live serve --demo
     """
+    given: dict[str, Any] = {
+        "host": host, "port": port, "store": store, "boards": boards, "data_dir": data_dir, "workers": workers,
+        "role": role, "open": open_to_all or None, "demo": demo or None,
+    }  # fmt: skip
+    if check:
+        _check(given, as_json=as_json)
+        return
     with clear_errors():
-        settings = load_settings(
-            host=host, port=port, store=store, boards=boards, data_dir=data_dir, workers=workers, role=role,
-            open=open_to_all or None, demo=demo or None, check=mistakes_in,
-        )  # fmt: skip
+        if as_json:
+            raise SetupError("--json goes with --check")
+        settings = load_settings(**given, check=mistakes_in)
         try:
             serve_board(
                 settings, admin_key=sys.stdout.isatty() if admin_key is None else admin_key, accept_loss=accept_loss
             )
         except KeyboardInterrupt:
             raise typer.Exit from None
+
+
+def _check(given: dict[str, Any], *, as_json: bool) -> None:
+    """Print what each check finds, one a line."""
+    try:
+        findings = list(examine(load_settings(**given)))
+    except SetupError as error:
+        findings = list(blame("settings", error))
+    starts = all(finding.state != "fault" for finding in findings)
+    if not Context(Settings(), as_json=as_json).report({"starts": starts, "findings": findings}):
+        table = make_table("check", "state", "what", wraps=["what"])
+        for finding in findings:
+            table.add_row(finding.check, finding.state, finding.detail)
+        out.print(table)
+        out.print("The server would start." if starts else "The server would NOT start.")
+    if not starts:
+        raise typer.Exit(1)

@@ -193,11 +193,4 @@ def fit(settings: Settings, available: int) -> Settings:
         return settings
     connections = min(settings.max_connections, max(budget // 2, budget - settings.max_viewers))
     viewers = min(settings.max_viewers, budget - connections)
-    log.warning(
-        "too few file descriptors for the configured connections and viewers; using lower limits",
-        descriptors=available,
-        max_connections=connections,
-        max_viewers=viewers,
-        advice="raise the limit of open files (ulimit -n, LimitNOFILE=), or lower the settings",
-    )
     return msgspec.structs.replace(settings, max_connections=connections, max_viewers=viewers)

@@ -6,7 +6,6 @@ import pytest
 
 from live.auth.client import Client, ClientResolver
 from live.errors import ProblemError
-from live.serve import unsafe_hosts
 from live.settings import Settings, load_settings
 
 ANYWHERE = "0.0.0.0"  # noqa: S104 - an address where other machines reach a server
@@ -170,13 +169,3 @@ def test_the_cache_of_hosts_is_bounded() -> None:
     long = b"http://" + b"a" * 10_000
     assert resolver.resolve(PEER, [(b"host", b"h1"), (b"origin", long)], tls=False).origin == long.decode()
     assert len(resolver._known) == known
-
-
-def test_allowing_any_host_logs_a_warning() -> None:
-    """The warning appears only if events are accepted without an API key."""
-    assert "any web page" in str(unsafe_hosts(settings(allowed_hosts="*", open="true")))
-    assert unsafe_hosts(settings(allowed_hosts="*", host=ANYWHERE, open="true"))
-    assert unsafe_hosts(settings(allowed_hosts="*")) is None
-    assert unsafe_hosts(settings(allowed_hosts="*", host=ANYWHERE)) is None
-    assert unsafe_hosts(settings(allowed_hosts="*.example.org")) is None
-    assert unsafe_hosts(settings()) is None

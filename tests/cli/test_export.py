@@ -69,7 +69,7 @@ class Exports:
             "as_of": None, "period": None, "events": False, "since": None, "until": None, "as_json": False, **flags,
         }  # fmt: skip
         await asyncio.to_thread(
-            export, self.board.board.id, form=form, output=str(path), boards=self.folder / "boards.toml",
+            export, name=self.board.board.id, form=form, output=str(path), boards=self.folder / "boards.toml",
             data_dir=self.folder, **choices,
         )  # fmt: skip
         match form:
@@ -226,7 +226,7 @@ def test_contradictory_flags_are_refused(flags: dict[str, Any], tmp_path: Path) 
         "output": str(tmp_path / "x"), "as_json": False, "boards": None, "data_dir": tmp_path, **flags,
     }  # fmt: skip
     with pytest.raises(typer.Exit) as ended:
-        export("posts", **choices)
+        export(name="posts", **choices)
     assert ended.value.exit_code == 2
     assert not (tmp_path / "x").exists()
 

@@ -11,6 +11,7 @@ import typer
 
 from live.auth.visitors import Visitors
 from live.cli import personal
+from live.cli.context import Context
 from live.settings import Settings
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
@@ -131,19 +132,19 @@ def test_what_is_to_be_voided_must_be_clear(tmp_path: Path, words: tuple[str, ..
 async def test_a_visitor_is_named_by_the_cookie(valkey_url: str) -> None:
     """Events contain a digest of the cookie. Text that is no cookie names the actor itself."""
     settings = fresh_settings(valkey_url)
-    client = connect(valkey_url, settings)
+    client, context = connect(valkey_url, settings), Context(settings, as_json=False)
     visitors = Visitors(client, settings.key_prefix)
     forged = f"{'a' * 22}.{'0' * 32}"
     try:
         assert await client.exists(SystemKeys(settings.key_prefix).visitors) == 0
         for _ in range(2):
             try:
-                named, status = await personal._actor(client, settings, forged), 0
+                named, status = await personal._actor(context, client, forged), 0
             except typer.Exit as ended:
                 named, status = "", ended.exit_code
             assert (named, status) == ("", 1)
             cookie = await visitors.make()  # this creates the secret that signs cookies
-        assert await personal._actor(client, settings, cookie) == await visitors.read(cookie) != cookie
-        assert await personal._actor(client, settings, "viewer-7") == "viewer-7"
+        assert await personal._actor(context, client, cookie) == await visitors.read(cookie) != cookie
+        assert await personal._actor(context, client, "viewer-7") == "viewer-7"
     finally:
         await client.aclose()

@@ -122,7 +122,9 @@ def restore_into(folder: Path, backup: Path, board: Journaled, store: str, journ
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LIVE_KEY_PREFIX", board.settings.key_prefix)
         patch.setenv("LIVE_JOURNAL", journal)
-        restore(backup, force=False, store=store, boards=folder / "boards.toml", data_dir=folder, as_json=True)
+        restore(
+            directory=backup, force=False, store=store, boards=folder / "boards.toml", data_dir=folder, as_json=True
+        )
 
 
 async def test_a_backup_is_restored_into_postgres_and_sqlite(

@@ -18,6 +18,7 @@ from sqlalchemy import func, select
 import live.maintenance.compact
 import live.maintenance.draining
 import live.maintenance.erase
+from live.cli.context import Context
 from live.cli.personal import _erasing
 from live.domain.board import Board, Boards, Journaling
 from live.domain.board_file import BoardChoice, VotesChoice, make_board
@@ -458,7 +459,7 @@ async def test_an_erasure_without_a_server_ends_while_events_arrive(folder: Path
         counting = asyncio.create_task(count_votes())
         try:
             with patch.object(live.maintenance.draining, "_PATIENCE", 10):
-                async with _erasing(board.settings, dry_run=False) as (_, work):
+                async with _erasing(Context(board.settings, as_json=False), dry_run=False) as (_, work):
                     _, left = await work.erase(EVE, [], take_back=False)
             assert left == ""
         finally:

@@ -47,7 +47,7 @@ async def test_the_page_says_what_is_safe_and_which_commands_check_it(valkey_url
         await other.aclose()
         assert time.strftime("%Y-%m-%d", time.gmtime()) in page
         assert "of posts" not in page
-        assert all(f"live {command}" in page for command in ("audit", "reconcile", "doctor"))
+        assert all(f"live {command}" in page for command in ("audit", "reconcile", "serve --check"))
         names = SystemKeys(settings.key_prefix)
         look = MemoryLook(int(time.time()) - 7200, {"": (1000, 0)})
         await store.call(names.memory, "RPUSH", names.memory, msgspec.json.encode(look))

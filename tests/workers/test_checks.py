@@ -1,8 +1,9 @@
-"""`live doctor`: what it finds, and what it advises."""
+"""What a server checks at its start, and what `live serve --check` finds and advises."""
 
 import json
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 import redis
 
 from live import __version__
-from live.cli import doctor
 from live.settings import Duration
+from live.workers.checks import check_machine
 from tests.harness.commands import run_command
 from tests.harness.disk import may_mount, small_disk
+from tests.harness.network import free_port
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 from tests.harness.shims import Clock, has_compiler
@@ -24,9 +26,9 @@ from tests.harness.waiting import until
 
 def examine(*words: str, **environment: str) -> tuple[int, dict[str, list[tuple[str, str]]]]:
     """Return the exit status, and the state and detail of each finding, by check."""
-    ended = run_command("doctor", "--json", *words, **environment)
+    ended = run_command("serve", "--check", "--json", *words, **{"LIVE_PORT": "0", **environment})
     found: dict[str, Any] = json.loads(ended.stdout)
-    assert found["sound"] is (ended.returncode == 0)
+    assert found["starts"] is (ended.returncode == 0)
     findings: dict[str, list[tuple[str, str]]] = {}
     for one in found["findings"]:
         findings.setdefault(one["check"], []).append((one["state"], one["detail"]))
@@ -36,16 +38,17 @@ def examine(*words: str, **environment: str) -> tuple[int, dict[str, list[tuple[
 def test_a_sound_machine_has_no_fault(valkey_url: str, tmp_path: Path) -> None:
     """Every part is checked, and nothing is changed: the command does not create the data directory."""
     folder = tmp_path / "data"
-    status, found = examine("--store", valkey_url, "--data-dir", str(folder))
-    assert status == 0
+    status, found = examine("--store", valkey_url, "--data-dir", str(folder), LIVE_MAX_VIEWERS="100")
+    assert (status, {state for findings in found.values() for state, _ in findings}) == (0, {"ok"})
     assert found.keys() == {
-        "versions", "settings", "boards", "network", "limits", "files", "store", "clock", "servers", "journal",
+        "versions", "network", "limits", "files", "port", "store", "clock", "servers", "keys", "journal",
     }  # fmt: skip
     assert any("answers: Valkey " in detail for _, detail in found["store"])
     assert found["clock"] == [("ok", "the store and this machine have the same time")]
     assert not folder.exists()
     assert "no server uses" in examine("--data-dir", str(folder))[1]["store"][0][1]
-    assert run_command("doctor", "--store", valkey_url, "--data-dir", str(folder)).stdout.startswith("check ")
+    printed = run_command("serve", "--check", "--port", "0", "--store", valkey_url, "--data-dir", str(folder)).stdout
+    assert (printed.startswith("check "), printed.endswith("The server would start.\n")) == (True, True)
 
 
 def test_another_client_in_the_same_environment_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,9 +58,8 @@ def test_another_client_in_the_same_environment_is_found(tmp_path: Path, monkeyp
     for version, found in (("0.0.1", ["warning"]), (__version__, [])):
         metadata.write_text(f"Metadata-Version: 2.1\nName: live-board-client\nVersion: {version}\n", encoding="ascii")
         monkeypatch.syspath_prepend(tmp_path)
-        at = doctor._Examination()
-        doctor._check_packages(at)
-        assert [finding.state for finding in at.findings] == found
+        findings = [finding for finding in check_machine(fresh_settings("")) if finding.check == "versions"]
+        assert [finding.state for finding in findings] == found
 
 
 def test_each_fault_is_found(tmp_path: Path) -> None:
@@ -72,21 +74,56 @@ def test_each_fault_is_found(tmp_path: Path) -> None:
     for check, state, words, environment in (
         ("settings", "fault", "did you mean `LIVE_PORT`?", {"LIVE_PROT": "1"}),
         ("boards", "fault", "`id`: expected a text, got 5", {"LIVE_BOARDS": str(tmp_path / "boards.toml")}),
-        ("files", "warning", "chmod 700", {}),
         ("network", "warning", "LIVE_ALLOWED_HOSTS", {"LIVE_HOST": "0.0.0.0"}),  # noqa: S104
-        ("network", "warning", "LIVE_TRUSTED_PROXIES", {"LIVE_HOST": "0.0.0.0"}),  # noqa: S104
+        ("network", "warning", "any web page", {"LIVE_OPEN": "true", "LIVE_ALLOWED_HOSTS": "*"}),
         ("limits", "warning", "LimitNOFILE", {"LIVE_MAX_VIEWERS": "2000000000"}),
         ("store", "fault", "USER:PASSWORD@HOST", {"LIVE_STORE": store.url}),
         ("store", "fault", "Start the store, or correct LIVE_STORE", {"LIVE_STORE": "redis://127.0.0.1:9"}),
-        ("journal", "warning", "can't be rebuilt", {"LIVE_JOURNAL": "off"}),
         ("journal", "fault", "postgresql://user:password@host", {"LIVE_JOURNAL": "mysql://h/d"}),
-        ("journal", "fault", "correct LIVE_JOURNAL", {"LIVE_JOURNAL": "postgresql://u:p@127.0.0.1:9/d"}),
+        ("journal", "warning", "correct LIVE_JOURNAL", {"LIVE_JOURNAL": "postgresql://u:p@127.0.0.1:9/d"}),
     ):
         status, found = examine(**{**data, **environment})
         assert any(one[0] == state and words in one[1] for one in found[check]), (check, words, found)
         assert status == (1 if state == "fault" else 0)
         assert state != "fault" or {one[0] for one in found[check]} == {"fault"}, found
     store.kill()
+
+
+def test_any_host_without_api_keys_is_unsafe() -> None:
+    """The warning appears only if events are accepted without an API key."""
+
+    def is_unsafe(**changes: object) -> bool:
+        findings = check_machine(fresh_settings("", **changes))
+        return any(one.state == "warning" and "any web page" in one.detail for one in findings)
+
+    for hosts, is_open, unsafe in ((("*",), True, True), (("*",), False, False), (("*.example.org",), True, False)):
+        assert is_unsafe(allowed_hosts=hosts, open=is_open) is unsafe
+
+
+def test_a_port_in_use_is_a_fault_unless_a_server_of_live_board_uses_it(tmp_path: Path) -> None:
+    """So the check also works beside the server that it is about."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        status, found = examine("--port", port, "--data-dir", str(tmp_path / "none"))
+    assert (status, found["port"][0][0], "Choose another port" in found["port"][0][1]) == (1, "fault", True)
+    server = ServerProcess(fresh_settings("", data_dir=tmp_path / "data", port=free_port(), journal="off"), tmp_path)
+    server.start()
+    try:
+        port = server.url.rpartition(":")[2]
+        status, found = examine("--port", port, "--data-dir", str(tmp_path / "data"))
+        assert (status, found["port"][0][0], "a server of version" in found["port"][0][1]) == (0, "ok", True)
+    finally:
+        server.stop()
+
+
+def test_missing_api_keys_are_a_fault_if_others_reach_the_server(valkey_url: str, tmp_path: Path) -> None:
+    """The server would refuse to start, and the check says so."""
+    given = ("--store", valkey_url, "--data-dir", str(tmp_path / "data"), "--host", "0.0.0.0")  # noqa: S104
+    status, found = examine(*given, LIVE_KEY_PREFIX="nokeys")
+    assert (status, "live keys add" in found["keys"][0][1]) == (1, True)
+    assert examine(*given, "--open", LIVE_KEY_PREFIX="nokeys")[0] == 0
 
 
 SERVES = [("ok", "live processes of servers: 1")]
