@@ -1,15 +1,16 @@
 """The subscription of a viewer, read from the query of the live routes."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from live.domain.event import key_fault
 from live.domain.reader import NOBODY, Reader
 from live.domain.window import parse_duration
 from live.errors import ProblemError
-from live.network.parameters import is_whole, require_known, whole_number
+from live.network.parameters import Parameters, is_whole
 from live.settings import Settings
 
 _DEFAULT_SIZE: Final = 50
@@ -17,8 +18,93 @@ _SLOWEST: Final = 60_000  # milliseconds; the longest interval that a viewer may
 MOST_AROUND: Final = 50
 _EPOCH: Final = 64  # characters; a longer epoch is ignored
 _OF_THE_PRESENT: Final = ("limit", "interval", "key", "around")
-PARAMETERS: Final = ("limit", "interval", "epoch", "offset", "key", "around", "delay", "token")
 _LEAST_DELAY, _MOST_DELAY = 5, 300  # seconds
+
+
+def _interval_of(text: str) -> int:
+    interval = round(parse_duration(text) * 1000)
+    if not 0 < interval <= _SLOWEST:
+        raise ValueError(text)
+    return interval
+
+
+def _delay_of(text: str) -> int:
+    delay = parse_duration(text)
+    if not _LEAST_DELAY <= delay <= _MOST_DELAY or delay != int(delay):
+        raise ValueError(text)
+    return int(delay)
+
+
+def _member_of(text: str) -> str:
+    if (fault := key_fault(text)) is not None:
+        raise ProblemError("parameter_invalid", f"`key` can't be on a board: {fault}")
+    return text
+
+
+class WatchParameters(Parameters, frozen=True, kw_only=True):
+    """The parameters of a viewer, on the live route and on the stream. A position that is not valid is ignored."""
+
+    limit: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                description="Number of records to watch.",
+                extra={"most": "max_live_limit", "schema": {"default": _DEFAULT_SIZE}},
+            ),
+        ]
+        | None
+    ) = None
+    interval: Annotated[
+        int | None,
+        Meta(
+            description="Minimum time between two updates, up to 60s.",
+            extra={
+                "read": _interval_of,
+                "valid": f"a duration from 1ms to {_SLOWEST // 1000}s",
+                "schema": {"type": "string", "examples": ["1s"]},
+            },
+        ),
+    ] = None
+    epoch: Annotated[
+        str | None,
+        Meta(description="`epoch` of the last message, to resume.", extra_json_schema={"maxLength": _EPOCH}),
+    ] = None
+    offset: Annotated[
+        str | None,
+        Meta(
+            description="`offset` of the last message, to resume.", extra={"schema": {"type": "integer", "minimum": 0}}
+        ),
+    ] = None
+    key: Annotated[
+        str | None, Meta(description="A member whose rank is sent in `around` messages.", extra={"read": _member_of})
+    ] = None
+    around: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=MOST_AROUND,
+                description="Number of neighbours of the member on each side.",
+                extra={"schema": {"default": 0}},
+            ),
+        ]
+        | None
+    ) = None
+    delay: Annotated[
+        int | None,
+        Meta(
+            description="Receive each message this much later: a whole number of seconds, from 5s to 5m.",
+            extra={
+                "read": _delay_of,
+                "valid": "a whole number of seconds from 5s to 5m",
+                "schema": {"type": "string", "examples": ["45s"]},
+            },
+        ),
+    ] = None
+    token: Annotated[
+        str | None, Meta(description="A viewer token, for browsers, which can't send header fields here.")
+    ] = None
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,25 +132,30 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ProblemError: `parameter_invalid`. The detail names the allowed values.
         """
-        require_known(query, PARAMETERS)
-        size = whole_number(query, "limit", default_size(settings), 1, settings.max_live_limit)
-        interval = round(_seconds(query["interval"]) * 1000) if "interval" in query else 0
-        if "interval" in query and not 0 < interval <= _SLOWEST:
-            raise ProblemError("parameter_invalid", f"`interval` must be a duration from 1ms to {_SLOWEST // 1000}s")
-        key = query.get("key", reader.member if "around" in query else None)
-        if key is not None and (fault := key_fault(key)) is not None:
-            raise ProblemError("parameter_invalid", f"`key` can't be on a board: {fault}")
-        epoch, offset = query.get("epoch"), query.get("offset")
+        return cls.of(WatchParameters.read(query, settings), settings, reader)
+
+    @classmethod
+    def of(cls, wanted: WatchParameters, settings: Settings, reader: Reader) -> "Subscription":
+        """Make the subscription that a viewer asks for.
+
+        Raises:
+            ProblemError: `parameter_invalid`, if parameters do not go together.
+        """
+        if wanted.delay is not None:
+            for name in _OF_THE_PRESENT:
+                if getattr(wanted, name) is not None:
+                    raise ProblemError("parameter_invalid", f"`delay` shows what everybody sees: leave out `{name}`")
+        epoch, offset = wanted.epoch, wanted.offset
         known = epoch is not None and offset is not None and len(epoch) <= _EPOCH and is_whole(offset)
         return cls(
-            size=size,
+            size=wanted.limit or default_size(settings),
             reader=reader,
-            interval=interval,
+            interval=wanted.interval or 0,
             epoch=epoch if known else None,
             offset=int(offset) if known and offset else -1,
-            key=key,
-            around=whole_number(query, "around", 0, 0, MOST_AROUND),
-            delay=_delay(query),
+            key=reader.member if wanted.key is None and wanted.around is not None else wanted.key,
+            around=wanted.around or 0,
+            delay=wanted.delay or 0,
         )
 
     def since(self, word: str) -> "Subscription":
@@ -83,22 +174,3 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 def default_size(settings: Settings) -> int:
     """Return how many records a viewer watches if it asks for no size."""
     return min(_DEFAULT_SIZE, settings.max_live_limit)
-
-
-def _delay(query: Mapping[str, str]) -> int:
-    if "delay" not in query:
-        return 0
-    for name in _OF_THE_PRESENT:
-        if name in query:
-            raise ProblemError("parameter_invalid", f"`delay` shows what everybody sees: leave out `{name}`")
-    delay = _seconds(query["delay"])
-    if not _LEAST_DELAY <= delay <= _MOST_DELAY or delay != int(delay):
-        raise ProblemError("parameter_invalid", "`delay` must be a whole number of seconds from 5s to 5m")
-    return int(delay)
-
-
-def _seconds(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError:
-        return 0.0  # `parse` refuses a duration of 0

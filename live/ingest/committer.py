@@ -5,14 +5,16 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Annotated, Final, Protocol
 
 import msgspec
 import structlog
+from msgspec import Meta
 
 from live.domain.event import Entry, join
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.metrics import COMMIT_EVENTS, COMMIT_SECONDS, EVENTS_ACCEPTED, RANGE_LEFT
+from live.network.parameters import Parameters
 from live.settings import Settings
 from live.store.board.rotation import BoardRotator, catch_up
 from live.store.board.write.slot_assignment import Placement
@@ -36,15 +38,26 @@ class Committed(msgspec.Struct, frozen=True):
     placements: Mapping[int, Placement] = {}
 
 
-class Wants(msgspec.Struct, frozen=True):
-    """The options of a request.
+MOST_RECORDS: Final = 1000
 
-    With `records`, the response has the records of the members after the events. With `strict`, each board counts all
-    events of the request, or no event if it refuses one.
-    """
 
-    records: bool = False
-    strict: bool = False
+class Wants(Parameters, frozen=True, kw_only=True):
+    """The options of a request."""
+
+    records: Annotated[
+        bool,
+        Meta(
+            description="Return the record of the member of each event that counted or is a duplicate, on each board. "
+            f"A body that needs more than {MOST_RECORDS:,} records is refused."
+        ),
+    ] = msgspec.field(name="rank", default=False)
+    strict: Annotated[
+        bool,
+        Meta(
+            description="Refuse the request with 422 if an event is refused. Each board counts all of its events, or "
+            "none."
+        ),
+    ] = False
 
 
 PLAIN: Final = Wants()

@@ -31,9 +31,9 @@ from live.domain.producer import LIKES, Principal
 from live.domain.reader import ALL_BOARDS, NO_BOARDS, BoardScope
 from live.domain.text import nearest
 from live.errors import REFUSALS, EpochLostError, ProblemError, StoreUnavailableError
-from live.ingest.committer import PLAIN, Committed, Committer, Wants
+from live.ingest.committer import MOST_RECORDS, PLAIN, Committed, Committer, Wants
 from live.ingest.refusals import Refusals
-from live.ingest.standings import MOST_RECORDS, Counted
+from live.ingest.standings import Counted
 from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
 from live.store.board.write.slot_assignment import Placement
 

@@ -14,7 +14,6 @@ from live.ingest.committer import Committer
 from live.store.board.read.reader import BoardReader
 from live.store.board.write.slot_assignment import Placement
 
-MOST_RECORDS: Final = 1000
 """Maximum records in the response to one body."""
 _AT_ONCE: Final = 100  # members in one call, which takes the store some milliseconds
 

@@ -1,14 +1,30 @@
-"""Query parameters."""
+"""Query parameters: one struct for each route reads the query of a request, and describes it in the contract.
 
-from collections.abc import Collection, Iterable, Mapping
+The type of a field says how its text is read. Its `Meta` has the description and the bounds. The `extra` of the `Meta`
+can have
+
+- `read`: a function that makes the value of a text, or raises ValueError;
+- `valid`: what the value must be, in words;
+- `most`: the name of the setting that is the largest value, and limits the default;
+- `schema`: what the contract says of the text, where it differs from the value.
+"""
+
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from functools import cache
+from typing import Annotated, Any, Final, NamedTuple, Self, TypeAlias, cast
+
+import msgspec
+from msgspec import Meta, inspect
+from starlette.datastructures import QueryParams
 
 from live.domain.text import unknown
 from live.errors import ProblemError
 
 _MOST: Final = 128  # parameters of a request; the longest list of members has 100 members
 _MOST_DIGITS: Final = 16
+
+_Read: TypeAlias = Callable[[Mapping[str, str], object], Any]  # of a query and the settings
 
 
 def require_few(target: bytes) -> None:
@@ -21,59 +37,156 @@ def require_few(target: bytes) -> None:
         raise ProblemError("parameter_invalid", f"a request may have at most {_MOST} parameters")
 
 
-def require_known(given: Iterable[str], known: Collection[str]) -> None:
-    """Refuse unknown parameters, so that a typing mistake is not ignored.
+class Parameters(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of a route. This class itself is for routes without parameters."""
 
-    Raises:
-        ProblemError: `parameter_invalid`, with the nearest known name.
+    @classmethod
+    def read(cls, query: Mapping[str, str], settings: object, others: Collection[str] = ()) -> Self:
+        """Read the query of a request, which may have `others` too.
+
+        Raises:
+            ProblemError: `parameter_invalid`, with the nearest known name, or what the parameter must be.
+        """
+        fields = fields_of(cls)
+        for name in query:
+            if name not in fields and name not in others:  # a typing mistake is not ignored
+                raise ProblemError("parameter_invalid", unknown("parameter", name, [*fields, *others]))
+        read = {
+            field.attribute: field.read(query, settings)
+            for name, field in fields.items()
+            if name in query or field.is_always_read
+        }
+        return cls(**read)
+
+
+class ParameterField(NamedTuple):
+    """A field of `Parameters`, and how it is read.
+
+    With `is_always_read`, a query without the parameter is read too: the parameter is required, or a setting limits its
+    default.
     """
-    for name in given:
-        if name not in known:
-            raise ProblemError("parameter_invalid", unknown("parameter", name, known))
+
+    attribute: str
+    extra: Mapping[str, Any]
+    is_always_read: bool
+    read: _Read
 
 
-def whole_number(query: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+@cache
+def fields_of(kind: type[Parameters]) -> Mapping[str, ParameterField]:
+    """Return the fields of a struct, by the name of the parameter."""
+    found = {}
+    for field in cast("inspect.StructType", inspect.type_info(kind)).fields:
+        bare, extra = field.type, dict[str, Any]()
+        while isinstance(bare, inspect.Metadata | inspect.UnionType):
+            if isinstance(bare, inspect.Metadata):
+                extra |= bare.extra or {}
+                bare = bare.type
+            else:
+                bare = next(part for part in bare.types if not isinstance(part, inspect.NoneType))
+        read = _reader(field.encode_name, bare, extra, field.default)
+        found[field.encode_name] = ParameterField(field.name, extra, field.required or "most" in extra, read)
+    return found
+
+
+def _reader(name: str, kind: inspect.Type, extra: Mapping[str, Any], default: Any) -> _Read:  # noqa: ANN401 - any type
+    """Return the function that reads a parameter of a type."""
+    match kind:
+        case _ if "read" in extra:
+            return _text_reader(name, extra["read"], extra.get("valid"))
+        case inspect.IntType():
+            return _number_reader(name, kind, extra, default)
+        case inspect.ListType():
+            return _list_reader(name, kind.min_length or 0, kind.max_length or _MOST)
+        case inspect.BoolType():
+            return _text_reader(name, {"true": True, "false": False}.__getitem__, "true or false")
+        case inspect.LiteralType():
+            words = [str(word) for word in kind.values]
+            return _text_reader(name, {word: word for word in words}.__getitem__, " or ".join(words))
+        case inspect.StrType():
+            return _length_reader(name, kind.min_length or 0, kind.max_length)
+    raise TypeError(f"no parameter can be {kind}")
+
+
+def _text_reader(name: str, make: Callable[[str], object], valid: str | None) -> _Read:
+    def read(query: Mapping[str, str], _settings: object) -> object:
+        try:
+            return make(query[name])
+        except (ValueError, KeyError) as error:
+            detail = f"`{name}` must be {valid}" if valid else f"`{name}`: {error}"
+            raise ProblemError("parameter_invalid", detail) from None
+
+    return read
+
+
+def _number_reader(name: str, kind: inspect.IntType, extra: Mapping[str, Any], default: Any) -> _Read:  # noqa: ANN401
+    least, most = kind.ge or 0, kind.le or 10**_MOST_DIGITS
+
+    def read(query: Mapping[str, str], settings: object) -> int | None:
+        largest = getattr(settings, extra["most"]) if "most" in extra else most
+        if name not in query:
+            return None if default is None else min(default, largest)
+        return whole_number(query[name], name, least, largest, extra.get("valid"))
+
+    return read
+
+
+def _length_reader(name: str, least: int, most: int | None) -> _Read:
+    def read(query: Mapping[str, str], _settings: object) -> str:
+        text = query[name]
+        if len(text) < least or (most is not None and len(text) > most):
+            valid = f"{least} to {most}" if least else f"at most {most}"
+            raise ProblemError("parameter_invalid", f"`{name}` must have {valid} characters")
+        return text
+
+    return read
+
+
+def _list_reader(name: str, least: int, most: int) -> _Read:
+    def read(query: Mapping[str, str], _settings: object) -> list[str]:
+        texts = cast("QueryParams", query).getlist(name)
+        if not least <= len(texts) <= most:
+            valid = f"{least} to {most}" if least else f"at most {most}"
+            raise ProblemError("parameter_invalid", f"give `{name}` {valid} times")
+        return texts
+
+    return read
+
+
+def whole_number(text: str, name: str, least: int, most: int, valid: str | None = None) -> int:
     """Read a parameter that is a whole number in a range.
 
     Raises:
         ProblemError: `parameter_invalid`, with the range.
     """
-    text = query.get(name)
-    if text is None:
-        return default
-    if not (is_whole(text) and least <= int(text) <= most):
-        raise ProblemError("parameter_invalid", f"`{name}` must be a whole number from {least} to {most}")
-    return int(text)
-
-
-def flag(query: Mapping[str, str], name: str) -> bool:
-    """Read a parameter that is `true` or `false`, by default `false`.
-
-    Raises:
-        ProblemError: `parameter_invalid`.
-    """
-    text = query.get(name, "false")
-    if text not in {"true", "false"}:
-        raise ProblemError("parameter_invalid", f"`{name}` must be true or false")
-    return text == "true"
-
-
-def time_of(text: str, name: str) -> int:
-    """Read a time such as `2026-11-22T12:00:00Z`, in milliseconds since 1970.
-
-    Raises:
-        ProblemError: `parameter_invalid`.
-    """
-    try:
-        time = datetime.fromisoformat(text)
-        moment = None if time.tzinfo is None else time.astimezone(UTC)
-    except (ValueError, OverflowError):  # OverflowError: UTC can't express the time
-        moment = None
-    if moment is None:
-        raise ProblemError("parameter_invalid", f"`{name}` must be a time with its zone, such as 2026-11-22T12:00:00Z")
-    return round(moment.timestamp() * 1000)
+    if is_whole(text.removeprefix("-") if least < 0 else text) and least <= int(text) <= most:
+        return int(text)
+    raise ProblemError("parameter_invalid", f"`{name}` must be {valid or f'a whole number from {least} to {most}'}")
 
 
 def is_whole(text: str) -> bool:
     """Tell whether a text is a whole number without a sign, short enough for `int`."""
     return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+
+
+def time_of(text: str) -> int:
+    """Read a time such as `2026-11-22T12:00:00Z`, in milliseconds since 1970.
+
+    Raises:
+        ValueError: the text is no time, or has no zone.
+    """
+    try:
+        time = datetime.fromisoformat(text)
+        moment = None if time.tzinfo is None else time.astimezone(UTC)
+    except OverflowError:  # UTC can't express the time
+        moment = None
+    if moment is None:
+        raise ValueError(text)
+    return round(moment.timestamp() * 1000)
+
+
+VALID_TIME: Final = "a time with its zone, such as 2026-11-22T12:00:00Z"
+Time = Annotated[
+    int,
+    Meta(extra={"read": time_of, "valid": VALID_TIME, "schema": {"type": "string", "format": "date-time"}}),
+]

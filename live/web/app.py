@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from http import HTTPStatus
-from typing import Final
 
 import structlog
 from starlette.applications import Starlette
@@ -29,6 +28,7 @@ from live.settings import Settings
 from live.store.board.keys import SystemKeys
 from live.store.registry.processes import ProcessLease
 from live.system.version import commit
+from live.web.contract.operations import FOR_PROGRAMS
 from live.web.http.middleware import Clients, CrossOrigin, ReadRate, SecurityHeaders
 from live.web.http.responses import answer_problem
 from live.web.metrics import measure_room, renew_metrics
@@ -39,11 +39,6 @@ from live.web.routes import explain_route, routes_of
 from live.web.services import Live, live_of, make_parts, reader_of
 
 log = structlog.get_logger()
-
-# Paths for programs, which get a problem document and no page if a request fails.
-_FOR_PROGRAMS: Final = (
-    "/v1/", "/metrics", "/healthz", "/readyz", "/openapi.json", "/asyncapi.json", "/boards.schema.json",
-)  # fmt: skip
 
 
 def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
@@ -163,7 +158,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
             error = await live_of(request).registry.explain(error.board, error, reader_of(request))
     if isinstance(error, HTTPException):
         error = explain_route(request, error)
-    if request.scope["path"].startswith(_FOR_PROGRAMS):
+    if request.scope["path"].startswith(FOR_PROGRAMS):
         return await answer_problem(request, error)
     try:
         page = await pages.problem_page(visit_of(request), error)

@@ -17,14 +17,19 @@ _REASONS_ELSEWHERE: Final = (
 )
 
 
-async def healthz(_request: Request) -> Response:
-    """Respond with 200 while the process runs, and name its version."""
+async def get_health(_request: Request) -> Response:
+    """Check that the process runs.
+
+    The status is 200 while the process runs.
+    """
     state = {"status": "ok", "version": __version__, "commit": commit()}
     return Response(msgspec.json.encode(state), headers={"Cache-Control": "no-store"}, media_type="application/json")
 
 
-async def readyz(request: Request) -> Response:
-    """Respond with 200 if the store accepts a write and holds the boards of this process, otherwise with the reasons.
+async def get_readiness(request: Request) -> Response:
+    """Check that the process can count.
+
+    The check writes to the store.
 
     The response of a ready process also has the faults of single boards and of the journal. All servers share the
     journal, and its failure does not stop this process. If a clock is wrong or the disk is full, the process is

@@ -59,11 +59,11 @@ async def measure_room(live: Live) -> None:
         await asyncio.sleep(_MEASURED_EVERY)
 
 
-async def metrics(request: Request) -> Response:
-    """Return the metrics of this process, or of all worker processes together. These requests do not wait for pages.
+async def get_metrics(request: Request) -> Response:
+    """Read the metrics.
 
-    Raises:
-        ProblemError: `not_found`, `credentials_required`, `credentials_invalid` or `scope_forbidden`.
+    On a server with a private board, this needs an API key with the verb `read` or `admin`, and the metrics name only
+    the boards that the API key includes. `LIVE_METRICS` changes this rule.
     """
     live, who = live_of(request), live_of(request).settings.metrics
     if who == "off":

@@ -1,7 +1,7 @@
 """The routes of a process, by its role."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
@@ -12,143 +12,53 @@ from starlette.types import Scope
 
 from live.domain.text import nearest
 from live.errors import ProblemError
-from live.network.parameters import require_known
+from live.network.parameters import Parameters
 from live.settings import Settings
-from live.web import health, metrics
 from live.web.admin.routes import admin_routes
-from live.web.contract import reference
-from live.web.contract.asyncapi import asyncapi
-from live.web.contract.boards_file import boards_schema
-from live.web.contract.openapi import by_query, openapi, query_names
+from live.web.contract.openapi import DOCUMENTS
+from live.web.contract.operations import Operation, Operations
 from live.web.http.disconnects import unless_left
 from live.web.http.responses import as_problem
 from live.web.http.static import ClientFiles, PageFiles
-from live.web.pages import board as pages
-from live.web.pages import preferences, sharing, ticket
-from live.web.pages import record as record_page
-from live.web.pages.admission import admitting
+from live.web.operations import ADMINISTRATION, ALWAYS, BOARDS, COUNTING, PAGES, by_query
 from live.web.pages.rendering import static_version
-from live.web.reads import boards, entrants, history, items, records, slots, stream, votes
 from live.web.reads.records import OF_MEMBERS
 from live.web.services import assets, live_of, reader_of
-from live.web.writes import admin, keys, likes
 
 _LONGEST_COMPARED: Final = 100  # characters of a path
 _ONE_NAME: Final = 2  # parts of a path such as `/posts`
 _INDEX: Final = "/boards"  # the path at which people look for the list of boards
 _WRITING: Final = {"POST", "PUT"}  # methods that people mistake for each other
 
-Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
-
-# The pages that people open most, which are tried first because each attempt takes time.
-_PAGES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
-    "/boards/{board}": {"GET": admitting(pages.board_page)},
-    "/boards/{board}/records/{key:path}": {"GET": admitting(record_page.record_page)},
-    "/": {"GET": admitting(pages.index)},
-}
-# The other documented routes of boards, in the order in which they are tried. Processes that serve viewers take GET;
-# processes that serve administrators take the other methods.
-_ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
-    "/v1/boards/{board}/records/{key:path}/slots": {"GET": slots.get_slots},
-    "/v1/boards/{board}/records/{key:path}/history": {"GET": history.get_history},
-    "/v1/boards/{board}/records/{key:path}/explanation": {"GET": history.get_explanation},
-    "/v1/boards/{board}": {
-        "GET": boards.get_board,
-        "PUT": admin.put_board,
-        "PATCH": admin.patch_board,
-        "DELETE": admin.delete_board,
-    },
-    "/v1/boards/{board}/records/{key:path}": {
-        "GET": records.get_record,
-        "PUT": admin.put_record,
-        "PATCH": admin.patch_record,
-        "DELETE": admin.delete_record,
-    },
-    "/v1/items": {"GET": items.list_items, "PUT": admin.put_items},
-    "/v1/items/{key:path}": {"GET": items.get_item, "PUT": admin.put_item, "DELETE": admin.delete_item},
-    "/v1/boards": {"GET": boards.list_boards},
-    "/v1/boards/{board}/records": {"GET": records.list_records},
-    "/v1/boards/{board}/slots": {"GET": slots.list_slots},
-    "/v1/boards/{board}/history": {"GET": history.list_history},
-    "/v1/boards/{board}/definition": {"GET": boards.get_definition},
-    "/v1/boards/{board}/entrants": {"GET": entrants.list_entrants},
-    "/v1/boards/{board}/baseline": {"GET": boards.get_baseline},
-    "/v1/records/{key:path}": {"GET": records.get_member_records},
-    "/v1/boards/{board}/stream": {"GET": stream.stream_board},
-    "/v1/boards/{board}/live": {"GET": stream.refuse_plain},
-    "/boards/{board}/qr.svg": {"GET": sharing.qr_code},
-    "/boards/{board}/records.csv": {"GET": sharing.records_csv},
-    "/embed/{board}": {"GET": admitting(pages.embedded_board)},
-    "/boards/{board}/votes": {"GET": votes.get_votes},
-    "/overlay/{board}": {"GET": admitting(pages.overlay)},
-}
-
-# The routes for administrators only.
-_ADMINISTRATION: Final[Mapping[str, Mapping[str, Endpoint]]] = {
-    "/v1/trail": {"GET": admin.get_audit_log},
-    "/v1/keys": {"GET": keys.list_keys},
-    "/v1/keys/{key}": {"PUT": keys.put_key, "DELETE": keys.delete_key},
-    "/v1/tokens": {"POST": keys.sign},
-}
-
 
 def routes_of(settings: Settings) -> list[BaseRoute]:
     """List the routes of a process with the role in `settings`."""
-    routes = list(_contracts(_PAGES, settings))
+    routes = list(_of_boards(PAGES, settings))
+    routes += [_route(path, operations) for path, operations in {**ALWAYS, **DOCUMENTS}.items()]
     routes += [
-        Route("/healthz", health.healthz),
-        Route("/readyz", health.readyz),
-        Route("/metrics", metrics.metrics),
-        Route("/openapi.json", openapi),
-        Route("/asyncapi.json", asyncapi),
-        Route("/boards.schema.json", boards_schema),
-        Route("/docs", reference.show),
-        Route("/preferences", preferences.choose, methods=["POST"]),
         Mount("/client", ClientFiles(directory=assets("static") / "client"), name="client"),
         Mount(f"/static/{static_version()}", PageFiles(directory=assets("static")), name="static"),
     ]
     if settings.role != "viewers":
-        routes += [
-            Route("/v1/events", _take_no_events, methods=["POST"]),
-            Route("/boards/{board}/likes", likes.like, methods=["GET", "POST"]),
-            Route("/t", ticket.take, methods=["GET", "POST"]),
-        ]
+        routes += [_route(path, operations) for path, operations in COUNTING.items()]
     if settings.role in settings.admin_roles:
-        routes += [_contract(path, handlers) for path, handlers in _ADMINISTRATION.items()]
+        routes += [_route(path, operations, ends_early=True) for path, operations in ADMINISTRATION.items()]
         routes += admin_routes(settings)
-    return [*routes, *_contracts(_ROUTES, settings)]
+    return [*routes, *_of_boards(BOARDS, settings)]
 
 
-def _contracts(documented: Mapping[str, Mapping[str, Endpoint]], settings: Settings) -> Iterator[BaseRoute]:
+def _of_boards(every: Operations, settings: Settings) -> Iterator[BaseRoute]:
     """Make the routes that a process with the role in `settings` serves."""
-    for path, handlers in documented.items():
+    for path, operations in every.items():
         served = {
-            method: handler
-            for method, handler in handlers.items()
+            method: operation
+            for method, operation in operations.items()
             if (settings.role != "ingest" if method == "GET" else settings.role in settings.admin_roles)
         }
         if served:
-            yield _contract(path, served)
+            yield _route(path, served, ends_early=True)
             if (other := by_query(path)) != path:
-                yield _contract(other, {method: _keyed(handler) for method, handler in served.items()})
-
-
-async def _take_no_events(_request: Request) -> Response:
-    """Refuse events. The HTTP connections of this server take them before; this route answers other methods."""
-    raise ProblemError("not_found", "this ASGI server takes no events")
-
-
-def _keyed(handler: Endpoint) -> Endpoint:
-    """Return a handler that takes the member from the query, for proxies that refuse `%2F` in a path."""
-
-    async def handle(request: Request) -> Response:
-        members = request.query_params.getlist("key")
-        if len(members) != 1:
-            raise ProblemError("parameter_invalid", "name one member: add `?key=` and the member, percent-encoded")
-        params = {**request.path_params, "key": members[0]}
-        return await handler(Request({**request.scope, "path_params": params}, request.receive))
-
-    return handle
+                yield _route(other, served, ends_early=True, by_query=True)
 
 
 def explain_route(request: Request, error: HTTPException) -> ProblemError:
@@ -192,23 +102,38 @@ def _filled(path: str, parts: Sequence[str]) -> str:
     return "/".join(part if name.startswith("{") else name for name, part in zip(named, given, strict=False))
 
 
-def _contract(path: str, handlers: Mapping[str, Endpoint]) -> Route:
-    """Return a documented route with the handler of each method.
+def _route(
+    path: str, operations: Mapping[str, Operation], *, ends_early: bool = False, by_query: bool = False
+) -> Route:
+    """Return the route of the operations of a path.
 
-    The route refuses parameters that `/openapi.json` does not name. A GET ends early if its client leaves.
+    With `ends_early`, a GET ends early if its client leaves. With `by_query`, the member is in the query, for proxies
+    that refuse `%2F` in a path.
     """
-    documented = path.replace(":path", "")
 
     async def handle(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
-        if request.scope["query_string"]:
-            require_known(request.query_params, query_names(documented, method))
-        if method != "GET":
-            return await handlers[method](request)
-        return await unless_left(request.receive, handlers[method](request)) or Response()
+        work = _begin(operations[method], request, by_query=by_query)
+        if method != "GET" or not ends_early:
+            return await work
+        return await unless_left(request.receive, work) or Response()
 
     of_member = path.endswith(tuple(f"}}{ending.decode()}" for ending in OF_MEMBERS))
-    return (_OfMemberRoute if of_member else Route)(path, handle, methods=list(handlers))
+    return (_OfMemberRoute if of_member else Route)(path, handle, methods=list(operations))
+
+
+async def _begin(operation: Operation, request: Request, *, by_query: bool) -> Response:
+    """Read the query of a request, and call the handler."""
+    if operation.is_lenient:
+        return await operation.handler(request)
+    query, kind = request.query_params, operation.query or Parameters
+    given = kind.read(query, live_of(request).settings, ("key",) if by_query else ())
+    if by_query:
+        members = query.getlist("key")
+        if len(members) != 1:
+            raise ProblemError("parameter_invalid", "name one member: add `?key=` and the member, percent-encoded")
+        request = Request({**request.scope, "path_params": {**request.path_params, "key": members[0]}}, request.receive)
+    return await (operation.handler(request, given) if operation.query else operation.handler(request))
 
 
 class _OfMemberRoute(Route):

@@ -21,7 +21,6 @@ from live.boards.registry import BoardRegistry
 from live.domain.board import Board
 from live.domain.reader import ALL_BOARDS, SERVER, Gated, Reader
 from live.fanout.hub import Hub
-from live.fanout.subscription import PARAMETERS
 from live.store.connection.client import Store
 from live.web.app import make_app
 from live.web.contract.openapi import openapi_document
@@ -141,7 +140,6 @@ def routes() -> Iterator[tuple[str, Sequence[str]]]:
     for path, operations in openapi_document()["paths"].items():
         if "{board}" in path:
             names = {each["name"] for one in operations.values() for each in one["parameters"] if each["in"] == "query"}
-            names |= set(PARAMETERS) if path.endswith(("/live", "/stream")) else set()
             yield path.replace("{key}", "a"), sorted(names)
 
 

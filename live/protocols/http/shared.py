@@ -16,7 +16,6 @@ from live.domain.producer import Principal
 from live.ingest.committer import PLAIN, Wants
 from live.ingest.intake import AskSoon, CheckedHead, Intake
 from live.ingest.replies import POLICY_HEADER, SECURITY_HEADERS, Reply
-from live.network.parameters import flag, require_known
 from live.protocols.body_budget import BodyBudget
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.http.exchange import Reads
@@ -28,7 +27,6 @@ from live.settings import Settings
 
 _MOST_KNOWN: Final = 1024
 _LONGEST_KNOWN: Final = 256  # bytes of a header field
-_PARAMETERS: Final = ("rank", "strict")  # of the route of events
 _CHECKED_EACH_TIME: Final = (b"idempotency-key", b"prefer")
 _Kind = tuple[bytes, bytes | None, bytes | None]
 
@@ -111,9 +109,7 @@ def _wants_of(target: bytes) -> Wants:
     text = target.partition(b"?")[2]
     if not text:
         return PLAIN
-    query = QueryParams(text.decode())
-    require_known(query, _PARAMETERS)
-    return Wants(records=flag(query, "rank"), strict=flag(query, "strict"))
+    return Wants.read(QueryParams(text.decode()), None)
 
 
 def _first_values(head: RequestHead) -> dict[bytes, bytes]:

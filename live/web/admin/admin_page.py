@@ -118,7 +118,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ProblemError: `parameter_invalid`.
         """
-        number = whole_number(self.visit.query, "page", 1, 1, _MOST_PAGES)
+        number = whole_number(self.visit.query.get("page", "1"), "page", 1, _MOST_PAGES)
         return rows[(number - 1) * size : number * size], number, max(1, math.ceil(len(rows) / size))
 
     async def show(

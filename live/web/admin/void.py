@@ -21,7 +21,7 @@ from live.domain.event import rfc3339
 from live.errors import EpochLostError, ProblemError, SetupError, StoreUnavailableError
 from live.journal.database import existing_journal
 from live.maintenance.void import Criteria, Outcome, Voiding, whom_of
-from live.network.parameters import time_of
+from live.network.parameters import VALID_TIME, time_of
 from live.settings import Settings
 from live.store.connection.embedded import opened_store
 from live.store.registry.audit_trail import acting
@@ -82,6 +82,13 @@ async def show(
     )
 
 
+def _time_of(form: Form, name: str) -> int:
+    try:
+        return time_of(form.get(name, "").strip())
+    except ValueError:
+        raise ProblemError("parameter_invalid", f"`{name}` must be {VALID_TIME}") from None
+
+
 async def attempt(desk: Desk, form: Form) -> Response:
     """Show what would be taken back, or take it back, as the form says."""
     is_dry = form["act"] == "try"
@@ -92,8 +99,8 @@ async def attempt(desk: Desk, form: Form) -> Response:
     criteria = Criteria(
         producer=producer or None,
         actor=actor or None,
-        since=time_of(form.get("since", "").strip(), "since"),
-        until=time_of(until, "until") if until else None,
+        since=_time_of(form, "since"),
+        until=_time_of(form, "until") if until else None,
     )
     board = form.get("board", "").strip()
     if board or desk.is_limited:

@@ -9,8 +9,9 @@ from starlette.responses import Response
 
 from live.errors import CLOSE_CODES
 from live.fanout.frames import Alive, Around, Status, Sync, Update, Viewers
+from live.fanout.subscription import WatchParameters
 from live.ingest.replies import Reply
-from live.web.contract.openapi import INFO, WATCHED
+from live.web.contract.operations import INFO, parameters_of
 from live.web.contract.schemas import components_of, reference
 from live.web.http.responses import kept_json, negotiated
 
@@ -24,8 +25,11 @@ _MESSAGES: Final = {
 }
 
 
-async def asyncapi(request: Request) -> Response:
-    """Return the messages of the WebSockets as AsyncAPI 3.0."""
+async def get_asyncapi(request: Request) -> Response:
+    """Read the AsyncAPI document.
+
+    Returns the messages on sockets as AsyncAPI 3.0.
+    """
     return negotiated(request, _reply())
 
 
@@ -38,7 +42,8 @@ def _reply() -> Reply:
 def asyncapi_document() -> dict[str, Any]:
     """Make the document at `/asyncapi.json`."""
     final = ", ".join(f"{code} {close.reason}" for code, close in CLOSE_CODES.items() if not close.reconnect)
-    query = {each["name"]: {**each["schema"], "description": each["description"]} for each in WATCHED}
+    asked = parameters_of(WatchParameters)
+    query = {each["name"]: {**each["schema"], "description": each["description"]} for each in asked}
     return {
         "asyncapi": "3.0.0",
         "info": {

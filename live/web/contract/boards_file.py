@@ -20,8 +20,11 @@ from live.web.http.responses import kept_json, negotiated
 _REFERENCE: Final = "#/$defs/{name}"
 
 
-async def boards_schema(request: Request) -> Response:
-    """Return the JSON Schema of a boards file."""
+async def get_boards_schema(request: Request) -> Response:
+    """Read the schema of boards files.
+
+    Returns a JSON Schema, for editors.
+    """
     return negotiated(request, _reply())
 
 

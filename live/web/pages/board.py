@@ -28,26 +28,30 @@ from live.ingest.replies import Reply
 from live.journal.past.history import read_history
 from live.journal.past.rankings import read_reach
 from live.network.hosts import is_own_name
-from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
 from live.web.http.responses import as_problem, negotiated, problem_response, reply_of
 from live.web.pages.ballot import Ballot, ballot_of
-from live.web.pages.display_modes import Surface, embed_of, overlay_of, page_of, problem_surface
+from live.web.pages.display_modes import Surface, problem_surface
 from live.web.pages.language import Language
+from live.web.pages.parameters import (
+    LONGEST_SEARCH,
+    EmbedParameters,
+    IndexParameters,
+    OverlayParameters,
+    PageParameters,
+    SurfaceParameters,
+)
 from live.web.pages.rendering import MOST_SIDES, Visit, format_of, render, site_of, takes_likes, visit_of
 from live.web.pages.trends import NO_TRENDS, Trends, trends_of
 from live.web.pages.words import period_words, place_words
-from live.web.reads.boards import MAX_START, parts_of
+from live.web.reads.boards import parts_of
 from live.web.reads.items import items_of
 from live.web.reads.records import find_records
 from live.web.reads.search import LONGEST_PREFIX, MemberSearch, SearchPlace
-from live.web.reads.sources import BoardPast, When, read_page, when_of
+from live.web.reads.sources import BoardPast, When, read_page
 
 log = structlog.get_logger()
-
-MOST_PAGES: Final = 10**6  # pages that the list of boards can have
-LONGEST_SEARCH: Final = 64  # characters
 
 _MOST_CARDS: Final = 100  # boards on a page of the list
 _CARD_SIZE: Final = 3  # records on each card
@@ -160,32 +164,40 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_past or self.start > 0
 
 
-async def index(request: Request) -> Response:
-    """Show a page of the list of boards, each with its first records. The most active boards come first."""
+async def show_index(request: Request, query: IndexParameters) -> Response:
+    """Show the list of boards.
+
+    Each board has its first records, which update live. The most active boards come first.
+    """
     visit = visit_of(request)
     live = visit.live
     key = ("index", visit.text, (visit.language.tag, visit.theme, live.hub.revision, visit.reader.opens))
-    return negotiated(request, await live.drawings.of(visit.client.network, key, partial(_index, visit)))
+    return negotiated(request, await live.drawings.of(visit.client.network, key, partial(_index, visit, query)))
 
 
-async def board_page(request: Request) -> Response:
-    """Show one board, or several side by side. The script continues from the rendered records."""
-    visit = visit_of(request)
-    return negotiated(request, await _boards(visit, request.path_params["board"], page_of(visit.query)))
+async def show_board(request: Request, query: PageParameters) -> Response:
+    """Show a board, or several side by side.
+
+    The page updates live.
+    """
+    return negotiated(request, await _boards(visit_of(request), request.path_params["board"], query))
 
 
-async def embedded_board(request: Request) -> Response:
-    """Show one board, or several, without header and footer: for a frame on another page."""
-    visit = visit_of(request)
-    surface = embed_of(visit.query, visit.live.settings.max_live_limit)
-    return negotiated(request, await _boards(visit, request.path_params["board"], surface))
+async def embed_board(request: Request, query: EmbedParameters) -> Response:
+    """Show a board in a frame of another page.
+
+    Shows the page without header, footer and controls. The frame sends its height to the outer page, as a message
+    `{"type": "live-board:height", "height": 480}`.
+    """
+    return negotiated(request, await _boards(visit_of(request), request.path_params["board"], query))
 
 
-async def overlay(request: Request) -> Response:
-    """Show only the rows, on a transparent background, for video software."""
-    visit = visit_of(request)
-    surface = overlay_of(visit.query, visit.live.settings.max_live_limit)
-    return negotiated(request, await _boards(visit, request.path_params["board"], surface))
+async def overlay_board(request: Request, query: OverlayParameters) -> Response:
+    """Show only the rows, on a transparent background, for video software.
+
+    The overlay has no controls. It says when it is not live.
+    """
+    return negotiated(request, await _boards(visit_of(request), request.path_params["board"], query))
 
 
 class CacheKey(NamedTuple):
@@ -227,12 +239,9 @@ async def problem_page(visit: Visit, error: Exception) -> Response:
         return await render(visit, "problem.html", status, surface=surface, code=code, says=says, near=problem.near)
 
 
-async def _index(visit: Visit) -> Reply:
-    live, search = visit.live, visit.query.get("q", "")
-    number = whole_number(visit.query, "page", 1, 1, MOST_PAGES)
-    if len(search) > LONGEST_SEARCH:
-        raise ProblemError("parameter_invalid", f"`q` must have at most {LONGEST_SEARCH} characters")
-    wanted = search.strip().casefold()
+async def _index(visit: Visit, query: IndexParameters) -> Reply:
+    live, search, number = visit.live, query.q.strip(), query.page
+    wanted = search.casefold()
     found = [
         ledger
         for ledger in live.ledgers(visit.reader)
@@ -255,7 +264,7 @@ async def _index(visit: Visit) -> Reply:
     shown = found[(number - 1) * _MOST_CARDS : number * _MOST_CARDS]
     boards = await live.over_boards(card, shown, visit.reader)
     items = await items_of(live, {record.member for one in boards if one.page for record in one.page.records})
-    place = ListPlace(number, max(1, math.ceil(len(found) / _MOST_CARDS)), search.strip())
+    place = ListPlace(number, max(1, math.ceil(len(found) / _MOST_CARDS)), search)
     return reply_of(
         await render(
             visit, "index.html", items=items,
@@ -264,25 +273,20 @@ async def _index(visit: Visit) -> Reply:
     )  # fmt: skip
 
 
-def _size_of(visit: Visit, surface: Surface, boards: int) -> int:
-    """Return how many records of each board a page shows.
-
-    Raises:
-        ProblemError: `parameter_invalid`.
-    """
-    most = visit.live.settings.max_live_limit
-    return whole_number(visit.query, "limit", min(surface.size_of(boards), most), 1, most)
+def _size_of(visit: Visit, wanted: SurfaceParameters, boards: int) -> int:
+    """Return how many records of each board a page shows."""
+    return wanted.limit or min(wanted.surface.size_of(boards), visit.live.settings.max_live_limit)
 
 
-async def _boards(visit: Visit, boards: str, surface: Surface) -> Reply:
+async def _boards(visit: Visit, boards: str, wanted: SurfaceParameters) -> Reply:
     """Show boards by their ids."""
     live, ids = visit.live, boards.split(",")
     if len(ids) > MOST_SIDES or len(set(ids)) < len(ids):
         detail = f"up to {MOST_SIDES} boards can be shown side by side, each of them once"
         raise ProblemError("parameter_invalid", detail)
     ledgers = [await live.ledger(board, visit.reader) for board in ids]
-    size, when = _size_of(visit, surface, len(ids)), when_of(visit.query)
-    start = whole_number(visit.query, "start", 0, 0, MAX_START) if len(ids) == 1 else 0
+    surface, size, when = wanted.surface, _size_of(visit, wanted, len(ids)), wanted.when
+    start = wanted.start if isinstance(wanted, PageParameters) and len(ids) == 1 else 0
     stretch = Stretch(surface, size, start, when)
     shown = await asyncio.gather(*(_show(visit, ledger, stretch) for ledger in ledgers))
     has_tools = len(ids) == 1 and surface.name == "page" and not shown[0].is_still

@@ -1,28 +1,18 @@
 """The surfaces that show a board: its page, a wall display, a frame of another page, or an overlay over video."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
-
-from live.domain.window import parse_duration
-from live.errors import ProblemError
-from live.network.parameters import whole_number
 
 PARTS: Final = ("clock", "qr", "ticker")  # the parts that a wall can leave out
 LEAST_ROTATION: Final = 5  # seconds
 MOST_ROTATION: Final = 3600
 
-_SCALE: Final = re.compile(r"[0-9](?:\.[0-9]{1,2})?")
-_LEAST_SCALE: Final = 0.5
-_MOST_SCALE: Final = 5
 _PAGE_SIZE: Final = 50
 _SIDE_SIZE: Final = 20  # records per board, if a page shows several
 _WALL_SIZE: Final = 10
 _MOST_TALL: Final = 3  # boards; with more of them at the same time, a wall shows half as many records of each
-_EMBED_SIZE: Final = 10
-_OVERLAY_SIZE: Final = 8
 
 
 class Surface(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,91 +49,22 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
         return self.name in {"embed", "overlay"}
 
 
-def page_of(query: Mapping[str, str]) -> Surface:
-    """Choose the page of a board, or with `?display=wall` the display on a wall.
-
-    Raises:
-        ProblemError: `parameter_invalid`.
-    """
-    display = query.get("display", "page")
-    if display not in {"page", "wall"}:
-        raise ProblemError("parameter_invalid", "`display` must be wall, or left out")
-    if display == "page":
-        return Surface()
-    return Surface(name="wall", rotate=_rotate_of(query), without=_without_of(query, PARTS))
-
-
-def embed_of(query: Mapping[str, str], most: int) -> Surface:
-    """Choose a frame on another page: `?rows=10&theme=light`. `most` is the maximum number of rows.
-
-    With `?bg=transparent`, the background of the other page shows through. The frame is light unless the address has
-    `theme=dark` or `theme=auto`: the page around it may not follow the system of the visitor, as `auto` does.
-
-    Raises:
-        ProblemError: `parameter_invalid`.
-    """
-    background = query.get("bg", "page")
-    if background not in {"page", "transparent"}:
-        raise ProblemError("parameter_invalid", "`bg` must be transparent, or left out")
-    rows = whole_number(query, "rows", min(_EMBED_SIZE, most), 1, most)
-    return Surface(name="embed", rows=rows, transparent=background == "transparent", theme=_embed_theme(query))
-
-
-def overlay_of(query: Mapping[str, str], most: int) -> Surface:
-    """Choose an overlay for video: `?rows=8&theme=dark&scale=1.2`. `most` is the maximum number of rows.
-
-    Raises:
-        ProblemError: `parameter_invalid`.
-    """
-    scale = query.get("scale", "1")
-    if not _SCALE.fullmatch(scale) or not _LEAST_SCALE <= float(scale) <= _MOST_SCALE:
-        raise ProblemError("parameter_invalid", f"`scale` must be a number from {_LEAST_SCALE} to {_MOST_SCALE}")
-    rows = whole_number(query, "rows", min(_OVERLAY_SIZE, most), 1, most)
-    return Surface(
-        name="overlay",
-        rows=rows,
-        scale=scale,
-        transparent=True,
-        theme=_overlay_theme(query),
-        without=_without_of(query, ("ticker",)),
-    )
-
-
 def problem_surface(path: str, query: Mapping[str, str]) -> Surface:
     """Choose the surface of an error page: the frame or the overlay of the request, or else a page."""
     if path.startswith("/overlay/"):
-        return Surface(name="overlay", transparent=True, theme=_overlay_theme(query))
+        return Surface(name="overlay", transparent=True, theme=overlay_theme(query.get("theme")))
     if path.startswith("/embed/"):
-        return Surface(name="embed", transparent=query.get("bg") == "transparent", theme=_embed_theme(query))
+        return Surface(
+            name="embed", transparent=query.get("bg") == "transparent", theme=embed_theme(query.get("theme"))
+        )
     return Surface()
 
 
-def _rotate_of(query: Mapping[str, str]) -> int:
-    """Read the number of seconds for which each page of a board is shown."""
-    if "rotate" not in query:
-        return 0
-    try:
-        seconds = parse_duration(query["rotate"])
-    except ValueError:
-        seconds = 0
-    if not LEAST_ROTATION <= seconds <= MOST_ROTATION:
-        raise ProblemError(
-            "parameter_invalid", f"`rotate` must be from {LEAST_ROTATION}s to {MOST_ROTATION}s, like 20s"
-        )
-    return round(seconds)
-
-
-def _without_of(query: Mapping[str, str], parts: Sequence[str]) -> frozenset[str]:
-    without = frozenset(query["without"].split(",")) if "without" in query else frozenset()
-    if not without <= set(parts):
-        raise ProblemError("parameter_invalid", f"`without` must be some of {', '.join(parts)}, separated by commas")
-    return without
-
-
-def _embed_theme(query: Mapping[str, str]) -> str | None:
-    theme = query.get("theme")
+def embed_theme(theme: str | None) -> str | None:
+    """Return the theme of a frame that has this parameter. None means the theme of the system."""
     return None if theme == "auto" else "dark" if theme == "dark" else "light"
 
 
-def _overlay_theme(query: Mapping[str, str]) -> str:
-    return "light" if query.get("theme") == "light" else "dark"
+def overlay_theme(theme: str | None) -> str:
+    """Return the theme of an overlay that has this parameter."""
+    return "light" if theme == "light" else "dark"

@@ -33,8 +33,11 @@ def preference(name: str, query: Mapping[str, str], cookies: Mapping[str, str]) 
     return query.get(name, cookies.get(_COOKIE.format(name)))
 
 
-async def choose(request: Request) -> Response:
-    """Remember the choice of a visitor, and redirect back to the page."""
+async def choose_preferences(request: Request) -> Response:
+    """Choose the theme or the language of the pages.
+
+    The form at the foot of each page uses this. Cookies remember the choice.
+    """
     require_own_page(request)
     form = await read_form(request, _MOST_BODY, "send `theme`, `lang` or `rows`, and the page to return to as `back`")
     back = form.get("back", "")

@@ -20,6 +20,7 @@ from live.web.http.responses import negotiated, reply_of
 from live.web.pages.ballot import given_of
 from live.web.pages.charts import AxisTick, round_values
 from live.web.pages.language import Language, grouped
+from live.web.pages.parameters import VisitParameters
 from live.web.pages.rendering import format_of, render, takes_likes, visit_of
 from live.web.pages.trends import trends_of
 from live.web.pages.words import moment, moment_words, name_words, period_words, window_words
@@ -59,8 +60,11 @@ class Chart(msgspec.Struct, frozen=True):
     marks: Sequence[int]
 
 
-async def record_page(request: Request) -> Response:
-    """Show one record. The script keeps its rank, score and neighbours live."""
+async def show_record(request: Request, query: VisitParameters) -> Response:  # noqa: ARG001 - the visit has it
+    """Show one record.
+
+    Shows the score of the member in each slot of the window, its rank and its neighbours. The page updates live.
+    """
     visit = visit_of(request)
     live, client, language = visit.live, visit.client.network, visit.language
     ledger = await live.use(request.path_params["board"], visit.reader)

@@ -3,29 +3,33 @@
 import asyncio
 import io
 from http import HTTPStatus
-from typing import Final
+from typing import Annotated, Final
 
 import segno
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.csv_table import csv_writer
 from live.ingest.replies import Reply
-from live.network.parameters import whole_number
+from live.network.parameters import Parameters
 from live.store.board.read.contestants import list_contestants
 from live.store.board.read.reader import Selection
 from live.web.http.middleware import client_of
 from live.web.http.responses import REVALIDATED, as_response
 from live.web.pages.rendering import site_of, visit_of
 from live.web.reads.items import items_of
-from live.web.reads.sources import read_page, when_of
+from live.web.reads.sources import PeriodName, When, read_page
 from live.web.services import live_of, reader_of
 
 _MARK: Final = "\ufeff"  # the mark by which spreadsheets recognise UTF-8
 
 
-async def qr_code(request: Request) -> Response:
-    """Return the address of a board's page as a QR code."""
+async def get_qr_code(request: Request) -> Response:
+    """Show the address of a board as a QR code.
+
+    The code leads to `/boards/{board}`.
+    """
     visit = visit_of(request)
     board = (await visit.live.ledger(request.path_params["board"], visit.reader)).state.board
     address = f"{site_of(visit)}/boards/{board.id}"
@@ -43,12 +47,21 @@ async def qr_code(request: Request) -> Response:
     return as_response(await visit.live.drawings.of(visit.client.network, ("code", b"", address), draw))
 
 
-async def records_csv(request: Request) -> Response:
-    """Return the first records of a board as CSV (RFC 4180), for spreadsheets."""
+class CsvParameters(Parameters, frozen=True, kw_only=True):
+    """The records of a table."""
+
+    period: PeriodName = "current"
+    limit: Annotated[int, Meta(ge=1, description="The number of records.", extra={"most": "max_limit"})] | None = None
+
+
+async def download_records(request: Request, query: CsvParameters) -> Response:
+    """Download the first records of a board as CSV.
+
+    The table is in UTF-8. A text that a spreadsheet would run as a formula begins with an apostrophe.
+    """
     live, client = live_of(request), client_of(request).network
     ledger = await live.use(request.path_params["board"], reader_of(request))
-    most = live.settings.max_limit
-    size, when = whole_number(request.query_params, "limit", most, 1, most), when_of(request.query_params)
+    size, when = query.limit or live.settings.max_limit, When(query.period)
     # Read the page before the wait for a turn to draw, because reading an archived period can take seconds.
     found = await read_page(live, ledger, Selection("rank", 0, "", size), when, client)
     board, page = found.board, found.page

@@ -2,7 +2,9 @@
 
 import time
 from http import HTTPStatus
+from typing import Annotated
 
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -11,27 +13,46 @@ from live.auth.tickets import PROVEN, FoundTicket, find_ticket, letters_of
 from live.domain.producer import guessing
 from live.domain.reader import SERVER
 from live.errors import ProblemError
-from live.network.parameters import require_known
 from live.web.http.forms import read_form, require_own_page
 from live.web.http.middleware import client_of
 from live.web.http.responses import NOT_STORED
+from live.web.pages.parameters import LookParameters
 from live.web.pages.rendering import addresses, render, visit_of
 from live.web.services import live_of
 
 _MOST_BODY = 1000  # bytes
-_KNOWN = frozenset({"code", "lang", "theme"})
 
 
-async def take(request: Request) -> Response:
-    """Show the form for a code, or take the code of the form or of the address, which a QR code may contain."""
+class TicketParameters(LookParameters, frozen=True, kw_only=True):
+    """A ticket."""
+
+    code: Annotated[str, Meta(description="The code.")] = ""
+
+
+async def show_ticket_form(request: Request, query: TicketParameters) -> Response:
+    """Open a ticket, or show the form for its code.
+
+    The QR code of a ticket has its whole code. A cookie then makes the browser the voter with this ticket.
+    """
+    return await _open(request, query.code)
+
+
+async def open_ticket(request: Request, query: LookParameters) -> Response:  # noqa: ARG001 - the visit has it
+    """Open a ticket by its code.
+
+    A wrong code gets the form again, with 403 or 429.
+    """
+    if not live_of(request).settings.token_secret:
+        return await _form(request, "ticket_off")
+    require_own_page(request)
+    form = await read_form(request, _MOST_BODY, "send the code of a ticket as `code`")
+    return await _open(request, form.get("code", ""))
+
+
+async def _open(request: Request, given: str) -> Response:
     live = live_of(request)
-    require_known(request.query_params, _KNOWN)
     if not live.settings.token_secret:
         return await _form(request, "ticket_off")
-    given = request.query_params.get("code", "")
-    if request.method == "POST":
-        require_own_page(request)
-        given = (await read_form(request, _MOST_BODY, "send the code of a ticket as `code`")).get("code", "")
     letters = letters_of(given)
     if not letters:
         return await _form(request)

@@ -18,27 +18,27 @@ from live.domain.views import BoardList, BoardPage, BoardSummary, definition_tag
 from live.errors import ProblemError
 from live.ingest.replies import VARY_BY_READER, Reply
 from live.journal.state.ranking import period_name
-from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
 from live.web.http.responses import NOT_KEPT, json_response, kept_json, negotiated, page_reply
 from live.web.reads.sources import (
-    DEFAULT_LIMIT,
     NOW,
     PageQuery,
     Requester,
     When,
+    WhenParameters,
     marks_of,
     past_reply,
     requester_of,
-    when_of,
 )
 from live.web.services import Live, live_of, reader_of
 
 _T = TypeVar("_T")
 
-MAX_START: Final = 10**9 - 1
+Score = Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)]
+Start = Annotated[int, Meta(ge=0, le=10**9 - 1)]
+
 _PAST: Final = b'["past",'  # the first element of cursors of the past
 
 
@@ -64,7 +64,10 @@ class BaselineView(msgspec.Struct, frozen=True):
 
 
 async def list_boards(request: Request) -> Response:
-    """Return the definitions of all boards that the reader may read."""
+    """List all boards.
+
+    Returns their definitions.
+    """
     live = live_of(request)
     reader = reader_of(request)
     boards = [summary_of(ledger.state.board, live.registry.ledgers, reader) for ledger in live.ledgers(reader)]
@@ -72,7 +75,11 @@ async def list_boards(request: Request) -> Response:
 
 
 async def get_definition(request: Request) -> Response:
-    """Return the choices that define a board, as `PUT` takes them."""
+    """Read the definition of a board.
+
+    Returns the choices that `PUT /v1/boards/{board}` takes, also for boards of the boards file. The response leaves out
+    choices with their default, and parts of a union that the request may not read.
+    """
     live, reader = live_of(request), reader_of(request)
     ledger = await live.ledger(request.path_params["board"], reader)
     return json_response(visible_choices(live, ledger.state.board, reader), NOT_KEPT)
@@ -86,11 +93,29 @@ def visible_choices(live: Live, board: Board, reader: Reader) -> dict[str, Any]:
     return choices
 
 
-async def get_board(request: Request) -> Response:
-    """Return one page of a board."""
+class BoardParameters(WhenParameters, frozen=True, kw_only=True):
+    """One page of a board."""
+
+    limit: Annotated[int, Meta(ge=1, description="Maximum number of records.", extra={"most": "max_limit"})] = 100
+    start: Annotated[Start, Meta(description="Number of records to skip. Use a cursor to continue exactly.")] = 0
+    cursor: Annotated[str | None, Meta(description="`next_cursor` or `prev_cursor` of an earlier page.")] = None
+    score: Annotated[
+        Score | None,
+        Meta(
+            description="Return the page around the place that this score has or would have.",
+            extra={"valid": "a whole number within ±2^53"},
+        ),
+    ] = None
+
+
+async def get_board(request: Request, query: BoardParameters) -> Response:
+    """Read one page of a board.
+
+    Returns the top of the board, the page after a cursor, or the page around a score.
+    """
     known = request.headers.get("if-none-match", "")
-    query = BoardQuery.of(requester_of(request), request.path_params["board"], request.query_params)
-    return negotiated(request, await query.answer(known))
+    wanted = BoardQuery.of(requester_of(request), request.path_params["board"], query)
+    return negotiated(request, await wanted.answer(known))
 
 
 class BoardQuery(PageQuery, frozen=True, kw_only=True):
@@ -99,17 +124,16 @@ class BoardQuery(PageQuery, frozen=True, kw_only=True):
     is_counted: ClassVar[bool] = True
 
     @classmethod
-    def of(cls, requester: Requester, board: str, query: Mapping[str, str]) -> "BoardQuery":
-        """Read the parameters of a request.
+    def of(cls, requester: Requester, board: str, query: BoardParameters) -> "BoardQuery":
+        """Make the query of a request.
 
         Raises:
-            ProblemError: a parameter is not valid.
+            ProblemError: `cursor_invalid`.
         """
         live, client, reader = requester
-        most, when = live.settings.max_limit, when_of(query)
-        limit = whole_number(query, "limit", min(DEFAULT_LIMIT, most), 1, most)
-        if "cursor" in query:
-            cursor = decode_cursor(query["cursor"])
+        when, limit = query.when, query.limit
+        if query.cursor is not None:
+            cursor = decode_cursor(query.cursor)
             if isinstance(cursor, int) and not when.is_now:
                 what = Selection("rank", cursor, "", limit)
             elif isinstance(cursor, Cursor) and when.as_of is None:
@@ -118,10 +142,10 @@ class BoardQuery(PageQuery, frozen=True, kw_only=True):
             else:
                 detail = "use `next_cursor` of an earlier page unchanged, with the same parameters"
                 raise ProblemError("cursor_invalid", detail)
-        elif "score" in query and when.as_of is None:
-            what = Selection("score", _score(query["score"]), "", limit)
+        elif query.score is not None and when.as_of is None:
+            what = Selection("score", query.score, "", limit)
         else:
-            what = Selection("rank", whole_number(query, "start", 0, 0, MAX_START), "", limit)
+            what = Selection("rank", query.start, "", limit)
         return cls(live=live, client=client, reader=reader, board=board, what=what, when=when, cache=live.board_cache)
 
     def render(self, known: str, found: PageResult) -> Reply:
@@ -158,10 +182,6 @@ def _document(found: PageResult) -> BoardPage:
         **facts_of(board, page.slot),
         **marks_of(found),
     )
-
-
-Score = Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)]
-Start = Annotated[int, Meta(ge=0, le=MAX_START)]
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -219,15 +239,6 @@ def decode_cursor(text: str) -> Cursor | int:
         raise ProblemError("cursor_invalid", detail) from None
 
 
-def _score(text: str) -> int:
-    digits = text.removeprefix("-")
-    if not (
-        digits.isascii() and digits.isdecimal() and len(digits) <= len(str(MAX_SCORE)) and int(digits) <= MAX_SCORE
-    ):
-        raise ProblemError("parameter_invalid", "`score` must be a whole number within ±2^53")
-    return int(text)
-
-
 def summary_of(board: Board, ledgers: Gated[Ledger], reader: Reader) -> BoardSummary:
     """Show the definition of a board. Leave out the parts of a union that the reader may not read."""
     return BoardSummary(
@@ -266,7 +277,10 @@ def parts_of(board: Board, ledgers: Gated[Ledger], reader: Reader) -> dict[str, 
 
 
 async def get_baseline(request: Request) -> Response:
-    """Return the baseline of a board, against which movement is measured."""
+    """Read the ranks and scores of an hour ago, or of the last day or week.
+
+    Everyone gets the same response. Compare it with the current page to see who moved, and who gained how much.
+    """
     live = live_of(request)
     ledger = await live.use(request.path_params["board"], reader_of(request))
     board, baseline = ledger.state.board, await live.baselines.with_top(ledger.baseline, ledger.reader)

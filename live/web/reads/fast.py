@@ -15,13 +15,11 @@ from live.auth.signed_in import marked_cookie
 from live.domain.reader import NOBODY, Reader
 from live.errors import EpochLostError, ProblemError
 from live.ingest.replies import Reply, problem_reply, takes_gzip
-from live.network.parameters import require_known
 from live.protocols.http.exchange import Begin, Exchange
 from live.protocols.http.parser import Peer, RequestHead
 from live.store.board.read.single_flight import PageResult
-from live.web.contract.openapi import query_names
 from live.web.http.middleware import permissions
-from live.web.reads.boards import BoardQuery
+from live.web.reads.boards import BoardParameters, BoardQuery
 from live.web.reads.sources import Requester
 from live.web.services import Live
 
@@ -103,8 +101,8 @@ class FastReads:
         if b"/" in path:
             return None
         params = QueryParams(text)
-        require_known(params, query_names("/v1/boards/{board}", "GET"))
-        query = BoardQuery.of(Requester(self._live, "", NOBODY), unquote(path.decode()), params)
+        wanted = BoardParameters.read(params, self._live.settings)
+        query = BoardQuery.of(Requester(self._live, "", NOBODY), unquote(path.decode()), wanted)
         if query.when.as_of is not None:
             return None
         if len(target) <= _LONGEST_KNOWN:

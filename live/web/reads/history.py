@@ -1,10 +1,10 @@
 """Routes for the history of records, and for the parts of a score, from the journal."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,15 +16,13 @@ from live.errors import ProblemError
 from live.journal.past.history import read_history
 from live.journal.past.queries import Step
 from live.journal.past.rankings import explain_record, read_reach
-from live.network.parameters import time_of
+from live.network.parameters import Parameters, Time
 from live.web.http.middleware import client_of
 from live.web.http.responses import kept_json, negotiated
-from live.web.reads.sources import BoardPast, past_reply, some_members, when_of
+from live.web.reads.sources import AsOfTime, BoardPast, When, past_reply
 from live.web.services import live_of, reader_of
 
-MAX_STEPS: Final = 400
-MAX_MEMBERS: Final = 20
-
+_MAX_STEPS: Final = 400
 _DAY: Final = 86_400_000  # milliseconds
 _LEAST_STEP: Final = 1000  # milliseconds
 
@@ -69,12 +67,21 @@ class Explanation(msgspec.Struct, frozen=True):
     fields: dict[str, int] | UnsetType = UNSET
 
 
-async def get_explanation(request: Request) -> Response:
-    """Return the parts of a score at a time."""
+class ExplanationParameters(Parameters, frozen=True, kw_only=True):
+    """The time at which a score is explained."""
+
+    as_of: AsOfTime = None
+
+
+async def get_explanation(request: Request, query: ExplanationParameters) -> Response:
+    """Read what a score consists of.
+
+    Returns how much each slot adds to the score, and the newest changes of the score. This needs a journal.
+    """
     live, member = live_of(request), request.path_params["key"]
     ledger = await live.use(request.path_params["board"], reader_of(request))
     past = await BoardPast.of(live, ledger, client_of(request).network)
-    moment = await past.moment(when_of(request.query_params))
+    moment = await past.moment(When(as_of=query.as_of))
     board, parts = moment.board, await past.run(explain_record, moment, member)
     if member in moment.hidden or (parts.score is None and not parts.changes):
         raise ProblemError("record_not_found", "the member was not on the board then")
@@ -106,16 +113,50 @@ async def get_explanation(request: Request) -> Response:
     return negotiated(request, past_reply(body))
 
 
-async def get_history(request: Request) -> Response:
-    """Return the scores and ranks of one member over time."""
-    return await _history(request, [request.path_params["key"]])
+def _step_of(text: str) -> int:
+    return round(parse_duration(text) * 1000)
 
 
-async def list_history(request: Request) -> Response:
-    """Return the scores and ranks of members over time; without `key`, only since when the journal has the board."""
-    members = request.query_params.getlist("key")
-    if members:
-        return await _history(request, some_members(members, MAX_MEMBERS))
+class HistoryParameters(Parameters, frozen=True, kw_only=True):
+    """The times of a history."""
+
+    begin: Annotated[Time | None, Meta(description="The time of the first step. By default a day before `to`.")] = (
+        msgspec.field(name="from", default=None)
+    )
+    to: Annotated[Time | None, Meta(description="The latest time that a step may have. By default now.")] = None
+    step: Annotated[
+        int,
+        Meta(
+            description=f"The time between two steps, such as `5m` or `1d`. At most {_MAX_STEPS} steps.",
+            extra={"read": _step_of, "schema": {"type": "string", "default": "1h"}},
+        ),
+    ] = 3_600_000
+
+
+class SeveralHistoryParameters(HistoryParameters, frozen=True, kw_only=True):
+    """The members whose history is read, and its times."""
+
+    members: Annotated[list[str], Meta(min_length=1, max_length=20, description="Repeat it for each member.")] = (
+        msgspec.field(name="key", default_factory=list)
+    )
+
+
+async def get_history(request: Request, query: HistoryParameters) -> Response:
+    """Read how the score and rank of a record changed.
+
+    Returns the score and rank at each time, or null without a record at that time. This needs a journal.
+    """
+    return await _history(request, [request.path_params["key"]], query)
+
+
+async def list_history(request: Request, query: SeveralHistoryParameters) -> Response:
+    """Read how the scores and ranks of some records changed.
+
+    Returns the same as `getHistory`, for several members. Without `key`, the response has no records: it says only
+    since when the journal has the board.
+    """
+    if query.members:
+        return await _history(request, query.members, query)
     if request.query_params:
         raise ProblemError("parameter_invalid", "`from`, `to` and `step` need `key`")
     live = live_of(request)
@@ -126,22 +167,18 @@ async def list_history(request: Request) -> Response:
     return negotiated(request, kept_json(body, live.board_cache))
 
 
-async def _history(request: Request, members: Sequence[str]) -> Response:
+async def _history(request: Request, members: Sequence[str], query: HistoryParameters) -> Response:
     live, client = live_of(request), client_of(request).network
     ledger = await live.use(request.path_params["board"], reader_of(request))
     past = await BoardPast.of(live, ledger, client)
-    end = time_of(request.query_params["to"], "to") if "to" in request.query_params else past.now
-    begin = time_of(request.query_params["from"], "from") if "from" in request.query_params else end - _DAY
-    try:
-        step = round(parse_duration(request.query_params.get("step", "1h")) * 1000)
-    except ValueError as error:
-        raise ProblemError("parameter_invalid", f"`step`: {error}") from None
+    end = past.now if query.to is None else query.to
+    begin, step = end - _DAY if query.begin is None else query.begin, query.step
     if end > past.now:
         raise ProblemError("parameter_invalid", "`to` is in the future")
-    if begin > end or step < _LEAST_STEP or (end - begin) // step >= MAX_STEPS:
+    if begin > end or step < _LEAST_STEP or (end - begin) // step >= _MAX_STEPS:
         raise ProblemError(
             "parameter_invalid",
-            f"`from` must be before `to`, `step` at least 1s, and the history at most {MAX_STEPS} steps",
+            f"`from` must be before `to`, `step` at least 1s, and the history at most {_MAX_STEPS} steps",
         )
     times = list(range(begin, end + 1, step))
     await past.wait(times[-1])

@@ -2,31 +2,43 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.item import Item, is_listed
 from live.domain.views import ItemList
 from live.errors import ProblemError, StoreUnavailableError
+from live.network.parameters import Parameters
 from live.web.http.responses import json_response
-from live.web.reads.sources import some_members
 from live.web.services import Live, live_of
 
-MOST_READ: Final = 100
+
+class ItemParameters(Parameters, frozen=True, kw_only=True):
+    """The members whose items are read."""
+
+    members: Annotated[list[str], Meta(min_length=1, max_length=100, description="Repeat it for each member.")] = (
+        msgspec.field(name="key")
+    )
 
 
-async def list_items(request: Request) -> Response:
-    """Return the items of several members (`?key=a&key=b`)."""
-    members = some_members(list(dict.fromkeys(request.query_params.getlist("key"))), MOST_READ)
-    found = await live_of(request).items.of(members)
+async def list_items(request: Request, query: ItemParameters) -> Response:
+    """Read the titles of several members.
+
+    Members without a title are omitted. The response is at most a second old.
+    """
+    found = await live_of(request).items.of(list(dict.fromkeys(query.members)))
     return json_response(ItemList(list(found.values())))
 
 
 async def get_item(request: Request) -> Response:
-    """Return the item of one member."""
+    """Read the title of a member.
+
+    The response includes the link and the picture.
+    """
     member: str = request.path_params["key"]
     item = (await live_of(request).items.of([member])).get(member)
     if item is None:

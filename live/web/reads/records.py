@@ -1,9 +1,10 @@
 """Routes that read the records of a board, and the records of one member on all boards."""
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,7 +13,7 @@ from live.domain.ranking import Record, neighbourhood
 from live.domain.views import MemberRecords, RecordList, RecordView, score_facts
 from live.errors import ProblemError
 from live.ingest.replies import VARY_BY_READER, Reply
-from live.network.parameters import whole_number
+from live.network.parameters import Parameters
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
@@ -21,38 +22,64 @@ from live.web.reads.boards import encode_cursor
 from live.web.reads.search import LONGEST_PREFIX, MemberSearch, decode_place, find_members
 from live.web.reads.sources import (
     PageQuery,
+    PeriodName,
     Requester,
+    WhenParameters,
     kept_period,
     marks_of,
     past_reply,
     requester_of,
-    some_members,
-    when_of,
 )
 from live.web.services import Live, live_of, reader_of
 
-MAX_AROUND: Final = 100
-MOST_RECORDS: Final = 100
-MOST_FOUND: Final = 20  # by default
+_MOST_RECORDS: Final = 100
 # Paths with these ends belong to other routes of a member.
 OF_MEMBERS: Final = (b"/slots", b"/history", b"/explanation")
 
 
-async def list_records(request: Request) -> Response:
-    """Return the records of several members (`?key=a&key=b`), or of members that a search finds (`?prefix=a`)."""
-    live, query = live_of(request), request.query_params
+class SeveralRecordParameters(Parameters, frozen=True, kw_only=True):
+    """The members whose records are read, or a search for members."""
+
+    period: PeriodName = "current"
+    members: Annotated[
+        list[str], Meta(min_length=1, max_length=_MOST_RECORDS, description="Repeat it for each member.")
+    ] = msgspec.field(name="key", default_factory=list)
+    prefix: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=LONGEST_PREFIX,
+                description="Find members with a word in their name or title that begins with this text, "
+                "without accents and case.",
+            ),
+        ]
+        | None
+    ) = None
+    limit: Annotated[
+        int, Meta(ge=1, le=_MOST_RECORDS, description="Maximum number of members that a `prefix` finds.")
+    ] = 20
+    cursor: Annotated[str | None, Meta(description="`next_cursor` of an earlier reply to the same `prefix`.")] = None
+
+
+async def list_records(request: Request, query: SeveralRecordParameters) -> Response:
+    """Read the records of several members, or find members.
+
+    Give either `key` or `prefix`. Members that are not on the board are omitted.
+    """
+    live, members = live_of(request), query.members
     ledger = await live.use(request.path_params["board"], reader_of(request))
-    most = whole_number(query, "limit", MOST_FOUND, 1, MOST_RECORDS)
-    if "prefix" in query:
-        if "key" in query:
+    if query.prefix is not None:
+        if members:
             raise ProblemError("parameter_invalid", "give either `key` or `prefix`")
-        period = await kept_period(live, ledger, query.get("period", "current"))
-        wanted = MemberSearch(query["prefix"], most, decode_place(query.get("cursor")), period)
+        period = await kept_period(live, ledger, query.period)
+        wanted = MemberSearch(query.prefix, query.limit, decode_place(query.cursor), period)
         return json_response(await find_records(live, ledger, requester_of(request).client, wanted), live.board_cache)
-    if "cursor" in query:
+    if query.cursor is not None:
         raise ProblemError("parameter_invalid", "`cursor` goes with `prefix`")
-    board, members = ledger.state.board, some_members(request.query_params.getlist("key"), MOST_RECORDS)
-    period = await kept_period(live, ledger, request.query_params.get("period", "current"))
+    if not members:
+        raise ProblemError("parameter_invalid", f"give `key` 1 to {_MOST_RECORDS} times")
+    board, period = ledger.state.board, await kept_period(live, ledger, query.period)
     pages = await ledger.reader.find_all(members, 1, period=period)
     found = zip(members, pages, strict=True)
     records = [_ranked(PageResult(board, page), member, 0) for member, page in found if page is not None]
@@ -64,10 +91,8 @@ async def find_records(live: Live, ledger: Ledger, client: str, wanted: MemberSe
     """Return the records of members with a word that begins with a text, and contestants without votes at the end.
 
     Raises:
-        ProblemError: the text is empty or too long, or too many requests wait.
+        ProblemError: too many requests wait.
     """
-    if not 0 < len(wanted.prefix) <= LONGEST_PREFIX:
-        raise ProblemError("parameter_invalid", f"`prefix` must have 1 to {LONGEST_PREFIX} characters")
     board, reader = ledger.state.board, ledger.reader
     found = await find_members(live, ledger, client, wanted)
     members = [member for member in found.ranked if key_fault(member) is None]
@@ -85,8 +110,11 @@ async def find_records(live: Live, ledger: Ledger, client: str, wanted: MemberSe
     return RecordList(board.id, records[0].period if records else None, records, following)
 
 
-async def get_member_records(request: Request) -> Response:
-    """Return the record of one member on every board that it is on."""
+async def get_standing(request: Request) -> Response:
+    """Read the records of one member on all boards.
+
+    Boards without the member are omitted.
+    """
     live, member = live_of(request), request.path_params["key"]
 
     async def find(ledger: Ledger) -> RecordView | None:
@@ -98,9 +126,18 @@ async def get_member_records(request: Request) -> Response:
     return json_response(MemberRecords(member, list(filter(None, found))), live.board_cache, (VARY_BY_READER,))
 
 
-async def get_record(request: Request) -> Response:
-    """Return one record of a board with its neighbours."""
-    board, member, query = request.path_params["board"], request.path_params["key"], request.query_params
+class RecordParameters(WhenParameters, frozen=True, kw_only=True):
+    """One record with its neighbours."""
+
+    around: Annotated[int, Meta(ge=0, le=100, description="Number of neighbours on each side.")] = 0
+
+
+async def get_record(request: Request, query: RecordParameters) -> Response:
+    """Read one record with its neighbours.
+
+    Returns the score and the rank of the member, and its gap to the next rank.
+    """
+    board, member = request.path_params["board"], request.path_params["key"]
     known = request.headers.get("if-none-match", "")
     wanted = RecordQuery.of(requester_of(request), board, member, query)
     return negotiated(request, await wanted.answer(known))
@@ -112,13 +149,13 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
     around: int
 
     @classmethod
-    def of(cls, requester: Requester, board: str, member: str, query: Mapping[str, str]) -> "RecordQuery":
-        """Read the parameters of a request.
+    def of(cls, requester: Requester, board: str, member: str, query: RecordParameters) -> "RecordQuery":
+        """Make the query of a request.
 
         Raises:
-            ProblemError: a parameter is not valid, or no member can have this name.
+            ProblemError: no member can have this name.
         """
-        around, when = whole_number(query, "around", 0, 0, MAX_AROUND), when_of(query)
+        around = query.around
         if key_fault(member) is not None:
             raise ProblemError("record_not_found", "no member can have this name")
         what = Selection("around", max(around, 1), member, 0)  # the gap needs at least one neighbour, the record above
@@ -128,7 +165,7 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
             reader=requester.reader,
             board=board,
             what=what,
-            when=when,
+            when=query.when,
             cache=requester.live.board_cache,
             around=around,
         )

@@ -1,9 +1,10 @@
 """The scores of members over the window: the data of sparklines and charts."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,14 +12,12 @@ from live.domain.board import Board
 from live.domain.event import rfc3339
 from live.domain.window import EVER, MOST_FOLDED
 from live.errors import ProblemError
-from live.network.parameters import whole_number
+from live.network.parameters import Parameters
 from live.store.board.read.slots import TOP_POINTS, SlotValues, read_slots
 from live.web.http.responses import json_response, kept_json, negotiated
 from live.web.services import live_of, reader_of
 
-DEFAULT_POINTS: Final = TOP_POINTS
-MAX_POINTS: Final = 100
-MAX_MEMBERS: Final = 100
+_MAX_MEMBERS: Final = 100
 _MAX_VALUES: Final = 10_000  # in one response; the store reads them in steps of about a millisecond
 
 
@@ -49,13 +48,31 @@ class SlotList(msgspec.Struct, frozen=True):
     records: Sequence[SlotScores]
 
 
-async def list_slots(request: Request) -> Response:
-    """Return the slots of several members, or of the first records of the board."""
+class SlotParameters(Parameters, frozen=True, kw_only=True):
+    """The number of points."""
+
+    limit: Annotated[int, Meta(ge=1, le=100, description="Largest number of points.")] = TOP_POINTS
+
+
+class SeveralSlotParameters(SlotParameters, frozen=True, kw_only=True):
+    """The members whose slots are read, and the number of points."""
+
+    members: Annotated[
+        list[str], Meta(min_length=1, max_length=_MAX_MEMBERS, description="Repeat it for each member.")
+    ] = msgspec.field(name="key", default_factory=list)
+
+
+async def list_slots(request: Request, query: SeveralSlotParameters) -> Response:
+    """Read scores by slot.
+
+    Returns the scores of members over the window, with the oldest point first. If the window has more than `limit`
+    slots, each point is the sum of several slots. Without `key`, the response has the members that were the first 100
+    of the board when the newest point began.
+    """
     live = live_of(request)
     cache = live.board_cache
     ledger = await live.use(request.path_params["board"], reader_of(request))
-    board, members = ledger.state.board, request.query_params.getlist("key")
-    limit = whole_number(request.query_params, "limit", DEFAULT_POINTS, 1, MAX_POINTS)
+    board, members, limit = ledger.state.board, query.members, query.limit
     if not members:
         if "limit" in request.query_params:
             raise ProblemError("parameter_invalid", "`limit` needs `key`")
@@ -63,18 +80,21 @@ async def list_slots(request: Request) -> Response:
         return negotiated(request, live.encoded.of(top, lambda: kept_json(_list_of(board, top), cache)))
     window = board.window
     slots = limit if window.tables or limit == 1 else min(window.live, MOST_FOLDED)
-    most = min(MAX_MEMBERS, _MAX_VALUES // slots)
+    most = min(_MAX_MEMBERS, _MAX_VALUES // slots)
     if len(members) > most:
         raise ProblemError("parameter_invalid", f"give `key` at most {most} times: {slots:,} slots are read for each")
     return json_response(_list_of(board, await read_slots(ledger.state, members, limit)), cache)
 
 
-async def get_slots(request: Request) -> Response:
-    """Return the slots of one member."""
+async def get_slots(request: Request, query: SlotParameters) -> Response:
+    """Read the scores of one member by slot.
+
+    Returns the score of the member over the window, with the oldest point first. If the window has more than `limit`
+    slots, each point is the sum of several slots.
+    """
     live = live_of(request)
     ledger = await live.use(request.path_params["board"], reader_of(request))
-    limit = whole_number(request.query_params, "limit", DEFAULT_POINTS, 1, MAX_POINTS)
-    found = await read_slots(ledger.state, [request.path_params["key"]], limit)
+    found = await read_slots(ledger.state, [request.path_params["key"]], query.limit)
     if not found.values or not any(value is not None for value in found.values[0] or ()):
         raise ProblemError("record_not_found", "the member has no events in these slots of the window")
     return json_response(_list_of(ledger.state.board, found), live.board_cache)

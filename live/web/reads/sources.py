@@ -3,15 +3,16 @@
 A request becomes a query. `PageQuery.answer` reads its page from the source that has it, and renders the reply.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, ClassVar, Final, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 
 from live.domain.board import Board
-from live.domain.calendar import FIRST, LAST
+from live.domain.calendar import EXAMPLES, FIRST, LAST
 from live.domain.event import rfc3339
 from live.domain.ranking import Page
 from live.domain.reader import Reader
@@ -23,7 +24,7 @@ from live.journal.past.queries import AsOf, NoPastError, RankingSlice
 from live.journal.past.rankings import find_in_period, find_record, read_period, read_ranking
 from live.journal.state.division import UndatedError
 from live.journal.state.ranking import period_name, records_of
-from live.network.parameters import time_of
+from live.network.parameters import Parameters, Time
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
@@ -54,27 +55,29 @@ class When(NamedTuple):
 
 
 NOW: Final = When()
-DEFAULT_LIMIT: Final = 100  # records
+
+PeriodName = Annotated[
+    str, Meta(description="The period, on calendar boards.", examples=["previous", *EXAMPLES.values()])
+]
+AsOfTime = Annotated[
+    Time | None,
+    Meta(
+        description="Read the board as it was at this time, with everything that was counted before. "
+        "This needs a journal. `LIVE_JOURNAL_EVENTS` says how far back you can read."
+    ),
+]
 
 
-def when_of(query: Mapping[str, str]) -> When:
-    """Read `period` and `as_of`.
+class WhenParameters(Parameters, frozen=True, kw_only=True):
+    """The time for which a board is read."""
 
-    Raises:
-        ProblemError: `parameter_invalid`.
-    """
-    return When(query.get("period", "current"), time_of(query["as_of"], "as_of") if "as_of" in query else None)
+    period: PeriodName = "current"
+    as_of: AsOfTime = None
 
-
-def some_members(members: list[str], most: int) -> list[str]:
-    """Return the members that a request names with `key`.
-
-    Raises:
-        ProblemError: `parameter_invalid`, if there are none or too many.
-    """
-    if not 0 < len(members) <= most:
-        raise ProblemError("parameter_invalid", f"give `key` 1 to {most} times")
-    return members
+    @property
+    def when(self) -> When:
+        """The time for which a board is read."""
+        return When(self.period, self.as_of)
 
 
 class Requester(NamedTuple):

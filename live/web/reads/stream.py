@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from live.errors import CLOSE_CODES, SHUTTING_DOWN, ProblemError
 from live.fanout.engine.delivery import Encoding
 from live.fanout.frames import status_frame
-from live.fanout.subscription import Subscription
+from live.fanout.subscription import Subscription, WatchParameters
 from live.fanout.viewer import PushViewer
 from live.metrics import SLOW_VIEWERS
 from live.web.http.disconnects import count_as_viewer, unless_left, until_left
@@ -21,14 +21,17 @@ from live.web.services import Live, live_of, reader_of
 _HEADERS: Final = {"Cache-Control": "no-store", "Connection": "close", "X-Accel-Buffering": "no"}
 
 
-async def stream_board(request: Request) -> Response:
-    """Send a sync and then updates. `Last-Event-ID` is the position of a viewer that reconnects."""
+async def stream_board(request: Request, query: WatchParameters) -> Response:
+    """Watch a board as server-sent events.
+
+    Sends the same messages as the WebSocket. `event` is the type of a message. See /asyncapi.json.
+    """
     live, client = live_of(request), client_of(request)
     client.require_origin(live.settings.allowed_origins)
     reader = reader_of(request)
     ledger = await live.ledger(request.path_params["board"], reader)
     last_event = request.headers.get("last-event-id", "")
-    subscription = Subscription.parse(request.query_params, live.settings, reader).since(last_event)
+    subscription = Subscription.of(query, live.settings, reader).since(last_event)
     return EventStream(live, ledger.state.board.id, subscription, client.network)
 
 
@@ -146,8 +149,12 @@ def _retry(seconds: float) -> bytes:
     return f"retry: {round(seconds * 1000)}\n\n".encode()
 
 
-async def refuse_plain(request: Request) -> Response:
-    """Refuse a request for the live route that is not a WebSocket handshake."""
+async def watch_board(request: Request, query: WatchParameters) -> Response:  # noqa: ARG001 - for the contract
+    """Watch a board over a WebSocket.
+
+    Sends a `sync`, then `update`s. See /asyncapi.json.
+    """
+    # This request is no WebSocket handshake: the protocol answers handshakes.
     await live_of(request).ledger(request.path_params["board"], reader_of(request))
     response = problem_response(ProblemError("upgrade_required", "connect with a WebSocket client"))
     response.headers.update({"Upgrade": "websocket", "Connection": "Upgrade"})

@@ -1,19 +1,19 @@
 """The votes that a visitor has given on a board, for the script of the board's pages."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
 from live.errors import ProblemError
+from live.network.parameters import Parameters
 from live.web.http.responses import NOT_STORED
 from live.web.pages.ballot import given_of
 from live.web.pages.rendering import visit_of
 from live.web.services import live_of, reader_of
-
-MOST_ASKED: Final = 100  # members in a request
 
 
 class VoterView(msgspec.Struct, frozen=True):
@@ -25,17 +25,25 @@ class VoterView(msgspec.Struct, frozen=True):
     votes: Sequence[str]
 
 
-async def get_votes(request: Request) -> Response:
-    """Return which members have a vote of the visitor, and how many votes the visitor has left."""
+class VoteParameters(Parameters, frozen=True, kw_only=True):
+    """The members whose votes a script asks for."""
+
+    members: Annotated[list[str], Meta(max_length=100, description="The members to look at.")] = msgspec.field(
+        name="key", default_factory=list
+    )
+
+
+async def get_votes(request: Request, query: VoteParameters) -> Response:
+    """Return the votes of a visitor.
+
+    The script of pages asks which members have a vote of the visitor, whom a cookie names, in this period.
+    """
     visit, live = visit_of(request), live_of(request)
-    members = request.query_params.getlist("key")
-    if len(members) > MOST_ASKED:
-        raise ProblemError("parameter_invalid", f"at most {MOST_ASKED} members in one request")
     ledger = await live.use(request.path_params["board"], reader_of(request))
     page = await ledger.reader.read(1)
     # Looking for votes for other members takes milliseconds, so clients take turns.
     async with live.drawings.turn(visit.client.network):
-        given = await given_of(visit, ledger, members, page.slot)
+        given = await given_of(visit, ledger, query.members, page.slot)
     if given is None:
         raise ProblemError("likes_closed", "visitors can't vote on the pages of this board now")
     view = VoterView(ledger.state.board.id, page.period, given.left, given.members)

@@ -21,7 +21,7 @@ from live.domain.reader import SERVER, BoardScope, Reader
 from live.domain.text import text_fault
 from live.domain.validation_messages import in_words
 from live.errors import REFUSALS, ProblemError, StoreUnavailableError
-from live.network.parameters import whole_number
+from live.network.parameters import Parameters
 from live.store.board.ledger import Ledger
 from live.store.board.write.correction import Corrected, Correction, changes_of_union, correct
 from live.store.registry.audit_trail import ORIGIN, ActOrigin, AuditEntry, entry_of
@@ -32,7 +32,6 @@ from live.web.services import Live, live_of
 
 _MOST_LEVELS: Final = 32  # levels of JSON; no board or contestant needs more, and every JSON parser accepts so many
 _TOO_DEEP: Final = f"the JSON is nested deeper than {_MOST_LEVELS} levels"
-DEFAULT_ENTRIES: Final = 100
 MAX_ENTRIES: Final = 1000
 _JSON: Final = ("application/json", "application/merge-patch+json", "")
 _REQUEST_ID: Final = re.compile(r"[!-~]{1,64}")
@@ -143,11 +142,20 @@ class AuditLog(msgspec.Struct, frozen=True):
     trail: Sequence[AuditEntry]
 
 
-async def get_audit_log(request: Request) -> Response:
-    """Return the newest entries. An API key that is limited to some boards gets the entries of its boards."""
+class AuditParameters(Parameters, frozen=True, kw_only=True):
+    """How much of the audit log is read."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_ENTRIES, description="Maximum number of entries.")] = 100
+
+
+async def get_trail(request: Request, query: AuditParameters) -> Response:
+    """Read the audit log.
+
+    Returns the actions of administrators, newest first. An API key that is limited to some boards gets only the entries
+    of these boards.
+    """
     live, producer = live_of(request), await _admin_of(request)
-    limit = whole_number(request.query_params, "limit", DEFAULT_ENTRIES, 1, MAX_ENTRIES)
-    body = msgspec.json.encode(AuditLog(await visible_entries(live, producer, limit)))
+    body = msgspec.json.encode(AuditLog(await visible_entries(live, producer, query.limit)))
     return Response(body, headers=NOT_STORED, media_type="application/json")
 
 
@@ -177,7 +185,10 @@ async def _note(request: Request, producer: Principal, what: str, **fields: Any)
 
 
 async def put_board(request: Request) -> Response:
-    """Create a board, or replace its choices."""
+    """Create a board, or replace its choices.
+
+    Omitted choices get their defaults.
+    """
     live, producer = live_of(request), await _admin_of(request)
     board = request.path_params["board"]
     choices = await _choices(request)
@@ -186,7 +197,10 @@ async def put_board(request: Request) -> Response:
 
 
 async def patch_board(request: Request) -> Response:
-    """Change some choices of a board."""
+    """Change some choices of a board.
+
+    Omitted choices stay unchanged.
+    """
     live, producer = live_of(request), await _admin_of(request)
     board = request.path_params["board"]
     await live.board_admin.patch(board, await _choices(request), producer.id or ANONYMOUS, producer)
@@ -194,7 +208,10 @@ async def patch_board(request: Request) -> Response:
 
 
 async def delete_board(request: Request) -> Response:
-    """Delete a board with everything it owns."""
+    """Delete a board.
+
+    This deletes everything that the board owns.
+    """
     live, producer = live_of(request), await _admin_of(request)
     await live.board_admin.delete(request.path_params["board"], producer.id or ANONYMOUS)
     await live.registry.refresh(has_changed=True)
@@ -255,7 +272,10 @@ class RecordChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def put_record(request: Request) -> Response:
-    """Register a contestant with its metadata, a JSON object, or replace the metadata."""
+    """Register a contestant.
+
+    A second request replaces the metadata.
+    """
     producer, ledger, member = await _administered(request)
     _require_contest(ledger)
     metadata = await _read_body(request)
@@ -271,7 +291,11 @@ async def put_record(request: Request) -> Response:
 
 
 async def patch_record(request: Request) -> Response:
-    """Hide a record, show it again, or correct its score."""
+    """Hide a record, show it again, or correct its score.
+
+    The events of a hidden record still count. A correction has a reason, which the journal keeps. It changes no
+    metadata.
+    """
     producer, ledger, member = await _administered(request)
     board = ledger.state.board.id
     expected = 'the body must be like {"hidden": true} or {"add": -5, "reason": "counted twice"}'
@@ -344,7 +368,10 @@ def _corrected(outcomes: Sequence[Corrected | str]) -> Corrected:
 
 
 async def delete_record(request: Request) -> Response:
-    """Withdraw a contestant that has no votes."""
+    """Withdraw a contestant.
+
+    A contestant with votes can't be withdrawn.
+    """
     producer, ledger, member = await _administered(request)
     _require_contest(ledger)
     before = await ledger.moderation.metadata(member)
@@ -384,7 +411,10 @@ class ItemChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def put_item(request: Request) -> Response:
-    """Give a member a title, or replace it."""
+    """Give a member a title.
+
+    Pages show the title instead of the member, on all boards. This needs an API key for all boards.
+    """
     producer = await unlimited_admin_of(request)
     expected = 'the body must be like {"title": "A post"}'
     choice = _converted(_read_object(await _read_body(request), "malformed_body", expected), ItemChoice)
@@ -392,7 +422,10 @@ async def put_item(request: Request) -> Response:
 
 
 async def put_items(request: Request) -> Response:
-    """Give several members titles: all of them, or none if one is invalid."""
+    """Give several members titles.
+
+    Stores all titles, or none if one is invalid.
+    """
     producer = await unlimited_admin_of(request)
     expected = 'the body must be like {"items": [{"key": "a", "title": "A post"}]}'
     items = _converted(_read_object(await _read_body(request), "malformed_body", expected), ItemChanges).items
@@ -402,7 +435,10 @@ async def put_items(request: Request) -> Response:
 
 
 async def delete_item(request: Request) -> Response:
-    """Take the title of a member away, if it has one."""
+    """Delete the title of a member.
+
+    This succeeds even if the member has no title.
+    """
     producer = await unlimited_admin_of(request)
     live, member = live_of(request), request.path_params["key"]
     before = (await live.items.of([member])).get(member)

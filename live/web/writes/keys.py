@@ -9,14 +9,15 @@ from msgspec import UNSET, Meta, UnsetType, field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from live.auth import signing
 from live.auth.api_keys import add_key, board_faults, end_of, key_view, revoke_key, scope_faults
-from live.auth.signing import sign_token
 from live.domain.board import BOARD_ID
 from live.domain.event import rfc3339
 from live.domain.producer import ALL, Principal, Scope, Verb
 from live.domain.text import unknown
 from live.domain.validation_messages import in_words
 from live.errors import ProblemError, SetupError
+from live.network.parameters import Parameters
 from live.store.registry.audit_trail import digest_of_person, entry_of
 from live.store.registry.producers import ProducerStore
 from live.web.http.responses import NOT_STORED
@@ -92,7 +93,10 @@ class SignedToken(msgspec.Struct, frozen=True):
 
 
 async def list_keys(request: Request) -> Response:
-    """Return all API keys, without their secrets."""
+    """List the API keys.
+
+    Secrets are left out.
+    """
     await _keeper_of(request)
     live = live_of(request)
     producers = ProducerStore(live.client, live.settings.key_prefix)
@@ -102,7 +106,10 @@ async def list_keys(request: Request) -> Response:
 
 
 async def put_key(request: Request) -> Response:
-    """Create an API key, or add a second secret to it."""
+    """Create an API key.
+
+    If the API key exists, this adds a second secret.
+    """
     admin, live = await _keeper_of(request), live_of(request)
     choice: KeyChoice = await _choice_of(request, KeyChoice, _EXPECTED_PUT)
     faults = []
@@ -124,25 +131,38 @@ async def put_key(request: Request) -> Response:
     return _json(MadeKey(f"{producer}.{secret}", record.secrets[-1].fingerprint), HTTPStatus.CREATED)
 
 
-async def delete_key(request: Request) -> Response:
-    """Revoke one secret of an API key, or all its secrets."""
+class RevokeParameters(Parameters, frozen=True, kw_only=True):
+    """The secret to revoke."""
+
+    secret: Annotated[str | None, Meta(description="Revoke only the secret with this fingerprint.")] = None
+
+
+async def delete_key(request: Request, query: RevokeParameters) -> Response:
+    """Revoke an API key.
+
+    With `secret`, this revokes only that secret.
+    """
     admin, live = await _keeper_of(request), live_of(request)
-    producer, fingerprint = request.path_params["key"], request.query_params.get("secret")
     try:
-        await revoke_key(live.client, live.settings.key_prefix, admin.id, producer, fingerprint)
+        await revoke_key(live.client, live.settings.key_prefix, admin.id, request.path_params["key"], query.secret)
     except SetupError as error:
         raise ProblemError("api_key_not_found", str(error)) from None
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
 
 
-async def sign(request: Request) -> Response:
-    """Sign a viewer token."""
+async def sign_token(request: Request) -> Response:
+    """Sign a viewer token.
+
+    This needs `LIVE_TOKEN_SECRET`.
+    """
     admin, live = await _keeper_of(request), live_of(request)
     choice: TokenChoice = await _choice_of(request, TokenChoice, _EXPECTED_SIGN)
     faults = [*board_faults("boards", choice.boards), *board_faults("likes", choice.likes)]
     if not faults:
         try:
-            token, ends = sign_token(live.settings, choice.boards, choice.length, choice.key, choice.likes, choice.sub)
+            token, ends = signing.sign_token(
+                live.settings, choice.boards, choice.length, choice.key, choice.likes, choice.sub
+            )
         except (SetupError, ValueError) as error:
             faults = [str(error)]
     if faults:

@@ -9,10 +9,10 @@ import time
 from collections.abc import Mapping, Sequence
 from hmac import compare_digest
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Meta
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -22,11 +22,11 @@ from live.domain.event import MAX_KEY_BYTES, IncomingEvent, key_fault
 from live.domain.producer import LIKES, Principal
 from live.domain.reader import Reader
 from live.errors import PROBLEMS, REFUSALS, ProblemError, StoreUnavailableError
-from live.network.parameters import require_known
 from live.store.board.read.voter import read_given
 from live.web.http.forms import read_form, require_own_page
 from live.web.http.middleware import client_of
 from live.web.http.responses import NOT_STORED, as_problem, problem_response
+from live.web.pages.parameters import LookParameters
 from live.web.pages.rendering import addresses, record_path, render, visit_of
 from live.web.pages.words import name_words
 from live.web.reads.items import items_of
@@ -42,9 +42,7 @@ _CODES: Final = {
 }  # fmt: skip
 _JSON: Final = "application/json"
 _SECOND: Final = "visitor"  # query parameter of a request that the browser repeats with its new cookie
-_UNTIL, _SIGNATURE = "until", "signature"  # query parameters of a like that waits
 _FIELDS: Final = ("key", "undo", "replaces", "page")  # of the form
-_KNOWN: Final = frozenset({*_FIELDS, _UNTIL, _SIGNATURE, "lang", "theme"})
 _PATIENCE: Final = 600  # seconds after its time in which a like that waits can be repeated
 _SPREAD: Final = 3  # seconds over which the repetitions of likes are spread
 _SECONDS: Final = re.compile("[0-9]{1,12}")  # a time in seconds since 1970
@@ -89,13 +87,12 @@ class _Ballot(NamedTuple):
         return None if self.takes_back or other in {None, "", self.member} else other
 
 
-async def like(request: Request) -> Response:
-    """Count the like of a visitor, take its vote back, or change it. Redirect a form to its page.
+async def like_member(request: Request) -> Response:
+    """Like a member as a visitor.
 
-    A script receives JSON.
+    The like buttons of pages use this. The request needs the `Origin` of this server and a cookie, which the 307
+    response to the first request sets. Programs post events instead. `Accept: application/json` asks for JSON.
     """
-    if request.method != "POST":
-        return await _like_again(request)
     is_script = request.headers.get("accept", "") == _JSON
     try:
         return await _like(request, is_script=is_script)
@@ -105,21 +102,33 @@ async def like(request: Request) -> Response:
         raise
 
 
-async def _like_again(request: Request) -> Response:
-    """Count a like that had to wait, for a browser without script, whose page can only be reloaded with `GET`.
+class LikeParameters(LookParameters, frozen=True, kw_only=True):
+    """A like that had to wait, as the form has it, and its signature."""
 
-    The address has a signature of the like and its visitor, which only the refusal of that like contains. So no other
-    address counts a like, and no other page can make a visitor like.
+    key: Annotated[str | None, Meta(description="The member.")] = None
+    undo: Annotated[str | None, Meta(description="Instead of `key`: take the vote for this member back.")] = None
+    replaces: Annotated[str | None, Meta(description="The member whose vote is taken back.")] = None
+    page: Annotated[str | None, Meta(description="The page to return to.", extra={"schema": {"enum": ["record"]}})] = (
+        None
+    )
+    until: Annotated[str, Meta(description="When it ends.")] = ""
+    signature: Annotated[str, Meta(description="The signature.")] = ""
+
+
+async def like_member_again(request: Request, query: LikeParameters) -> Response:
+    """Send a like again that had to wait.
+
+    Only the page that refuses a like with 429 or 503, without script, has the address of this, with a signature.
     """
-    live, client, query = live_of(request), client_of(request), request.query_params
-    require_known(query, _KNOWN)
+    # The signature is of the like and its visitor. So no other address counts a like, and no other page can make a
+    # visitor like.
+    live, client = live_of(request), client_of(request)
     board, voter = await _board_of(request)
     visitor, others = await find_visitor(live, client, request.cookies) if voter is None else (voter.voter, ())
-    ballot = _Ballot(board, visitor or "", voter, query, others)
-    until, signature = query.get(_UNTIL, ""), query.get(_SIGNATURE, "")
-    if visitor is None or not _SECONDS.fullmatch(until) or int(until) < time.time():
+    ballot = _Ballot(board, visitor or "", voter, request.query_params, others)
+    if visitor is None or not _SECONDS.fullmatch(query.until) or int(query.until) < time.time():
         return _back(request, ballot)
-    if not compare_digest((await _sign(live, ballot, until)).encode(), signature.encode()):
+    if not compare_digest((await _sign(live, ballot, query.until)).encode(), query.signature.encode()):
         return _back(request, ballot)
     return await _answer(request, ballot, is_script=False)
 
@@ -229,7 +238,7 @@ async def _waiting_page(request: Request, ballot: _Ballot, problem: ProblemError
     until = str(int(time.time()) + seconds + _PATIENCE)
     place = {name: ballot.fields[name] for name in _FIELDS if name in ballot.fields}
     path = f"{live.settings.root_path}/boards/{ballot.board.id}/likes"
-    signed = {**place, _UNTIL: until, _SIGNATURE: await _sign(live, ballot, until)}
+    signed = {**place, "until": until, "signature": await _sign(live, ballot, until)}
     status = PROBLEMS[problem.code].status
     items = await items_of(live, (ballot.member,))
     async with live.drawings.turn(visit.client.network):
