@@ -2,8 +2,8 @@
 /** The page of one or several boards: each continues from the records that the server rendered. */
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
-import { gapWords, grouped, placeWords, shareWords } from "./client/words.js";
-import { loadLater, pinOf, recordAddress, whenWritten, write } from "./page.js";
+import { gapWords, grouped, shareWords } from "./client/words.js";
+import { loadLater, pinOf, recordAddress, tell, whenWritten, write } from "./page.js";
 import { StatusView } from "./status.js";
 
 /** The section of the page that shows one board. */
@@ -14,6 +14,8 @@ class BoardView {
   periodWords;
   /** @type {import("./trends.js").Trends | undefined} set by the same script */
   trends;
+  /** @type {import("./you.js").You | undefined} set by the same script */
+  you;
   /** @type {import("./past.js").Moment | null} the moment of the past that is shown instead of the present */
   past = null;
   /** @type {(text: string) => void} announces news to screen readers; set by the same script */
@@ -26,7 +28,7 @@ class BoardView {
     const part = (/** @type {string} */ name) => document.getElementById(name + tail);
     this.section = section;
     this.parts = {
-      rankCount: part("rank-count"), totalScore: part("total-score"), viewers: part("viewers"), place: part("place"),
+      rankCount: part("rank-count"), totalScore: part("total-score"), viewers: part("viewers"),
       period: part("period"), empty: part("empty"), previous: section.querySelector("a[rel=prev]"), next: part("next"),
     }; // prettier-ignore
     const body = /** @type {HTMLTableSectionElement} */ (part("records"));
@@ -68,18 +70,14 @@ class BoardView {
    * moment.
    */
   #showSums() {
-    const { viewers, around } = this.board.snapshot;
+    const { viewers } = this.board.snapshot;
     const { rankCount, totalScore, period, records } = this.page;
     const { parts } = this;
-    if (around) this.#showPlace(around);
-    if (viewers !== null) {
-      write(parts.viewers, grouped(Math.max(1, viewers))); // at least 1, because this page is a viewer too
-      const count = parts.viewers?.parentElement;
-      if (count) count.hidden = false;
-    }
+    if (!this.past) this.you?.show();
+    if (viewers !== null) tell(parts.viewers, grouped(Math.max(1, viewers))); // at least 1, because this page is a viewer too
     if (rankCount === null && !this.past) return; // no message has come, so the texts of the server stay
-    write(parts.rankCount, grouped(rankCount));
-    write(parts.totalScore, this.table.writing.grouped(totalScore));
+    tell(parts.rankCount, rankCount === null ? "" : grouped(rankCount));
+    tell(parts.totalScore, totalScore === null ? "" : this.table.writing.grouped(totalScore));
     if (parts.next) parts.next.hidden = rankCount === null || rankCount <= records.length;
     this.contest?.show(this.board.snapshot);
     if (parts.empty) parts.empty.hidden = rankCount === null || records.length > 0;
@@ -88,12 +86,6 @@ class BoardView {
       write(parts.period, this.periodWords(unit, period, zone));
       parts.previous?.removeAttribute("hidden");
     }
-  }
-
-  /** @param {import("./client/state.js").Around} around */
-  #showPlace(around) {
-    const words = placeWords(around.rank, this.packed ? null : around.gap, this.table.writing);
-    [...(this.parts.place?.children ?? [])].forEach((child, i) => write(child, words[i]));
   }
 }
 

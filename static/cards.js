@@ -4,9 +4,8 @@ import "./items.js";
 import { LiveBoard } from "./client/live-board.js";
 import { grouped, moveWords, nameWords, plain, stateWords } from "./client/words.js";
 import { showMove } from "./marks.js";
-import { Rate } from "./pace.js";
 import { followDefinition } from "./definition.js";
-import { whenWritten, write } from "./page.js";
+import { tell, whenWritten, write } from "./page.js";
 import { baselinePause, Poll, Ranks } from "./poll.js";
 
 const MOST = 12; // cards that are live at the same time, because each needs a connection
@@ -19,7 +18,6 @@ class Card {
   writing = plain;
   #requested = false;
   #ends = 0; // the timer of the end of voting
-  #rate = new Rate();
   /** @type {import("./poll.js").Baseline | null} */
   #baseline = null;
   /** @type {Poll | null} */
@@ -31,7 +29,7 @@ class Card {
     this.list = /** @type {HTMLElement} */ (element.querySelector("ol"));
     this.status = /** @type {HTMLElement} */ (element.querySelector(".connection"));
     const sum = (/** @type {string} */ name) => element.querySelector(`[data-sum=${name}]`);
-    this.sums = { rankCount: sum("rank-count"), totalScore: sum("total-score"), rate: sum("rate"), viewers: sum("viewers") };
+    this.sums = { rankCount: sum("rank-count"), totalScore: sum("total-score") };
     this.fields = (element.dataset.fields ?? "").split(" ").filter(Boolean);
   }
 
@@ -39,7 +37,6 @@ class Card {
     const { board = "", root = "", limit } = this.element.dataset;
     this.board ??= new LiveBoard(location.origin + root, board, { limit: Number(limit), interval: CALM });
     this.board.subscribe(() => this.#request());
-    this.board.on("state", ({ name }) => name === "live" || this.#rate.forget());
     const { board: live } = this;
     followDefinition(live, this.element);
     whenWritten(this.element, this, () => live === this.board && live.start());
@@ -72,20 +69,17 @@ class Card {
   #draw(live) {
     const { snapshot } = live;
     const { closes = Infinity, finalAt = Infinity } = this.element.dataset;
-    const kind = { frozen: "frozen" in this.element.dataset, closes: Number(closes), finalAt: Number(finalAt) };
+    const { opens = -Infinity } = this.element.dataset;
+    const votes = "contest" in this.element.dataset;
+    const kind = { frozen: "frozen" in this.element.dataset, votes, opens: Number(opens), closes: Number(closes), finalAt: Number(finalAt) };
     this.#showStatus(...stateWords(snapshot, kind, live.now()));
     const left = (live.now() < kind.closes ? kind.closes : kind.finalAt) - live.now();
     clearTimeout(this.#ends);
     if (left > 0 && left < Infinity) this.#ends = setTimeout(() => this.#request(), Math.min(left, LONGEST_TIMER));
     if (snapshot.epoch === null) return;
-    const { rankCount, totalScore, viewers } = snapshot;
-    write(this.sums.rankCount, grouped(rankCount));
-    write(this.sums.totalScore, this.writing.grouped(totalScore));
-    if (viewers !== null) write(this.sums.viewers, grouped(Math.max(1, viewers))); // at least 1, because this page is a viewer too
-    const now = live.now();
-    this.#rate.note(totalScore, now);
-    const rate = this.#rate.perMinute(now);
-    if (rate !== null) write(this.sums.rate, this.writing.grouped(rate));
+    const { rankCount, totalScore } = snapshot;
+    tell(this.sums.rankCount, rankCount === null ? "" : grouped(rankCount));
+    tell(this.sums.totalScore, totalScore === null ? "" : this.writing.grouped(totalScore));
     const { epoch, period, since } = this.#baseline ?? {};
     const fits = since && epoch === snapshot.epoch && period === (snapshot.period ?? null);
     const before = this.#baseline && fits ? new Ranks(this.#baseline) : null;

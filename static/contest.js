@@ -1,19 +1,20 @@
 // @ts-check
 /** The parts that only contests have: the contestants without votes, and the result when voting ends. */
 
-import { closedWords, say } from "./client/stories.js";
-import { shareWords } from "./client/words.js";
+import { say } from "./client/stories.js";
+import { grouped, shareWords, translate } from "./client/words.js";
 import { write } from "./page.js";
 import { nameIn } from "./story.js";
 
 const ROWS_SPREAD = 3_000; // milliseconds over which the requests of pages are spread
 const A_SECOND = 1_000;
+const A_MINUTE = 60 * A_SECOND; // the countdown stands out in the last minute
 const A_DAY = 86_400 * A_SECOND; // from this time on, the page shows when voting opens or closes instead of a countdown
 const PODIUM_PLACES = 3; // of the result
 
 /**
- * @typedef {import("./story.js").Shown & {status: import("./status.js").StatusView, contest?: Contest, periodWords?: unknown}} Shown a board on
- *   the page
+ * @typedef {import("./story.js").Shown & {status: import("./status.js").StatusView, contest?: Contest,
+ *            periodWords?: unknown}} Shown a board on the page
  */
 
 export class Contest {
@@ -25,18 +26,20 @@ export class Contest {
   #result = "";
 
   /** @param {Shown} shown */
-  constructor({ section, table, board, status }) {
+  constructor({ section, table, board, status, announce }) {
     const { tail = "", opens, closes, finalAt = closes } = section.dataset;
     this.section = section;
     this.table = table;
     this.status = status;
     this.board = board;
+    this.announce = announce;
     this.ballot = /** @type {HTMLTableSectionElement | null} */ (document.getElementById(`ballot${tail}`));
     this.podium = document.getElementById(`podium${tail}`);
     this.times = /** @type {HTMLElement | null} */ (section.querySelector(".voting")); // when voting opens and closes
-    this.countdown = document.createElement("b");
+    this.countdown = document.createElement("b"); // beside the state
+    this.countdown.className = "clock";
     this.countdown.dataset.now = "";
-    this.times?.after(this.countdown);
+    status.status.after(this.countdown);
     this.opens = Number(opens ?? -Infinity);
     this.closes = Number(closes ?? Infinity);
     this.finalAt = Number(finalAt ?? Infinity);
@@ -111,11 +114,9 @@ export class Contest {
     const counts = left > 0 && left < A_DAY;
     if (counts) write(this.countdown, say(isBefore ? "opens_in" : "closes_in", { time: clockSpan(left) }));
     this.countdown.hidden = !counts;
-    if (this.times) this.times.hidden = counts;
-    if (left <= 0) {
-      this.status.kind.closed = closedWords(this.board.snapshot.records, (key) => nameIn(this.table.body, key));
-      this.status.show();
-    }
+    this.countdown.toggleAttribute("data-last", !isBefore && left <= A_MINUTE);
+    if (this.times) this.times.hidden = counts || left <= 0;
+    if (left <= 0) this.status.show();
     if (now >= this.finalAt && this.board.snapshot.state.name === "live") this.#showResult(this.board.snapshot.records);
     const next = (left > 0 ? left : this.finalAt - now) % A_SECOND;
     setTimeout(() => this.#tick(), next > 0 ? next : A_SECOND);
@@ -133,23 +134,26 @@ export class Contest {
     this.#result = result;
     const body = this.table.body;
     const winners = records.filter(({ rank }) => rank === 1);
-    const [{ key, score }] = winners;
+    const [{ key, score }, second] = records;
     const nameOf = (/** @type {string} */ member) => nameIn(body, member);
     const names = winners.slice(0, PODIUM_PLACES).map((one) => nameOf(one.key)).join(say("list"));
     const share = (/** @type {number} */ votes) => shareWords(votes, totalScore);
-    const words = winners.length > 1 ? say("tie", { names, n: score }) : say("wins", { name: nameOf(key), n: score, share: share(score) });
-    const places = records.slice(0, PODIUM_PLACES).map((record) => {
-      const picture = body.querySelector(`tr[data-key="${CSS.escape(record.key)}"] .picture`)?.cloneNode(true);
-      const votes = built("span", `${say("votes_counted", { n: record.score })} `, built("small", share(record.score)));
-      const place = built("li", built("b", String(record.rank)), " ", ...(picture ? [picture] : []), built("bdi", nameOf(record.key)), " ", votes);
-      place.setAttribute("value", String(record.rank));
-      place.firstElementChild?.setAttribute("class", "rank");
-      return place;
+    const isAlone = winners.length === 1;
+    const places = records.slice(0, PODIUM_PLACES).map((record, index) => {
+      const row = body.querySelector(`tr[data-key="${CSS.escape(record.key)}"]`);
+      const copies = [".picture", ".about"].map((part) => row?.querySelector(part)?.cloneNode(true) ?? "");
+      const place = record.rank > 1 ? translate("rank", { n: record.rank }) : say(isAlone ? "winner" : "tied_winner");
+      const who = built("p", built("small", place), " ", built("bdi", nameOf(record.key)), copies[1]);
+      const lead = index === 0 && isAlone && second ? say("ahead", { n: score - second.score }) : "";
+      const sum = built("p", `${grouped(record.score)} `, built("small", share(record.score) + lead));
+      [who.className, sum.className] = ["who", "sum"];
+      return built("li", copies[0], who, sum);
     });
-    const section = built("section", built("p", words), built("ol", ...places));
-    section.className = "podium";
-    section.setAttribute("aria-label", say("podium"));
-    this.podium.replaceChildren(section);
+    const list = built("ol", ...places);
+    list.className = "podium";
+    list.setAttribute("aria-label", say("podium"));
+    this.podium.replaceChildren(list);
+    this.announce(isAlone ? say("wins", { name: nameOf(key), n: score, share: share(score) }) : say("tie", { names, n: score }));
   }
 }
 

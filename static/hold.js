@@ -4,7 +4,7 @@
 const IDLE = 30_000; // milliseconds after which a pointer that does not move holds no rows any more
 const LONGEST_FOCUS = 5_000; // milliseconds for which the focus of the keyboard holds rows
 const LINGER = 300; // milliseconds for which rows stay held after the pointer or the focus has left: it may be on its way to the next control
-const AFTER = 1_000; // milliseconds for which rows stay held after a click and after a vote, so that a second click hits the same row
+const AFTER = { click: 1_000, voted: 3_000 }; // milliseconds for which rows stay held after a click and after a vote, so that a second click hits the same row
 const FOCUS = ":focus-visible"; // a control that has the focus from the keyboard
 
 /**
@@ -41,7 +41,7 @@ export function holdRows(table, show) {
   whole.addEventListener("pointerdown", () => hold("pointer", IDLE, true));
   whole.addEventListener("pointermove", () => hold("pointer", IDLE));
   whole.addEventListener("pointerleave", () => leave("pointer"));
-  for (const name of ["click", "voted"]) whole.addEventListener(name, () => hold("click", AFTER));
+  for (const [name, time] of Object.entries(AFTER)) whole.addEventListener(name, () => hold("click", time));
   whole.addEventListener("focusin", ({ target }) => target instanceof Element && target.matches(FOCUS) && hold("focus", LONGEST_FOCUS));
   whole.addEventListener("focusout", () => leave("focus"));
 }

@@ -170,10 +170,11 @@ function startForm(form, now) {
 class Votes {
   /** @param {HTMLFormElement} form @param {() => string} period */
   constructor(form, period) {
-    const { words = "{}", given = "[]", most, left, leftWords = "", undone = "", own } = form.dataset;
+    const { words = "{}", given = "[]", most, left, leftWords = "", undone = "", mine = "", own } = form.dataset;
     /** @type {Object<string, [string, string]>} the text and the label of each kind of button */
     this.words = JSON.parse(words);
     this.undone = undone;
+    this.mine = mine;
     this.isKnown = own !== undefined;
     this.form = form;
     this.period = period;
@@ -237,6 +238,7 @@ class Votes {
       this.left = this.most;
       this.#tell();
     }
+    this.#tint(button);
     const kind = this.#kind(button.value);
     const [text, label] = this.words[kind];
     if (button.textContent === text && button.ariaLabel === named(label)) return;
@@ -245,6 +247,16 @@ class Votes {
     button.name = kind === "undo" ? "undo" : "key";
     button.ariaDisabled = kind === "voted" ? "true" : null;
     button.toggleAttribute("data-voted", this.given.has(button.value));
+  }
+
+  /** @param {HTMLButtonElement} button in whose row a vote of the visitor is marked */
+  #tint({ value, parentElement }) {
+    const row = parentElement?.closest("tr");
+    if (!row || row.classList.contains("own")) return;
+    const isMine = this.given.has(value);
+    row.classList.toggle("me", isMine);
+    if (isMine) row.cells[1].dataset.note = this.mine;
+    else delete row.cells[1].dataset.note;
   }
 
   #tell() {

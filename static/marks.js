@@ -1,21 +1,18 @@
 // @ts-check
-/** Draws what rows show besides records: movement, sparkline, place at the baseline, and pace. */
-import { barWidth, moveWords } from "./client/words.js";
+/** Draws what rows show besides records: movement and sparkline. */
+import { moveWords } from "./client/words.js";
 
 /**
  * @typedef {import("./client/view.js").TableView} TableView
  * @typedef {import("./poll.js").Ranks} Ranks
  * @typedef {Parameters<NonNullable<TableView["onWrite"]>>} Written
- * @typedef {{rank: number, ranks?: Ranks | null, line: Element | null, points: string, mark: Element | null,
- *            tick: number, pace: string}} Drawn what a row shows, and in which elements. The page is read once for each
- *   row; after that, only changes are written
+ * @typedef {{rank: number, ranks?: Ranks | null, line: Element | null, points: string}} Drawn what a row shows, and in
+ *   which element. The page is read once for each row; after that, only changes are written
  */
 
 export class Marks {
   /** @type {Ranks | null | undefined} ranks to compare with; null: there are none; undefined: unknown yet */
   #ranks;
-  /** @type {Map<string, number>} the scores at the time of `#ranks` */
-  #scores = new Map();
   /**
    * @type {Map<string, [string, string]>} by member: the points of its sparkline, and what they show in words; at first,
    * those that the server rendered
@@ -27,8 +24,6 @@ export class Marks {
   onLineless;
   /** @type {(() => void) | undefined} called for each row that is drawn without its rank in the baseline */
   onUnknown;
-  /** @type {Map<string, string> | undefined} */
-  #paces;
   /** @type {WeakMap<Written[0], Drawn>} */
   #drawn = new WeakMap();
 
@@ -36,36 +31,29 @@ export class Marks {
   constructor(table) {
     this.table = table;
     this.#trends = new Map([...table.body.rows].map((row) => [row.dataset.key ?? "", lineIn(row)]));
-    table.onWrite = (row, record, first) => this.#write(row, record, first);
+    table.onWrite = (row, record) => this.#write(row, record);
   }
 
   /**
-   * Show how records have moved since they had these ranks and scores.
+   * Show how records have moved since they had these ranks.
    *
    * @param {Ranks | null} ranks
-   * @param {Map<string, number>} scores
    */
-  compare(ranks, scores) {
+  compare(ranks) {
     if (ranks === this.#ranks) return;
     this.#ranks = ranks;
-    this.#scores = ranks ? scores : new Map();
     this.table.refresh();
   }
 
   /** @param {Map<string, [string, string]>} trends */
   setTrends(trends) {
     this.#trends = trends;
-    this.table.refresh();
-  }
-
-  /** @param {Map<string, string>} paces in words, of the members whose pace is known */
-  setPaces(paces) {
-    this.#paces = paces;
+    if ([...trends.values()].some(([points]) => points)) this.table.body.closest("table")?.setAttribute("data-lines", "");
     this.table.refresh();
   }
 
   /** @param {Written} written */
-  #write(...[row, record, first]) {
+  #write(...[row, record]) {
     const { name, element } = row;
     let drawn = this.#drawn.get(row);
     if (!drawn) this.#drawn.set(row, (drawn = drawnIn(name)));
@@ -79,12 +67,6 @@ export class Marks {
     const trend = this.#trends.get(record.key);
     if (line && !trend) this.onLineless?.();
     else if (line && trend && trend[0] !== drawn.points) showTrend(line, (drawn.points = trend[0]), trend[1]);
-    const then = this.#scores.get(record.key);
-    const tick = then === undefined ? -1 : Math.min(100, barWidth(then, first.score));
-    if (ranks !== undefined && tick !== drawn.tick) showTick(drawn.mark, (drawn.tick = tick));
-    if (!this.#paces) return;
-    const pace = this.#paces.get(record.key) ?? "";
-    if (pace !== drawn.pace) name.dataset.pace = drawn.pace = pace;
   }
 }
 
@@ -96,7 +78,7 @@ export class Marks {
  */
 function drawnIn(name) {
   const line = name.querySelector("polyline");
-  return { rank: 0, line, points: line?.getAttribute("points") ?? "", mark: name.querySelector(".tick"), tick: -1, pace: "" };
+  return { rank: 0, line, points: line?.getAttribute("points") ?? "" };
 }
 
 /**
@@ -127,27 +109,12 @@ export function showMove(dataset, [text, words]) {
 }
 
 /**
- * Draw a line, the area below it, and a dot at its end.
- *
  * @param {Element} line
  * @param {string} points
  * @param {string} words
  */
 function showTrend(line, points, words) {
   line.setAttribute("points", points);
-  line.previousElementSibling?.setAttribute("points", points && `0,20 ${points} 100,20`);
-  line.nextElementSibling?.setAttribute("d", points && `M${points.split(" ").pop()}h0`);
   line.parentElement?.setAttribute("role", words ? "img" : "none");
   line.parentElement?.setAttribute("aria-label", words);
-}
-
-/**
- * Mark on the bar of a member which score it had at the baseline.
- *
- * @param {Element | null} tick
- * @param {number} x in percent; below zero if the score is not known
- */
-function showTick(tick, x) {
-  if (x < 0) tick?.removeAttribute("x");
-  else tick?.setAttribute("x", `${x}%`);
 }

@@ -10,7 +10,6 @@ import { HOUR, MINUTE } from "./poll.js";
 const SAMPLE = 30_000; // milliseconds between two samples
 const LEAST_SPAN = 5 * MINUTE; // the shortest time over which a pace is measured, in milliseconds
 const SPAN = 10 * MINUTE; // the time over which a pace is measured once scores are known for so long
-const LEAST_RATE_SPAN = 10_000; // the shortest time over which a rate is measured, in milliseconds
 
 /** The scores of a board at some times of the last minutes. */
 export class Paces {
@@ -53,43 +52,4 @@ export class Paces {
     return then && Math.floor(((score - (then.scores.get(key) ?? 0)) * HOUR) / (now - then.at) + 0.5);
   }
 
-}
-
-/** How much a board counts in a minute: the increases of its total. Decreases are ignored. */
-export class Rate {
-  /** @type {number | null} */
-  #total = null;
-  #began = 0;
-  /** @type {{at: number, by: number}[]} increases of the last minute */
-  #gains = [];
-
-  /**
-   * @param {number | null} total
-   * @param {number} now
-   */
-  note(total, now) {
-    if (total === null) return;
-    if (this.#total === null) this.#began = now;
-    else if (total > this.#total) this.#gains.push({ at: now, by: total - this.#total });
-    this.#total = total;
-  }
-
-  /** Begin again after a pause, because nobody knows when the amounts of the pause were counted. */
-  forget() {
-    this.#total = null;
-    this.#gains = [];
-  }
-
-  /**
-   * How much was counted in the last minute. Null during the first ten seconds.
-   *
-   * @param {number} now
-   */
-  perMinute(now) {
-    const span = Math.min(MINUTE, now - this.#began);
-    if (this.#total === null || span < LEAST_RATE_SPAN) return null;
-    const recent = this.#gains.findIndex(({ at }) => now - at < span);
-    this.#gains = recent < 0 ? [] : this.#gains.slice(recent);
-    return Math.round((this.#gains.reduce((sum, { by }) => sum + by, 0) * MINUTE) / span);
-  }
 }

@@ -26,6 +26,18 @@ export function write(element, text) {
 }
 
 /**
+ * Write a figure, and show it, or hide it while it is not known.
+ *
+ * @param {Element | null} figure
+ * @param {string} text
+ */
+export function tell(figure, text) {
+  write(figure, text);
+  const whole = figure?.parentElement;
+  if (whole && whole.hidden !== !text) whole.hidden = !text;
+}
+
+/**
  * Call `work` once scores can be written. Boards with a unit, decimals or durations need another script first: without
  * it, their scores would be wrong.
  *
@@ -81,5 +93,20 @@ export function pinOf(board) {
     return localStorage.getItem(`live-pin ${board}`) ?? undefined;
   } catch {
     return undefined; // the browser keeps nothing for this page
+  }
+}
+
+/**
+ * Follow a member of a board in this browser, or none.
+ *
+ * @param {string} board
+ * @param {string} [key]
+ */
+export function setPin(board, key) {
+  try {
+    if (key === undefined) localStorage.removeItem(`live-pin ${board}`);
+    else localStorage.setItem(`live-pin ${board}`, key);
+  } catch {
+    // the browser keeps nothing for this page
   }
 }

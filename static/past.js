@@ -98,7 +98,8 @@ class Past {
     clearTimeout(this.#timer);
     this.#requests += 1;
     if (closes) {
-      if (this.panel.contains(document.activeElement)) control("past").focus();
+      const menu = /** @type {HTMLElement | null} */ (document.querySelector(".menu > summary"));
+      if (this.panel.contains(document.activeElement)) menu?.focus();
       this.panel.hidden = true;
       control("past").setAttribute("aria-expanded", "false");
     }

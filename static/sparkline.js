@@ -30,6 +30,18 @@ export function trendPoints(values, [low, high] = trendScale(values)) {
 }
 
 /**
+ * Whether the newest values differ clearly from the usual ones: their mean is at least a half higher or lower.
+ *
+ * @param {number[]} values
+ */
+export function differsClearly(values) {
+  const newest = values.slice(-Math.max(1, Math.floor(values.length / 24)));
+  const mean = (/** @type {number[]} */ some) => some.reduce((sum, value) => sum + value, 0) / some.length;
+  const usual = mean(values);
+  return values.length > 1 && Math.abs(mean(newest) - usual) * 2 >= Math.abs(usual) && usual !== 0;
+}
+
+/**
  * What a sparkline shows, in words for screen readers.
  *
  * @param {string} length of the window, in words

@@ -25,6 +25,8 @@ export class StatusView {
     /** @type {import("./client/status.js").Kind} */
     this.kind = {
       frozen: "frozen" in section.dataset,
+      votes: "contest" in section.dataset,
+      opens: Number(section.dataset.opens ?? -Infinity),
       closes: Number(section.dataset.closes ?? Infinity),
       finalAt: Number(section.dataset.finalAt ?? Infinity),
     };
@@ -47,6 +49,7 @@ export class StatusView {
     const { name } = snapshot.state;
     const [kind, text] = this.#words(snapshot);
     const before = this.status.dataset.state;
+    if (before === "still" && kind === "connecting") return; // the words of the server stay until the page is live
     if (this.status.textContent !== text) this.status.textContent = text;
     if (before !== kind) {
       this.status.dataset.state = kind;
@@ -58,7 +61,7 @@ export class StatusView {
   }
 
   /**
-   * The state in words. While the board is live, they say how long ago something was received.
+   * The state in words. If a busy board is silent, they say how long ago something was received.
    *
    * @param {import("./client/live-board.js").Snapshot} snapshot
    * @returns {[string, string]}
@@ -66,8 +69,8 @@ export class StatusView {
   #words(snapshot) {
     const now = this.board.now();
     const [kind, text] = stateWords(snapshot, this.kind, now);
-    if (kind !== "live") return [kind, text];
-    const age = Math.max(100, now - this.board.receivedAt);
-    return [age >= LATE && this.#looks >= BUSY ? "late" : kind, translate("live_age", { n: (age / 1000).toFixed(1) })];
+    const age = now - this.board.receivedAt;
+    const isLate = kind === "live" && age >= LATE && this.#looks >= BUSY;
+    return isLate ? ["late", translate("live_age", { n: (age / 1000).toFixed(1) })] : [kind, text];
   }
 }

@@ -4,18 +4,16 @@ import { say, stories, storyWords, Teller } from "./client/stories.js";
 import { nameWords, placeWords } from "./client/words.js";
 import { startMovement } from "./movement.js";
 import { Paces } from "./pace.js";
-import { Ranks } from "./poll.js";
-import { Rail, signed } from "./rail.js";
-import { Strip } from "./strip.js";
+import { Rail } from "./rail.js";
 import { Trends } from "./trends.js";
+import { You } from "./you.js";
 
-const LOOK = 2_000; // milliseconds between two looks at the figures
-const PACES = 3; // paces are shown at every third look
+const LOOK = 5_000; // milliseconds between two looks at who rises
 const RANK_REST = 5_000; // milliseconds for which the reader's rank must stay the same before it is announced
 
 /**
  * @typedef {{board: import("./client/live-board.js").LiveBoard, table: import("./client/view.js").TableView,
- *            section: HTMLElement, announce: (text: string) => void, packed: boolean, trends?: Trends,
+ *            section: HTMLElement, announce: (text: string) => void, packed: boolean, trends?: Trends, you?: You,
  *            past: import("./past.js").Moment | null}} Shown a board on the page
  * @typedef {{story: import("./client/stories.js").Story, name: string, what: string}} Told in words; the detail of the
  *   event `story` of a board's section
@@ -30,7 +28,7 @@ export function startStory(shown) {
   const figures = new Figures(shown, nameOf);
   const trends = new Trends(shown, `${root}v1/boards/${id}`, document.getElementById(`since${tail}`), figures.compare);
   shown.trends = trends;
-  figures.marks = trends.marks;
+  if (table.shape.own !== undefined) shown.you = new You(board, table);
   const teller = new Teller(
     (story) => {
       const told = { story, name: nameOf(story.key), what: storyWords(story, nameOf, table.writing) };
@@ -53,32 +51,23 @@ export function startStory(shown) {
     announceLeader(shown, told);
     figures.rail?.tell(told.story);
   });
-  let looks = 0;
-  setInterval(() => !document.hidden && shown.past === null && figures.show(looks++ % PACES === 0), LOOK);
+  setInterval(() => !document.hidden && shown.past === null && figures.show(), LOOK);
 }
 
-/** The figures of a board and of its members, computed from its state now and some minutes ago. */
+/** How fast the members of a board count, and what has happened since some minutes ago. */
 class Figures {
   #paces = new Paces();
-  /** @type {Ranks | undefined} */
-  #ranks;
-  /** @type {number | null} */
-  #since = null;
   #epoch = "";
-  /** @type {import("./marks.js").Marks | undefined} of the table */
-  marks;
 
   /**
    * @param {Shown} shown
    * @param {(key: string) => string} nameOf
    */
-  constructor(shown, nameOf) {
-    this.board = shown.board;
-    this.table = shown.table;
-    this.adds = "paces" in (this.table.body.parentElement?.dataset ?? {});
-    this.strip = new Strip(shown);
-    this.rail = shown.section.querySelector(".rail") ? new Rail(shown, nameOf) : undefined;
-    this.gaps = !shown.packed;
+  constructor({ board, section, table, packed }, nameOf) {
+    this.board = board;
+    this.rail = section.querySelector(".rail") ? new Rail(board, table, nameOf) : undefined;
+    this.adds = "paces" in section.dataset;
+    this.gaps = !packed;
   }
 
   /**
@@ -87,13 +76,11 @@ class Figures {
    */
   compare = (baseline, scores) => {
     const { epoch, period } = baseline;
-    this.#ranks = new Ranks(baseline);
-    this.#since = Date.parse(baseline.since ?? "");
-    this.#paces.note(this.#since, scores);
-    this.strip.compare(baseline);
+    const since = Date.parse(baseline.since ?? "");
+    this.#paces.note(since, scores);
     const places = [...scores].map(([key, score]) => ({ key, score, rank: baseline.ranks[key] ?? 0 }));
     const records = this.board.snapshot.records;
-    const before = { at: this.#since, epoch, period, records: places.sort((one, other) => one.rank - other.rank) };
+    const before = { at: since, epoch, period, records: places.sort((one, other) => one.rank - other.rank) };
     this.rail?.begin(stories(before, { at: this.board.now(), epoch, period, records }, this.gaps));
     this.show();
   };
@@ -105,19 +92,13 @@ class Figures {
     if (this.#epoch !== `${epoch} ${period}`) this.#paces.forget();
     this.#epoch = `${epoch} ${period}`;
     if (this.adds && this.#paces.isDue(now)) this.#paces.note(now, new Map(records.map(({ key, score }) => [key, score])));
-    this.strip.note(now);
   }
 
-  show(all = true) {
+  show() {
+    if (!this.adds || !this.rail) return;
     const now = this.board.now();
-    this.strip.show(now);
-    if (!all) return;
-    const { records } = this.board.snapshot;
-    const known = this.adds ? records.map((record) => ({ record, pace: this.#paces.of(record, now) })) : [];
-    const paces = known.flatMap(({ record, pace }) => (pace === undefined ? [] : [{ record, pace }]));
-    if (this.adds) this.marks?.setPaces(new Map(paces.map(({ record, pace }) => [record.key, say("pace", { pace: signed(pace, this.table.writing) })])));
-    this.rail?.showRising(paces);
-    this.rail?.showYou(this.#ranks, this.#since, (place) => (this.adds ? this.#paces.of(place, now) : undefined));
+    const paces = this.board.snapshot.records.map((record) => ({ record, pace: this.#paces.of(record, now) }));
+    this.rail.showRising(paces);
   }
 }
 

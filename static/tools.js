@@ -1,7 +1,8 @@
 // @ts-check
-/** The controls of a board's page: pause, find, speed, share. */
+/** The controls of a board's page: pause, find, speed, follow, share. */
 import { say } from "./client/stories.js";
 import { startFind } from "./find.js";
+import { pinOf, setPin } from "./page.js";
 
 /** @typedef {{board: import("./client/live-board.js").LiveBoard, table: import("./client/view.js").TableView}} Shown */
 
@@ -19,13 +20,15 @@ export function startTools(shown, announce) {
   startPause(shown);
   startFind(shown, announce);
   startShare(announce);
-  startMenus();
+  startFollow();
+  startMenu();
   find("#speed").addEventListener("change", (/** @type {any} */ { target }) => {
     for (const { board } of shown) board.interval = target.value === "auto" ? "auto" : Number(target.value);
   });
   addEventListener("keydown", (event) => {
     if (event.key !== "/" || isTyping(event)) return;
     event.preventDefault();
+    find("#search").hidden = false;
     find("#find").focus();
   });
   find("#tools").hidden = false;
@@ -46,19 +49,28 @@ function startPause(shown) {
   });
 }
 
-/** Let menus close on Escape, which returns the focus to the button of the menu, and on a press anywhere else. */
-function startMenus() {
-  for (const menu of document.querySelectorAll("#tools details")) {
-    if (!(menu instanceof HTMLDetailsElement)) continue;
-    addEventListener("pointerdown", ({ target }) => {
-      if (!(target instanceof Node && menu.contains(target))) menu.open = false;
-    });
-    menu.addEventListener("keydown", (event) => {
-      if (event.key !== "Escape" || !menu.open) return;
-      menu.open = false;
-      menu.querySelector("summary")?.focus();
-    });
-  }
+/** Let the menu close on Escape, which returns the focus to its button, and on a press anywhere else. */
+function startMenu() {
+  const menu = find(".menu");
+  addEventListener("pointerdown", ({ target }) => {
+    if (!(target instanceof Node && menu.contains(target))) menu.open = false;
+  });
+  menu.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    if (event.key !== "Escape" || !menu.open) return;
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  });
+  find("#past")?.addEventListener("click", () => (menu.open = false));
+}
+
+/** Remember in this browser which member the reader follows. */
+function startFollow() {
+  const form = find("#follow");
+  if (!form) return;
+  const { board = "" } = form.closest("section").dataset;
+  if (pinOf(board) !== undefined) find("#unfollow").hidden = false;
+  form.addEventListener("submit", () => setPin(board, form.elements.key.value));
+  find("#unfollow").addEventListener("click", () => setPin(board));
 }
 
 /** @param {(text: string) => void} announce */

@@ -4,7 +4,7 @@ import { say } from "./client/stories.js";
 import { momentWords } from "./client/words.js";
 import { Marks } from "./marks.js";
 import { baselinePause, HOUR, MINUTE, Poll, Ranks, SOON } from "./poll.js";
-import { trendPoints, trendScale, trendWords } from "./sparkline.js";
+import { differsClearly, trendPoints, trendScale, trendWords } from "./sparkline.js";
 
 /**
  * @typedef {import("./poll.js").Baseline} Baseline
@@ -29,7 +29,7 @@ export function slotsPause({ slots }, now) {
 }
 
 /**
- * The points of a sparkline, and what it shows in words. Both are empty if `trendPoints` returns no points.
+ * The points of a sparkline, and what it shows in words. Both are empty if the member counts about as fast as usual.
  *
  * @param {number[]} values of the slots that have ended
  * @param {[number, number]} scale
@@ -38,7 +38,7 @@ export function slotsPause({ slots }, now) {
  * @returns {[string, string]}
  */
 function trendOf(values, scale, length, writing) {
-  const points = trendPoints(values, scale);
+  const points = differsClearly(values) ? trendPoints(values, scale) : "";
   return [points, points && trendWords(length, values, writing)];
 }
 
@@ -88,14 +88,11 @@ export class Trends {
   /** Compare with the baseline if it belongs to the same epoch and period, and the page does not show the past. */
   compare() {
     const { board, past } = this.shown;
-    if (past) {
-      this.marks.setPaces(new Map());
-      return this.marks.compare(null, new Map());
-    }
+    if (past) return this.marks.compare(null);
     const [baseline, { epoch, period }] = [this.#baseline, board.snapshot];
     if (!baseline || epoch === null) return;
     const fits = baseline.since !== null && baseline.epoch === epoch && baseline.period === (period ?? null);
-    this.marks.compare((fits && this.#ranks) || null, this.#scores);
+    this.marks.compare((fits && this.#ranks) || null);
     if (fits && this.#told !== baseline) this.onBaseline((this.#told = baseline), this.#scores);
     if (!this.since) return;
     this.since.hidden = !fits;

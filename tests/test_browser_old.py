@@ -30,9 +30,9 @@ ADDRESSES = {  # by path: the width and height of the window, the number of rows
     "/boards/b0,b1,b2,b3,b4,b5?display=wall": (1920, 1080, 30, 1),
     "/boards/b0,b1?display=wall": (1080, 1920, 20, 1),
     "/boards/b0?display=wall&rotate=60s&limit=20": (1280, 720, 12, 1),
-    "/boards/b0": (1280, 800, 12, 2),  # the first three are higher
-    "/boards/b0 ": (360, 740, 12, 2),
-    "/embed/b0": (480, 800, 10, 2),
+    "/boards/b0": (1280, 800, 12, 1),
+    "/boards/b0 ": (360, 740, 12, 1),
+    "/embed/b0": (480, 800, 10, 1),
     "/overlay/b0": (1280, 720, 8, 1),
 }
 

@@ -1,6 +1,6 @@
 """The panel that shares a board, and the command that fills an empty one, in a real browser."""
 
-from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, until_live
+from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, open_menu, until_live
 
 pytestmark = IN_BROWSER
 
@@ -11,6 +11,7 @@ async def test_a_link_and_a_snippet_are_copied(valkey_url: str) -> None:
         valkey_url, {"key": "a"}, permissions=["clipboard-read", "clipboard-write"], locale="zh-CN"
     ) as (page, _):
         await until_live(page)
+        await open_menu(page)
         await page.focus(".share summary")
         await page.keyboard.press("Enter")
         assert await page.locator(".share img").count() == 0, "the panel has a QR code of a loopback address"

@@ -1,6 +1,5 @@
-"""The story beside the rows: figures, places at the baseline, paces, what happened, and the member that you follow."""
+"""The story beside the rows: who rises, what happened, and the member that you follow."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,7 +11,7 @@ from playwright.async_api import Page
 from live.domain.score_format import MINUS
 from tests.harness.baselines import put_baseline
 from tests.harness.boards import rolling_board
-from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_live, until_loaded
+from tests.harness.browser import IN_BROWSER, PATIENCE, browser, open_menu, until_loaded
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -51,19 +50,17 @@ async def shown(page: Page) -> dict[str, Any]:
     """Return what the server and the script draw of a board with a baseline."""
     found: dict[str, Any] = await page.evaluate(
         """() => ({
-            paces: [...document.querySelectorAll("#records th")].map((name) => name.dataset.pace),
-            ticks: [...document.querySelectorAll("#records .tick")].map((tick) => tick.getAttribute("x")),
-            bars: [...document.querySelectorAll("#records rect:first-child")].map((bar) => bar.getAttribute("width")),
+            moves: [...document.querySelectorAll("#records td.rank")].map((rank) => rank.dataset.move),
+            bars: [...document.querySelectorAll("#records rect")].map((bar) => bar.getAttribute("width")),
             gaps: [...document.querySelectorAll("#records td.score")].map((score) => score.dataset.gap),
             rising: [...document.querySelectorAll("#rising li")].map((line) => line.innerText.replace(/\\s+/g, " ")),
-            ranked: document.getElementById("rank-count").parentElement.innerText,
         })"""
     )
     return found
 
 
 async def test_the_server_and_the_script_tell_alike(valkey_url: str) -> None:
-    """Both draw the same paces, ticks, bars and gaps, and name the same members as rising.
+    """Both draw the same movement, bars and gaps, and name the same members as rising.
 
     The page is complete without script.
     """
@@ -74,18 +71,15 @@ async def test_the_server_and_the_script_tell_alike(valkey_url: str) -> None:
         other = await plain.new_page()
         await other.goto(page.url)
         drawn = await shown(other)
-        assert drawn["ticks"][:3] == ["74%", "78.5%", "61.25%"]
         assert drawn["bars"][:3] == ["100%", "86.5%", "85%"]
-        assert drawn["gaps"][:2] == ["leads by 170", f"{MINUS}170 to 1"]
-        assert drawn["ranked"] == "12 +2 new"
-        assert await other.locator(":is(.strip, .rail .card):visible").count() == 3
+        assert drawn["gaps"][:2] == ["+170", f"{MINUS}170"]
+        assert await other.locator(".rail section:visible").count() == 1
         assert [words.rpartition(" ")[0] for words in drawn["rising"]] == ["m03", "m11", "m00"]
-        assert [words[0] for words in drawn["paces"][:4]] == ["+", "+", "+", "0"]
         scripted = await shown(page)
-        for name in ("ticks", "bars", "gaps", "ranked"):
+        for name in ("moves", "bars", "gaps"):
             assert scripted[name] == drawn[name], name
         # These figures are divided by the time since the baseline, which is longer for the page that is read later.
-        paces = [[int("".join(filter(str.isdigit, pace))) for pace in each["paces"]] for each in (scripted, drawn)]
+        paces = [[int("".join(filter(str.isdigit, words))) for words in each["rising"]] for each in (scripted, drawn)]
         assert paces[0] == pytest.approx(paces[1], rel=0.1)
 
 
@@ -101,8 +95,6 @@ async def test_the_rail_tells_what_happened(valkey_url: str) -> None:
             "() => document.querySelector('#happened li').innerText.includes('m05 takes first from m03')",
             timeout=PATIENCE,
         )
-        await page.locator(".card summary").click()
-        assert not await page.locator("#happened").is_visible()
         await page.goto(page.url.replace("/boards/", "/overlay/"))
         # The server draws the first change, and the script the second one.
         for amount, move in ((1, "▲5"), (9000, "▲2")):
@@ -112,7 +104,7 @@ async def test_the_rail_tells_what_happened(valkey_url: str) -> None:
 
 
 async def test_nothing_is_said_about_what_is_not_known(valkey_url: str) -> None:
-    """Neither the server nor the script writes a dash, or that nothing happened. Space is kept for what may come."""
+    """Neither the server nor the script writes a dash, or that nothing happened."""
     async with (
         with_baseline(valkey_url, {"key": "a", "amount": 5}) as client,
         page_of(f"{client.base_url}/boards/posts") as page,
@@ -131,46 +123,30 @@ async def test_nothing_is_said_about_what_is_not_known(valkey_url: str) -> None:
             assert "yet" not in text
 
 
-async def test_the_rate_is_compared_with_the_average(valkey_url: str) -> None:
-    """Until the rate of this minute is known, the page shows the average since the baseline."""
-    async with told(valkey_url) as (page, producer):
-        assert await page.inner_text("#rate") == "10"
-        await until_live(page)
-        for _round in range(30):
-            await post(producer, {"key": "m02", "amount": 20})
-            await asyncio.sleep(0.5)
-            if "on the average" in await page.inner_text("#rate-note"):
-                break
-        assert int((await page.inner_text("#rate")).replace(",", "")) > 100
-        assert "▲" in await page.inner_text("#rate-note")
-
-
 async def test_the_followed_member_stays_in_sight(valkey_url: str) -> None:
-    """A form chooses the member. Its card stays in sight, and a pin keeps the choice for the next visit."""
+    """A form in the menu chooses the member. Its row stays in sight, also at the next visit, until it is let go."""
     small = {"width": 360, "height": 500}
     async with told(valkey_url, viewport=small) as (page, _):
         await until_loaded(page)
+        await open_menu(page)
+        await page.locator(".follow summary").click()
         await page.fill("#me", "m07")
-        await page.locator("#you form button").click()
+        await page.locator("#follow button").click()
         await page.wait_for_url("**key=m07")
         await until_loaded(page)
-        assert "rank 9" in await page.inner_text("#place")
-        box = await page.locator("#you").bounding_box()
-        assert box is not None
-        assert box["y"] + box["height"] <= 500
-        await page.wait_for_function(
-            "() => /▼1 since /.test(document.getElementById('you-pace').innerText)", timeout=PATIENCE
-        )
-        await page.locator("#pin").click()
         await page.goto(page.url.partition("?")[0])
-        await page.wait_for_function(
-            "() => document.getElementById('you').innerText.includes('rank 9')", timeout=PATIENCE
-        )
-        assert await page.locator("tr.me").get_attribute("data-key") == "m07"
-        await page.locator("#pin").click()
-        await page.reload()
+        await page.wait_for_selector("tr.own", timeout=PATIENCE)
+        own = page.locator("tr.own")
+        assert await own.get_attribute("data-key") == "m07"
+        box = await own.locator("td").first.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= 501
         await until_loaded(page)
-        assert await page.locator("tr.me").count() == 0
+        await open_menu(page)
+        await page.locator(".follow summary").click()
+        await page.locator("#unfollow").click()
+        await until_loaded(page)
+        assert await page.locator("tr.own").count() == 0
 
 
 async def test_nothing_shifts_while_the_story_loads(valkey_url: str) -> None:

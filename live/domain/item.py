@@ -33,10 +33,10 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     url: Url | None = None
     image: Url | None = None
 
-    @property
-    def initial(self) -> str:
-        """The character that pages show if there is no picture."""
-        return next((letter for letter in self.title if unicodedata.category(letter)[0] in "LN"), self.title[0])
+
+def initial_of(name: str) -> str:
+    """Return the character of a name that pages show if there is no picture."""
+    return next((letter for letter in name if unicodedata.category(letter)[0] in "LN"), name[0])
 
 
 def host_of(url: str) -> str | None:

@@ -3,8 +3,7 @@
 import { Items } from "./items.js";
 import { LiveBoard } from "./live-board.js";
 import { TableView } from "./view.js";
-import { closedWords } from "./winner.js";
-import { nameWords, plain, setLanguage, stateWords, translate } from "./words.js";
+import { plain, setLanguage, stateWords, translate } from "./words.js";
 
 const LANGUAGES = ["en", "zh-Hans"];
 /** @type {Record<string, [string, string]>} the colors of the light and of the dark scheme */
@@ -61,7 +60,6 @@ tbody th > bdi { display: block; overflow: hidden; line-height: 1.25; text-overf
 .me > * { background: var(--lb-me, var(--_me)); }
 .bar { position: absolute; inset: .25rem .25rem .25rem 0; width: 100%; height: calc(100% - .5rem); fill: var(--lb-bar, var(--_bar)); }
 .bar rect { height: 100%; }
-.tick { display: none; }
 bdi { position: relative; }
 .about { display: block; position: relative; overflow: hidden; color: var(--lb-quiet, var(--_quiet)); font-size: .8125rem; text-overflow: ellipsis; }
 .stale td { color: var(--lb-quiet, var(--_quiet)); }
@@ -209,8 +207,7 @@ export class LiveBoardElement extends Base {
     const { facts, state } = snapshot;
     const [closes, finalAt] = [facts?.closes, facts?.final_at].map((end) => (end === undefined ? Infinity : Date.parse(end)));
     const now = board.now();
-    const nameOf = (/** @type {string} */ key) => this.#parts.table.querySelector(`tr[data-key="${CSS.escape(key)}"] bdi`)?.textContent ?? nameWords(key);
-    const [kind, text] = stateWords(snapshot, { frozen: false, closes, finalAt, closed: finalAt <= now ? closedWords(snapshot.records, nameOf) : undefined }, now);
+    const [kind, text] = stateWords(snapshot, { frozen: false, closes, finalAt }, now);
     const { status, live } = this.#parts;
     if (status.textContent !== text) status.textContent = text;
     live.classList.toggle("stale", !["live", "paused", "connecting", "counting", "closed"].includes(kind));

@@ -41,7 +41,7 @@ export class Items {
         missing.add(key);
       } else {
         this.#done.add(row);
-        if (item) writeItem(row, item);
+        writeItem(row, item ?? { key, title: row.querySelector("bdi")?.textContent || "?" });
       }
     }
     if (missing.size && !this.#isAsking) void this.#ask([...missing].slice(0, MOST_ASKED));
@@ -75,8 +75,24 @@ function writeItem(row, item) {
   if (!name) return;
   (name.querySelector("a") ?? name).textContent = item.title;
   if (!(row instanceof HTMLTableRowElement)) return;
-  name.title = item.key;
+  if (item.title !== item.key) name.title = item.key;
+  const table = row.closest("table");
+  if (!table) return;
+  if (item.image && !("pictures" in table.dataset)) showLetters(table);
+  if (!("pictures" in table.dataset)) return;
+  row.querySelector(".picture")?.remove();
   name.before(pictureOf(item));
+}
+
+/**
+ * Begin the column of pictures, with a letter in each row.
+ *
+ * @param {HTMLTableElement} table
+ */
+function showLetters(table) {
+  table.dataset.pictures = "";
+  for (const name of table.querySelectorAll("tr[data-key] bdi:first-of-type"))
+    if (name.parentElement?.matches("th") && !name.parentElement.querySelector(".picture")) name.before(pictureOf({ key: "", title: name.textContent || "?" }));
 }
 
 /**

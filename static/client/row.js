@@ -1,6 +1,6 @@
 // @ts-check
 /** The row of one member in the table of a board: its content, and its animation to another place. */
-import { grouped, metadataWords, nameWords } from "./words.js";
+import { grouped, metadataWords, nameWords, translate } from "./words.js";
 
 /**
  * @typedef {import("./state.js").BoardRecord} BoardRecord
@@ -11,7 +11,7 @@ import { grouped, metadataWords, nameWords } from "./words.js";
 const EASING = "ease-out";
 const ENTRY = 320; // milliseconds in which a new row appears; also the duration of the shortest flight
 const LONGEST_FLIGHT = 900;
-const TOP = 3; // the first rows, which are larger; they have a class, because `:nth-child` costs a layout of all rows
+const TOP = 3; // the first rows, which a podium replaces; they have a class, because `:nth-child` costs a layout of all rows
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
@@ -58,12 +58,9 @@ export class Row {
     this.index = index;
   }
 
-  /** @param {number} rank the first three have a medal each, also where members are tied */
+  /** @param {number} rank */
   writeRank(rank) {
-    if (!this.write(0, grouped(rank))) return;
-    const { classList } = this.element;
-    classList.remove("top1", "top2", "top3");
-    if (rank <= TOP) classList.add(`top${rank}`);
+    if (this.write(0, grouped(rank))) this.element.classList.toggle("lead", rank === 1);
   }
 
   /** Where the row is now, in pixels from its place. */
@@ -147,11 +144,10 @@ export class Row {
 export function newRow(key, { columns, bars, trends, link, own, parts }) {
   const row = document.createElement("tr");
   row.dataset.key = key;
-  if (key === own) row.className = "me";
   const name = document.createElement("th");
   name.scope = "row";
-  if (bars) name.append(drawing({ class: "bar" }, ["rect"], ["rect", { class: "tick" }]));
-  if (trends) name.append(drawing({ class: "trend", viewBox: "0 0 100 20", preserveAspectRatio: "none" }, ["polygon"], ["polyline"], ["path"]));
+  if (key === own) markOwn(row, name);
+  if (trends) name.append(drawing({ class: "trend", viewBox: "0 0 100 20", preserveAspectRatio: "none" }, "polyline"));
   const shown = nameWords(key);
   const text = isolated(shown);
   if (shown !== key) text.title = key;
@@ -163,6 +159,7 @@ export function newRow(key, { columns, bars, trends, link, own, parts }) {
     text.append(anchor);
   }
   name.append(text);
+  if (bars) name.append(drawing({ class: "bar" }, "rect"));
   row.append(cell("rank"), name, ...Array.from({ length: columns }, () => cell("score")));
   //#region parts: left out of the server's pages
   if (parts) for (const one of [row, ...row.cells]) one.setAttribute("part", one === row ? "row" : one.className || "name");
@@ -171,14 +168,25 @@ export function newRow(key, { columns, bars, trends, link, own, parts }) {
 }
 
 /**
+ * Mark the row of the member that the reader follows.
+ *
+ * @param {Element} row
+ * @param {HTMLElement} name its cell with the name
+ */
+export function markOwn(row, name) {
+  row.classList.add("me", "own");
+  name.dataset.note = translate("you");
+}
+
+/**
  * Make an SVG image that is only decoration.
  *
  * @param {Object<string, string>} attributes
- * @param {...[name: string, attributes?: Object<string, string>]} shapes
+ * @param {string} shape
  */
-function drawing(attributes, ...shapes) {
+function drawing(attributes, shape) {
   const whole = element("svg", { ...attributes, role: "none" });
-  whole.append(...shapes.map(([name, own]) => element(name, own)));
+  whole.append(element(shape));
   return whole;
 }
 
@@ -206,7 +214,7 @@ function describe(name, parts) {
   const line = document.createElement("small");
   line.className = "about";
   parts.forEach((part, place) => line.append(place ? " · " : "", isolated(part)));
-  name.append(line);
+  name.insertBefore(line, name.querySelector(".bar"));
 }
 
 /**

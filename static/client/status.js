@@ -4,9 +4,8 @@ import { momentWords, reasonWords, translate } from "./language.js";
 
 /**
  * @typedef {import("./live-board.js").Snapshot} Snapshot
- * @typedef {{frozen: boolean, closes: number, finalAt?: number, closed?: string}} Kind of a board.
- *   `closes`: when voting ends; `finalAt`: when its result is final; milliseconds since 1970. `closed` are the
- *   words when it is over
+ * @typedef {{frozen: boolean, opens?: number, closes: number, finalAt?: number, votes?: boolean}} Kind of a board.
+ *   `opens` and `closes`: when voting begins and ends; `finalAt`: when its result is final; milliseconds since 1970
  */
 
 /**
@@ -17,15 +16,17 @@ import { momentWords, reasonWords, translate } from "./language.js";
  * @param {number} now
  * @returns {[string, string]}
  */
-export function stateWords({ state, waiting, epoch }, { frozen, closes, finalAt = closes, closed = translate("closed") }, now) {
+export function stateWords({ state, waiting, epoch }, { frozen, opens = -Infinity, closes, finalAt = closes, votes = closes < Infinity }, now) {
   const { name, reason, since, retryAt } = state;
   const why = reason && reason !== "nothing heard" ? reasonWords(reason) : "";
   const aged = (/** @type {string} */ text) => (epoch === null ? text : `${text} · ${translate("rows_of", { time: momentWords(since, now) })}`);
   switch (name) {
     case "live":
       if (frozen) return ["frozen", translate("frozen")];
-      if (finalAt <= now) return ["closed", closed];
-      return closes <= now ? ["counting", translate("counting")] : [name, translate("live")];
+      if (finalAt <= now) return ["closed", translate("closed", { time: momentWords(closes, now) })];
+      if (closes <= now) return ["counting", translate("counting")];
+      if (opens > now) return [name, translate("opens", { time: momentWords(opens, now) })];
+      return [name, translate(votes ? "voting_open" : "live")];
     case "paused":
       return [name, waiting > 0 ? translate("waiting", { n: waiting }) : translate("paused")];
     case "stale":

@@ -4,7 +4,6 @@ import { say } from "./say.js";
 import { nameWords, plain } from "./words.js";
 
 export { say } from "./say.js";
-export { closedWords } from "./winner.js";
 
 /**
  * @typedef {{key: string, rank: number, score: number}} Place a record, or the part of a record that a baseline has

@@ -1,8 +1,10 @@
 // @ts-check
 /** Shows the records of a board in a table body: at most one draw per frame, and rows that move with an animation. */
 import { Beat } from "./beat.js";
-import { flightTime, newRow, Row } from "./row.js";
+import { flightTime, markOwn, newRow, Row } from "./row.js";
 import { barWidth, grouped, plain } from "./words.js";
+
+export { newRow, Row } from "./row.js";
 
 /** @typedef {import("./state.js").BoardRecord} BoardRecord */
 
@@ -44,7 +46,7 @@ export class TableView {
   /** @type {((waiting: number) => void) | undefined} called with each draw while the order is held */
   onHold = undefined;
   writing = plain; // how scores are written
-  /** @type {((row: Row, record: BoardRecord, first: BoardRecord) => void) | undefined} called when a record is written into
+  /** @type {((row: Row, record: BoardRecord) => void) | undefined} called when a record is written into
    *    its row */
   onWrite = undefined;
 
@@ -61,7 +63,7 @@ export class TableView {
     for (const [index, element] of [...body.rows].entries()) {
       const row = new Row(element);
       row.index = index;
-      if (element.dataset.key === own) element.classList.add("me");
+      if (element.dataset.key === own) markOwn(element, row.name);
       this.#rows.set(element.dataset.key ?? "", row);
     }
     new ResizeObserver(() => this.#measure()).observe(body.closest("table") ?? body);
@@ -276,7 +278,7 @@ export class TableView {
     else row.writeScore(record.score, this.writing);
     row.writeGap(this.below(record, this.#records[index - 1], this.#records[index + 1], this.writing));
     row.writeBar(barWidth(record.score, first.score));
-    this.onWrite?.(row, record, first);
+    this.onWrite?.(row, record);
   }
 }
 

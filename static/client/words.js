@@ -47,8 +47,7 @@ export function gapWords(record, above, below, writing = plain) {
   if (!other) return "";
   const gap = record.score - other.score;
   if (gap === 0) return translate("tied");
-  const digits = writing.grouped(Math.abs(gap));
-  return above ? translate("gap", { gap: `${gap > 0 ? "+" : "−"}${digits}`, rank: above.rank }) : translate("leads", { gap: digits });
+  return `${gap > 0 ? "+" : "−"}${writing.grouped(Math.abs(gap))}`;
 }
 
 /**

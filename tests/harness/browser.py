@@ -119,7 +119,12 @@ async def until_live(page: Page) -> None:
 
 async def until_loaded(page: Page) -> None:
     """Wait until the page has loaded the scripts of its controls and like buttons. It loads them once it is live."""
-    await page.wait_for_selector("#tools:not([inert])", timeout=PATIENCE)
+    await page.wait_for_selector("#tools:not([inert])", state="attached", timeout=PATIENCE)
+
+
+async def open_menu(page: Page) -> None:
+    """Open the menu of a page."""
+    await page.evaluate("document.querySelector('.menu').open = true")
 
 
 async def until_first(page: Page, key: str) -> None:

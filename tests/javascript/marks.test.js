@@ -12,17 +12,15 @@ function fakeRow() {
   return /** @type {any} */ ({ name, element: { cells: [{ dataset: dataset() }] } });
 }
 
-test("a row shows movement and pace, and loses them again", () => {
+test("a row shows movement, and loses it again", () => {
   const table = /** @type {any} */ ({ body: { rows: [] }, refresh() {} });
   const marks = new Marks(table);
   const row = fakeRow();
-  const write = () => table.onWrite(row, { key: "a", score: 5, rank: 2 }, { score: 9 });
-  marks.compare(new Ranks({ ranks: { a: 4 }, complete: true }), new Map());
-  marks.setPaces(new Map([["a", "+9/h"]]));
+  const write = () => table.onWrite(row, { key: "a", score: 5, rank: 2 });
+  marks.compare(new Ranks({ ranks: { a: 4 }, complete: true }));
   write();
-  assert.deepEqual([row.element.cells[0].dataset.move, row.name.dataset.pace], ["▲2", "+9/h"]);
-  marks.compare(null, new Map());
-  marks.setPaces(new Map());
+  assert.equal(row.element.cells[0].dataset.move, "▲2");
+  marks.compare(null);
   write();
-  assert.deepEqual([row.element.cells[0].dataset, row.name.dataset.pace], [{}, ""]);
+  assert.deepEqual(row.element.cells[0].dataset, {});
 });

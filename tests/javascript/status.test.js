@@ -46,10 +46,16 @@ test("a time has its day if that is not today, and its seconds if they are not z
   assert.equal(momentWords(at, at + 24 * 3_600_000), "21 November 2026, 09:05");
 });
 
+test("a contest says when it opens, and that voting is open", () => {
+  const contest = { frozen: false, closes: Infinity, votes: true };
+  assert.deepEqual(words({ name: "live" }, 0, contest), ["live", "Voting open"]);
+  assert.deepEqual(words({ name: "live" }, 0, { frozen: false, closes: NOW + 1 }), ["live", "Voting open"]);
+  assert.deepEqual(words({ name: "live" }, 0, { ...contest, opens: NOW + 1 }), ["live", `Opens ${momentWords(NOW + 1, NOW)}`]);
+});
+
 test("a board that takes no more events is not called live", () => {
   assert.deepEqual(words({ name: "live" }, 0, { frozen: true, closes: Infinity }), ["frozen", "Frozen: it accepts no more events"]);
-  assert.deepEqual(words({ name: "live" }, 0, { frozen: false, closes: NOW }), ["closed", "Voting closed"]);
+  assert.deepEqual(words({ name: "live" }, 0, { frozen: false, closes: NOW }), ["closed", `Ended ${momentWords(NOW, NOW)}`]);
   assert.deepEqual(words({ name: "live" }, 0, { frozen: false, closes: NOW, finalAt: NOW + 1 }), ["counting", "Counting the last votes"]);
-  assert.deepEqual(words({ name: "live" }, 0, { frozen: false, closes: NOW - 1, finalAt: NOW }), ["closed", "Voting closed"]);
-  assert.deepEqual(words({ name: "live" }, 0, { frozen: false, closes: NOW + 1 }), ["live", "Live"]);
+  assert.deepEqual(words({ name: "live" }, 0, { frozen: false, closes: NOW - 1, finalAt: NOW }), ["closed", `Ended ${momentWords(NOW - 1, NOW)}`]);
 });

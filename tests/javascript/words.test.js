@@ -9,7 +9,7 @@ import {
   barWidth, gapWords, grouped, metadataWords, moveWords, nameWords, placeWords,
 } from "../../static/client/words.js"; // prettier-ignore
 import { periodWords } from "../../static/periods.js";
-import { trendPoints, trendScale } from "../../static/sparkline.js";
+import { differsClearly, trendPoints, trendScale } from "../../static/sparkline.js";
 
 test("numbers are grouped, and a missing one is a dash", () => {
   assert.deepEqual([grouped(0), grouped(-1234567), grouped(null)], ["0", "−1,234,567", "–"]);
@@ -48,7 +48,7 @@ test("the gap to the record above has a sign", () => {
   const above = { score: 1000, rank: 3 };
   assert.deepEqual(
     [undefined, above, above, above].map((one, i) => gapWords({ score: [1, 1000, -234, 3000][i] }, one)),
-    ["", "tied", "−1,234 to 3", "+2,000 to 3"],
+    ["", "tied", "−1,234", "+2,000"],
   );
 });
 
@@ -69,6 +69,12 @@ test("a sparkline has a point for each slot with a value, from zero to the highe
   assert.equal(trendPoints([-10, 0, 10]), "0,19 50,10 100,1");
   assert.equal(trendPoints([0, 5], trendScale([0, 5, null, 10])), "0,19 100,10");
   assert.deepEqual([[], [3], [null, 3], [0, 0], [null, null]].map((values) => trendPoints(values)), ["", "", "", "", ""]);
+});
+
+test("a pace differs clearly if it is at least a half higher or lower than usual", () => {
+  const day = Array.from({ length: 48 }, () => 10);
+  assert.deepEqual([[15, 15], [14, 14], [5, 5], [40, 40]].map((newest) => differsClearly([...day, ...newest])), [false, false, false, true]);
+  assert.deepEqual([[], [3], [0, 0], [0, 5]].map(differsClearly), [false, false, false, true]);
 });
 
 test("a period is shown by its name", () => {

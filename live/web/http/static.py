@@ -20,41 +20,19 @@ from live.web.http.bundle import bundle, script, split_bundle, style
 from live.web.pages.language import TAGS
 from live.web.services import assets
 
-# The scripts of pages. Each has the scripts that it loads once the page is live, with their style sheets.
-SCRIPTS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
-    "board.js": {"later.js": ("moves", "tools", "rail", "later", "podium", "liked", "print")},
-    "cards.js": {},
-    "record.js": {"chart.js": ("liked", "print")},
-    "client/units.js": {},  # for boards with units, whose pages load this script before they are live
-    "client/fallbacks.js": {},  # for networks without WebSockets
+# The scripts of pages. Each has the scripts that it loads once the page is live. These bring the sheet `late`.
+SCRIPTS: Final[Mapping[str, Sequence[str]]] = {
+    "board.js": ("later.js",),
+    "cards.js": (),
+    "record.js": ("chart.js",),
+    "client/units.js": (),  # for boards with units, whose pages load this script before they are live
+    "client/fallbacks.js": (),  # for networks without WebSockets
 }
 ENTRIES: Final = {
     f"{tag}/{name}": (tag, name) for tag in TAGS for page, later in SCRIPTS.items() for name in (page, *later)
 }
-STYLES: Final = (
-    "board",
-    "site",
-    "surface",
-    "wall",
-    "font",
-    "story",
-    "compact",
-    "packed",
-    "moves",
-    "tools",
-    "rail",
-    "later",
-    "contest",
-    "podium",
-    "index",
-    "record",
-    "docs",
-    "admin",
-    "items",
-    "likes",
-    "liked",
-    "print",
-)  # the names of joined style sheets have this order
+# Joined style sheets have this order.
+STYLES: Final = ("board", "wall", "surface", "font", "record", "docs", "admin", "late")
 CLIENT: Final = frozenset(
     {"live-board.js", "view.js", "items.js", "state.js", "words.js", "stories.js", "producer.js", "element.js"}
     | {"react.js", "units.js"}
@@ -64,15 +42,14 @@ _PARTS: Final = frozenset({"fallbacks.js"})  # files that entry points load when
 _SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "items.js", "words.js")}
 _WORDS: Final = "client/words/"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
-_AROUND: Final = frozenset({"tools", "rail", "later"})  # style sheets of the parts around a board on its own page
 # Regions of scripts that pages do not need. A page has a cookie instead of a token, and the server writes facts about
 # boards into the page. A page neither waits for a first snapshot nor names the parts of rows.
 _APART: Final = re.compile(r"^ *//#region .*?//#endregion\n", re.MULTILINE | re.DOTALL)
 # Browsers that can't adopt style sheets (Safari before 16.4) load them as a file.
 _ADOPT: Final = (
-    ";{let d=document,f=d.documentElement.dataset.surface,s;"
-    'try{s=new CSSStyleSheet();s.replaceSync((f?"":%s)+%s);d.adoptedStyleSheets.push(s)}'
-    'catch{s=d.createElement("link");s.rel="stylesheet";s.href=new URL(f?%s:%s,import.meta.url);d.head.append(s)}}'
+    ";{let d=document,s;try{s=new CSSStyleSheet();s.replaceSync(%s);d.adoptedStyleSheets.push(s)}"
+    'catch{s=d.createElement("link");s.rel="stylesheet";s.href=new URL("../late.css",import.meta.url);'
+    "d.head.append(s)}}"
 )
 _FOREVER: Final = "public, max-age=31536000, immutable"
 
@@ -143,7 +120,7 @@ def _contents(name: str) -> tuple[bytes, bytes]:
     if name in ENTRIES:
         text = page_script(*ENTRIES[name])
     elif is_style(name):
-        text = _style_of(name.removesuffix(".css").split("+"))
+        text = "".join(map(_sheet, name.removesuffix(".css").split("+")))
     elif name.removeprefix("client/") in CLIENT | _PARTS:
         text = client_script(name)
     else:
@@ -162,20 +139,13 @@ def is_style(name: str) -> bool:
     return parts == [part for part in STYLES if part in parts]
 
 
-def _style_of(parts: Sequence[str]) -> str:
-    return "".join(map(_sheet, parts))
-
-
 @cache  # anybody may ask for any of millions of combinations, so a combination must be cheap to make
 def _sheet(name: str) -> str:
     return style(read(f"{name}.css"))
 
 
 def page_script(tag: str, name: str) -> str:
-    """Join the script of a page, or a script that the page loads later, with all that it imports, in one language.
-
-    A script that is loaded later brings its style sheets along, so nothing that it makes is seen without them.
-    """
+    """Join the script of a page, or a script that the page loads later, with all that it imports, in one language."""
     page = next(page for page, later in SCRIPTS.items() if name in {page, *later})
     return _page_scripts(tag, page)[name]
 
@@ -187,21 +157,9 @@ def _page_scripts(tag: str, page: str) -> dict[str, str]:
     def in_language(path: str) -> str:
         return _APART.sub("", read(path.replace(usual, f"/{tag}.js") if path.startswith(_WORDS) else path))
 
-    made = split_bundle(page, list(SCRIPTS[page]), in_language)
-    for name, parts in SCRIPTS[page].items():
-        made[name] += _adopting(parts)
-    return made
-
-
-def _adopting(parts: Sequence[str]) -> str:
-    """Return a script that gives a page the style sheets `parts`.
-
-    Surfaces other than the page get nothing of `_AROUND`.
-    """
-    around = [part for part in parts if part in _AROUND]
-    everywhere = [part for part in parts if part not in _AROUND]
-    texts = [_style_of(around), _style_of(everywhere), *(f"../{'+'.join(names)}.css" for names in (everywhere, parts))]
-    return _ADOPT % tuple(json.dumps(text, ensure_ascii=False) for text in texts)
+    made = split_bundle(page, SCRIPTS[page], in_language)
+    adopt = _ADOPT % json.dumps(_sheet("late"), ensure_ascii=False)
+    return {name: text + (adopt if name in SCRIPTS[page] else "") for name, text in made.items()}
 
 
 def client_script(name: str) -> str:

@@ -33,6 +33,7 @@ from live.store.board.read.reader import Selection
 from live.web.http.responses import as_problem, negotiated, problem_response, reply_of
 from live.web.pages.ballot import Ballot, ballot_of
 from live.web.pages.display_modes import Surface, problem_surface
+from live.web.pages.followed import Followed, followed_of
 from live.web.pages.language import Language
 from live.web.pages.parameters import (
     LONGEST_SEARCH,
@@ -42,9 +43,9 @@ from live.web.pages.parameters import (
     PageParameters,
     SurfaceParameters,
 )
-from live.web.pages.rendering import MOST_SIDES, Visit, format_of, render, site_of, takes_likes, visit_of
+from live.web.pages.rendering import MOST_SIDES, Visit, render, site_of, takes_likes, visit_of
 from live.web.pages.trends import NO_TRENDS, Trends, trends_of
-from live.web.pages.words import period_words, place_words
+from live.web.pages.words import period_words
 from live.web.reads.boards import parts_of
 from live.web.reads.items import items_of
 from live.web.reads.records import find_records
@@ -87,7 +88,6 @@ class Card(NamedTuple):
     board: Board
     definition: str
     page: Page | None = None
-    viewers: int | None = None
     trends: Trends = NO_TRENDS
 
 
@@ -127,7 +127,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     `as_of` is the time in milliseconds since 1970, and `steps` are links to other times. `start` is the number of
     records before the first record of the page, and `ranges` are links to the records before and after, which keep the
     parameters in `kept`. `ballot` has what only contests show. `viewers` is the number of viewers in all processes,
-    None if it is unknown. `key` is the member whose rank the page shows, and `place` is that rank in words.
+    None if it is unknown. `key` is the member that the reader follows, and `place` its row, if it has none in `page`.
     """
 
     board: Board
@@ -137,7 +137,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[Link, ...]
     viewers: int | None
     key: str | None = None
-    place: tuple[str, str] | None = None
+    place: Followed | None = None
     trends: Trends = NO_TRENDS
     as_of: int | None = None
     steps: tuple[Link, ...] = ()
@@ -150,6 +150,8 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     def members(self) -> Iterator[str]:
         """All members on the page."""
         yield from (record.member for record in (self.page.records if self.page else ()))
+        if self.place is not None:
+            yield self.place.member
         if self.ballot is not None:
             yield from (record.member for record in (*self.ballot.contestants, *self.ballot.podium))
 
@@ -255,11 +257,11 @@ async def _index(visit: Visit, query: IndexParameters) -> Reply:
         if board.union and board.is_private:  # show only the parts that the visitor may know
             board = msgspec.structs.replace(board, union=parts_of(board, live.registry.ledgers, visit.reader))
         try:
-            page, viewers = await asyncio.gather(ledger.reader.read(_CARD_SIZE), live.reads.viewers(board.id))
+            page = await ledger.reader.read(_CARD_SIZE)
         except (StoreUnavailableError, EpochLostError) as error:  # the card is marked as stale
             _note(ledger, error)
             return Card(board, definition)
-        return Card(board, definition, page, viewers, await trends_of(live, ledger, page, has_lines=False))
+        return Card(board, definition, page, await trends_of(live, ledger, page, has_lines=False))
 
     shown = found[(number - 1) * _MOST_CARDS : number * _MOST_CARDS]
     boards = await live.over_boards(card, shown, visit.reader)
@@ -404,7 +406,6 @@ async def _show(visit: Visit, ledger: Ledger, stretch: Stretch) -> Shown:
     page: Page | None = None
     viewers: int | None = None
     newest: int | None = None
-    words = None
     ballot = None
     steps: tuple[Link, ...] = ()
     with suppress(StoreUnavailableError, EpochLostError):  # reported below
@@ -426,9 +427,11 @@ async def _show(visit: Visit, ledger: Ledger, stretch: Stretch) -> Shown:
         if when.as_of is not None:
             raise
         _note(ledger, error)
-    if key is not None and when.as_of is None:
-        unknown = language.translate("place_unknown"), ""
-        words = unknown if page is None else await _place_of(visit, ledger, key, when)
+    # The script must not ask for a `key` that is no valid member.
+    key = key if key is None or key_fault(key) is None else None
+    place = None
+    if key is not None and page is not None and when.as_of is None and start == 0:
+        place = await followed_of(visit, ledger, key, when, page)
     return Shown(
         board=board,
         page=page,
@@ -436,9 +439,8 @@ async def _show(visit: Visit, ledger: Ledger, stretch: Stretch) -> Shown:
         period=None if when.as_of is not None or when.is_now else str(when.period),
         links=_links_of(language, board, page, newest, is_now=when.is_now),
         viewers=viewers,
-        # The script must not ask for a `key` that is no valid member.
-        key=key if key is None or key_fault(key) is None else None,
-        place=words,
+        key=key,
+        place=place,
         start=start,
         ranges=_ranges_of(language, page, stretch),
         ballot=ballot,
@@ -474,26 +476,6 @@ def _ranges_of(language: Language, page: Page | None, stretch: Stretch) -> tuple
     if page.rank_count > start + size or (start == 0 and when.is_now):
         links.append(link("next", start + size))
     return tuple(links)
-
-
-async def _place_of(visit: Visit, ledger: Ledger, key: str, when: When) -> tuple[str, str]:
-    """Say the rank of a member in words, and the gap to the record above, unless the board packs its scores."""
-    language = visit.language
-    if key_fault(key) is not None:
-        return place_words(language, None, None)
-    try:
-        around = Selection("around", 1, key, 0)
-        records = (await read_page(visit.live, ledger, around, when, visit.client.network)).page.records
-    except (StoreUnavailableError, EpochLostError) as error:
-        _note(ledger, error)
-        return language.translate("place_unknown"), ""
-    place = next((place for place, record in enumerate(records) if record.member == key), None)
-    if place is None:
-        return place_words(language, None, None)
-    board = ledger.state.board
-    has_gap = place > 0 and board.score is None
-    gap = abs(records[place - 1].score - records[place].score) if has_gap else None
-    return place_words(language, records[place].rank, gap, format_of(language, board))
 
 
 def _links_of(

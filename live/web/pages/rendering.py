@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse
 
 from live.auth.client import Client
 from live.domain.board import Board
-from live.domain.item import Item, host_of
+from live.domain.item import Item, host_of, initial_of
 from live.domain.reader import Reader
 from live.domain.score_format import ScoreFormat
 from live.domain.views import definition_tag
@@ -31,6 +31,7 @@ from live.web.pages.preferences import ROWS, THEMES, preference
 from live.web.services import Live, assets, live_of, reader_of
 
 MOST_SIDES: Final = 6  # boards beside each other on a page
+LEAST_FOUND: Final = 20  # records from which on a page has a field to find one
 
 _VARY: Final = "Accept-Language, Cookie, Accept-Encoding"
 _PLAIN: Final = "!'()*"  # the characters that ECMAScript's `encodeURIComponent` does not encode either
@@ -121,8 +122,11 @@ def make_templates(root: str) -> Environment:
         window_words=words.window_words,
         zone_words=words.zone_words,
         takes_likes=takes_likes,
+        is_before=is_before,
         is_closed=is_closed,
         is_counting=is_counting,
+        initial_of=initial_of,
+        least_found=LEAST_FOUND,
         definition_tag=definition_tag,
         host_of=host_of,
     )
@@ -153,6 +157,12 @@ def takes_likes(board: Board) -> bool:
 def _needs_ticket(reader: Reader, board: Board) -> bool:
     """Tell whether a reader can vote on a board only with a ticket that it does not have."""
     return board.votes is not None and board.votes.tickets and board.id not in reader.likes
+
+
+def is_before(board: Board) -> bool:
+    """Tell whether voting on a board has not opened yet."""
+    opens = None if board.votes is None else board.votes.opens
+    return opens is not None and time.time() * 1000 < opens
 
 
 def is_closed(board: Board) -> bool:
@@ -235,6 +245,7 @@ async def render(
         likes=likes,
         items=items,
         has_items=live.items.exist,
+        pictured=any(item.image for item in items.values()),
         needs_ticket=partial(_needs_ticket, visit.reader),
         **values,
     )

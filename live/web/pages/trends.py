@@ -15,7 +15,7 @@ from live.store.board.ledger import Ledger
 from live.store.board.read.baseline import Baseline
 from live.store.board.read.slots import SlotValues
 from live.web.pages.charts import Line
-from live.web.pages.words import scaled, trend_points, trend_scale
+from live.web.pages.words import differs_clearly, scaled, trend_points, trend_scale
 from live.web.services import Live
 
 
@@ -23,18 +23,15 @@ class Trends(msgspec.Struct, frozen=True):
     """The trends that the rows of a board show beside their scores.
 
     `before` is the baseline, and `since` is its time in milliseconds; both are None where ranks can't be compared.
-    `scores` are the scores in the baseline, and `age` is the time since the baseline in milliseconds. `rank_count` is
-    the number of members in the baseline, and `per_minute` is what the board has counted per minute since then.
-    `has_pace` says whether the board shows how fast scores change, and `lines` has the sparklines by member. `until` is
-    when the sparklines get another point, in milliseconds; 0 if that is not known.
+    `scores` are the scores in the baseline, and `age` is the time since the baseline in milliseconds. `has_pace` says
+    whether the board shows how fast scores change, and `lines` has the sparklines by member. `until` is when the
+    sparklines get another point, in milliseconds; 0 if that is not known.
     """
 
     before: Baseline | None = None
     since: int | None = None
     scores: Mapping[str, int] = {}
     age: int = 0
-    rank_count: int | None = None
-    per_minute: int | None = None
     has_pace: bool = False
     lines: Mapping[str, Line] = {}
     until: int = 0
@@ -92,8 +89,6 @@ async def trends_of(live: Live, ledger: Ledger, page: Page | None, *, has_lines:
         since=baseline.time,
         scores=baseline.scores,
         age=int(time.time() * 1000) - baseline.time,
-        rank_count=baseline.rank_count,
-        per_minute=baseline.per_minute,
         has_pace=ledger.state.board.has_pace,
         lines=lines,
         until=until,
@@ -101,7 +96,7 @@ async def trends_of(live: Live, ledger: Ledger, page: Page | None, *, has_lines:
 
 
 def _lines_of(slots: SlotValues) -> dict[str, Line]:
-    """Draw the sparklines on one scale, without the slot that is still open."""
+    """Draw the sparklines of members that count clearly faster or slower than usual. Leave out the open slot."""
     # The scores here are sums, so a slot without an event has the value 0.
     ended = [[value or 0 for value in (values or ())[:-1]] for values in slots.values]
     scale = trend_scale(itertools.chain.from_iterable(ended))
@@ -109,5 +104,5 @@ def _lines_of(slots: SlotValues) -> dict[str, Line]:
     return {
         member: Line(line, min(values), max(values), values[-1])
         for member, values, line in zip(slots.members, ended, points, strict=True)
-        if line
+        if line and differs_clearly(values)
     }

@@ -135,10 +135,7 @@ def gap_words(
     gap = record.score - other.score
     if gap == 0:
         return language.translate("tied")
-    size = grouped(abs(gap), score_format)
-    if above is None:
-        return language.translate("leads", gap=size)
-    return language.translate("gap", gap=f"{'+' if gap > 0 else MINUS}{size}", rank=above.rank)
+    return f"{'+' if gap > 0 else MINUS}{grouped(abs(gap), score_format)}"
 
 
 def pace_words(language: Language, pace: int | None, score_format: ScoreFormat | None = None) -> str:
@@ -213,6 +210,13 @@ def trend_points(values: Sequence[int | None], scale: tuple[int, int] | None = N
     )
 
 
+def differs_clearly(values: Sequence[int]) -> bool:
+    """Tell whether the newest values differ clearly from the usual ones: their mean is a half higher or lower."""
+    newest = values[-max(1, len(values) // 24) :]
+    usual = sum(values) / len(values)
+    return len(values) > 1 and abs(sum(newest) / len(newest) - usual) * 2 >= abs(usual) and usual != 0
+
+
 def scaled(part: int, whole: int, size: int) -> int:
     """Return the same part of `size` as `part` is of `whole`, rounded."""
     return math.floor(size * float(part) / whole + 0.5)
@@ -221,23 +225,6 @@ def scaled(part: int, whole: int, size: int) -> int:
 def bar_width(score: int, first: int) -> float:
     """Return the width of a record's bar, in percent of the first record's bar, in steps of about a pixel."""
     return max(0, math.floor(400 * float(score) / first)) / 4 if first > 0 else 0
-
-
-def place_words(
-    language: Language, rank: int | None, gap: int | None, score_format: ScoreFormat | None = None
-) -> tuple[str, str]:
-    """Write a rank in words, in two parts: `rank 1,234`, and `, 5 behind the next`.
-
-    `rank` is None if the member has no rank.
-    """
-    if rank is None:
-        return language.translate("not_ranked"), ""
-    place = language.translate("rank", n=rank)
-    if gap is None:
-        return place, ""
-    return place, language.translate("behind", n=grouped(gap, score_format)) if gap else language.translate(
-        "tied_with_next"
-    )
 
 
 def moment(milliseconds: int) -> datetime:

@@ -32,11 +32,11 @@ async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
     ],
 )  # fmt: skip
 async def test_each_surface_has_its_number_of_rows(client: httpx.AsyncClient, path: str, rows: int) -> None:
-    """The address may ask for another number. Only the board's own page has a header, a footer and controls."""
+    """The address may ask for another number. Only the board's own page has a menu and controls."""
     html = (await client.get(path)).text
     assert html.count("<tr data-key=") == rows
     is_page = path == "/boards/posts"
-    assert ("<header" in html, "<footer" in html, 'id="tools"' in html) == (is_page,) * 3
+    assert ('class="menu"' in html, 'id="tools"' in html) == (is_page,) * 2
 
 
 @pytest.mark.parametrize(

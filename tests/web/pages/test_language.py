@@ -16,7 +16,7 @@ from live.errors import CLOSE_CODES, PROBLEMS, EpochLostError, ProblemError, Sto
 from live.fanout.engine.channel import reason_of
 from live.web.http.responses import as_problem
 from live.web.pages.language import TAGS, Message, language_of, languages
-from live.web.pages.words import moment, moment_words, period_words, place_words
+from live.web.pages.words import moment, moment_words, period_words
 from live.web.services import assets
 from tests.harness.producer import post
 from tests.harness.server import run_server
@@ -124,7 +124,7 @@ async def test_pages_say_their_language(client: httpx.AsyncClient) -> None:
     assert '<html lang="zh-Hans">' in response.text
     assert response.headers["content-language"] == "zh-Hans"
     assert response.headers["vary"] == "Accept-Language, Cookie, Accept-Encoding"
-    assert '<dt>上榜</dt>\n<dd><b id="rank-count">2</b>' in response.text
+    assert '<b id="rank-count">2</b> 个上榜' in response.text
     requested = await client.get("/?lang=zh-Hans&theme=dark", headers={"Accept-Language": "en"})
     assert requested.headers["content-language"] == "zh-Hans"
     assert 'href="/boards/posts?lang=zh-Hans&amp;theme=dark"' in requested.text
@@ -241,4 +241,3 @@ def test_periods_and_moments_are_dates() -> None:
         "2026年11月21日 14:00 起的一小时", "2026年11月21日", "2026年第47周", "2026年11月", "2026年第4季度", "2026年",
     ]  # fmt: skip
     assert moment_words(CHINESE, moment(1_763_733_600_000)) == "2025年11月21日 14:00 UTC"
-    assert place_words(CHINESE, 1234, 5) == ("第 1,234 名", "\uff0c距上一名 5")
