@@ -29,6 +29,7 @@ from bench.kinds import kinds
 from bench.latency import likes_to_frames
 from bench.many import many_boards
 from bench.memory import id_memory
+from bench.pages import pages
 from bench.past import past
 from bench.processes import BenchError
 from bench.reads import get_top_100
@@ -67,6 +68,7 @@ PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
     "reconnect-storm": reconnect_storm,
     "likes-to-frames": likes_to_frames,
     "get-top-100": get_top_100,
+    "pages": pages,
 }
 
 
