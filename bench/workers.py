@@ -77,7 +77,7 @@ def _frames(scale: Scale, report: Report) -> list[Row]:
         programs = stack.enter_context(built())
         if programs is None:
             return not_built("workers: frames")
-        limits: dict[str, Any] = {"max_address_viewers": 20_000, "max_address_connections": 20_000}
+        limits: dict[str, Any] = {"max_viewers": 40_000, "max_connections": 8192}
         sites = {
             name: Site(stack, one_node(stack), workers=count, **limits)
             for name, count in (("four", _WORKERS), ("one", 1))

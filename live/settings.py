@@ -195,9 +195,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "lowest severity to log; repeated warnings are counted and logged once every 10 seconds")] = "info"
 
     max_connections: Annotated[int, _described(
-        "maximum HTTP connections, not counting viewers", ge=1)] = 4096
-    max_address_connections: Annotated[int, _described(
-        "maximum HTTP connections from one address (or one IPv6 /64 network)", ge=1)] = 2048
+        "maximum HTTP connections, not counting viewers; one address (or IPv6 /64 network) may have half", ge=1)] = 4096
     max_unread: Annotated[int, _described(
         "maximum bytes of responses that clients have not read yet", ge=65536)] = 256 * 1024 * 1024
     max_unanswered: Annotated[int, _described(
@@ -250,10 +248,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_live_limit: Annotated[int, _described("maximum records that a viewer may watch", ge=1, le=3000)] = 100
     history_size: Annotated[int, _described(
         "snapshots kept per board so that reconnecting viewers can resume", ge=0)] = 100
-    max_viewers: Annotated[int, _described("maximum viewers", ge=0)] = 20_000
+    max_viewers: Annotated[int, _described(
+        "maximum viewers; one address (or IPv6 /64 network) may have half", ge=0)] = 20_000
     max_board_viewers: Annotated[int, _described("maximum viewers of one board", ge=0)] = 20_000
-    max_address_viewers: Annotated[int, _described(
-        "maximum viewers from one address (or one IPv6 /64 network)", ge=0)] = 10_000
     slow_timeout: Annotated[Duration, _described(
         "a viewer that reads nothing for this long is disconnected")] = Duration(15)
     max_items: Annotated[int, _described("maximum number of members that have a title", ge=0)] = 100_000

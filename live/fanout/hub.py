@@ -13,7 +13,7 @@ import structlog
 from live.domain.ranking import Page
 from live.errors import BOARD_DELETED, SHUTTING_DOWN, EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.engine.channel import Channel, Tick, reason_of
-from live.fanout.engine.delays import MOST_OF_ADDRESS, MOST_RECORDINGS, Recording
+from live.fanout.engine.delays import Recording
 from live.fanout.engine.delivery import Outbox, Sink
 from live.fanout.engine.intervals import TickSchedule
 from live.fanout.subscription import Subscription
@@ -24,6 +24,7 @@ from live.store.board.read.reader import BoardReader, read_positions, read_tops
 from live.store.connection.client import Store
 from live.store.connection.notices import Away, Changed, Channels, Missed, listen
 from live.store.registry.presence import BEAT, Presence
+from live.system.ledger import ClientLedger
 from live.system.processes import share_of
 from live.system.tracing import record_span
 
@@ -51,11 +52,11 @@ class Hub:
         readers: Iterable[BoardReader],
         settings: Settings,
         presence: Presence,
+        ledger: ClientLedger,
     ) -> None:
         """Serve boards."""
         self.channels: dict[str, Channel] = {}
         self.revision = 0
-        self.viewers = 0
         self.explain: Callable[[str, EpochLostError], Awaitable[object]] | None = None
         self._client = client
         self._settings = settings
@@ -67,9 +68,10 @@ class Hub:
         self._subscribed: dict[str, float] = {}
         self._away: dict[str, str] = {}  # the boards whose server of the store is unavailable, and the reason
         self.schedule: TickSchedule[Channel] = TickSchedule(self._tick)
-        # The number of viewers of each address, and of each pattern of boards with limits, such as `acme-*`. An address
-        # never equals a pattern.
-        self._counts: Counter[str] = Counter()
+        self._ledger = ledger
+        self._by_pattern: Counter[str] = (
+            Counter()
+        )  # the viewers of boards with limits, by their pattern, such as `acme-*`
         self._draining = False
         self._tasks: asyncio.TaskGroup | None = None
         for reader in readers:
@@ -124,13 +126,17 @@ class Hub:
         self._enter(viewer, channel, subscription, address)
         return viewer
 
+    @property
+    def viewers(self) -> int:
+        """The number of viewers of all boards."""
+        return self._ledger.viewers.held
+
     def leave(self, viewer: Viewer, address: str) -> None:
         """Remove a viewer."""
-        self.viewers -= 1
-        for counted in (address, viewer.prefix):
-            self._counts[counted] -= 1
-            if not self._counts[counted]:
-                del self._counts[counted]
+        self._ledger.viewers.add(address, -1)
+        self._by_pattern[viewer.prefix] -= 1
+        if not self._by_pattern[viewer.prefix]:
+            del self._by_pattern[viewer.prefix]
         viewer.channel.leave(viewer)
 
     def require_running(self) -> None:
@@ -155,18 +161,20 @@ class Hub:
         channel = self.channels.get(board)
         if channel is None or not subscription.reader.may_read(channel.reader.state.board):
             raise subscription.reader.refusal()
-        for viewers, setting, what in (
-            (self.viewers, "max_viewers", "watch"),
-            (channel.viewers, "max_board_viewers", "watch this board"),
-            (self._counts[address] if address else 0, "max_address_viewers", "watch from your address"),
-        ):
-            most = getattr(self._settings, setting)
-            if viewers >= most:
-                detail = f"{viewers} viewers {what}; the setting {setting} allows {most}"
-                raise ProblemError("too_many_viewers", detail, retry_after=5)
+        ledger, most, most_of_board = self._ledger, self._settings.max_viewers, self._settings.max_board_viewers
+        detail = ""
+        if not ledger.viewers.has_room():
+            detail = f"{self.viewers} viewers watch; the setting max_viewers allows {most}"
+        elif channel.viewers >= most_of_board:
+            detail = f"{channel.viewers} viewers watch this board; the setting max_board_viewers allows {most_of_board}"
+        elif address and not ledger.viewers.is_within_half(address):
+            of_address = ledger.viewers.of(address)
+            detail = f"{of_address} viewers watch from your address; one may have half of max_viewers, which is {most}"
+        if detail:
+            raise ProblemError("too_many_viewers", detail, retry_after=5)
         limits = channel.reader.state.board.limits
         if limits is not None and limits.viewers is not None:
-            viewers, most = self._counts[limits.pattern], share_of(limits.viewers, self._settings.workers)
+            viewers, most = self._by_pattern[limits.pattern], share_of(limits.viewers, self._settings.workers)
             if viewers >= most:
                 detail = (
                     f"{viewers} viewers watch the boards `{limits.pattern}`; {limits.name('viewers')} allows {most}. "
@@ -186,10 +194,10 @@ class Hub:
         """
         if channel in self._recordings:
             return
-        of_address = sum(recording.address == address for recording in self._recordings.values()) if address else 0
-        if len(self._recordings) >= MOST_RECORDINGS or of_address >= MOST_OF_ADDRESS:
+        recordings = self._ledger.recordings
+        if not recordings.has_room() or (address and not recordings.is_within_half(address)):
             detail = (
-                f"a process delays {MOST_RECORDINGS} boards at most, and {MOST_OF_ADDRESS} for one address. "
+                f"a process delays {recordings.most} boards at most, and half of them for one address. "
                 "Watch this board without `delay`, or try again later"
             )
             raise ProblemError("too_many_viewers", detail, retry_after=5)
@@ -201,6 +209,7 @@ class Hub:
         recording = self._recordings.get(channel)
         if recording is None:
             recording = self._recordings[channel] = Recording(channel, address, self._settings)
+            self._ledger.recordings.add(address, 1)
             self._running.create_task(self._record(recording))
         return recording
 
@@ -209,14 +218,14 @@ class Hub:
             await recording.run()
         finally:
             del self._recordings[recording.channel]
+            self._ledger.recordings.add(recording.address, -1)
 
     def _enter(self, viewer: Viewer, channel: Channel, subscription: Subscription, address: str) -> None:
         viewer.reader = subscription.reader
-        self.viewers += 1
+        self._ledger.viewers.add(address, 1)
         board, limits = channel.reader.state.board.id, channel.reader.state.board.limits
         viewer.prefix = "" if limits is None else limits.pattern
-        self._counts[address] += 1
-        self._counts[viewer.prefix] += 1
+        self._by_pattern[viewer.prefix] += 1
         if board not in self._subscribed:
             # Receive the notices of the board. The viewer causes a first read at once. When the store confirms the
             # subscription, the hub reads again, because a notice from before may be lost.

@@ -8,13 +8,14 @@ proxy more.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
 from live.errors import ProblemError
 from live.network.hosts import network_of
 from live.protocols.connection_limits import GRACE, ConnectionLimits, Limited
 from live.settings import Settings
+from live.system.ledger import ClientLedger
 from live.system.processes import return_memory
 
 SMALL_BODIES: Final = 16 * 1024  # bytes; a connection counts only if its bodies have more bytes than this
@@ -48,15 +49,12 @@ class _Wait(NamedTuple):
 class BodyBudget:
     """The bodies of the HTTP connections of one process."""
 
-    def __init__(self, settings: Settings, limits: ConnectionLimits, is_proxy: Callable[[str], bool]) -> None:
-        """Limit bodies; `is_proxy` returns whether many clients share an address."""
-        self._most = settings.max_unanswered
+    def __init__(self, settings: Settings, limits: ConnectionLimits, ledger: ClientLedger) -> None:
         self._timeout = settings.request_timeout
         self._limits = limits
-        self._is_proxy = is_proxy
+        self._is_proxy = ledger.is_proxy
+        self._bytes = ledger.bodies
         self._counted: dict[BodySender, int] = {}
-        self._held_by: dict[str, int] = {}
-        self._held = 0
         self._waiting: dict[BodySender, _Wait] = {}  # the longest wait first
         self._is_full = False  # whether a body waits for room that other clients hold
         self._used: float | None = None  # when bodies last took much memory; None after the memory was returned
@@ -75,11 +73,11 @@ class BodyBudget:
         client, held = network_of(connection.address), connection.held + size
         more = held - self._counted.get(connection, 0)
         is_proxy = self._is_proxy(connection.address)
-        if not self._is_full and self._fits(more) and self._is_within_share(client, more, is_proxy=is_proxy):
+        if not self._is_full and self._bytes.has_room(more) and (is_proxy or self._bytes.is_within_half(client, more)):
             self._count(connection, client, held)
             return True
         waiting = [wait.client for wait in self._waiting.values()]
-        if max(len(waiting), 2 * waiting.count(client)) * _ONE_READ >= self._most:
+        if max(len(waiting), 2 * waiting.count(client)) * _ONE_READ >= self._bytes.most:
             raise self._overloaded()
         self._waiting[connection] = _Wait(client, time.monotonic(), is_proxy)
         self._admit_waiting()
@@ -109,7 +107,7 @@ class BodyBudget:
         for connection in [each for each, wait in self._waiting.items() if wait.since < now - self._timeout]:
             connection.refuse(self._overloaded())
         self._admit_waiting()
-        if self._held > _LOT:
+        if self._bytes.held > _LOT:
             self._used = now
         elif self._used is not None and now > self._used + _QUIET:
             self._used = None
@@ -121,34 +119,23 @@ class BodyBudget:
         more = counted - self._counted.pop(connection, 0)
         if counted:
             self._counted[connection] = counted
-        self._held += more
-        self._held_by[client] = self._held_by.get(client, 0) + more
-        if not self._held_by[client]:
-            del self._held_by[client]
-
-    def _fits(self, more: int) -> bool:
-        """Tell whether there is room. One body always has room, whatever the settings."""
-        return not self._held or self._held + more <= self._most
-
-    def _is_within_share(self, client: str, more: int, *, is_proxy: bool) -> bool:
-        """Tell whether the client of a connection may hold more."""
-        held = self._held_by.get(client, 0)
-        return not held or held + more <= self._most // 2 or is_proxy
+        self._bytes.add(client, more)
 
     def _admit_waiting(self) -> None:
         """Admit bodies while there is room, always the first body of the client that holds least."""
         self._is_full = False
         while (found := min(self._admissible(), key=lambda each: each[0], default=None)) is not None:
             _, more, connection, client = found
-            if not self._fits(more):
+            if not self._bytes.has_room(more):
                 # Slow bodies may take all the room. Then the client that holds most loses its slowest connection, if
                 # the client of the waiting body holds less. If it holds more than twice as much as that client, it gets
                 # no grace period.
                 self._is_full = True
-                most, held = max(self._held_by, key=lambda each: self._held_by[each]), self._held_by.get(client, 0)
-                if most != client and self._held_by[most] > held:
+                held = self._bytes.of(client)
+                most = next(self._bytes.largest(held), client)
+                if most != client:
                     slow = [each for each in self._counted if network_of(each.address) == most]
-                    self._limits.drop_slowest(slow, 0.0 if self._held_by[most] > 2 * held else GRACE)
+                    self._limits.drop_slowest(slow, 0.0 if self._bytes.of(most) > 2 * held else GRACE)
                 return
             del self._waiting[connection]
             self._count(connection, client, connection.held + connection.wanted)
@@ -161,9 +148,10 @@ class BodyBudget:
         """
         for connection, (client, since, is_proxy) in self._waiting.items():
             more = connection.held + connection.wanted - self._counted.get(connection, 0)
-            if self._is_within_share(client, more, is_proxy=is_proxy):
-                yield (self._held_by.get(client, 0), since), more, connection, client
+            if is_proxy or self._bytes.is_within_half(client, more):
+                yield (self._bytes.of(client), since), more, connection, client
 
     def _overloaded(self) -> ProblemError:
-        detail = f"bodies of {self._held:,} bytes are not answered; the setting max_unanswered allows {self._most:,}"
+        held, most = self._bytes.held, self._bytes.most
+        detail = f"bodies of {held:,} bytes are not answered; the setting max_unanswered allows {most:,}"
         return ProblemError("overloaded", detail, retry_after=1)

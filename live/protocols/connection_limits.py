@@ -10,7 +10,7 @@ time others, and then those that have been idle for longest.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import Enum
 from itertools import islice
 from typing import Final, Protocol
@@ -19,6 +19,7 @@ from live.errors import ProblemError
 from live.metrics import DROPPED_CONNECTIONS
 from live.network.hosts import network_of
 from live.settings import Settings
+from live.system.ledger import ClientLedger
 
 SMALL: Final = 64 * 1024  # bytes of answers; if at most so many wait for the kernel, they do not count as unread
 HEALTH_PLACES: Final = 16  # further connections beyond the limits, for health and metrics requests only
@@ -70,13 +71,11 @@ class Limited(Protocol):
 class ConnectionLimits:
     """The HTTP connections of one process. Viewers have separate limits."""
 
-    def __init__(self, settings: Settings, is_proxy: Callable[[str], bool]) -> None:
-        """Limit connections; `is_proxy` returns whether many clients share an address."""
+    def __init__(self, settings: Settings, ledger: ClientLedger) -> None:
         self._settings = settings
-        self._is_proxy = is_proxy
+        self._ledger = ledger
+        self._places = ledger.connections
         self._open: dict[str, dict[Limited, None]] = {}  # by client
-        self._sizes: dict[int, dict[str, None]] = {}  # the clients, by how many connections they have
-        self._count = 0
         self._health: set[Limited] = set()
         self._refused: set[Limited] = set()  # refused connections that linger without a place
         self._receiving: dict[Limited, float] = {}  # since when the server waits for a request, longest first
@@ -89,22 +88,21 @@ class ConnectionLimits:
 
     def opened(self, connection: Limited) -> Admission:
         """Admit a new connection. If necessary, close another connection."""
-        settings, own = self._settings, network_of(connection.address)
-        held = len(self._open.get(own, ()))
-        if held >= settings.max_address_connections and not self._is_proxy(connection.address):
+        places, own = self._places, network_of(connection.address)
+        held, is_proxy = places.of(own), self._ledger.is_proxy(connection.address)
+        if not (is_proxy or places.is_within_half(own)):
             has_room = self._make_room(own, GRACE)
-        elif self._count < settings.max_connections:
-            has_room = True
         else:
             # A new connection from a proxy counts as the first of its client, because nobody knows how many the client
             # has. At last, a client can replace a connection of its own.
-            least = 0 if self._is_proxy(connection.address) else held
-            has_room = self._replace_of_most(least) or (held > 0 and self._make_room(own, GRACE))
+            has_room = (
+                places.has_room()
+                or self._replace_of_most(0 if is_proxy else held)
+                or (held > 0 and self._make_room(own, GRACE))
+            )
         if has_room:
-            taken = self._open.setdefault(own, {})
-            taken[connection] = None
-            self._count += 1
-            self._resize(own, len(taken) - 1)
+            self._open.setdefault(own, {})[connection] = None
+            places.add(own, 1)
         elif len(self._health) < HEALTH_PLACES:
             self._health.add(connection)
         else:
@@ -118,8 +116,7 @@ class ConnectionLimits:
         held = self._open.get(client)
         if held is not None and connection in held:
             del held[connection]
-            self._count -= 1
-            self._resize(client, len(held) + 1)
+            self._places.add(client, -1)
             if not held:
                 del self._open[client]
         self._health.discard(connection)
@@ -127,16 +124,6 @@ class ConnectionLimits:
         for queue in (self._receiving, self._idle, self._lingering):
             queue.pop(connection, None)
         self._forget_unread(connection)
-
-    def _resize(self, client: str, before: int) -> None:
-        """Move a client, which had `before` connections, to those that have as many as it has now."""
-        if before:
-            same = self._sizes[before]
-            del same[client]
-            if not same:
-                del self._sizes[before]
-        if now := len(self._open[client]):
-            self._sizes.setdefault(now, {})[client] = None
 
     # Activity of a connection
 
@@ -226,15 +213,15 @@ class ConnectionLimits:
         A client with more than twice as many as the client of the new connection gets no grace period.
         """
         left = _MOST_LOOKED_AT
-        for size in sorted((size for size in self._sizes if size > least), reverse=True):
-            same, grace = self._sizes[size], 0.0 if size > 2 * (least + 1) else GRACE
-            for client in list(islice(same, max(0, left) // min(size, _LOOK_AT))):
-                same[client] = same.pop(client)  # the next time, look at others
-                if self._make_room(client, grace):
-                    return True
-                left -= min(size, _LOOK_AT)
+        for client in self._places.largest(least):
+            held = self._places.of(client)
+            if self._make_room(client, 0.0 if held > 2 * (least + 1) else GRACE):
+                return True
+            left -= min(held, _LOOK_AT)
+            if left <= 0:
+                break
         for connection in islice(self._idle, _LOOK_AT):
-            if len(self._open.get(network_of(connection.address), ())) > least:
+            if self._places.of(network_of(connection.address)) > least:
                 return self._close_idle(connection)
         return False
 
@@ -280,9 +267,8 @@ class ConnectionLimits:
 
 def too_many_connections() -> ProblemError:
     """Make the problem for a connection that is refused because a limit is reached."""
-    return ProblemError(
-        "too_many_connections", "the limits are the settings max_connections and max_address_connections", retry_after=1
-    )
+    detail = "the limit is the setting max_connections, and half of it for one address"
+    return ProblemError("too_many_connections", detail, retry_after=1)
 
 
 def _before(queue: dict[Limited, float], moment: float) -> list[Limited]:

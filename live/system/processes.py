@@ -19,8 +19,8 @@ from live.errors import SetupError
 from live.settings import Settings
 
 SHARED_LIMITS: Final = (
-    "max_connections", "max_address_connections", "max_unread", "max_unanswered", "max_waiting", "max_viewers",
-    "max_board_viewers", "max_address_viewers", "read_rate", "read_burst",
+    "max_connections", "max_unread", "max_unanswered", "max_waiting", "max_viewers",
+    "max_board_viewers", "read_rate", "read_burst",
 )  # fmt: skip
 # File descriptors that are kept for listeners, files, pipes, refused connections and health checks.
 RESERVED: Final = 128

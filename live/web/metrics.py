@@ -32,7 +32,7 @@ async def renew_metrics(live: Live, tally: RequestTally) -> None:
         "events": lambda: live.registry.events_waiting,
         "bodies": lambda: live.bodies.waiting,
         "boards": lambda: len(live.hub.schedule),
-        "pages": lambda: live.drawings.queue.waiting,
+        "pages": lambda: live.drawings.turns.waiting,
     }
     counted = dict.fromkeys(lengths, 0)  # lengths that this task added; a successor in the process adds its own lengths
     try:

@@ -41,6 +41,7 @@ from live.store.registry.audit_trail import AuditTrail
 from live.store.registry.items import Items
 from live.store.registry.presence import Presence
 from live.store.registry.sessions import SessionStore
+from live.system.ledger import ClientLedger
 from live.web.activity import Activity
 from live.web.http.drawings import Drawings
 from live.web.http.middleware import READER, SESSION
@@ -85,12 +86,12 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     intake: Intake
     # The parts that requests share.
     reads: SharedPages
+    drawings: Drawings
+    metrics: Drawings
     top_slots: TopSlots = field(default_factory=TopSlots)
     baselines: Baselines = field(default_factory=Baselines)
     encoded: Derived[Reply] = field(default_factory=Derived)
     trend_lines: Derived[Mapping[str, Line]] = field(default_factory=Derived)
-    drawings: Drawings = field(default_factory=Drawings)
-    metrics: Drawings = field(default_factory=Drawings)
     rank_charts: RankCharts = field(default_factory=RankCharts)
     activity: Activity = field(default_factory=Activity)
 
@@ -162,9 +163,10 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
     authenticator = Authenticator(client, settings, tokens_of(settings))
     rate_limiter = RateLimiter(client, settings)
     rate_limiter.on_refused = authenticator.note_refusal
-    limits = ConnectionLimits(settings, clients.trusts)
+    ledger = ClientLedger(settings, clients.trusts)
+    limits = ConnectionLimits(settings, ledger)
     presence = Presence(client, settings.key_prefix)
-    hub, board_admin = Hub(client, (), settings, presence), BoardAdmin(client, settings, in_file)
+    hub, board_admin = Hub(client, (), settings, presence, ledger), BoardAdmin(client, settings, in_file)
     registry = BoardRegistry(client, settings, hub, board_admin)
     intake = Intake(
         settings, registry.boards, registry.committers, authenticator, rate_limiter, registry.ask_soon,
@@ -183,7 +185,7 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
         trail=AuditTrail(client, settings.key_prefix),
         items=Items(client, settings.key_prefix, settings.max_items),
         journal=open_journal(settings, writes=settings.role != "viewers"),
-        past=None if settings.journal == "off" else Past(settings),
+        past=None if settings.journal == "off" else Past(settings, ledger.past),
         board_cache=cache_control(settings.cache),
         authenticator=authenticator,
         rate_limiter=rate_limiter,
@@ -191,7 +193,7 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
         voting=Voting(rate_limiter, settings),
         sessions=SessionStore(client, settings.key_prefix),
         limits=limits,
-        bodies=BodyBudget(settings, limits, clients.trusts),
+        bodies=BodyBudget(settings, limits, ledger),
         hub=hub,
         reaper=ViewerReaper(hub, settings.slow_timeout),
         board_admin=board_admin,
@@ -199,6 +201,8 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
         readiness=Readiness(client, settings, registry),
         intake=intake,
         reads=SharedPages(presence),
+        drawings=Drawings(ledger.drawings),
+        metrics=Drawings(ledger.metrics),
     )
 
 

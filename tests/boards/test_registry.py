@@ -21,6 +21,7 @@ from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from live.store.registry.definitions import Definition
 from live.store.registry.presence import Presence
+from live.system.ledger import ClientLedger
 from tests.harness.boards import rolling_board
 from tests.harness.pulling import ChannelEndedError, PullViewer, pulling
 from tests.harness.settings import fresh_settings
@@ -37,7 +38,13 @@ class Process:
     def __init__(self, settings: Settings) -> None:
         in_file = Boards([rolling_board()])
         self.client = connect(settings.store, settings)
-        self.hub = Hub(self.client, (), settings, Presence(self.client, settings.key_prefix))
+        self.hub = Hub(
+            self.client,
+            (),
+            settings,
+            Presence(self.client, settings.key_prefix),
+            ClientLedger(settings, lambda _: False),
+        )
         self.board_admin = BoardAdmin(self.client, settings, in_file)
         self.registry = BoardRegistry(self.client, settings, self.hub, self.board_admin)
         self.updates: list[list[str]] = []

@@ -15,12 +15,13 @@ from websockets.exceptions import ConnectionClosed
 from live.domain.event import make_entry
 from live.domain.reader import SERVER
 from live.errors import BOARD_DELETED, FAILED
-from live.fanout import hub, subscription
+from live.fanout import subscription
 from live.fanout.engine import delays
 from live.fanout.engine.delays import Chapter, DelayedViewers, Recording, _Recorded
 from live.fanout.engine.delivery import ViewerPosition
 from live.metrics import VIEWERS
 from live.settings import Duration
+from live.system import ledger
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.sse import streaming
@@ -168,7 +169,7 @@ async def test_a_process_records_a_few_boards(valkey_url: str, monkeypatch: pyte
 
     When nobody watches any more, the recording ends.
     """
-    monkeypatch.setattr(hub, "MOST_OF_ADDRESS", 1)
+    monkeypatch.setattr(ledger, "_RECORDINGS", 2)
     monkeypatch.setattr(delays, "_LINGER", 0.0)
     async with served(valkey_url, anonymous_admin=True) as here:
         await here.client.put("/v1/boards/june", json={"types": ["june"]})
@@ -184,7 +185,7 @@ async def test_a_process_records_a_few_boards(valkey_url: str, monkeypatch: pyte
 
         await eventually(is_over)
         assert (here.watching, VIEWERS.labels("posts")._value.get()) == (0, 0)
-        monkeypatch.setattr(hub, "MOST_RECORDINGS", 0)
+        hub_._ledger.recordings.most = 0
         assert (await here.client.get(f"/v1/boards/june/stream{QUERY}")).status_code == 503
 
 

@@ -20,6 +20,7 @@ from live.settings import Duration
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from live.store.registry.presence import Presence
+from live.system.ledger import ClientLedger
 from tests.harness.boards import rolling_board
 from tests.harness.pulling import ChannelEndedError, PullViewer, pulling
 from tests.harness.settings import fresh_settings
@@ -35,7 +36,13 @@ async def running_hub(store: str, /, **changes: Any) -> AsyncIterator[tuple[Hub,
     settings = fresh_settings(store, **changes)
     async with aclosing(connect(store, settings)) as client:
         ledger = Ledger(client, rolling_board(), settings)
-        hub = Hub(client, [ledger.reader], settings, Presence(client, settings.key_prefix))
+        hub = Hub(
+            client,
+            [ledger.reader],
+            settings,
+            Presence(client, settings.key_prefix),
+            ClientLedger(settings, lambda _: False),
+        )
         running = asyncio.create_task(hub.run())
         try:
             yield hub, ledger
@@ -139,14 +146,21 @@ async def test_viewers_are_counted_and_limited(valkey_url: str) -> None:
 
 @pytest.mark.fault
 async def test_the_viewers_of_an_address_are_counted(valkey_url: str) -> None:
-    """A viewer that leaves makes room for another. Viewers without a known address have no such limit."""
-    async with running_hub(valkey_url, max_address_viewers=1) as (hub, _), AsyncExitStack() as stack:
-        for address in ("other", "", ""):
+    """Nobody may have more than half of the viewers. Viewers without a known address have no such limit.
+
+    A viewer that leaves makes room for another.
+    """
+    async with running_hub(valkey_url, max_viewers=8) as (hub, _), AsyncExitStack() as stack:
+        for address in ("", "", "", "one", "one", "one"):
             stack.enter_context(pulling(hub, "posts", top(5), address))
         for _ in range(2):
-            with pulling(hub, "posts", top(5), "one"), pytest.raises(ProblemError, match="1 viewers watch from your"):
+            with pulling(hub, "posts", top(5), "one"), pytest.raises(ProblemError, match="4 viewers watch from your"):
                 hub.admit("posts", top(5), "one")
             hub.admit("posts", top(5), "one")
+        for _ in range(2):
+            stack.enter_context(pulling(hub, "posts", top(5)))
+        with pytest.raises(ProblemError, match="8 viewers watch;"):
+            hub.admit("posts", top(5), "")
 
 
 async def test_the_viewers_of_a_prefix_are_counted_together(valkey_url: str) -> None:
@@ -483,13 +497,13 @@ async def test_a_hub_that_drains_ends_its_viewers_and_takes_no_more(valkey_url: 
     """Draining again changes nothing. The hub still counts down the viewers that leave."""
     async with running_hub(valkey_url) as (hub, _):
         with pulling(hub, "posts", top(5), "a") as viewer:
-            assert (hub.viewers, dict(hub._counts)) == (1, {"a": 1, "": 1})
+            assert (hub.viewers, hub._ledger.viewers.of("a"), dict(hub._by_pattern)) == (1, 1, {"": 1})
             hub.drain()
             hub.drain()
             with pytest.raises(ChannelEndedError) as ended:
                 await viewer.next_frame()
             assert ended.value.code == SHUTTING_DOWN
-        assert (hub.viewers, dict(hub._counts)) == (0, {})
+        assert (hub.viewers, hub._ledger.viewers.of("a"), dict(hub._by_pattern)) == (0, 0, {})
         with pytest.raises(ProblemError) as caught:
             hub.admit("posts", top(5), "a")
         assert (caught.value.code, caught.value.retry_after) == ("stopping", 1)

@@ -48,8 +48,7 @@ class Served(NamedTuple):
         """The number of viewers in the hub."""
         hub = self.live.hub
         assert hub.viewers == sum(channel.viewers for channel in hub.channels.values())
-        # Each viewer is counted by its address and by the prefix of its board.
-        assert hub._counts.total() == 2 * hub.viewers
+        assert hub._by_pattern.total() == hub.viewers
         return hub.viewers
 
 

@@ -22,6 +22,7 @@ from live.protocols.http.post import Post
 from live.protocols.http.request_counts import OTHER
 from live.protocols.websocket import Upgrade
 from live.settings import Size
+from live.system.ledger import ClientLedger
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
@@ -114,8 +115,9 @@ class Line:
 
     def __init__(self, *, tls: bool = False, beside: "Line | None" = None, **changes: Any) -> None:
         settings = fresh_settings("", **changes)
-        self.limits: ConnectionLimits = beside.limits if beside else ConnectionLimits(settings, lambda _: False)
-        self.bodies: BodyBudget = beside.bodies if beside else BodyBudget(settings, self.limits, lambda _: False)
+        self.ledger: ClientLedger = beside.ledger if beside else ClientLedger(settings, lambda _: False)
+        self.limits: ConnectionLimits = beside.limits if beside else ConnectionLimits(settings, self.ledger)
+        self.bodies: BodyBudget = beside.bodies if beside else BodyBudget(settings, self.limits, self.ledger)
         self.gets: list[Exchange] = []
         self.posts: list[Post] = []
         self.read: list[bytes] = []  # the bodies that the application has read
@@ -272,7 +274,7 @@ async def test_the_limits_know_whether_the_client_or_the_server_is_waited_for() 
     line.feed(GET.replace(b"GET", b"DELETE"))
     assert (line.waits, line.protocol.received) == (set(), 0)
     line.protocol.connection_lost(None)
-    assert (line.waits, line.state.connections, line.limits._count) == (set(), set(), 0)
+    assert (line.waits, line.state.connections, line.ledger.connections.held) == (set(), set(), 0)
 
 
 async def test_nothing_is_read_while_the_client_reads_no_answers() -> None:
@@ -398,21 +400,21 @@ async def test_an_incomplete_body_is_cut_off_with_its_client() -> None:
     """The client closes its side, or the connection is lost. The deadline ends, and the body takes no memory."""
     line = Line().open()
     line.feed(GET + events(100_000) + b"ab")
-    assert (line.waits, line.bodies._held) == ({"request"}, 100_000), (
+    assert (line.waits, line.ledger.bodies.held) == ({"request"}, 100_000), (
         "a slow body has no deadline because a request is ahead of it"
     )
     assert line.protocol.eof_received()
     assert line.waits == set()
     line.answer(0)
-    assert (line.wire.sent, line.wire.fate, line.bodies._held) == (b"0.", ["eof"], 0)
+    assert (line.wire.sent, line.wire.fate, line.ledger.bodies.held) == (b"0.", ["eof"], 0)
     gone = Line().open()
     gone.feed(events(100_000) + b"ab")
     gone.protocol.connection_lost(None)
-    assert (gone.bodies._held, gone.protocol.held) == (0, 0)
+    assert (gone.ledger.bodies.held, gone.protocol.held) == (0, 0)
     lost = Line().open()
     lost.feed(post(100_000) + b"ab")
     await asyncio.sleep(0)
-    assert (lost.bodies._held, lost.read) == (100_000, [b"ab"])
+    assert (lost.ledger.bodies.held, lost.read) == (100_000, [b"ab"])
     lost.protocol.flow.pause_writing()
     waiting = asyncio.create_task(lost.protocol.flow.drain())
     await asyncio.sleep(0)
@@ -424,7 +426,7 @@ async def test_an_incomplete_body_is_cut_off_with_its_client() -> None:
         return lost.left == 1
 
     await eventually(has_left)
-    assert (lost.bodies._held, lost.protocol.held) == (0, 0)
+    assert (lost.ledger.bodies.held, lost.protocol.held) == (0, 0)
 
 
 async def test_a_body_that_must_wait_is_not_read() -> None:
@@ -456,7 +458,7 @@ async def test_a_body_that_must_wait_is_not_read() -> None:
         return third.left == 1
 
     await eventually(have_left)
-    assert (first.bodies.waiting, first.bodies._held) == (0, 0)
+    assert (first.bodies.waiting, first.ledger.bodies.held) == (0, 0)
 
 
 async def test_large_bodies_hold_back_the_next_requests() -> None:
@@ -511,7 +513,7 @@ async def test_events_are_counted_when_their_body_is_complete() -> None:
     assert (line.waits, line.protocol.received) == (set(), 0)
     line.feed(events(None) + b"1\r\nx")
     assert [len(each.body) for each in line.posts] == [SMALL_BODIES, 0]
-    assert (line.protocol.held, line.bodies._held, line.waits) == (
+    assert (line.protocol.held, line.ledger.bodies.held, line.waits) == (
         SMALL_BODIES + 20_000,
         SMALL_BODIES + 20_000,
         {"request"},
@@ -520,7 +522,7 @@ async def test_events_are_counted_when_their_body_is_complete() -> None:
     assert ([each.body for each in line.posts][2:], line.protocol.held, line.waits) == ([b"x"], SMALL_BODIES + 4, set())
     for number in (1, 0, 2):
         line.posts[number].answer(json_reply(b"e%d" % number))
-    assert (line.wire.sent, line.protocol.held, line.bodies._held) == (b"e0 e1 e2 ", 3, 0)
+    assert (line.wire.sent, line.protocol.held, line.ledger.bodies.held) == (b"e0 e1 e2 ", 3, 0)
     line.answer(0)
     assert line.wire.sent == b"e0 e1 e2 0 " + CONTINUE
     line.feed(b"abc")
@@ -686,7 +688,7 @@ async def test_a_refusal_comes_after_earlier_answers_and_is_the_last() -> None:
     second = Line(beside=first, max_unanswered=Size(150_000)).open()
     first.feed(events(100_000) + b"x")
     second.feed(GET + post(100_000) + b"x")
-    second.bodies._most = 0  # now no body may wait
+    second.ledger.bodies.most = 0  # now no body may wait
     second.answer(0)
     assert (second.wire.sent, second.wire.fate) == (b"0 503.", ["eof"])
 
@@ -716,7 +718,7 @@ async def test_a_request_of_the_application_can_become_a_viewer() -> None:
     line = Line().open()
     line.feed(post(2) + b"ab" + events(9) + b"x" * 9)
     line.protocol.release_place()
-    assert (line.limits._count, line.waits, line.wire.limits) == (0, set(), [0])
+    assert (line.ledger.connections.held, line.waits, line.wire.limits) == (0, set(), [0])
     line.feed(b"x" * (MAX_HEAD - 1))
     assert line.wire.reading
     line.feed(b"x")
@@ -727,13 +729,13 @@ async def test_a_request_of_the_application_can_become_a_viewer() -> None:
         return line.wire.fate == ["eof"]
 
     await eventually(is_ended)
-    assert (line.counted, line.limits._count) == ([200], 0)
+    assert (line.counted, line.ledger.connections.held) == ([200], 0)
     line = Line().open()
     line.feed(post(100_000) + b"x" * 100_000 + events(100_000) + b"ab")
-    assert line.bodies._held == 200_000
+    assert line.ledger.bodies.held == 200_000
     await asyncio.sleep(0)
     line.protocol.release_place()
-    assert (line.bodies._held, line.protocol.held, line.protocol._pipeline.arriving) == (0, 0, None)
+    assert (line.ledger.bodies.held, line.protocol.held, line.protocol._pipeline.arriving) == (0, 0, None)
     line = Line().open()
     line.feed(post(2) + b"ab")
     line.wire.buffered = 1

@@ -210,7 +210,7 @@ async def test_an_idle_connection_makes_room(valkey_url: str, first: bytes) -> N
 
     The other connections stay open, and the new connection is served.
     """
-    settings = fresh_settings(valkey_url, max_connections=3)
+    settings = fresh_settings(valkey_url, max_connections=6)
     async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
         oldest, *others = await open_connections(url, stack, 3, first)
         (new,) = await open_connections(url, stack, 1, first)
@@ -225,7 +225,7 @@ async def test_a_new_connection_is_refused_when_all_others_are_busy(own_store: S
 
     Requests about health are still answered.
     """
-    settings = fresh_settings(own_store.url, max_connections=3)
+    settings = fresh_settings(own_store.url, max_connections=6)
     async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
         await ask(url, post(ONE))
         busy = await open_connections(url, stack, 3, HEALTH)
@@ -270,13 +270,13 @@ async def test_a_connection_beyond_all_limits_is_refused_at_once(
 
 async def test_a_client_with_many_connections_takes_no_place_of_another(valkey_url: str) -> None:
     """The server refuses the client's new connection, although the only connection of another client is idle."""
-    settings = fresh_settings(valkey_url, max_connections=3)
+    settings = fresh_settings(valkey_url, max_connections=4)
     async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
         other = await stack.enter_async_context(connected(url, source="127.0.0.2"))
         await other.send(HEALTH)
         await other.answer()
-        for _ in range(2):
-            wire = await stack.enter_async_context(connected(url))
+        for source in ("127.0.0.3", "127.0.0.4", "127.0.0.1"):
+            wire = await stack.enter_async_context(connected(url, source=source))
             await wire.send(HEALTH[:5])
         assert b"too_many_connections" in b"".join(await ask(url, post(ONE)))
         await other.send(post(ONE))
@@ -285,7 +285,7 @@ async def test_a_client_with_many_connections_takes_no_place_of_another(valkey_u
 
 async def test_viewers_and_producers_have_separate_limits(valkey_url: str) -> None:
     """Viewers take no places of producers, and producers take no places of viewers."""
-    settings = fresh_settings(valkey_url, max_connections=2, max_viewers=5)
+    settings = fresh_settings(valkey_url, max_connections=4, max_viewers=10)
     async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
         watch = url.replace("http", "ws") + "/v1/boards/posts/live"
         viewers = [await stack.enter_async_context(connect(watch)) for _ in range(5)]

@@ -15,7 +15,7 @@ HEALTH = request("GET", "/healthz")
 async def test_a_stream_takes_no_producer_place(valkey_url: str) -> None:
     """All producer places are free while there is the maximum number of viewers."""
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(server(valkey_url, max_connections=2, max_viewers=6))
+        client = await stack.enter_async_context(server(valkey_url, max_connections=4, max_viewers=12))
         url = str(client.base_url)
         for _ in range(6):
             wire = await stack.enter_async_context(connected(url))
@@ -46,7 +46,7 @@ async def test_a_connection_takes_a_place_after_its_stream(valkey_url: str) -> N
 @pytest.mark.slow
 async def test_a_connection_after_its_stream_closes_no_other(valkey_url: str) -> None:
     """If no place is free after the stream, the connection of the stream is closed, and no idle connection."""
-    async with server(valkey_url, max_connections=2, anonymous_admin=True) as client:
+    async with server(valkey_url, max_connections=4, anonymous_admin=True) as client:
         url = str(client.base_url)
         await client.put("/v1/boards/june", json={})
         async with connected(url) as viewer, connected(url) as other:

@@ -11,13 +11,14 @@ from live.protocols import body_budget, connection_limits
 from live.protocols.body_budget import SMALL_BODIES, BodyBudget
 from live.protocols.connection_limits import GRACE, HEALTH_PLACES, Admission, ConnectionLimits
 from live.settings import Duration, Size
+from live.system.ledger import ClientLedger
 from tests.harness.settings import fresh_settings
 
 BYTE = 1 / SMALL_BODIES  # one byte; the tests give sizes of bodies in units of `SMALL_BODIES` bytes
 
 SETTINGS: dict[str, Any] = {
     "request_timeout": Duration(8), "idle_timeout": Duration(60), "slow_timeout": Duration(20),
-    "max_connections": 4, "max_address_connections": 3, "max_unread": Size(1000),
+    "max_connections": 6, "max_unread": Size(1000),
     "max_unanswered": Size(100 * SMALL_BODIES),
 }  # fmt: skip
 
@@ -59,8 +60,9 @@ class Place:
             monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(body_budget, "return_memory", self._free)
         settings = fresh_settings("", **{**SETTINGS, **changes})
-        self.limits = ConnectionLimits(settings, "proxy".__eq__)
-        self.budget = BodyBudget(settings, self.limits, "proxy".__eq__)
+        self.ledger = ClientLedger(settings, "proxy".__eq__)
+        self.limits = ConnectionLimits(settings, self.ledger)
+        self.budget = BodyBudget(settings, self.limits, self.ledger)
 
     def _free(self) -> None:
         self.freed += 1
@@ -105,13 +107,13 @@ def dropped(reason: str) -> float:
 
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Place:
-    """Four places, of which an address may take three."""
+    """Six places, of which an address may take three."""
     return Place(monkeypatch)
 
 
 def test_a_place_is_free_again_once_its_connection_is_closed(place: Place) -> None:
     """Closing a connection twice frees its place only once."""
-    peers = [place.open(address) for address in "aaab"]
+    peers = [place.open(address) for address in "aaabbb"]
     place.open("c", Admission.HEALTH)
     for _ in range(2):
         place.limits.closed(peers[0])
@@ -120,7 +122,7 @@ def test_a_place_is_free_again_once_its_connection_is_closed(place: Place) -> No
     assert set(place.limits._open) == {"a", "b", "c"}
     for peer in peers:
         place.limits.closed(peer)
-    assert (set(place.limits._open), place.limits._count, place.limits._unread_bytes) == ({"c"}, 1, 0)
+    assert (set(place.limits._open), place.ledger.connections.held, place.limits._unread_bytes) == ({"c"}, 1, 0)
 
 
 def test_a_closed_connection_has_no_deadline(place: Place) -> None:
@@ -145,7 +147,7 @@ def test_an_address_has_its_own_limit(place: Place) -> None:
 
 def test_a_proxy_may_take_all_places(place: Place) -> None:
     """Only the limit of all connections applies to a proxy. At this limit, another client loses an idle connection."""
-    for _ in range(3):
+    for _ in range(5):
         place.open("proxy")
     lone = place.open("a")
     place.open("proxy", Admission.HEALTH)
@@ -159,7 +161,7 @@ def test_requests_about_health_have_a_few_places(place: Place) -> None:
 
     A connection that is closed frees its place.
     """
-    for _ in range(4):
+    for _ in range(6):
         place.open("proxy")
     extra = [place.open("x", Admission.HEALTH, busy=False) for _ in range(HEALTH_PLACES)]
     place.open("x", Admission.NONE)
@@ -212,7 +214,7 @@ def test_an_idle_connection_has_its_deadline(place: Place) -> None:
     place.limits.busy(again)
     place.after(59)
     assert again.fate == []
-    assert place.limits._count == 1
+    assert place.ledger.connections.held == 1
 
 
 def test_a_connection_lingers_until_its_client_has_read(place: Place) -> None:
@@ -231,12 +233,12 @@ def test_a_connection_lingers_until_its_client_has_read(place: Place) -> None:
     assert reading.fate == []
     place.after(0.2)
     assert reading.fate == ["aborted"]
-    assert place.limits._count == 0
+    assert place.ledger.connections.held == 0
 
 
 def test_a_few_connections_without_a_place_may_linger(place: Place) -> None:
     """Connections with a place may always linger, even with a place for health."""
-    kept = [place.open("proxy") for _ in range(4)]
+    kept = [place.open("proxy") for _ in range(6)]
     health = place.open("x", Admission.HEALTH)
     refused = [Peer("x") for _ in range(HEALTH_PLACES)]
     assert all(place.limits.start_lingering(peer) for peer in refused)
@@ -265,7 +267,7 @@ def test_unread_answers_share_a_budget(place: Place) -> None:
     assert (first.fate, second.fate, third.fate, dropped("unread") - before) == ([], ["aborted"], [], 1)
     place.limits.closed(first)
     place.limits.closed(third)
-    assert (place.limits._unread_bytes, place.limits._count) == (0, 0)
+    assert (place.limits._unread_bytes, place.ledger.connections.held) == (0, 0)
 
 
 def test_a_client_that_does_not_read_is_dropped(place: Place) -> None:
@@ -288,7 +290,7 @@ def test_a_client_that_does_not_read_is_dropped(place: Place) -> None:
 
 def test_a_new_connection_replaces_the_longest_idle_one_of_the_largest_client(place: Place) -> None:
     """A connection of a client with fewer connections than the client of the new connection is never closed."""
-    lone = place.open("b")
+    lone, *_ = (place.open(address) for address in "bde")
     peers = [place.open("a") for _ in range(3)]
     for peer in (lone, peers[1], peers[0]):
         place.now += 0.01
@@ -339,8 +341,10 @@ def test_the_slowest_connection_makes_room(place: Place) -> None:
 def test_a_client_with_more_than_twice_as_many_gets_no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client with exactly twice as many connections gets the grace."""
     for many, wanted in ((2, Admission.HEALTH), (3, Admission.FULL)):
-        place = Place(monkeypatch, max_connections=many)
+        place = Place(monkeypatch, max_connections=2 * many)
         peers = [place.open("a", busy=False) for _ in range(many)]
+        for number in range(many):
+            place.open(f"c{number}")
         place.now += 0.01
         place.open("b", wanted)
         assert sum(len(peer.fate) for peer in peers) == (wanted is Admission.FULL)
@@ -408,7 +412,7 @@ def test_bodies_fit_into_a_budget(place: Place) -> None:
     place.end(place.send("c", 50 + BYTE, admitted=False))
     place.end(place.send("c", 50))
     assert not place.end(second)
-    assert (place.budget._held, place.budget._held_by) == (0, {})
+    assert (place.ledger.bodies.held, place.ledger.bodies._held_by) == (0, {})
 
 
 def test_a_client_holds_half_of_the_budget(place: Place) -> None:
@@ -425,17 +429,17 @@ def test_a_connection_counts_its_bodies_together(place: Place) -> None:
     """Small bodies of a connection count once they are large together."""
     peer = Peer("a")
     place.begin(peer, 1)
-    assert place.budget._held == 0
+    assert place.ledger.bodies.held == 0
     place.begin(peer, 1)
-    assert place.budget._held == 2 * SMALL_BODIES
+    assert place.ledger.bodies.held == 2 * SMALL_BODIES
     place.begin(peer, 48)
-    assert place.budget._held == 50 * SMALL_BODIES
+    assert place.ledger.bodies.held == 50 * SMALL_BODIES
     place.begin(peer, 1, admitted=False)
     peer.wanted = 0  # the client has left
     assert place.budget.update(peer), "the body of a departed client is free too early"
     assert peer.fate == [], "a body that was withdrawn was admitted"
     assert not place.end(peer)
-    assert (place.budget._held, place.budget._waiting) == (0, {})
+    assert (place.ledger.bodies.held, place.budget._waiting) == (0, {})
 
 
 def test_the_client_that_holds_least_goes_first(place: Place) -> None:
@@ -506,7 +510,7 @@ def test_a_slow_body_loses_its_connection_to_one_that_waits(place: Place) -> Non
         for peer in (slow, other, third, *place.budget._waiting):
             place.limits.closed(peer)
             place.end(peer)  # type: ignore[arg-type]
-        assert place.budget._held == 0
+        assert place.ledger.bodies.held == 0
 
 
 def test_the_memory_of_a_lot_of_bodies_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ async def test_a_refused_handshake_is_an_http_answer(valkey_url: str) -> None:
         await expect_empty(server)
 
 
-@pytest.mark.parametrize("setting", ["max_viewers", "max_board_viewers", "max_address_viewers"])
+@pytest.mark.parametrize("setting", ["max_viewers", "max_board_viewers"])
 async def test_a_viewer_beyond_a_limit_is_refused(valkey_url: str, setting: str) -> None:
     """The problem names the limit, and says when to try again."""
     limits: dict[str, Any] = {setting: 0}
@@ -104,10 +104,9 @@ async def expect_empty(server: Served) -> None:
     assert not server.live.reaper._connections
 
 
-@pytest.mark.parametrize("setting", ["max_viewers", "max_board_viewers", "max_address_viewers"])
-async def test_a_viewer_that_leaves_makes_room(valkey_url: str, setting: str) -> None:
+@pytest.mark.parametrize("limits", [{"max_viewers": 4}, {"max_board_viewers": 2}], ids=["address", "board"])
+async def test_a_viewer_that_leaves_makes_room(valkey_url: str, limits: dict[str, Any]) -> None:
     """The viewer closes the WebSocket, closes the connection, or resets it."""
-    limits: dict[str, Any] = {setting: 2}
     async with served(valkey_url, **limits) as server:
         shake = request("GET", WATCH, *HANDSHAKE)
         for leave in ("close", "hang up", "reset"):
@@ -137,7 +136,7 @@ def reset(socket: RawSocket) -> None:
 async def test_500_viewers_come_and_go(valkey_url: str) -> None:
     """Some viewers leave during the handshake, some right after it, and some are refused. No viewer keeps a place."""
     chance = random.Random(1)
-    async with served(valkey_url, max_connections=50, max_viewers=40) as server:
+    async with served(valkey_url, max_connections=100, max_viewers=80) as server:
         shake = request("GET", WATCH, *HANDSHAKE)
 
         async def come_and_go(number: int) -> None:

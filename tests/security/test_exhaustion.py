@@ -115,7 +115,7 @@ async def test_viewers_leave_file_descriptors_to_producers_and_health(valkey_url
 
 async def test_one_address_can_not_take_every_place(valkey_url: str, tmp_path: Path, effort: int) -> None:
     """Slow requests from one address take all places that it may have. Every request from other addresses is served."""
-    with started(valkey_url, tmp_path, max_connections=64, max_address_connections=64) as server:
+    with started(valkey_url, tmp_path, max_connections=128) as server:
         async with AsyncExitStack() as stack:
 
             async def come() -> None:
@@ -142,7 +142,7 @@ async def test_the_limit_of_an_address_does_not_affect_others(own_store: StorePr
 
     The third connection is refused, and another address is served.
     """
-    with started(own_store.url, tmp_path, max_connections=64, max_address_connections=2) as server:
+    with started(own_store.url, tmp_path, max_connections=4) as server:
         assert await is_served(server.url)
         async with AsyncExitStack() as stack, connected(server.url) as other:
             with own_store.frozen():  # with a frozen store, every event waits for its answer

@@ -62,8 +62,8 @@ async def by_read(_: AsyncExitStack, client: httpx.AsyncClient, fields: dict[str
 
 
 DOORS: Final[dict[str, tuple[Door, dict[str, Any]]]] = {
-    "WebSocket": (by_socket, {"max_address_viewers": 2}),
-    "stream": (by_stream, {"max_address_viewers": 2}),
+    "WebSocket": (by_socket, {"max_viewers": 4}),
+    "stream": (by_stream, {"max_viewers": 4}),
     "event": (by_event, {"rate": 1, "burst": 2}),
     "like": (by_like, {"like_rate": 1, "like_burst": 2}),
     "read": (by_read, {"read_rate": 1, "read_burst": 2}),

@@ -86,7 +86,7 @@ async def site(store: str, *, plain: bool = False, **changes: Any) -> AsyncItera
     """A server with a public and a private board that have events."""
     settings = fresh_settings(
         store, allowed_origins=("https://friend.example",), journal="sqlite", open=True,
-        max_address_viewers=10_000, token_secret=SECRET, **changes,
+        token_secret=SECRET, **changes,
     )  # fmt: skip
     keys = {
         "post": await make_key(settings, "shop", verbs=("post",), boards=("posts",)),

@@ -101,7 +101,7 @@ async def test_an_untrusted_peer_can_not_forge_its_address(valkey_url: str) -> N
 
 async def test_viewers_are_counted_by_client(valkey_url: str, tmp_path: Path) -> None:
     """WebSockets and streams both count."""
-    async with behind_nginx(valkey_url, tmp_path, max_address_viewers=1) as (url, _):
+    async with behind_nginx(valkey_url, tmp_path, max_viewers=3) as (url, _):
 
         def watch(address: str) -> connect:
             return connect(f"{url.replace('http', 'ws')}/v1/boards/posts/live", local_addr=(address, 0))

@@ -36,14 +36,14 @@ class Watch:
     def note(self, budget: Any, held: int) -> None:
         """Note what the budget holds now, where that is more than before."""
         self.budget = budget
-        self.total = max(self.total, budget._held)
-        self.of_address = max(self.of_address, *budget._held_by.values(), 0, 0)
+        self.total = max(self.total, budget._bytes.held)
+        self.of_address = max(self.of_address, *budget._bytes._held_by.values(), 0, 0)
         self.of_connection = max(self.of_connection, held)
 
     async def is_empty(self) -> bool:
         """Whether nothing is held, and nobody waits."""
         budget = self.budget
-        return not (budget._held or budget._held_by or budget._counted or budget._waiting)
+        return not (budget._bytes.held or budget._bytes._held_by or budget._counted or budget._waiting)
 
     async def waits(self) -> bool:
         """Whether a body waits."""

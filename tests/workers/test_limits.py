@@ -52,7 +52,7 @@ async def test_limits_hold_over_all_workers(valkey_url: str, tmp_path: Path) -> 
 
     Limits of a prefix and read rates hold in the same way.
     """
-    await admit_as_many(valkey_url, max_viewers=10)
+    await admit_as_many(valkey_url, max_viewers=20)  # all come from one address, which may have half
     boards = tmp_path / "boards.toml"
     boards.write_text('[[board]]\nid = "posts"\n[limits."pos*"]\nviewers = 10\n', encoding="utf-8")
     await admit_as_many(valkey_url, boards=boards)

@@ -44,7 +44,7 @@ async def spread_once(workers: RunningWorkers, count: int) -> None:
 @pytest.mark.slow
 async def test_connections_spread_evenly(valkey_url: str, effort: int) -> None:
     """Every worker has a listening socket of its own, so the kernel spreads connections that come at once."""
-    async with running_workers(valkey_url, 4, max_connections=40_000, max_address_connections=40_000) as workers:
+    async with running_workers(valkey_url, 4, max_connections=80_000) as workers:
         await until_ready(workers)
         for _ in range(3):
             await spread_once(workers, min(4000, 1000 * effort))

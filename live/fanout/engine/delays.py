@@ -26,8 +26,6 @@ from live.store.board.read.reader import BoardReader
 
 log = structlog.get_logger()
 
-MOST_RECORDINGS: Final = 16  # recordings of a process
-MOST_OF_ADDRESS: Final = 4  # recordings that one address has begun
 _MOST_BYTES: Final = 8 * 1024**2  # bytes of the frames of one recording
 _FRAME: Final = 200  # bytes of a frame without its payload, approximately
 _BURST: Final = 2.0  # seconds; a board may send so much at once as it otherwise may in this time

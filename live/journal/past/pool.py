@@ -13,13 +13,11 @@ from live.journal.log.entries import position_of
 from live.journal.past.queries import TooLongError
 from live.journal.past.worker import Ticket, begin_worker, drained, identity, run_limited
 from live.settings import Settings
-from live.system.fair_queue import FairQueue
+from live.system.ledger import PAST_AT_ONCE, Turns
 from live.system.processes import CHILDREN
 
 _R = TypeVar("_R")
 
-_PROCESSES: Final = 2  # processes that run queries; a client uses one of them at a time
-_MOST_WAITING: Final = 32  # maximum waiting queries; there is a limit because anybody may ask
 _PATIENCE: Final = 2.0  # seconds to wait until SQL has everything that the store has
 _POLL: Final = 0.05
 _ENDED: Final = "the process that reads the journal has ended"
@@ -32,14 +30,14 @@ class Past:
     ends when its client leaves.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, turns: Turns) -> None:
         self._settings = settings
         self._pool: ProcessPoolExecutor | None = None
         self._id = ""
-        self._queue = FairQueue(_PROCESSES, _MOST_WAITING)
-        self._places = list(range(_PROCESSES))  # the indexes of `_wanted` that no query uses
+        self._turns = turns
+        self._places = list(range(PAST_AT_ONCE))  # the indexes of `_wanted` that no query uses
         # In shared memory: the numbers of the queries that are still wanted. The processes watch these numbers.
-        self._wanted = CHILDREN.RawArray("q", _PROCESSES)
+        self._wanted = CHILDREN.RawArray("q", PAST_AT_ONCE)
         self._number = 0
 
     async def wait(self, client: str, board: Board, epoch: str, link: str, at: int) -> None:
@@ -74,12 +72,12 @@ class Past:
             ProblemError: `overloaded` if too many queries wait, or `past_too_large` if this query takes too long.
             JournalError: the database does not answer, or the other process has ended.
         """
-        await self._queue.enter(client)
+        await self._turns.enter(client)
         place = self._places.pop()
         self._number = number = self._wanted[place] = self._number + 1
         query = partial(run_limited, Ticket(place, number), work, self._settings, *given)
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(_PROCESSES, CHILDREN, begin_worker, (self._wanted,))
+            self._pool = ProcessPoolExecutor(PAST_AT_ONCE, CHILDREN, begin_worker, (self._wanted,))
         pool = self._pool
 
         def finish(running: "asyncio.Future[_R]") -> None:
@@ -112,7 +110,7 @@ class Past:
 
     def _release(self, client: str, place: int) -> None:
         self._places.append(place)
-        self._queue.leave(client)
+        self._turns.leave(client)
 
     async def aclose(self) -> None:
         """End the queries and the other processes, and wait until they have ended.
@@ -121,5 +119,5 @@ class Past:
         nothing would end them.
         """
         if self._pool is not None:
-            self._wanted[:] = [0] * _PROCESSES
+            self._wanted[:] = [0] * PAST_AT_ONCE
             await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)

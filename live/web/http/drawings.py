@@ -13,9 +13,8 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from live.ingest.replies import Reply
-from live.system.fair_queue import FairQueue
+from live.system.ledger import Turns
 
-_MOST_WAITING: Final = 1000
 _MOST_MEMORY: Final = 20_000_000  # bytes of kept replies
 _KEPT: Final = 1000  # bytes of a kept reply besides its body and its query
 _SERVES: Final = 1.0  # seconds
@@ -35,8 +34,8 @@ class _KeptReply(NamedTuple):
 class Drawings:
     """Draws replies in turns of the clients, and keeps those that many requests can share for a second."""
 
-    def __init__(self) -> None:
-        self.queue = FairQueue(1, _MOST_WAITING)
+    def __init__(self, turns: Turns) -> None:
+        self.turns = turns
         self._kept: OrderedDict[DrawingKey, _KeptReply] = OrderedDict()  # the oldest first
         self._size = 0
 
@@ -62,13 +61,13 @@ class Drawings:
         Raises:
             ProblemError: `overloaded`, when too many requests wait.
         """
-        await self.queue.enter(client)
+        await self.turns.enter(client)
         began = time.thread_time()
         try:
             yield
         finally:  # the next turn begins after other work has had as much time
             rest = time.thread_time() - began
-            asyncio.get_running_loop().call_later(rest, self.queue.leave, client)
+            asyncio.get_running_loop().call_later(rest, self.turns.leave, client)
 
     def _find(self, key: DrawingKey) -> Reply | None:
         kept = self._kept.get(key)

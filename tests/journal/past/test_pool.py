@@ -9,6 +9,7 @@ from live.errors import JournalError
 from live.journal.database import Database
 from live.journal.past.pool import Past
 from live.journal.past.worker import identity
+from live.system.ledger import PAST_AT_ONCE, Turns
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
@@ -18,7 +19,7 @@ async def test_more_clients_than_processes_take_turns(tmp_path: Path) -> None:
     settings = fresh_settings("", journal="sqlite", data_dir=tmp_path)
     with Database("sqlite", tmp_path, settings.key_prefix, writes=True) as database:
         assert database.take_now()
-    past = Past(settings)
+    past = Past(settings, Turns(PAST_AT_ONCE, 32))
     await past.aclose()  # nothing has begun
     try:
         found = await asyncio.gather(*(past.run(f"client{number}", identity) for number in range(5)))
@@ -40,7 +41,7 @@ async def test_processes_that_ended_while_idle_are_replaced(tmp_path: Path) -> N
     settings = fresh_settings("", journal="sqlite", data_dir=tmp_path)
     with Database("sqlite", tmp_path, settings.key_prefix, writes=True) as database:
         assert database.take_now()
-    past = Past(settings)
+    past = Past(settings, Turns(PAST_AT_ONCE, 32))
     try:
         found = await past.run("client", identity)
         pool = past._pool

@@ -9,7 +9,7 @@ import pytest
 
 from live.domain.board import Board
 from live.ingest.replies import Reply
-from live.system.fair_queue import FairQueue
+from live.system.ledger import Turns
 from live.web.http import drawings
 from live.web.http.drawings import Drawings
 from live.web.pages import board as pages
@@ -67,9 +67,9 @@ async def test_drawing_leaves_half_of_the_time_to_others() -> None:
     """After a drawing, events and viewers have as much time as the drawing took."""
     ends: list[tuple[float, float]] = []
     rests: list[float] = []
-    leave = FairQueue.leave
+    leave = Turns.leave
 
-    def note(self: FairQueue, client: str) -> None:
+    def note(self: Turns, client: str) -> None:
         spent, end = ends[-1]
         rests.append((time.monotonic() - end) / spent)
         leave(self, client)
@@ -77,8 +77,8 @@ async def test_drawing_leaves_half_of_the_time_to_others() -> None:
     async def have_ended() -> bool:
         return len(rests) == 5
 
-    with replaced(FairQueue, "leave", note):
-        drawing = Drawings()
+    with replaced(Turns, "leave", note):
+        drawing = Drawings(Turns(1, 10))
         for _ in range(5):
             async with drawing.turn("192.0.2.1"):
                 began = time.thread_time()

@@ -27,6 +27,7 @@ from live.settings import Settings
 from live.store.board.keys import SystemKeys
 from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store, connect
+from live.system.ledger import PAST_AT_ONCE, Turns
 from live.web.pages.charts import chart_of_ranks, events_of, round_values
 from live.web.reads.sources import past_reply
 from tests.harness.boards import rolling_board
@@ -407,7 +408,7 @@ def _never_end(_settings: Settings) -> None:
 
 async def test_a_process_that_ended_is_replaced(tmp_path: Path) -> None:
     """A process may end because it ran out of memory. The next query runs in a new process."""
-    past = Past(Settings(data_dir=tmp_path))
+    past = Past(Settings(data_dir=tmp_path), Turns(PAST_AT_ONCE, 32))
     try:
         with pytest.raises(JournalError):
             await past.run("a", _end)
@@ -420,7 +421,7 @@ async def test_a_process_that_ended_is_replaced(tmp_path: Path) -> None:
 async def test_a_question_that_takes_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the refused query, other queries get their turn."""
     monkeypatch.setattr(live.journal.past.pool, "run_limited", partial(run_limited, longest=0.2))
-    past = Past(Settings(data_dir=tmp_path))
+    past = Past(Settings(data_dir=tmp_path), Turns(PAST_AT_ONCE, 32))
     try:
         with pytest.raises(ProblemError, match="past_too_large"):
             await past.run("a", _never_end)

@@ -20,6 +20,7 @@ from live.errors import JournalError, ProblemError
 from live.journal.past.pool import Past
 from live.journal.past.worker import identity, run_limited
 from live.settings import Settings
+from live.system.ledger import PAST_AT_ONCE, Turns
 from live.system.processes import CHILDREN
 from live.web.reads import history, sources
 from tests.harness.long_readings import SLOW, sleep_a_while, sleep_on
@@ -41,7 +42,7 @@ def begun(folder: Path) -> int:
 @asynccontextmanager
 async def reading(folder: Path) -> AsyncIterator[Past]:
     """A reader of the past, for a data directory without a journal."""
-    past = Past(Settings(data_dir=folder))
+    past = Past(Settings(data_dir=folder), Turns(PAST_AT_ONCE, 32))
     try:
         yield past
     finally:
@@ -187,7 +188,7 @@ async def test_a_long_history_of_a_large_board_is_refused(valkey_url: str) -> No
 
 async def read_and_leave(folder: Path) -> None:
     """Begin a long reading, and end while it goes on."""
-    past = Past(Settings(data_dir=folder))
+    past = Past(Settings(data_dir=folder), Turns(PAST_AT_ONCE, 32))
     reading = asyncio.create_task(past.run(GREEDY, sleep_on))
     await started(folder)
     await past.aclose()

@@ -176,7 +176,7 @@ async def test_a_head_request_is_not_a_viewer(valkey_url: str) -> None:
             assert response.headers["content-type"].startswith("text/event-stream")
 
 
-@pytest.mark.parametrize("limit", ["max_viewers", "max_board_viewers", "max_address_viewers"])
+@pytest.mark.parametrize("limit", ["max_viewers", "max_board_viewers"])
 async def test_more_viewers_than_the_limit_are_refused(valkey_url: str, limit: str) -> None:
     """Each of the limits refuses a second viewer. When a viewer leaves, there is room again."""
     async with serving(fresh_settings(valkey_url, **{limit: 1})) as client:

@@ -1,4 +1,4 @@
-"""Turns: no client waits for more than one request of each other client."""
+"""The ledger: nobody holds more than half of a resource, and no client waits for more than one request of another."""
 
 import asyncio
 from collections import Counter
@@ -8,9 +8,51 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from live.errors import ProblemError
-from live.system.fair_queue import FairQueue
+from live.system.ledger import Resource, Turns
 
 GREEDY, MODEST = "greedy", "modest"
+
+
+def test_nobody_holds_more_than_half() -> None:
+    """Whoever holds nothing may hold one thing, however large it is."""
+    places = Resource(10)
+    for _ in range(5):
+        assert places.is_within_half("a")
+        places.add("a", 1)
+    assert not places.is_within_half("a")
+    assert places.is_within_half("b")
+    places.add("a", -1)
+    assert places.is_within_half("a")
+    assert Resource(1).is_within_half("a")
+    assert Resource(100).is_within_half("a", 1000)
+
+
+def test_a_resource_is_used_up() -> None:
+    """The first thing always has room, unless there is no room at all."""
+    places = Resource(3)
+    assert places.has_room(1000)
+    places.add("a", 2)
+    assert (places.has_room(), places.has_room(2)) == (True, False)
+    places.add("b", 1)
+    assert not places.has_room()
+    assert not Resource(0).has_room()
+
+
+def test_the_clients_that_hold_most_are_found() -> None:
+    """Of clients that hold equally much, each call begins with another."""
+    places = Resource(100)
+    for client, amount in (("a", 1), ("b", 3), ("c", 2), ("d", 3)):
+        places.add(client, amount)
+    assert list(places.largest(1)) == ["b", "d", "c"]
+    assert [next(places.largest(0)) for _ in range(3)] == ["b", "d", "b"]
+    places.add("b", -3)
+    assert list(places.largest(2)) == ["d"]
+    assert (places.held, places.of("b"), places.of("d")) == (6, 0, 3)
+    grains = Resource(1000, grain=10)
+    for client, amount in (("a", 11), ("b", 19), ("c", 5)):
+        grains.add(client, amount)
+    assert list(grains.largest(5)) == ["a", "b"]
+    assert list(grains.largest(11)) == ["b"]
 
 
 async def settled() -> None:
@@ -19,7 +61,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def crowd(queue: FairQueue, client: str, requests: int, served: list[str]) -> list[asyncio.Task[None]]:
+async def crowd(queue: Turns, client: str, requests: int, served: list[str]) -> list[asyncio.Task[None]]:
     """Let a client ask for some turns at once. Each turn is noted when it begins."""
 
     async def ask() -> None:
@@ -40,7 +82,7 @@ async def cancelled(tasks: list[asyncio.Task[None]]) -> None:
 
 async def test_clients_take_turns() -> None:
     """One client has many requests, and another client has a single request."""
-    queue, served = FairQueue(1, 100), list[str]()
+    queue, served = Turns(1, 100), list[str]()
     tasks = await crowd(queue, GREEDY, 50, served)
     tasks += await crowd(queue, MODEST, 1, served)
     assert served == [GREEDY]
@@ -53,7 +95,7 @@ async def test_clients_take_turns() -> None:
 
 async def test_a_client_has_one_turn_at_a_time() -> None:
     """A queue of two turns serves two clients at once, and never one client twice."""
-    queue, served = FairQueue(2, 100), list[str]()
+    queue, served = Turns(2, 100), list[str]()
     tasks = await crowd(queue, GREEDY, 3, served)
     assert served == [GREEDY]
     tasks += await crowd(queue, MODEST, 1, served)
@@ -63,20 +105,21 @@ async def test_a_client_has_one_turn_at_a_time() -> None:
 
 async def test_the_greediest_client_loses_a_request_when_the_queue_is_full() -> None:
     """Another client still finds room, until both have the same share."""
-    queue, served = FairQueue(1, 8), list[str]()
+    queue, served = Turns(1, 8), list[str]()
     tasks = await crowd(queue, GREEDY, 20, served)
     refused = [task for task in tasks if task.done() and task.exception() is not None]
-    assert len(refused) == 20 - 1 - 8
-    others = await crowd(queue, MODEST, 20, served)
-    errors = [task.exception() for task in (*tasks, *others) if task.done()]
+    assert len(refused) == 20 - 1 - 4, "a client holds more than half of the places"
+    second = await crowd(queue, "second", 20, served)
+    others = await crowd(queue, MODEST, 2, served)
+    errors = [task.exception() for task in (*tasks, *second, *others) if task.done()]
     assert {error.code for error in errors if isinstance(error, ProblemError)} == {"overloaded"}
-    assert sum(not task.done() for task in others) == 4, "the modest client did not get half of the places"
-    await cancelled([*tasks, *others])
+    assert sum(not task.done() for task in others) == 2, "the modest client found no room"
+    await cancelled([*tasks, *second, *others])
 
 
 async def test_a_request_that_leaves_the_queue_takes_no_turn() -> None:
     """The next request is served, whether the cancelled request waited or had just got its turn."""
-    queue, served = FairQueue(1, 100), list[str]()
+    queue, served = Turns(1, 100), list[str]()
     tasks = await crowd(queue, GREEDY, 1, served)
     gone = await crowd(queue, "gone", 2, served)
     tasks += await crowd(queue, MODEST, 1, served)
@@ -97,7 +140,7 @@ def test_no_turn_is_lost(at_once: int, most: int, steps: list[tuple[str, int]]) 
     """After any steps, a turn is free only if no client without a turn waits for a turn."""
 
     async def run() -> None:
-        queue = FairQueue(at_once, most)
+        queue = Turns(at_once, most)
         tasks: dict[asyncio.Task[None], str] = {}
 
         def having() -> list[asyncio.Task[None]]:
