@@ -1,64 +1,78 @@
 // @ts-check
-/** The page of one record. Rank, score and neighbours are live. Parts that seldom change are loaded later. */
+/** The page of one record. Rank, score and the gaps to its neighbours are live. The charts are loaded later. */
 import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
-import { TableView } from "./client/view.js";
-import { gapWords, grouped, placeWords, translate } from "./client/words.js";
-import { loadLater, recordAddress, whenWritten, write } from "./page.js";
+import { grouped, nameWords, placeWords, plain, translate } from "./client/words.js";
+import { loadLater, whenWritten, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
 
 const RANK_REST = 5_000; // milliseconds for which the rank must stay the same before it is announced
 
 const section = /** @type {HTMLElement} */ (document.getElementById("record"));
-const { board: id = "", root = "", key = "", around: neighbours, records = "" } = section.dataset;
+const { board: id = "", root = "", key = "" } = section.dataset;
 /** @param {string} name */
 const part = (name) => /** @type {HTMLElement} */ (document.getElementById(name));
 const announcer = new Announcer(part("announcer"));
-const values = section.querySelectorAll(".value");
+const values = /** @type {NodeListOf<HTMLElement>} */ (section.querySelectorAll(".value"));
 
-const body = /** @type {HTMLTableSectionElement} */ (part("records"));
-const fields = [...section.querySelectorAll("th[data-field]")].map((cell) => /** @type {HTMLElement} */ (cell).dataset.field ?? "");
-const board = new LiveBoard(location.origin + root, id, { limit: 1, key, around: Number(neighbours) });
+const board = new LiveBoard(location.origin + root, id, { limit: 1, key, around: 1 });
 showLocalTimes(board.now());
-const table = new TableView(body, {
-  fields,
-  below: fields.length ? undefined : gapWords,
-  own: key,
-  link: (member) => recordAddress(records, member),
-  onDraw: showFigures,
-});
+const scores = { writing: plain };
 const status = new StatusView(board, section, { status: part("connection"), retry: part("retry"), announce: announcer.announce });
 let rankTimer = 0;
 let announced = Number(part("rank").textContent?.replace(/\D/g, ""));
+let isAsked = false; // whether the figures are written in the next frame
 
 function showFigures() {
+  isAsked = false;
   const { around } = board.snapshot;
   if (!around) return;
   const at = around.records.findIndex((record) => record.key === key);
   const own = around.records[at];
   write(part("rank"), own ? grouped(around.rank) : translate("not_ranked"));
   write(part("rank-count"), grouped(around.rank_count));
-  const { grouped: written } = table.writing;
-  if (fields.length) return fields.forEach((field, i) => write(values[i], written(own?.fields?.[field] ?? null)));
-  write(values[0], written(around.score ?? ("entrant" in section.dataset ? 0 : null)));
-  write(part("ahead"), written(distance(own, around.records[at - 1])));
-  write(part("behind"), written(distance(own, around.records[at + 1])));
+  const score = around.score ?? ("entrant" in section.dataset ? 0 : null);
+  for (const value of values) {
+    const { field } = value.dataset;
+    const known = field === undefined ? score : own?.fields?.[field];
+    if (known !== null && known !== undefined) write(value, field === undefined ? scores.writing.grouped(known) : grouped(known));
+    /** @type {HTMLElement} */ (value.closest("div")).hidden = known === null || known === undefined;
+  }
+  if (!part("ahead")) return; // a score with fields has no gap
+  showGap(part("ahead"), own, around.records[at - 1], "−");
+  showGap(part("behind"), own, own && around.records[at + 1], "+");
 }
 
 /**
- * @param {{score: number} | undefined} one
- * @param {{score: number} | undefined} other
+ * @param {HTMLElement} figure
+ * @param {import("./client/state.js").BoardRecord | undefined} own
+ * @param {import("./client/state.js").BoardRecord | undefined} other the record before or after
+ * @param {string} sign
  */
-function distance(one, other) {
-  return one && other ? Math.abs(one.score - other.score) : null;
+function showGap(figure, own, other, sign) {
+  figure.hidden = !own || !other;
+  if (!own || !other) return;
+  const isOther = figure.dataset.key !== other.key;
+  const shown = isOther ? /** @type {HTMLElement} */ (figure.cloneNode(true)) : figure; // a new row, for the titles of members
+  const name = /** @type {HTMLElement} */ (shown.querySelector("bdi"));
+  const [before, after] = translate("to_record", { rank: other.rank, name: "\n" }).split("\n");
+  if (isOther) {
+    shown.dataset.key = other.key;
+    name.textContent = nameWords(other.key);
+  }
+  if (isOther || name.previousSibling?.nodeValue !== before) name.parentElement?.replaceChildren(before, name, after);
+  const gap = Math.abs(own.score - other.score);
+  write(shown.querySelector("b"), gap ? sign + scores.writing.grouped(gap) : translate("tied"));
+  if (isOther) figure.replaceWith(shown);
 }
 
-loadLater(board, () => import("./chart.js"), ({ start }) => start(board, table, `${root}v1/boards/${id}`, part("since")));
+loadLater(board, () => import("./chart.js"), ({ start }) => start(board, `${root}v1/boards/${id}`));
 board.on("state", () => status.show());
 board.on("change", ({ around }) => {
   if (!around) return;
-  table.show(around.records);
+  if (!isAsked) requestAnimationFrame(showFigures);
+  isAsked = true;
   clearTimeout(rankTimer);
   const { rank } = around;
   if (rank === null || rank === announced) return;
@@ -67,4 +81,4 @@ board.on("change", ({ around }) => {
     announcer.announce(placeWords(rank, null)[0]);
   }, RANK_REST);
 });
-whenWritten(section, table, () => board.start());
+whenWritten(section, scores, () => board.start());

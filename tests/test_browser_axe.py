@@ -77,8 +77,8 @@ async def test_every_page_is_accessible(valkey_url: str, theme: str, lang: str) 
             await page.goto(own.url.replace("/posts", f"/{path}{mark}theme={theme}&lang={lang}"))
             if await page.locator("#connection").count() and path != "vote":
                 await page.wait_for_selector("#connection[data-state=live]", state="attached", timeout=PATIENCE)
-            for place in range(await page.locator(":is(.menu, .chart) summary").count()):
-                await page.locator(":is(.menu, .chart) summary").nth(place).click()
+            for place in range(await page.locator(":is(.menu, .charts) summary").count()):
+                await page.locator(":is(.menu, .charts) summary").nth(place).click()
             assert await faults(page) == [], path
 
 

@@ -311,8 +311,8 @@ async def test_a_contestant_without_votes_has_a_page(valkey_url: str) -> None:
         await until_live(page)
         assert (await page.inner_text("#rank"), await page.inner_text(".value")) == ("not ranked", "0")
         await page.get_by_role("button", name="Vote for Ada").click()
-        await page.wait_for_selector("#records tr[data-key=Ada]", timeout=PATIENCE)
-        assert await page.inner_text(".value") == "1"
+        await page.wait_for_function("() => document.querySelector('.value').innerText === '1'", timeout=PATIENCE)
+        assert await page.inner_text("#behind, #ahead") == "To 1, Bo\ntied"
         assert (await client.get("/boards/pets/records/Cy")).status_code == 404
 
 

@@ -27,11 +27,8 @@ SURFACES = {
     "boards/posts/records/Member%20number%203": (
         "h1",
         ".figures b",
-        ".span span",
-        ".chart text",
-        "#records td.score",
-        "tr.me td.score",
-        "tr.me bdi",
+        ".figures dt",
+        ".sums span",
     ),
     "boards/vote": ("h1", "td.rank", "td.score", "th > bdi", ".sums b", "#rank-count"),
     "": ("h1", "li bdi", ".sums b"),

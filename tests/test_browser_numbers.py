@@ -84,7 +84,7 @@ LOOK: Final = """async () => {
             if (around === document.documentElement && isOutside(0, innerWidth)) note("beyond the screen");
         }
     }
-    const row = root.querySelector("tr[data-key=a], li[data-key=a]");
+    const row = root.querySelector("tr[data-key=a], li[data-key=a], section[data-key=a]");
     return [[...(row?.querySelectorAll("td.score, .value") ?? [])].map((cell) => cell.innerText), wrong];
 }"""
 
@@ -108,7 +108,7 @@ async def until_drawn(page: Page, texts: list[str]) -> None:
     """Wait until the first row shows the scores of the last event."""
     await page.wait_for_function(
         f"""(texts) => {{
-            const cells = [...{ROOT}.querySelectorAll("tr[data-key=a] td.score")];
+            const cells = [...{ROOT}.querySelectorAll("tr[data-key=a] td.score, section[data-key=a] .value")];
             return cells.map((cell) => cell.textContent).join() === texts.join();
         }}""",
         arg=texts,
@@ -143,7 +143,9 @@ async def test_no_number_is_cut(valkey_url: str, surface: str) -> None:
             await page.goto("about:blank")
             await page.goto(url + path.format(board))
             if board:
-                await page.wait_for_function(f"() => {ROOT}.querySelector('tr[data-key=a]')", timeout=PATIENCE)
+                await page.wait_for_function(
+                    f"() => {ROOT}.querySelector(':is(tr, section)[data-key=a]')", timeout=PATIENCE
+                )
                 await post(producer, last[board])
                 await until_drawn(page, expected)
             for width in WIDTHS:

@@ -46,7 +46,7 @@ from live.web.activity import Activity
 from live.web.http.drawings import Drawings
 from live.web.http.middleware import READER, SESSION
 from live.web.http.responses import Derived, cache_control
-from live.web.pages.charts import Line, RankCharts
+from live.web.pages.charts import Histories, Line
 
 if TYPE_CHECKING:
     from live.auth.tokens import Tokens
@@ -92,7 +92,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     baselines: Baselines = field(default_factory=Baselines)
     encoded: Derived[Reply] = field(default_factory=Derived)
     trend_lines: Derived[Mapping[str, Line]] = field(default_factory=Derived)
-    rank_charts: RankCharts = field(default_factory=RankCharts)
+    histories: Histories = field(default_factory=Histories)
     activity: Activity = field(default_factory=Activity)
 
     async def ledger(self, board_id: str, reader: Reader) -> Ledger:

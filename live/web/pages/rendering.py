@@ -108,6 +108,7 @@ def make_templates(root: str) -> Environment:
         languages=languages(),
         frame_of=frame_of,
         element_of=element_of,
+        axis_words=words.axis_words,
         bar_width=words.bar_width,
         line_words=words.line_words,
         move_words=words.move_words,

@@ -32,6 +32,7 @@ _MOST_MEMBERS: Final = 8
 _MOST_NAME: Final = 32
 _MOST_VALUE: Final = 40
 _LEAST_POINTS: Final = 2
+_MONTH_LETTERS: Final = 3
 _LEAST_PLAIN: Final = 1e-6  # ECMAScript writes numbers from `_LEAST_PLAIN` up to `_MOST_PLAIN` without an exponent
 _MOST_PLAIN: Final = 1e21
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -242,6 +243,17 @@ def moment_words(language: Language, time: datetime) -> str:
         month = _month(language, time.month)
         clock = language.translate("moment", year=str(time.year), month=month, day=str(time.day), time=clock)
     return f"{clock} UTC"
+
+
+def axis_words(language: Language, time: int, form: str, *, is_first: bool) -> str:
+    """Write a time in seconds since 1970 below a chart: `14:00`, or `Sat 00:00` if it is the first one of a day."""
+    at = moment(time * 1000)
+    month, day = _month(language, at.month)[:_MONTH_LETTERS], str(at.day)
+    if form == "clock":
+        clock, is_first = f"{at:%H:%M}", is_first or f"{at:%H:%M}" == MIDNIGHT
+        name = language.translate("day_names").split()[at.weekday()]
+        return language.translate("axis_clock", day=name, time=clock) if is_first else clock
+    return language.translate(f"axis_{form}", year=str(at.year), month=month, day=day)
 
 
 def metadata_words(metadata: msgspec.Raw | UnsetType) -> list[str]:

@@ -39,6 +39,7 @@ export const words = {
   "not_ranked": "not ranked",
   "you": "You",
   "you_not_ranked": "You, not ranked",
+  "to_record": "To {rank}, {name}",
   "rank": "rank {n}",
   "behind": ", {n} behind the next",
   "tied_with_next": ", tied with the next",

@@ -40,6 +40,7 @@ export const words = {
   "not_ranked": "未上榜",
   "you": "你",
   "you_not_ranked": "你，未上榜",
+  "to_record": "距第 {rank} 名 {name}",
   "rank": "第 {n} 名",
   "behind": "，距上一名 {n}",
   "tied_with_next": "，与上一名并列",

@@ -8,10 +8,13 @@ import pytest
 
 from live.boards.definition import read_board
 from live.domain.board import Board
+from live.domain.ranking import Record
+from live.domain.score_format import MINUS, ScoreFormat
 from live.domain.window import Periods, Rolling
 from live.store.board.read.slots import SlotValues
+from live.web.pages.charts import History
 from live.web.pages.language import TAGS, languages
-from live.web.pages.record import MOST_SLOTS, chart_of
+from live.web.pages.record import MOST_SLOTS, Chart, chart_of
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
 from tests.harness.server import server
@@ -20,18 +23,17 @@ ENGLISH, CHINESE = (languages()[tag] for tag in TAGS)
 TIMES = ("2026-11-20T09:30:00Z", "2026-11-20T11:00:00Z", "2026-11-20T12:59:59Z")
 HOUR = 3600
 CONTEST = read_board("contest", {"types": ["vote"], "window": "forever", "votes": {"registered": True}})
-NONE = "\u2013"
 
 
 def figures(html: str) -> dict[str, str]:
     """The figures by their headings."""
-    found = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", html)
-    return {name: re.sub("<[^>]+>", "", value) for name, value in found}
+    found = re.findall(r"<div(?![^>]* hidden)[^>]*><dt>(.*?)</dt><dd>(.*?)</dd>", html)
+    return {re.sub("<[^>]+>", "", name): re.sub("<[^>]+>", "", value).strip() for name, value in found}
 
 
 @pytest.mark.slow
-async def test_a_record_has_figures_a_chart_and_neighbours(valkey_url: str) -> None:
-    """The chart has a bar for each slot, and the table the same scores, the newest first."""
+async def test_a_record_has_figures_and_a_chart(valkey_url: str) -> None:
+    """The figures name the records before and after. The table has the scores of the chart, the newest first."""
     async with server(valkey_url, rolling_board("3h", "1h", clock="event")) as client:
         events: list[dict[str, Any]] = [
             {"key": "a/b", "amount": amount, "time": time} for amount, time in zip((4, 10, 1), TIMES, strict=True)
@@ -41,18 +43,24 @@ async def test_a_record_has_figures_a_chart_and_neighbours(valkey_url: str) -> N
         assert response.status_code == 200
         html = response.text
         assert figures(html) == {
-            "Rank": "15 of 30", "Score": "15", "Behind the next": "1", "Ahead of the one below": "0",
+            "Rank": "15 of 30", "Score": "15", "To 14, k16": f"{MINUS}1", "To 16, k15": "tied",
         }  # fmt: skip
-        assert re.findall(r'<rect x="(\d)\.1" width=".8" y="([\d.]+)" height="([\d.]+)"', html) == [
-            ("0", "60.00", "40.00"), ("1", "100.00", "0.00"), ("2", "0.00", "100.00"), ("3", "90.00", "10.00"),
-        ]  # fmt: skip
+        assert "Score of each time slot" in html
+        assert re.findall(r'<path d="(M0[^"]*)"', html) == ["M0.00,59.00H25.00V95.00H50.00V5.00H75.00"]
         table = html.partition("<details>")[2].partition("</details>")[0]
         assert re.findall(r'class="score">(\d+)<', table) == ["1", "10", "0", "4"]
         assert "20 November 2026, 12:00 UTC" in table
-        neighbours = re.findall(r'<tr data-key="([^"]*)"', html)
-        assert len(neighbours) == 11
-        assert neighbours.count("a/b") == 1
-        assert '<a href="/boards/posts/records/k14">' in html
+        assert '<a href="/boards/posts">' in html
+
+
+async def test_nothing_empty_is_drawn(valkey_url: str) -> None:
+    """A record alone on its board, with one point, has no chart and no gaps."""
+    async with server(valkey_url) as client:
+        await post(client, {"key": "a"})
+        html = (await client.get("/boards/posts/records/a")).text
+        assert figures(html) == {"Rank": "1 of 1", "Score": "1"}
+        assert "<figure" not in html
+        assert "<aside" not in html
 
 
 @pytest.mark.slow
@@ -109,7 +117,7 @@ async def test_the_page_is_also_in_chinese(valkey_url: str) -> None:
     async with server(valkey_url) as client:
         await post(client, {"key": "一"})
         html = (await client.get("/boards/posts/records/一?lang=zh")).text
-        assert figures(html) == {"名次": "1 / 1", "分数": "1", "距上一名": NONE, "领先下一名": NONE}
+        assert figures(html) == {"名次": "1 / 1", "分数": "1"}
         assert 'href="/boards/posts?lang=zh"' in html
 
 
@@ -119,26 +127,44 @@ def values_of(board: Board, *values: int | None) -> SlotValues:
     return SlotValues("e", 1, slots, ["a"], [values])
 
 
+def chart(board: Board, *values: int | None) -> Chart | None:
+    """The chart of a record without a journal."""
+    slots = values_of(board, *values)
+    return chart_of(ENGLISH, board, slots, History(slots.slots, ()), Record("a", 1, 1), len(values) * HOUR)
+
+
 def test_a_chart_has_room_for_scores_below_zero() -> None:
-    """Bars start at zero."""
+    """The slot that is still open has no part of the line, because its sum is not complete."""
     board = Board(id="b", title="b", window=Rolling(3 * HOUR, HOUR))
-    chart = chart_of(ENGLISH, board, values_of(board, 30, -10, None, 0))
-    assert chart is not None
-    assert [(bar.y, bar.height, bar.score) for bar in chart.bars] == [
-        ("0.00", "75.00", "30"), ("75.00", "25.00", "\u221210"), ("75.00", "0.00", "0"), ("75.00", "0.00", "0"),
+    drawn = chart(board, 30, -10, None, 0)
+    assert drawn is not None
+    assert drawn.score is not None
+    assert [(point.score, point.is_open) for point in drawn.points] == [
+        ("30", False), ("\u221210", False), ("0", False), ("0", True),
     ]  # fmt: skip
-    assert [bar.is_open for bar in chart.bars] == [False, False, False, True]
-    assert (chart.title, chart.highest) == ("Score over the last 3 hours", "30")
-    assert list(chart.ticks) == [(-10, "100.00"), (0, "75.00"), (10, "50.00"), (20, "25.00"), (30, "0.00")]
-    assert list(chart.marks) == [1, 2, 3]
+    assert drawn.score.path == "M0.00,5.00H25.00V95.00H50.00V72.50H75.00"
+    assert [tick.text for tick in drawn.score.ticks] == ["\u221210", "0", "10", "20", "30"]
+    assert drawn.ranks is None
 
 
-def test_a_chart_says_how_many_slots_it_shows_if_not_all() -> None:
-    """Bars of periods have names instead of times, and no score where there was no event."""
+def test_periods_have_names_instead_of_times() -> None:
+    """A period without an event has no score. The chart begins with the first period that has one."""
     board = Board(id="b", title="b", window=Periods(unit="hour", keep=900), operator="best")
-    chart = chart_of(ENGLISH, board, values_of(board, *[None] * (MOST_SLOTS - 1), 5))
-    assert chart is not None
-    assert chart.title == "Score in the newest 200 slots"
-    assert (chart.bars[0].start, chart.bars[0].score) == (None, NONE)
-    assert chart.bars[-1].name == "9 January 1970, from 07:00 for an hour"
-    assert chart_of(ENGLISH, board, values_of(board, 5)) is None
+    drawn = chart(board, *[None] * (MOST_SLOTS - 3), 4, None, 5)
+    assert drawn is not None
+    assert [(point.start, point.score) for point in drawn.points] == [(None, "4"), (None, ""), (None, "5")]
+    assert drawn.points[-1].name == "9 January 1970, from 07:00 for an hour"
+    assert chart(board, None, 5) is None
+
+
+def test_lower_is_drawn_higher_where_it_is_better() -> None:
+    """The axis begins near the scores, not at zero, and its values are round."""
+    board = Board(
+        id="b", title="b", window=Periods(unit="hour", keep=9), operator="best", sort_order="asc",
+        score_format=ScoreFormat(scale=3, format="duration"),
+    )  # fmt: skip
+    drawn = chart(board, 65_000, 62_417, 63_100)
+    assert drawn is not None
+    assert drawn.score is not None
+    assert drawn.score.path == "M0.00,95.00H33.33V5.00H66.67V28.80H100.00"
+    assert [tick.text for tick in drawn.score.ticks] == ["1:03.000", "1:04.000", "1:05.000"]

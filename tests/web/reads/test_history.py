@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 import live.journal.past.pool
+from live.boards.definition import read_board
 from live.domain.board import Board
 from live.domain.window import Forever
 from live.errors import JournalError, ProblemError
@@ -28,7 +29,7 @@ from live.store.board.keys import SystemKeys
 from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store, connect
 from live.system.ledger import PAST_AT_ONCE, Turns
-from live.web.pages.charts import chart_of_ranks, events_of, round_values
+from live.web.pages.charts import events_of, line_of, recent_slots, round_values, time_ticks
 from live.web.reads.sources import past_reply
 from tests.harness.boards import rolling_board
 from tests.harness.mutation import replaced
@@ -266,7 +267,7 @@ async def test_a_board_with_an_event_clock_is_read_by_that_clock(valkey_url: str
             page = await get(client, "/v1/boards/old", as_of=f"2024-02-01T0{hour}:00:00Z")
             assert [record["key"] for record in page["records"]] == list(rows)
         html = (await client.get("/boards/old/records/a")).text
-        assert "Rank at the end of each bar" in html
+        assert "<b>Rank</b>" in html
 
 
 async def test_a_season_in_one_body_is_read_race_by_race(valkey_url: str) -> None:
@@ -332,6 +333,9 @@ async def test_a_correction_counts_at_its_time(valkey_url: str) -> None:
         assert (await get(client, path, as_of="2023-01-05T15:03:01Z"))["records"][0]["score"] == 20
 
 
+NOW = 1_763_636_400  # 2025-11-20T11:00:00Z
+
+
 async def test_the_page_of_a_record_shows_its_rank_over_the_window(valkey_url: str) -> None:
     """The chart appears once the journal has the record's rank at the ends of two slots."""
     board = rolling_board("10s", "1s")
@@ -340,22 +344,67 @@ async def test_the_page_of_a_record_shows_its_rank_over_the_window(valkey_url: s
         async def shown() -> str | None:
             await like(client, "a", "b", "b")
             text = (await client.get("/boards/posts/records/a")).text
-            return text if "<polyline" in text else None
+            return text if text.count("<figure") > 1 else None
 
         text = await eventually(shown)
-        assert "Rank at the end of each bar" in text
         assert "best 2, worst 2" in text
 
 
+async def test_a_board_of_all_time_has_charts_too(valkey_url: str) -> None:
+    """They show the last day, or the time since the board began."""
+    async with server(valkey_url, read_board("posts", {"window": "forever"}), journal="sqlite") as client:
+
+        async def shown() -> str | None:
+            await like(client, "a", "b", "b")
+            text = (await client.get("/boards/posts/records/b")).text
+            return text if "<figure" in text else None
+
+        assert "best 1, worst 1" in await eventually(shown)
+
+
+def test_recent_slots_are_few_and_reach_until_now() -> None:
+    """The slots are as short as the time allows."""
+    for age, length in ((0, 10), (599, 10), (3599, 60), (86_400, 1800), (10**9, 1800)):
+        slots = recent_slots(NOW - age, NOW)
+        assert len(slots) <= 62, age
+        assert {slot.end - slot.start for slot in slots} == {length}, age
+        assert slots[-1].start <= NOW < slots[-1].end, age
+        assert slots[0].start <= max(NOW - age, NOW - 86_400) < slots[0].end, age
+
+
 def test_a_line_breaks_where_the_record_was_not_on_the_board() -> None:
-    """The best rank is at the upper edge of the chart. A single rank gives no line."""
-    chart = chart_of_ranks([3, 1, None, 2, 3])
+    """Better values are higher. A single value gives no line."""
+    places = [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]
+    chart = line_of([3, 1, None, 2, 3], places, write, 1, low_best=True)
     assert chart is not None
     assert (chart.best, chart.worst) == (1, 3)
-    assert list(chart.lines) == ["0.5,95.00 1.5,5.00", "3.5,50.00 4.5,95.00"]
-    assert list(chart.ticks) == [(1, "5.00"), (2, "50.00"), (3, "95.00")]
-    assert chart.end == "4.5,95.00"
-    assert chart_of_ranks([None, 1]) is None
+    assert chart.path == "M0.00,95.00H20.00V5.00H40.00M60.00,50.00H80.00V95.00H100.00"
+    assert list(chart.ticks) == [("1", "5.00"), ("2", "50.00"), ("3", "95.00")]
+    assert chart.end == "95.00"
+    assert line_of([None, 1], places[:3], write, 1, low_best=True) is None
+    scores = line_of([10, 30, None], places[:4], write, 0, low_best=False)
+    assert scores is not None
+    assert (scores.path, scores.end) == ("M0.00,65.00H20.00V5.00H40.00", "")
+    assert list(scores.ticks) == [("0", "95.00"), ("10", "65.00"), ("20", "35.00"), ("30", "5.00")]
+    level = line_of([7, 7], places[:3], write, 0, low_best=False)
+    assert level is not None
+    assert level.path == "M0.00,50.00H20.00V50.00H40.00"
+
+
+def test_the_time_axis_has_few_and_round_times() -> None:
+    """No time is close to the end, where the axis says "now"."""
+    for length in (90, 3600, 86_400, 7 * 86_400, 400 * 86_400):
+        ticks = time_ticks(NOW - length, NOW)
+        assert 1 <= len(ticks) <= 6, length
+        assert all(0 <= float(tick.x) < 90 for tick in ticks), length
+        assert len({tick.form for tick in ticks}) == 1, length
+    day = [f"{datetime.fromtimestamp(tick.time, UTC):%d %H:%M}" for tick in time_ticks(NOW - 86_400, NOW)]
+    assert day == ["19 12:00", "19 18:00", "20 00:00", "20 06:00"]
+
+
+def write(value: int, _step: int) -> str:
+    """Write a value of an axis."""
+    return str(value)
 
 
 def test_what_happened_to_a_record_follows_from_its_ranks() -> None:
@@ -364,9 +413,7 @@ def test_what_happened_to_a_record_follows_from_its_ranks() -> None:
     A step that takes or loses rank 1, or enters or leaves the top ten, is named after that, and not after its size.
     """
     ranks = [14, None, 12, 11, 9, 5, 1, 1, 4, 7, 12, 11]
-    chart = chart_of_ranks(ranks)
-    assert chart is not None
-    assert list(chart.events) == [
+    assert events_of(ranks) == [
         (10, "leaves_top", 12, 5), (9, "falls", 7, 3), (8, "loses_first", 4, 3), (6, "takes_first", 1, 4),
         (5, "climbs", 5, 4), (4, "enters_top", 9, 2),
     ]  # fmt: skip
