@@ -46,7 +46,6 @@ class Past {
     this.limit = Number(limit);
     this.slider = control("past-time");
     this.range = control("past-range");
-    this.sums = /** @type {HTMLElement} */ (section.querySelector(".sums"));
     this.rise = table.onRise;
     this.slider.addEventListener("input", () => this.#move());
     this.slider.addEventListener("pointerdown", () => (this.#before = this.#at));
@@ -103,15 +102,14 @@ class Past {
       this.panel.hidden = true;
       control("past").setAttribute("aria-expanded", "false");
     }
-    control("past-banner").hidden = true;
     this.#aim(null);
     if (this.#at === null) return;
     this.#at = null;
     this.#lock(false);
-    this.sums.style.minHeight = "";
     this.shown.table.onRise = this.rise;
     this.#put(null);
-    history.replaceState(null, "", this.#link());
+    this.#name();
+    this.#note("");
     this.board.start();
   }
 
@@ -161,13 +159,14 @@ class Past {
     const words = at === null ? this.panel.dataset.live : momentWords(at, this.board.now());
     write(control("past-at"), at === null ? "" : words);
     this.slider.setAttribute("aria-valuetext", words);
-    if (at === null) this.slider.value = "0";
-    else this.#mark(at);
+    this.#mark(at);
   }
 
-  /** @param {number} at */
+  /** @param {number | null} at */
   #mark(at) {
-    this.slider.value = String(Math.min(-Number(this.slider.step), (at - this.board.now()) / 1000));
+    const { slider } = this;
+    slider.value = at === null ? "0" : String(Math.min(-Number(slider.step), (at - this.board.now()) / 1000));
+    this.panel.style.setProperty("--at", String(1 - Number(slider.value) / Number(slider.min)));
   }
 
   /**
@@ -188,8 +187,7 @@ class Past {
       this.board.stop();
       this.#lock(true);
       section.classList.remove("stale");
-      this.sums.style.minHeight = `${this.sums.offsetHeight}px`; // this keeps the slider under the pointer
-      control("connection").dataset.state = "still";
+      control("connection").dataset.state = "past";
       control("retry").hidden = true;
     }
     this.#say(at, moment.rankCount === null ? this.panel.dataset.missing : "");
@@ -216,14 +214,15 @@ class Past {
    */
   #say(at, note) {
     this.#at = at;
-    const banner = control("past-banner");
-    const words = this.panel.dataset.asOf.replace("{time}", momentWords(at, this.board.now()));
-    banner.hidden = false;
-    write(banner.firstElementChild, words);
-    write(control("past-note"), note);
-    banner.querySelector("a").href = this.#link(at);
-    write(control("connection"), words);
+    this.#note(note);
+    write(control("connection"), this.panel.dataset.asOf.replace("{time}", momentWords(at, this.board.now())));
     this.#aim(at);
+  }
+
+  /** @param {string} text about the time that is shown */
+  #note(text) {
+    write(control("past-note"), text);
+    control("past-note").hidden = !text;
   }
 
   /** @param {number} at */
@@ -240,8 +239,8 @@ class Past {
       this.announce(this.panel.dataset.failed);
       return;
     }
-    history.replaceState(null, "", this.#link(at));
-    this.announce(control("past-banner").textContent);
+    this.#name(at);
+    this.announce(`${control("connection").textContent} ${control("past-note").textContent}`);
   }
 
   /** @param {boolean} isPast whether the page shows the past, when the controls of live records are of no use */
@@ -254,13 +253,22 @@ class Past {
     return new Date(at).toISOString();
   }
 
-  /** @param {number} [at] the time that the address names; without it, the address of the live page */
-  #link(at) {
-    const url = new URL(location.href);
-    url.hash = "";
-    url.searchParams.delete("as_of");
-    if (at !== undefined) url.searchParams.set("as_of", this.#text(at));
-    return url.href;
+  /**
+   * Let the address of the page, and the address that *Share* gives, name a time or the live page.
+   *
+   * @param {number} [at]
+   */
+  #name(at) {
+    const named = (/** @type {string} */ address) => {
+      const url = new URL(address);
+      url.hash = "";
+      url.searchParams.delete("as_of");
+      if (at !== undefined) url.searchParams.set("as_of", this.#text(at));
+      return url.href;
+    };
+    history.replaceState(null, "", named(location.href));
+    const link = control("link");
+    if (link) link.value = named(link.value);
   }
 }
 
