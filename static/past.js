@@ -202,6 +202,7 @@ class Past {
     const { shown } = this;
     shown.past = moment;
     shown.section.toggleAttribute("data-past", moment !== null);
+    shown.section.toggleAttribute("data-blank", moment?.records.length === 0);
     shown.trends?.compare();
     shown.table.show(shown.page.records);
   }

@@ -58,10 +58,10 @@ async def test_a_page_shows_a_board_at_a_time_without_script(valkey_url: str, la
         assert bar is not None
         assert name is not None
         assert (bar["x"], bar["width"]) == pytest.approx((name["x"], name["width"]), abs=1)
-        assert words in await page.inner_text("[role=note]")
+        assert words in await page.inner_text("#connection")
         # Every step would lead to a time before the journal or in the future.
-        assert await page.locator("nav.periods a").count() == 0
-        await page.click("[role=note] a[rel=up]")
+        assert await page.locator("nav.then :is([rel=prev], [rel=next])").count() == 0
+        await page.click("nav.then a[rel=up]")
         assert await page.locator("#records tr").count() == 2
         assert "as_of" not in page.url
 
@@ -111,14 +111,15 @@ async def test_the_slider_shows_the_past_and_returns_to_live(valkey_url: str) ->
         await page.wait_for_selector("#past-panel:not([hidden])", timeout=PATIENCE)
         await page.wait_for_function("() => document.activeElement.id === 'past-time'", timeout=PATIENCE)
         await page.keyboard.press("ArrowLeft")
-        await page.wait_for_selector("#past-banner:not([hidden])", timeout=PATIENCE)
+        await page.wait_for_selector("#connection[data-state=past]", timeout=PATIENCE)
         assert re.search(r"\d", await page.get_attribute("#past-time", "aria-valuetext") or "")
-        await page.wait_for_function("() => document.querySelector('#past-banner b').textContent.length > 5")
+        assert (await page.inner_text("#connection")).startswith("As of ")
+        assert await page.input_value("#link") == page.url, "the address that Share gives"
         await page.focus("#past-live")
         await page.keyboard.press("Enter")
         await until_live(page)
-        assert await page.is_hidden("#past-banner")
-        assert "as_of" not in page.url
+        assert await page.is_hidden("#past-panel")
+        assert "as_of" not in page.url + await page.input_value("#link")
         await post(producer, {"key": "c", "amount": 50})
         await until_first(page, "c")
 
@@ -205,8 +206,8 @@ async def test_before_the_journal_there_is_nothing(valkey_url: str) -> None:
     async with page_with_past(valkey_url) as (page, address, _, then):
         before = datetime.fromisoformat(then) - timedelta(hours=1)
         await page.goto(f"{address}?lang=en#past={round(before.timestamp() * 1000)}")
-        await page.wait_for_selector("#past-banner:not([hidden])", timeout=PATIENCE)
-        assert "nothing to show" in await page.inner_text("#past-banner")
+        await page.wait_for_selector("#connection[data-state=past]", timeout=PATIENCE)
+        assert "nothing to show" in await page.inner_text("#past-note")
         await page.wait_for_function("() => !document.querySelector('#records tr')", timeout=PATIENCE)
         assert not await page.locator("#rank-count, #total-score").locator("visible=true").count()
         assert not await page.is_visible("#empty")
@@ -234,7 +235,7 @@ async def test_a_drag_on_the_slider_looks_back(valkey_url: str) -> None:
         await page.mouse.move(box["x"] + box["width"] * 0.9, y)
         await page.mouse.down()
         await page.mouse.move(box["x"] + 1, y, steps=4)
-        await page.wait_for_selector("#past-banner:not([hidden])", timeout=PATIENCE)
+        await page.wait_for_selector("#connection[data-state=past]", timeout=PATIENCE)
         assert await page.locator("#past-time").bounding_box() == box
         await page.mouse.up()
         await page.click("#past-live")
@@ -253,7 +254,7 @@ async def test_a_drag_on_the_slider_looks_back(valkey_url: str) -> None:
         await page.wait_for_function("() => window.touched?.endsWith('pointercancel ')", timeout=PATIENCE)
         await post(producer, {"key": "c", "amount": 50})
         await until_first(page, "c")
-        assert await page.is_hidden("#past-banner")
+        await page.wait_for_selector("#connection[data-state=live]", timeout=PATIENCE)
 
 
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed")
@@ -277,7 +278,7 @@ async def test_axe_finds_nothing_on_the_past(valkey_url: str, scheme: str) -> No
         await page.wait_for_selector("#past-panel:not([hidden])", timeout=PATIENCE)
         await page.focus("#past-time")
         await page.keyboard.press("PageDown")
-        await page.wait_for_selector("#past-banner:not([hidden])", timeout=PATIENCE)
+        await page.wait_for_selector("#connection[data-state=past]", timeout=PATIENCE)
         assert await faults(page) == []
         width = await page.evaluate("document.documentElement.scrollWidth")
         assert width <= 360
