@@ -1,11 +1,13 @@
 // @ts-check
-/** On a wall: shows one board or page of rows after another, a clock, and news. On an overlay: shows news. */
-import { momentWords } from "./client/words.js";
+/** On a wall: counts down while people vote, and shows one board or page of rows after another. */
+import { clockSpan } from "./contest.js";
+import { write } from "./page.js";
 
 const SECOND = 1_000; // in milliseconds
+const LAST_MINUTE = 60 * SECOND; // the time that is left stands out in the last minute
+const LONGEST_COUNT = 86_400 * SECOND; // longer times are not counted down
 const SHIFT = 60 * SECOND; // milliseconds between two shifts of the picture
 const FADE = 400; // milliseconds in which a scene appears
-const TOLD = 12 * SECOND; // milliseconds for which news stays
 /** @type {[number, number][]} positions of the picture, in the unit `--u` of the wall; a still picture would burn in */
 const PLACES = [[0, 0], [0.6, 0.3], [0.2, 0.7], [-0.5, 0.4], [-0.6, -0.3], [-0.1, -0.7], [0.5, -0.5]]; // prettier-ignore
 
@@ -15,50 +17,42 @@ const PLACES = [[0, 0], [0.6, 0.3], [0.2, 0.7], [-0.5, 0.4], [-0.6, -0.3], [-0.1
  */
 export function startProgramme(sections, time) {
   const { surface, rotate } = document.documentElement.dataset;
-  const ticker = document.getElementById("ticker");
-  if (ticker) showNews(ticker, sections.length > 1);
   if (surface !== "wall") return;
-  showClock(document.getElementById("clock"), time);
+  for (const section of sections) countDown(section, time);
   keepAwake();
   shift();
   if (rotate) takeTurns(sections, Number(rotate) * SECOND);
 }
 
 /**
- * Show the latest news of the boards.
+ * Show how much time is left to vote, or until voting opens. When voting ends, nothing asks for votes any more. The
+ * result appears in one step, once it is final.
  *
- * @param {HTMLElement} ticker
- * @param {boolean} isShared whether the news is of several boards
- */
-function showNews(ticker, isShared) {
-  let timer = 0;
-  document.addEventListener("story", (event) => {
-    const { name, what } = /** @type {CustomEvent<import("./story.js").Told>} */ (event).detail;
-    const title = /** @type {HTMLElement} */ (event.target).querySelector(":is(h1, h2)")?.textContent;
-    const [who, board] = ["b", "small"].map((tag) => document.createElement(tag));
-    const isolated = document.createElement("bdi");
-    isolated.textContent = name;
-    who.append(isolated);
-    if (isShared) board.textContent = `${title} `;
-    ticker.replaceChildren(...(isShared ? [board] : []), who, ` ${what}`);
-    ticker.hidden = false;
-    ticker.animate({ opacity: [0, 1] }, { duration: FADE });
-    clearTimeout(timer);
-    timer = setTimeout(() => (ticker.hidden = true), TOLD);
-  });
-}
-
-/**
- * @param {HTMLElement | null} element
+ * @param {HTMLElement} section
  * @param {() => number} time
  */
-function showClock(element, time) {
-  if (!element) return;
+function countDown(section, time) {
+  const left = /** @type {HTMLElement | null} */ (section.querySelector(".left"));
+  const [clock, words] = left?.children ?? [];
+  if (!left || !(clock instanceof HTMLElement)) return;
+  const [opens, closes] = [Number(section.dataset.opens ?? -Infinity), Number(section.dataset.closes ?? Infinity)];
+  const podium = section.querySelector("[id^=podium]");
+  let timer = 0;
   const show = () => {
+    clearTimeout(timer);
     const now = time();
-    element.textContent = momentWords(now, now).slice(0, 5);
-    setTimeout(show, SECOND - (now % SECOND));
+    const span = (now < opens ? opens : closes) - now;
+    section.toggleAttribute("data-asks", span > 0);
+    section.classList.toggle("final", span <= 0 && podium?.firstElementChild !== null);
+    left.hidden = !(span > 0 && span < LONGEST_COUNT);
+    left.toggleAttribute("data-last", now >= opens && span <= LAST_MINUTE);
+    const text = clockSpan(Math.max(0, span));
+    clock.style.setProperty("--chars", String(text.length));
+    write(clock, text);
+    write(words, (now < opens ? left.dataset.untilOpen : left.dataset.left) ?? "");
+    timer = setTimeout(show, SECOND - (now % SECOND));
   };
+  if (podium) new MutationObserver(show).observe(podium, { childList: true });
   show();
 }
 
@@ -96,7 +90,7 @@ function takeTurns(sections, pause) {
   show();
   setInterval(() => {
     const rows = sections[board].querySelectorAll("tr[data-key]").length;
-    const size = Number(getComputedStyle(document.documentElement).getPropertyValue("--rows"));
+    const size = Number(getComputedStyle(sections[board]).getPropertyValue("--shown"));
     const before = board;
     if ((page + 1) * size < rows) page++;
     else [board, page] = [(board + 1) % sections.length, 0];

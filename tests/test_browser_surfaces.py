@@ -2,12 +2,13 @@
 
 import asyncio
 import base64
-import re
+import time
 from typing import Any
 
 import pytest
 from playwright.async_api import Page
 
+from live.boards.definition import read_board
 from live.domain.board_file import parse_boards
 from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, until_first, until_live
 from tests.harness.producer import post
@@ -68,7 +69,7 @@ async def test_ten_rows_fill_a_wall_display(valkey_url: str) -> None:
         assert await page.eval_on_selector_all("th > bdi", cut) == 0, "parts of letters are cut off"
         assert max(bottom for bottom, _ in rows) <= 1080
         assert min(bottom for bottom, _ in rows[-1:]) >= 900, "the rows leave much of the screen empty"
-        assert min(size for _, size in rows) >= 36
+        assert min(size for _, size in rows) >= 30
         assert await page.locator("header, footer, .tools, main button:visible").count() == 0
         assert await page.evaluate("document.documentElement.scrollHeight <= innerHeight")
 
@@ -136,15 +137,15 @@ async def test_every_format_of_a_wall_shows_names_ranks_and_scores(valkey_url: s
                 assert 0.85 * height < max(await page.eval_on_selector_all(".board", ends)) <= height, (ids, width)
 
 
-async def test_a_wall_shows_one_page_after_another_and_what_happens(valkey_url: str) -> None:
-    """In each format, a page has whole rows of one board. The foot has the time, and news of all boards."""
+async def test_a_wall_shows_one_page_after_another(valkey_url: str) -> None:
+    """In each format, a page has whole rows of one board."""
     boards = list(parse_boards(WALL))
     path = "large,climb,none?display=wall&rotate=5s&limit=20"
-    async with board_in_browser(valkey_url, *ON_WALL, board=boards, path=path) as (page, producer):
+    async with board_in_browser(valkey_url, *ON_WALL, board=boards, path=path) as (page, _):
         seen = """() => {
             const board = [...document.querySelectorAll("[data-board]")].filter((one) => one.checkVisibility());
             const frame = board[0].querySelector(".frame").getBoundingClientRect();
-            const head = board[0].querySelector("thead").getBoundingClientRect();
+            const head = { bottom: board[0].querySelector(".packed thead")?.getBoundingClientRect().bottom ?? frame.top };
             const rows = [...board[0].querySelectorAll("tbody tr")].map((row) => row.getBoundingClientRect());
             const whole = rows.filter((row) => row.top > head.bottom - 2 && row.bottom < frame.bottom + 2);
             return [board.map((one) => one.dataset.board).join(), whole.length, Math.round(whole[0]?.height ?? 0)];
@@ -164,24 +165,69 @@ async def test_a_wall_shows_one_page_after_another_and_what_happens(valkey_url: 
                 assert height < 200
             await page.wait_for_timeout(200)
         assert turns == [("large", 10), ("large", 2), ("climb", 10), ("climb", 2), ("none", 0)]
-        assert re.fullmatch(r"\d\d?:\d\d( [AP]M)?", await page.text_content("#clock") or "")
-        await post(producer, {"board": "climb", "key": "Ada", "fields": {"levels": 90, "seconds": 1}})
-        await page.locator("#ticker", has_text="climb Ada takes first from Member 0").wait_for(timeout=PATIENCE)
 
 
-async def test_an_overlay_tells_news(valkey_url: str) -> None:
-    """News come and go below the rows. The rows stay where they are, also while the overlay is offline."""
-    async with board_in_browser(valkey_url, *LIKES, path="../overlay/posts?rows=5") as (page, producer):
-        await until_overlaid(page)
-        place = "() => document.getElementById('records').getBoundingClientRect().toJSON()"
-        before = await page.evaluate(place)
-        await post(producer, {"key": "Member number 3", "amount": 50})
-        await page.locator("#ticker", has_text="Member number 3 takes first from Member number 0").wait_for()
-        assert await page.evaluate(place) == before
-        await page.evaluate("dispatchEvent(new Event('offline'))")
-        await page.wait_for_selector("#connection[data-state=offline]", timeout=PATIENCE)
-        assert await page.evaluate(place) == before
-        assert await page.locator("#connection").is_visible()
+async def test_rows_of_a_wall_share_its_height(valkey_url: str) -> None:
+    """However many there are, the rows have one height and fill the screen, and the gap has half the score's size."""
+    look = """() => {
+        const rows = [...document.querySelectorAll("#records tr")], score = rows[0].querySelector("td.score");
+        const size = (...of) => parseFloat(getComputedStyle(...of).fontSize);
+        const frame = document.querySelector(".cols > div").getBoundingClientRect();
+        return [rows.length, new Set(rows.map((row) => row.offsetHeight)).size,
+            frame.bottom - rows.at(-1).getBoundingClientRect().bottom, innerHeight - frame.bottom,
+            size(score, "::after") / size(score)];
+    }"""
+    screen: Any = {"width": 1280, "height": 720}
+    async with board_in_browser(valkey_url, LIKES[0], path="posts?display=wall", viewport=screen) as (page, producer):
+        for count in (1, 2, 3, 6, 10):
+            await post(producer, *LIKES[1:count], {"key": LIKES[0]["key"]})
+            await page.wait_for_function(
+                "(count) => document.querySelectorAll('#records tr').length === count", arg=count, timeout=PATIENCE
+            )
+            for width, height in FORMATS:
+                await page.set_viewport_size({"width": width, "height": height})
+                await page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)))")
+                rows, heights, left, below, part = await page.evaluate(look)
+                assert (rows, heights) == (count, 1), (width, height)
+                assert 0 <= left <= count + 1, (count, width, height)
+                assert below <= 0.05 * height, (count, width, height)
+                assert part == pytest.approx(0.5, abs=0.01) or count == 1
+                assert await page.evaluate(CUT) == [], (count, width, height)
+
+
+async def test_a_wall_asks_for_votes_and_then_shows_the_result(valkey_url: str) -> None:
+    """While people vote, the code and the time that is left are large. Then steps come, and nothing asks any more."""
+    closes = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 8))
+    votes = {"per_key": 1, "per_actor": 9, "closes": closes}
+    contest = read_board("posts", {"types": ["vote"], "window": "forever", "like_button": True, "votes": votes})
+    names = ["Paper lanterns", "Last tram home", "Salt and static", "Slow comet", "Rooftop choir"]
+    events = [
+        {"type": "vote", "key": name, "actor": f"{actor}"} for at, name in enumerate(names) for actor in range(9 - at)
+    ]
+    screen: Any = {"width": 1920, "height": 1080}
+    async with board_in_browser(valkey_url, *events, board=contest, path="posts?display=wall", viewport=screen) as (
+        page,
+        _,
+    ):
+        code = await page.locator(".scan img").bounding_box()
+        assert code is not None
+        assert code["width"] > 250
+        assert await page.inner_text(".scan b") == "Vote: scan"
+        assert (await page.inner_text(".scan span")).endswith("/boards/posts")
+        await page.locator(".left time", has_text=":").wait_for(timeout=PATIENCE)
+        clock = await page.locator(".left time").bounding_box()
+        assert clock is not None
+        assert clock["height"] > 80
+        await page.wait_for_selector(".final .podium li", timeout=PATIENCE)
+        assert not await page.locator(".ask").is_visible()
+        assert await page.locator(".podium bdi").all_inner_texts() == names[:3]
+        assert await page.locator("#records tr:visible bdi").all_inner_texts() == names[3:]
+        places = "els => els.map(el => el.getBoundingClientRect()).map(({ bottom, right }) => [bottom, right])"
+        for width, height in FORMATS:
+            await page.set_viewport_size({"width": width, "height": height})
+            for bottom, right in await page.eval_on_selector_all(".podium li, #records tr", places):
+                assert bottom <= height, (width, height)
+                assert right <= width, (width, height)
 
 
 async def test_an_overlay_is_transparent_outside_of_its_rows(valkey_url: str) -> None:

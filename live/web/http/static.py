@@ -32,7 +32,7 @@ ENTRIES: Final = {
     f"{tag}/{name}": (tag, name) for tag in TAGS for page, later in SCRIPTS.items() for name in (page, *later)
 }
 # Joined style sheets have this order.
-STYLES: Final = ("board", "wall", "surface", "font", "record", "admin", "late")
+STYLES: Final = ("board", "wall", "font", "record", "admin", "late")
 CLIENT: Final = frozenset(
     {"live-board.js", "view.js", "items.js", "state.js", "words.js", "stories.js", "producer.js", "element.js"}
     | {"react.js", "units.js"}

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-PARTS: Final = ("clock", "qr", "ticker")  # the parts that a wall can leave out
+PARTS: Final = ("qr",)  # the parts that a wall can leave out
 LEAST_ROTATION: Final = 5  # seconds
 MOST_ROTATION: Final = 3600
 
@@ -19,7 +19,7 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
     """How a board is shown. `rows` is the number of records in a frame or over a video. `scale` multiplies all sizes.
 
     `rotate` is the number of seconds for which a wall shows one page of one board, 0 if it shows all boards at the
-    same time. `without` has the parts that a wall or an overlay does not show.
+    same time. `without` has the parts that a wall does not show.
 
     A surface other than `page` has no header, no footer and no controls. `theme` is the theme of a framed surface; None
     means the theme of the system.

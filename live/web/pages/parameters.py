@@ -21,7 +21,6 @@ LONGEST_SEARCH: Final = 64  # characters
 _SCALE: Final = re.compile(r"[0-9](?:\.[0-9]{1,2})?")
 _LEAST_SCALE: Final = 0.5
 _MOST_SCALE: Final = 5
-_OVERLAY_PARTS: Final = ("ticker",)
 
 
 class LookParameters(Parameters, frozen=True, kw_only=True):
@@ -129,7 +128,7 @@ class PageParameters(ShownParameters, frozen=True, kw_only=True):
     without: Annotated[
         frozenset[str],
         Meta(
-            description="On a wall: parts to leave out, separated by commas: clock, qr, ticker.",
+            description="On a wall: `qr` leaves out the QR codes.",
             extra={"read": partial(_without_of, PARTS), "valid": _some_of(PARTS), "schema": {"type": "string"}},
         ),
     ] = frozenset()
@@ -189,17 +188,6 @@ class OverlayParameters(ShownParameters, frozen=True, kw_only=True):
     theme: Annotated[
         str | None, Meta(description="The theme. By default dark.", extra={"schema": {"enum": ["light", "dark"]}})
     ] = None
-    without: Annotated[
-        frozenset[str],
-        Meta(
-            description="Leave out the news below the rows.",
-            extra={
-                "read": partial(_without_of, _OVERLAY_PARTS),
-                "valid": _some_of(_OVERLAY_PARTS),
-                "schema": {"type": "string", "enum": ["ticker"]},
-            },
-        ),
-    ] = frozenset()
     scale: Annotated[
         str,
         Meta(
@@ -221,7 +209,6 @@ class OverlayParameters(ShownParameters, frozen=True, kw_only=True):
             scale=self.scale,
             transparent=True,
             theme=overlay_theme(self.theme),
-            without=self.without,
         )
 
 
