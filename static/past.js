@@ -110,6 +110,7 @@ class Past {
     this.#put(null);
     this.#name();
     this.#note("");
+    /** @type {HTMLElement | null} */ (this.shown.section.querySelector(".sub"))?.style.removeProperty("height");
     this.board.start();
   }
 
@@ -187,6 +188,8 @@ class Past {
       this.board.stop();
       this.#lock(true);
       section.classList.remove("stale");
+      const line = /** @type {HTMLElement | null} */ (section.querySelector(".sub"));
+      if (line) line.style.height = `${line.offsetHeight}px`; // this keeps the slider under the pointer
       control("connection").dataset.state = "past";
       control("retry").hidden = true;
     }

@@ -41,6 +41,30 @@ window = "forever"
 operator = "best"
 score = [{field = "levels", max = 99}, {field = "seconds", order = "asc", max = 5000}]
 """
+HOSTILE: Final = """
+* { all: unset !important; color: red !important; font: italic 40px serif !important; letter-spacing: 9px !important;
+    text-transform: uppercase !important; visibility: hidden !important; --_ink: red; --_paper: red; --_line: red; }
+live-board { display: block !important; width: 500px !important; }
+table, tr, td, th, .frame, .score, .rank, .status, .bar, #records { display: flex !important; width: 3px !important; }
+"""
+NAMESAKES: Final = """<!doctype html><html lang="en"><title>Names</title><style>live-board { width: 500px }STYLE</style>
+<live-board src="SERVER/boards/posts" theme="light"></live-board>
+<div class="live" id="records"><p class="status">a</p><div class="frame"><table class="packed"><tbody>
+<tr class="me lead"><td class="rank">1</td><th class="name"><bdi>b</bdi></th>
+<td class="score">c</td></tr></tbody></table></div></div>"""
+OWN_LOOK: Final = """() => [...document.querySelectorAll("#records, #records *")].map((part) => {
+    const { color, font, display, backgroundColor, padding } = getComputedStyle(part);
+    const { width, height } = part.getBoundingClientRect();
+    return [part.tagName, part.className, color, font, display, backgroundColor, padding, width, height];
+})"""
+INNER_LOOK: Final = """() => [
+    ...document.querySelector("live-board").shadowRoot.querySelectorAll(".live, .live *")
+].map((part) => {
+    const { color, font, display, backgroundColor, padding, letterSpacing, visibility } = getComputedStyle(part);
+    const { width, height } = part.getBoundingClientRect();
+    const box = [width, height].map(Math.round);
+    return [part.tagName, color, font, display, backgroundColor, padding, letterSpacing, visibility, ...box];
+})"""
 REACT: Final = """<!doctype html><title>React</title><div id="root"></div>
 <script type="importmap">{"imports": {"react": "./react.js"}}</script>
 <script type="module">
@@ -168,7 +192,7 @@ async def test_the_element_shows_a_board_of_another_origin(foreign: tuple[Page, 
         const { color, backgroundColor } = getComputedStyle(score);
         return [color, backgroundColor];
     }"""
-    assert (await page.evaluate(look))[1] == "rgb(23, 26, 32)"
+    assert (await page.evaluate(look))[1] == "rgb(20, 23, 29)"
     await page.evaluate(
         """() => {
             const sheet = new CSSStyleSheet();
@@ -184,6 +208,27 @@ async def test_the_element_shows_a_board_of_another_origin(foreign: tuple[Page, 
     await until_text(page, "live-board [part=body] tr:nth-child(3)", "b")
     assert await page.text_content("live-board .me bdi") == "b"
     assert await page.evaluate(look) == ["rgb(4, 5, 6)", "rgb(1, 2, 3)"]
+
+
+async def test_no_style_reaches_the_element_or_leaves_it(
+    foreign: tuple[Page, httpx.AsyncClient], tmp_path: Path
+) -> None:
+    """A page with hostile rules and the names of the element's parts, changes nothing in it, and stays as it is."""
+    page, producer = foreign
+    await post(producer, {"key": "long name of a member", "amount": 12_345_678})
+    origin, own = page.url.removesuffix("favicon.ico"), str(producer.base_url).rstrip("/")
+    looks = dict[str, tuple[object, object]]()
+    for name, style in (("plain", ""), ("hostile", HOSTILE)):
+        html = NAMESAKES.replace("SERVER", own).replace("STYLE", style)
+        (tmp_path / f"{name}.html").write_text(html)
+        await page.goto(f"{origin}{name}.html")
+        before = await page.evaluate(OWN_LOOK)
+        await page.evaluate("(address) => import(address)", f"{own}/client/element.js")
+        await until_text(page, "live-board [part=body] tr:first-child", "long name")
+        await page.wait_for_function("() => document.getAnimations().length === 0", timeout=PATIENCE)
+        assert await page.evaluate(OWN_LOOK) == before, name
+        looks[name] = await page.evaluate(INNER_LOOK)
+    assert looks["plain"] == looks["hostile"]
 
 
 @pytest.mark.skipif(not (MODULES / "react-dom").exists(), reason="React is not installed")

@@ -107,6 +107,8 @@ ON_WALL: list[dict[str, Any]] = [
     {"board": "few", "key": "Ada"},
     *({"board": "week", "key": f"Member number {n}", "amount": 1000 * n} for n in range(12)),
 ]
+# Waits until the rows have the size of the screen: resize observers run after the layout of the next frame.
+FITTED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0))))"
 FORMATS = ((1920, 1080), (1080, 1920), (1024, 768), (2560, 1080))
 # Lists faults of the rows on a screen: cells that are cut, names that are almost hidden, rows beyond the edge.
 CUT = """() => [...document.querySelectorAll("[data-board] tbody tr")].flatMap((row) => {
@@ -132,6 +134,7 @@ async def test_every_format_of_a_wall_shows_names_ranks_and_scores(valkey_url: s
             await page.wait_for_selector(".connection[data-state=live]", timeout=PATIENCE)
             for width, height in FORMATS:
                 await page.set_viewport_size({"width": width, "height": height})
+                await page.evaluate(FITTED)
                 assert await page.evaluate(CUT) == [], (ids, width, height)
                 ends = "boards => boards.map((board) => board.getBoundingClientRect().bottom)"
                 assert 0.85 * height < max(await page.eval_on_selector_all(".board", ends)) <= height, (ids, width)
@@ -145,9 +148,9 @@ async def test_a_wall_shows_one_page_after_another(valkey_url: str) -> None:
         seen = """() => {
             const board = [...document.querySelectorAll("[data-board]")].filter((one) => one.checkVisibility());
             const frame = board[0].querySelector(".frame").getBoundingClientRect();
-            const head = { bottom: board[0].querySelector(".packed thead")?.getBoundingClientRect().bottom ?? frame.top };
+            const head = board[0].querySelector(".packed thead")?.getBoundingClientRect().bottom ?? frame.top;
             const rows = [...board[0].querySelectorAll("tbody tr")].map((row) => row.getBoundingClientRect());
-            const whole = rows.filter((row) => row.top > head.bottom - 2 && row.bottom < frame.bottom + 2);
+            const whole = rows.filter((row) => row.top > head - 2 && row.bottom < frame.bottom + 2);
             return [board.map((one) => one.dataset.board).join(), whole.length, Math.round(whole[0]?.height ?? 0)];
         }"""
         turns: list[tuple[str, int]] = []
@@ -182,11 +185,14 @@ async def test_rows_of_a_wall_share_its_height(valkey_url: str) -> None:
         for count in (1, 2, 3, 6, 10):
             await post(producer, *LIKES[1:count], {"key": LIKES[0]["key"]})
             await page.wait_for_function(
-                "(count) => document.querySelectorAll('#records tr').length === count", arg=count, timeout=PATIENCE
+                """(count) => document.querySelectorAll('#records tr').length === count
+                    && document.querySelectorAll('#records [data-gap]').length === (count > 1 ? count : 0)""",
+                arg=count,
+                timeout=PATIENCE,
             )
             for width, height in FORMATS:
                 await page.set_viewport_size({"width": width, "height": height})
-                await page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)))")
+                await page.evaluate(FITTED)
                 rows, heights, left, below, part = await page.evaluate(look)
                 assert (rows, heights) == (count, 1), (width, height)
                 assert 0 <= left <= count + 1, (count, width, height)

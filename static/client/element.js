@@ -3,67 +3,78 @@
 import { Items } from "./items.js";
 import { LiveBoard } from "./live-board.js";
 import { TableView } from "./view.js";
-import { plain, setLanguage, stateWords, translate } from "./words.js";
+import { gapWords, plain, setLanguage, stateWords, translate } from "./words.js";
 
 const LANGUAGES = ["en", "zh-Hans"];
 /** @type {Record<string, [string, string]>} the colors of the light and of the dark scheme */
 const PALETTE = {
   ink: ["#16181d", "#eef0f4"],
-  paper: ["#fff", "#171a20"],
-  quiet: ["#59606e", "#a3abba"],
-  line: ["#dfe0da", "#2a2f39"],
-  me: ["#fff4cf", "#332a0c"],
-  bar: ["#e3e8fd", "#222b4d"],
-  accent: ["#2f4bd8", "#9fb1ff"],
+  paper: ["#fff", "#14171d"],
+  quiet: ["#565d6b", "#9fa8b8"],
+  line: ["#e3e4de", "#272c36"],
+  me: ["#fff3cc", "#2e2711"],
+  bar: ["#b4bff5", "#414f94"],
+  accent: ["#2f4bd8", "#a6b6ff"],
+  good: ["#11693a", "#70d79a"],
 };
 /** @param {(light: string, dark: string) => string} pick */
 const colors = (pick) => Object.entries(PALETTE).map(([name, both]) => `--_${name}: ${pick(...both)};`).join(" ");
 const [LIGHT, DARK] = [colors((light) => light), colors((_, dark) => dark)];
-// Browsers without `light-dark()`, such as Chromium before 123, follow the system instead of the page.
+// Browsers without `light-dark()`, such as Chromium before 123, follow the system instead of the page. No style of the
+// page reaches what is in `.live`: it inherits nothing, and its sizes are not those of the page's root.
 const STYLE = `
-:host, :host([theme="light"]) { ${LIGHT} }
-@media (prefers-color-scheme: dark) { :host(:not([theme])) { ${DARK} } }
-:host([theme="dark"]) { ${DARK} }
-@supports (color: light-dark(#000, #fff)) { :host, :host([theme]) { ${colors((...both) => `light-dark(${both.join(", ")})`)} } }
-:host { display: block; container-type: inline-size; color-scheme: light dark; font: 1rem/1.4 system-ui, sans-serif; color: var(--lb-ink, var(--_ink)); }
-:host([theme="light"]) { color-scheme: light; }
-:host([theme="dark"]) { color-scheme: dark; }
-:host([hidden]), [hidden] { display: none; }
-.status { width: fit-content; margin: 0 0 .5rem; padding: .2rem .75rem; border-radius: var(--lb-radius, .75rem); background: var(--lb-paper, var(--_paper)); color: var(--lb-quiet, var(--_quiet)); font-size: .875rem; }
+:host { display: block; }
+:host([hidden]), .live[hidden], slot[hidden] { display: none; }
+.live { all: initial; ${LIGHT} display: block; container-type: inline-size; color-scheme: light dark; font: 1rem/1.35 system-ui, sans-serif; color: var(--lb-ink, var(--_ink)); }
+@media (prefers-color-scheme: dark) { :host(:not([theme])) .live { ${DARK} } }
+:host([theme="dark"]) .live { ${DARK} color-scheme: dark; }
+:host([theme="light"]) .live { color-scheme: light; }
+@supports (color: light-dark(#000, #fff)) { :host .live.live { ${colors((...both) => `light-dark(${both.join(", ")})`)} } }
+*, ::before, ::after { box-sizing: border-box; }
+.status { display: flex; gap: .5rem; align-items: center; margin: 0 0 .5rem; color: var(--lb-quiet, var(--_quiet)); font-size: .875rem; font-weight: 600; }
+.status::before { content: ""; flex: none; width: .6rem; height: .6rem; border: 2px solid; border-radius: 50%; }
+.status[data-state="live"] { color: var(--_good); }
+.status[data-state="live"]::before { background: currentColor; }
 .frame { overflow: auto hidden; border: 1px solid var(--lb-line, var(--_line)); border-radius: var(--lb-radius, .75rem); }
 table { width: 100%; border-spacing: 0; background: var(--lb-paper, var(--_paper)); }
 tr { position: relative; }
-th, td { position: relative; height: var(--lb-row, 3rem); padding: 0 .75rem; overflow: hidden; background: var(--lb-paper, var(--_paper)); font-weight: 400; text-align: start; text-overflow: ellipsis; white-space: nowrap; }
-thead :is(th, td) { height: 2.25rem; color: var(--lb-quiet, var(--_quiet)); font-size: .8125rem; }
-.rank { min-width: 4rem; }
-.score { min-width: 9rem; text-align: end; font-weight: 650; }
-.name, tbody th { width: 100%; min-width: 4rem; max-width: 0; }
-.packed :is(.rank, .score) { min-width: 0; }
+th, td { position: relative; height: var(--lb-row, 3.5rem); padding: 0 1rem 0 0; overflow: hidden; border-top: 1px solid var(--lb-line, var(--_line)); background: var(--lb-paper, var(--_paper)); font-weight: 400; line-height: 1.2; text-align: start; white-space: nowrap; }
+thead :is(th, td) { height: 2rem; border: 0; color: var(--lb-quiet, var(--_quiet)); font-size: .75rem; }
+.rank { padding-inline-start: 1rem; }
+tbody .rank { font-size: 1.25rem; font-weight: 600; }
+.score { text-align: end; }
+tbody .score { font-size: 1.25rem; font-weight: 600; }
+.score[data-gap]::after { content: attr(data-gap); display: block; color: var(--lb-quiet, var(--_quiet)); font-size: .75rem; font-weight: 400; line-height: 1.3; }
+.lead .score::after { color: var(--_good); }
+.packed tbody .score { font-size: 1rem; }
 .packed thead .score::first-letter { text-transform: uppercase; }
-thead .score { font-weight: 400; }
-tbody th > bdi { display: block; overflow: hidden; line-height: 1.25; text-overflow: ellipsis; }
-.picture { position: absolute; top: calc(50% - 1rem); z-index: 1; width: 2rem; height: 2rem; border-radius: .4rem; background: var(--lb-line, var(--_line)); color: var(--lb-quiet, var(--_quiet)); font-weight: 600; line-height: 2rem; text-align: center; object-fit: cover; }
-.picture ~ :is(bdi, .about) { margin-inline-start: 2.6rem; }
-@container (max-width: 28rem) {
-  th, td { padding-inline: .35rem; }
-  .picture { top: calc(50% - .75rem); width: 1.5rem; height: 1.5rem; line-height: 1.5rem; }
-  .picture ~ :is(bdi, .about) { margin-inline-start: 1.9rem; }
-  .rank { min-width: 2.25rem; }
-  .score { min-width: 5.75rem; }
-  tbody .score { font-size: .9375rem; }
-  tbody th > bdi { display: -webkit-box; max-height: 2.5em; font-size: .9375rem; overflow-wrap: anywhere; white-space: normal; -webkit-box-orient: vertical; -webkit-line-clamp: 2; }
+.name, tbody th { width: 100%; min-width: 4rem; max-width: 0; }
+tbody th > bdi { display: block; overflow: hidden; font-weight: 600; text-overflow: ellipsis; }
+.picture { position: absolute; top: calc(50% - 1.25rem); width: 2.5rem; height: 2.5rem; border-radius: .5rem; background: var(--lb-line, var(--_line)); color: var(--lb-quiet, var(--_quiet)); font-weight: 600; line-height: 2.5rem; text-align: center; object-fit: cover; }
+.picture ~ :is(bdi, .about, .bar) { margin-inline-start: 3.25rem; }
+.picture ~ .bar { width: calc(100% - 3.25rem); }
+.bar { display: block; width: 100%; height: 4px; margin-top: 5px; fill: var(--lb-bar, var(--_bar)); }
+.bar rect { height: 100%; rx: 2px; }
+.lead .bar { fill: var(--lb-accent, var(--_accent)); }
+.about { display: block; overflow: hidden; color: var(--lb-quiet, var(--_quiet)); font-size: .75rem; line-height: 1.3; text-overflow: ellipsis; }
+@container (max-width: 40rem) {
+  th, td { padding-inline-end: .5rem; }
+  .rank { padding-inline-start: .75rem; }
+  th:last-child, td:last-child { padding-inline-end: .75rem; }
+  tbody :is(.rank, .score) { font-size: 1rem; }
+  .picture { top: calc(50% - 1.125rem); width: 2.25rem; height: 2.25rem; line-height: 2.25rem; }
+  .picture ~ :is(bdi, .about, .bar) { margin-inline-start: 2.75rem; }
+  .picture ~ .bar { width: calc(100% - 2.75rem); }
+  tbody th > bdi { display: -webkit-box; font-size: .875rem; overflow-wrap: anywhere; white-space: normal; -webkit-box-orient: vertical; -webkit-line-clamp: 2; }
   .packed .picture { display: none; }
-  .packed .picture ~ :is(bdi, .about) { margin-inline-start: 0; }
+  .packed .picture ~ :is(bdi, .about, .bar) { margin-inline-start: 0; }
   tbody th:has(.about) > bdi { display: block; white-space: nowrap; }
 }
 .rank, .score { font-variant-numeric: tabular-nums; }
 .me > * { background: var(--lb-me, var(--_me)); }
-.bar { position: absolute; inset: .25rem .25rem .25rem 0; width: 100%; height: calc(100% - .5rem); fill: var(--lb-bar, var(--_bar)); }
-.bar rect { height: 100%; }
-bdi { position: relative; }
-.about { display: block; position: relative; overflow: hidden; color: var(--lb-quiet, var(--_quiet)); font-size: .8125rem; text-overflow: ellipsis; }
 .stale td { color: var(--lb-quiet, var(--_quiet)); }
-`;
+@media (forced-colors: active) { .me > * { outline: 2px solid Highlight; outline-offset: -2px; } .bar { display: none; } }
+`.replace(/([\d.]+)rem/g, (_, size) => `${size * 16}px`);
 /** @type {typeof HTMLElement} a server that renders pages has no `HTMLElement` */
 const Base = globalThis.HTMLElement ?? Object;
 const TINT = "color-mix(in srgb, var(--lb-accent, var(--_accent)) 18%, var(--lb-paper, var(--_paper)))";
@@ -94,7 +105,7 @@ export class LiveBoardElement extends Base {
     const status = made("p", { class: "status", part: "status", role: "status" });
     const head = made("thead", { part: "head" }, made("tr", {}));
     const table = /** @type {HTMLTableElement} */ (made("table", { part: "table" }, head));
-    const live = made("div", { hidden: "" }, status, made("div", { class: "frame", part: "frame" }, table));
+    const live = made("div", { class: "live", hidden: "" }, status, made("div", { class: "frame", part: "frame" }, table));
     const fallback = made("slot", {});
     root.append(fallback, live);
     this.#parts = { fallback, live, status, table };
@@ -195,7 +206,7 @@ export class LiveBoardElement extends Base {
     table.tBodies[0]?.remove();
     table.append(body);
     const items = new Items(server, () => body.rows);
-    const view = new TableView(body, { fields, bars: !fields.length, own, parts: true, onDraw: () => items.show() });
+    const view = new TableView(body, { fields, bars: !fields.length, below: fields.length ? undefined : gapWords, own, parts: true, onDraw: () => items.show() });
     view.onRise = tinter();
     return view;
   }
@@ -210,6 +221,7 @@ export class LiveBoardElement extends Base {
     const [kind, text] = stateWords(snapshot, { frozen: false, closes, finalAt }, now);
     const { status, live } = this.#parts;
     if (status.textContent !== text) status.textContent = text;
+    status.dataset.state = kind;
     live.classList.toggle("stale", !["live", "paused", "connecting", "counting", "closed"].includes(kind));
     clearTimeout(this.#timer);
     const end = closes > now ? closes : finalAt;
