@@ -189,7 +189,7 @@ class Past {
       this.#lock(true);
       section.classList.remove("stale");
       const line = /** @type {HTMLElement | null} */ (section.querySelector(".sub"));
-      if (line) line.style.height = `${line.offsetHeight}px`; // this keeps the slider under the pointer
+      if (line) line.style.height = `${line.getBoundingClientRect().height}px`; // this keeps the slider under the pointer
       control("connection").dataset.state = "past";
       control("retry").hidden = true;
     }

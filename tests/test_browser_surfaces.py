@@ -173,7 +173,7 @@ async def test_a_wall_shows_one_page_after_another(valkey_url: str) -> None:
 async def test_rows_of_a_wall_share_its_height(valkey_url: str) -> None:
     """However many there are, the rows have one height and fill the screen, and the gap has half the score's size."""
     look = """() => {
-        const rows = [...document.querySelectorAll("#records tr")], score = rows[0].querySelector("td.score");
+        const rows = [...document.querySelectorAll("#records tr")], score = rows.at(-1).querySelector("td.score");
         const size = (...of) => parseFloat(getComputedStyle(...of).fontSize);
         const frame = document.querySelector(".cols > div").getBoundingClientRect();
         return [rows.length, new Set(rows.map((row) => row.offsetHeight)).size,
