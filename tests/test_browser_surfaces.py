@@ -3,10 +3,12 @@
 import asyncio
 import base64
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from playwright.async_api import Page
+from playwright.async_api import TimeoutError as SlowError
 
 from live.boards.definition import read_board
 from live.domain.board_file import parse_boards
@@ -107,8 +109,6 @@ ON_WALL: list[dict[str, Any]] = [
     {"board": "few", "key": "Ada"},
     *({"board": "week", "key": f"Member number {n}", "amount": 1000 * n} for n in range(12)),
 ]
-# Waits until the rows have the size of the screen: resize observers run after the layout of the next frame.
-FITTED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0))))"
 FORMATS = ((1920, 1080), (1080, 1920), (1024, 768), (2560, 1080))
 # Lists faults of the rows on a screen: cells that are cut, names that are almost hidden, rows beyond the edge.
 CUT = """() => [...document.querySelectorAll("[data-board] tbody tr")].flatMap((row) => {
@@ -124,6 +124,12 @@ CUT = """() => [...document.querySelectorAll("[data-board] tbody tr")].flatMap((
 })"""
 
 
+async def fitted(page: Page) -> None:
+    """Wait until the rows of a wall have the size of the window."""
+    with suppress(SlowError):
+        await page.wait_for_function(f"() => ({CUT})().length === 0", timeout=5_000)
+
+
 async def test_every_format_of_a_wall_shows_names_ranks_and_scores(valkey_url: str) -> None:
     """A wall is upright or wide, with one, three or six boards. No number is cut, and names are visible."""
     boards = list(parse_boards(WALL))
@@ -134,7 +140,7 @@ async def test_every_format_of_a_wall_shows_names_ranks_and_scores(valkey_url: s
             await page.wait_for_selector(".connection[data-state=live]", timeout=PATIENCE)
             for width, height in FORMATS:
                 await page.set_viewport_size({"width": width, "height": height})
-                await page.evaluate(FITTED)
+                await fitted(page)
                 assert await page.evaluate(CUT) == [], (ids, width, height)
                 ends = "boards => boards.map((board) => board.getBoundingClientRect().bottom)"
                 assert 0.85 * height < max(await page.eval_on_selector_all(".board", ends)) <= height, (ids, width)
@@ -192,7 +198,12 @@ async def test_rows_of_a_wall_share_its_height(valkey_url: str) -> None:
             )
             for width, height in FORMATS:
                 await page.set_viewport_size({"width": width, "height": height})
-                await page.evaluate(FITTED)
+                with suppress(SlowError):
+                    await page.wait_for_function(
+                        f"(count) => {{ const left = ({look})()[2]; return left >= 0 && left <= count + 1; }}",
+                        arg=count,
+                        timeout=5_000,
+                    )
                 rows, heights, left, below, part = await page.evaluate(look)
                 assert (rows, heights) == (count, 1), (width, height)
                 assert 0 <= left <= count + 1, (count, width, height)

@@ -252,7 +252,7 @@ def axis_words(language: Language, time: int, form: str, *, is_first: bool) -> s
     if form == "clock":
         clock, is_first = f"{at:%H:%M}", is_first or f"{at:%H:%M}" == MIDNIGHT
         name = language.translate("day_names").split()[at.weekday()]
-        return language.translate("axis_clock", day=name, time=clock) if is_first else clock
+        return f"{name} {clock}" if is_first else clock
     return language.translate(f"axis_{form}", year=str(at.year), month=month, day=day)
 
 
