@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from live.domain.decoding import SPACE, DecodedBody, checked, decode_each, decoded, elements_of
 from live.domain.event import MAX_DETAIL, MAX_SCORE, IncomingEvent, Key, Label
+from live.domain.text import ACTOR, BOARD, CATEGORY, ID, REPLACES, SOURCE, TIME, TYPE
 from live.errors import ProblemError
 
 _NAME: Final = re.compile("[a-z0-9]+")
@@ -26,19 +27,25 @@ _WHOLE: Final = re.compile(rb'"(-?(?:0|[1-9][0-9]{0,15}))"')  # a whole number a
 class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The supported attributes of a CloudEvent. Null means unset. Other attributes are ignored."""
 
-    specversion: Annotated[str, Meta(pattern="^1[.]0$", max_length=3)]
-    id: Label
-    source: Label
-    type: Label
-    subject: Key
-    time: Annotated[datetime, Meta(tz=True)] | None = None
-    board: str | None = None
-    actor: Label | None = None
-    amount: Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | None = None
-    category: Label | None = None
-    fields: str | None = None
-    metadata: str | None = None
-    replaces: Key | None = None
+    specversion: Annotated[str, Meta(pattern="^1[.]0$", max_length=3), Meta(description="Version of CloudEvents.")]
+    id: Annotated[Label, ID]
+    source: Annotated[Label, SOURCE]
+    type: Annotated[Label, TYPE]
+    subject: Annotated[Key, Meta(description="The member.")]
+    time: Annotated[Annotated[datetime, Meta(tz=True)] | None, TIME] = None
+    board: Annotated[str | None, BOARD] = None
+    actor: Annotated[Label | None, ACTOR] = None
+    amount: Annotated[
+        Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | None,
+        Meta(description="The amount to add, or the new score. Written as text if it has more than 32 bits."),
+    ] = None
+    category: Annotated[Label | None, CATEGORY] = None
+    fields: Annotated[
+        str | None,
+        Meta(description="JSON text of an object: whole numbers by name, for boards whose score is made of fields."),
+    ] = None
+    metadata: Annotated[str | None, Meta(description="JSON text of an object that is stored with the record.")] = None
+    replaces: Annotated[Key | None, REPLACES] = None
 
 
 _event = msgspec.json.Decoder(CloudEvent)

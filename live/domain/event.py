@@ -10,7 +10,26 @@ from typing import Annotated, Any, Final, TypeAlias, cast, overload
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from live.domain.text import PATTERN, character_fault, json_fault, space_fault
+from live.domain.text import (
+    ACTOR,
+    BOARD,
+    CATEGORY,
+    DETAIL,
+    FIELDS,
+    ID,
+    INDEX,
+    KEY,
+    METADATA,
+    PATTERN,
+    RANK_COUNT,
+    REPLACES,
+    SOURCE,
+    TIME,
+    TYPE,
+    character_fault,
+    json_fault,
+    space_fault,
+)
 from live.errors import RETRYABLE
 
 MAX_SCORE: Final = 2**53
@@ -35,18 +54,24 @@ class IncomingEvent(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     amount back in the same step.
     """
 
-    key: Key
-    amount: Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | UnsetType = UNSET
-    type: Label | UnsetType = UNSET
-    board: str | UnsetType = UNSET
-    time: Annotated[datetime, Meta(tz=True)] | UnsetType = UNSET
-    id: Label | UnsetType = UNSET
-    source: Label | UnsetType = UNSET
-    actor: Label | UnsetType = UNSET
-    category: Label | UnsetType = UNSET
-    fields: dict[str, int] | UnsetType = UNSET
-    metadata: msgspec.Raw | UnsetType = UNSET
-    replaces: Key | UnsetType = UNSET
+    key: Annotated[Key, KEY]
+    amount: Annotated[
+        Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | UnsetType,
+        Meta(
+            description="The amount to add to the score, 1 by default. Boards with `set` or `best` need it: it is"
+            " the new score."
+        ),
+    ] = UNSET
+    type: Annotated[Label | UnsetType, TYPE] = UNSET
+    board: Annotated[str | UnsetType, Meta(description="The one board to feed, instead of `type`.")] = UNSET
+    time: Annotated[Annotated[datetime, Meta(tz=True)] | UnsetType, TIME] = UNSET
+    id: Annotated[Label | UnsetType, ID] = UNSET
+    source: Annotated[Label | UnsetType, SOURCE] = UNSET
+    actor: Annotated[Label | UnsetType, ACTOR] = UNSET
+    category: Annotated[Label | UnsetType, CATEGORY] = UNSET
+    fields: Annotated[dict[str, int] | UnsetType, FIELDS] = UNSET
+    metadata: Annotated[msgspec.Raw | UnsetType, METADATA] = UNSET
+    replaces: Annotated[Key | UnsetType, REPLACES] = UNSET
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -56,12 +81,19 @@ class Rejection(msgspec.Struct, frozen=True):
     event may count later. `counted` is set if another board has counted the event, now or before.
     """
 
-    index: int
-    code: str
-    detail: str
-    board: str | UnsetType = UNSET
-    retryable: bool = False
-    counted: bool | UnsetType = UNSET
+    index: Annotated[int, INDEX]
+    code: Annotated[str, Meta(description="Stable name of the refusal.")]
+    detail: Annotated[str, DETAIL]
+    board: Annotated[
+        str | UnsetType, Meta(description="Id of the board that refused the event. Omitted on a server with one board.")
+    ] = UNSET
+    retryable: Annotated[
+        bool, Meta(description="Whether the reason can pass, so that the same event can count later.")
+    ] = False
+    counted: Annotated[
+        bool | UnsetType,
+        Meta(description="True if another board has counted the event, now or before. Omitted otherwise."),
+    ] = UNSET
 
     def __post_init__(self) -> None:
         """Look up whether the same event may count later."""
@@ -78,17 +110,30 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     new best of its member, on boards that keep the best. `fields` make up the score.
     """
 
-    index: int
-    board: str
-    member: str = msgspec.field(name="key")
-    score: int | None
-    rank: int | None
-    best: bool | None
-    period: str | None
-    rank_count: int
-    epoch: str
-    offset: int
-    fields: dict[str, int] | UnsetType = UNSET
+    index: Annotated[int, INDEX]
+    board: Annotated[str, BOARD]
+    member: Annotated[str, KEY] = msgspec.field(name="key")
+    score: Annotated[int | None, Meta(description="The score. Null if the member is not on the board.")]
+    rank: Annotated[
+        int | None, Meta(description="Place in the ranking, from 1. Null if the member is not on the board.")
+    ]
+    best: Annotated[
+        bool | None,
+        Meta(
+            description="Whether the event was a new best of its member. Null for a duplicate, on boards that do "
+            "not keep the best, and if the connection to the store was lost meanwhile."
+        ),
+    ]
+    period: Annotated[
+        str | None,
+        Meta(description="Period in which the event counted. Null on boards without a ranking for each period."),
+    ]
+    rank_count: Annotated[int, RANK_COUNT]
+    epoch: Annotated[str, Meta(description="Epoch of the board when the record was read.")]
+    offset: Annotated[
+        int, Meta(description="Offset of the board when the record was read: the offset of the event, or a later one.")
+    ]
+    fields: Annotated[dict[str, int] | UnsetType, FIELDS] = UNSET
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -99,12 +144,20 @@ class Answer(msgspec.Struct, frozen=True):
     after the events, if the request asks for them.
     """
 
-    accepted: int
-    duplicate: int
-    rejected: tuple[Rejection, ...]
-    offsets: dict[str, int]
-    duplicates: tuple[int, ...] | UnsetType = UNSET
-    records: Sequence[EventRecord] | UnsetType = UNSET
+    accepted: Annotated[int, Meta(description="Number of events that were counted.")]
+    duplicate: Annotated[
+        int, Meta(description="Number of events that were not counted again, because their identity was known.")
+    ]
+    rejected: Annotated[tuple[Rejection, ...], Meta(description="Refused events, by index.")]
+    offsets: Annotated[dict[str, int], Meta(description="New offset of each board that changed, by id.")]
+    duplicates: Annotated[
+        tuple[int, ...] | UnsetType,
+        Meta(description="Indexes of the duplicates, if other events counted. Omitted otherwise."),
+    ] = UNSET
+    records: Annotated[
+        Sequence[EventRecord] | UnsetType,
+        Meta(description="Records of the members, in the order of the events. Only with `rank=true`."),
+    ] = UNSET
 
 
 class Extra(msgspec.Struct, frozen=True):

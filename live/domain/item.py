@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from live.domain.event import Key, key_fault
-from live.domain.text import PATTERN, text_fault
+from live.domain.text import IMAGE, KEY, PATTERN, TITLE, URL, text_fault
 
 MOST_TITLE: Final = 200  # maximum characters of a title
 MOST_URL: Final = 2048  # maximum characters of a link, and of the URL of a picture
@@ -28,10 +28,10 @@ Url = Annotated[str, Meta(extra_json_schema={"maxLength": MOST_URL, "pattern": _
 class Item(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The title, link and picture of a member. `image` is the URL of a small picture."""
 
-    member: Key = msgspec.field(name="key")
-    title: Title
-    url: Url | None = None
-    image: Url | None = None
+    member: Annotated[Key, KEY] = msgspec.field(name="key")
+    title: Annotated[Title, TITLE]
+    url: Annotated[Url | None, URL] = None
+    image: Annotated[Url | None, IMAGE] = None
 
 
 def initial_of(name: str) -> str:

@@ -8,10 +8,12 @@ order relative to the unchanged records. Its new rank follows from their ranks, 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
+
+from live.domain.text import FIELDS, KEY, METADATA, RANK, SCORE
 
 _T = TypeVar("_T")
 Ranks = Literal["ordinal", "dense", "competition"]
@@ -24,12 +26,18 @@ class Record(msgspec.Struct, frozen=True):
     `position` is the place in the list, from 1.
     """
 
-    member: str = msgspec.field(name="key")
-    score: int
-    rank: int
-    fields: dict[str, int] | UnsetType = UNSET
-    metadata: msgspec.Raw | UnsetType = UNSET
-    position: int | UnsetType = UNSET
+    member: Annotated[str, KEY] = msgspec.field(name="key")
+    score: Annotated[int, SCORE]
+    rank: Annotated[int, RANK]
+    fields: Annotated[dict[str, int] | UnsetType, FIELDS] = UNSET
+    metadata: Annotated[msgspec.Raw | UnsetType, METADATA] = UNSET
+    position: Annotated[
+        int | UnsetType,
+        Meta(
+            description="Place in the list, from 1. Present if it differs from the rank because equal scores "
+            "share a rank."
+        ),
+    ] = UNSET
 
 
 class Made:

@@ -8,6 +8,8 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final
 
+from msgspec import Meta
+
 _REFUSED: Final = (
     r"\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b\u200e\u200f\u2028-\u202e"
     r"\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb"
@@ -51,6 +53,60 @@ _ACCENT: Final = re.compile(
 )
 # Writing without spaces between words: Thai and its neighbours, Chinese characters and kana. A word may begin anywhere.
 _DENSE: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+
+
+# What the fields mean that several requests, responses and messages have: their descriptions in the contract.
+ACTOR: Final = Meta(description="The person or thing that caused the event. Required on boards that count votes.")
+BOARD: Final = Meta(description="Id of a board.")
+CATEGORY: Final = Meta(
+    description="Category of the event. A board that names categories takes only events of these categories."
+)
+DEFINITION: Final = Meta(
+    description="A text that changes with the definition of the board. Updates omit it while the viewer stays."
+)
+DETAIL: Final = Meta(description="What is wrong, for people. The text may change.")
+EPOCH: Final = Meta(description="Identifies the data of the board. It changes when the board starts again.")
+FIELDS: Final = Meta(description="Whole numbers by name, for boards whose score is made of fields.")
+FINAL: Final = Meta(description="True for a period that the board does not keep any more. Omitted on other periods.")
+GAP: Final = Meta(description="Points behind the next rank. Null for the first record.")
+ID: Final = Meta(
+    description="Identity of the event within its `source`. An event with an id counts once, however often it is sent."
+)
+IMAGE: Final = Meta(
+    description="URL of a small picture. It begins with `https://`, and its host is in `LIVE_IMAGE_HOSTS`."
+)
+INDEX: Final = Meta(description="Index of the event in the body, from 0.")
+ITEMS: Final = Meta(description="The items.")
+KEY: Final = Meta(description="The member: 1 to 1,024 bytes of UTF-8 in NFC, without control or format characters.")
+METADATA: Final = Meta(
+    description="A JSON object of up to 4,096 bytes that is stored with the record. Its strings have no "
+    "control or format characters."
+)
+NEXT_CURSOR: Final = Meta(description="`cursor` of the next page. Null on the last page.")
+OFFSET: Final = Meta(description="Number of changes of the board in this epoch.")
+PERIOD: Final = Meta(description="Name of the period. Null on boards without a ranking for each period.")
+PERIOD_SHOWN: Final = Meta(description="Name of the period. Omitted on boards without a ranking for each period.")
+RANK: Final = Meta(description="Place in the ranking, from 1.")
+RANK_COUNT: Final = Meta(description="Number of records on the board.")
+RECORDS: Final = Meta(description="Records in the order of their ranks.")
+RECOVERED: Final = Meta(description="Whether the viewer resumes from the position it sent.")
+REPLACES: Final = Meta(
+    description="Member from which the `actor` takes the same amount back in the same step, on boards "
+    "that count votes. If the actor has given it no such vote, nothing counts."
+)
+REVISION: Final = Meta(
+    description="How many times the period became final. A period that the board keeps again becomes final once more."
+)
+SCORE: Final = Meta(description="A whole number within ±2^53.")
+SCORE_THEN: Final = Meta(description="The score at that time. Null if the member was not on the board.")
+SERVER_TIME: Final = Meta(description="Time of the server, RFC 3339, up to a second old.")
+SOURCE: Final = Meta(description="Namespace of the `id`, such as the name of the sender.")
+TIME: Final = Meta(description="Time of the event, RFC 3339 with an offset. Default: now.")
+TITLE: Final = Meta(description="What pages show instead of the member: 1 to 200 characters.")
+TOTAL_SCORE: Final = Meta(description="Sum of all scores. Null where scores are not amounts.")
+TYPE: Final = Meta(description="Type of the event. It feeds the boards that name it in `types`. Default `like`.")
+URL: Final = Meta(description="Link of the member's title. It begins with `https://`.")
+VIEWER_COUNT: Final = Meta(description="Number of viewers of the board, in all processes.")
 
 
 def text_fault(text: str) -> str | None:

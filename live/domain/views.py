@@ -1,11 +1,11 @@
 """The responses of the API to readers. The server makes these structs, and the Python client reads them."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 from zlib import crc32
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from live.domain.board import Board, ClockKind, JournalLevel, Operator, SortOrder, Ties, Visibility
 from live.domain.board_file import FieldChoice, VotesChoice
@@ -13,6 +13,27 @@ from live.domain.event import rfc3339
 from live.domain.item import Item
 from live.domain.ranking import Ranks, Record
 from live.domain.score_format import NumberFormat
+from live.domain.text import (
+    BOARD,
+    DEFINITION,
+    EPOCH,
+    FIELDS,
+    FINAL,
+    GAP,
+    ITEMS,
+    KEY,
+    METADATA,
+    NEXT_CURSOR,
+    OFFSET,
+    PERIOD,
+    RANK_COUNT,
+    RECORDS,
+    REVISION,
+    SCORE,
+    SCORE_THEN,
+    TOTAL_SCORE,
+    VIEWER_COUNT,
+)
 
 _exact = msgspec.json.Encoder(order="deterministic")
 
@@ -49,15 +70,20 @@ class BoardSummary(msgspec.Struct, frozen=True):
 class BoardList(msgspec.Struct, frozen=True):
     """All boards that the reader may read."""
 
-    boards: Sequence[BoardSummary]
+    boards: Annotated[Sequence[BoardSummary], Meta(description="All boards, in the order of the boards file.")]
 
 
 class ScoreFacts(msgspec.Struct, frozen=True, kw_only=True):
     """How people read the whole numbers of a board, if not as plain numbers."""
 
-    unit: str | UnsetType = UNSET
-    scale: int | UnsetType = UNSET
-    format: NumberFormat | UnsetType = UNSET
+    unit: Annotated[str | UnsetType, Meta(description="What people read after a score, such as `€`.")] = UNSET
+    scale: Annotated[
+        int | UnsetType, Meta(description="How many decimals people read: with 2, the score 123 is `1.23`.")
+    ] = UNSET
+    format: Annotated[
+        NumberFormat | UnsetType,
+        Meta(description="How people read scores: as a `number`, or as a `duration` such as `1:23`."),
+    ] = UNSET
 
 
 class BoardFacts(ScoreFacts, frozen=True, kw_only=True):
@@ -68,11 +94,26 @@ class BoardFacts(ScoreFacts, frozen=True, kw_only=True):
     read them.
     """
 
-    period_start: str | UnsetType = UNSET
-    period_end: str | UnsetType = UNSET
-    opens: str | UnsetType = UNSET
-    closes: str | UnsetType = UNSET
-    final_at: str | UnsetType = UNSET
+    period_start: Annotated[
+        str | UnsetType,
+        Meta(description="When the period begins, RFC 3339. Omitted on boards without a ranking for each period."),
+    ] = UNSET
+    period_end: Annotated[
+        str | UnsetType,
+        Meta(description="When the period ends, RFC 3339. Omitted on boards without a ranking for each period."),
+    ] = UNSET
+    opens: Annotated[
+        str | UnsetType, Meta(description="Start of voting, RFC 3339. Omitted on boards whose voting has no start.")
+    ] = UNSET
+    closes: Annotated[
+        str | UnsetType, Meta(description="End of voting, RFC 3339. Omitted on boards whose voting has no end.")
+    ] = UNSET
+    final_at: Annotated[
+        str | UnsetType,
+        Meta(
+            description="When the result of the voting is final, RFC 3339. Omitted on boards whose voting has no end."
+        ),
+    ] = UNSET
 
 
 def definition_tag(board: Board) -> str:
@@ -110,22 +151,26 @@ class BoardPage(BoardFacts, frozen=True):
     how often the period became final.
     """
 
-    board: str
-    title: str
-    epoch: str
-    offset: int
-    period: str | None
-    rank_count: int
-    total_score: int | None
-    entrant_count: int | None
-    viewer_count: int
-    records: Sequence[Record]
-    next_cursor: str | None
-    prev_cursor: str | None
-    definition: str | UnsetType = UNSET
-    as_of: str | UnsetType = UNSET
-    final: bool | UnsetType = UNSET
-    revision: int | UnsetType = UNSET
+    board: Annotated[str, BOARD]
+    title: Annotated[str, Meta(description="Name for people.")]
+    epoch: Annotated[str, EPOCH]
+    offset: Annotated[int, OFFSET]
+    period: Annotated[str | None, PERIOD]
+    rank_count: Annotated[int, RANK_COUNT]
+    total_score: Annotated[int | None, TOTAL_SCORE]
+    entrant_count: Annotated[
+        int | None, Meta(description="Number of registered members. Null on boards without registration.")
+    ]
+    viewer_count: Annotated[int, VIEWER_COUNT]
+    records: Annotated[Sequence[Record], RECORDS]
+    next_cursor: Annotated[str | None, NEXT_CURSOR]
+    prev_cursor: Annotated[str | None, Meta(description="`cursor` of the previous page. Null on the first page.")]
+    definition: Annotated[str | UnsetType, DEFINITION] = UNSET
+    as_of: Annotated[
+        str | UnsetType, Meta(description="The time of a page of the past, RFC 3339. Omitted on pages of the present.")
+    ] = UNSET
+    final: Annotated[bool | UnsetType, FINAL] = UNSET
+    revision: Annotated[int | UnsetType, REVISION] = UNSET
 
 
 class RecordView(ScoreFacts, frozen=True):
@@ -138,22 +183,27 @@ class RecordView(ScoreFacts, frozen=True):
     has `unit`, `scale` and `format`, they say how people read these numbers.
     """
 
-    board: str
-    epoch: str
-    offset: int
-    period: str | None
-    rank_count: int
-    member: str = msgspec.field(name="key")
-    score: int
-    rank: int | None
-    percentile: float | None
-    gap: int | None
-    records: Sequence[Record]
-    fields: dict[str, int] | UnsetType = UNSET
-    metadata: msgspec.Raw | UnsetType = UNSET
-    as_of: str | UnsetType = UNSET
-    final: bool | UnsetType = UNSET
-    revision: int | UnsetType = UNSET
+    board: Annotated[str, BOARD]
+    epoch: Annotated[str, EPOCH]
+    offset: Annotated[int, OFFSET]
+    period: Annotated[str | None, PERIOD]
+    rank_count: Annotated[int, RANK_COUNT]
+    member: Annotated[str, KEY] = msgspec.field(name="key")
+    score: Annotated[int, SCORE]
+    rank: Annotated[int | None, Meta(description="Place in the ranking, from 1. Null for a contestant without votes.")]
+    percentile: Annotated[
+        float | None, Meta(description="Percentage of the other records that come after this one in the ranking.")
+    ]
+    gap: Annotated[int | None, GAP]
+    records: Annotated[Sequence[Record], Meta(description="The record with its neighbours.")]
+    fields: Annotated[dict[str, int] | UnsetType, FIELDS] = UNSET
+    metadata: Annotated[msgspec.Raw | UnsetType, METADATA] = UNSET
+    as_of: Annotated[
+        str | UnsetType,
+        Meta(description="The time of a record of the past, RFC 3339. Omitted on records of the present."),
+    ] = UNSET
+    final: Annotated[bool | UnsetType, FINAL] = UNSET
+    revision: Annotated[int | UnsetType, REVISION] = UNSET
 
 
 class RecordList(msgspec.Struct, frozen=True):
@@ -163,17 +213,17 @@ class RecordList(msgspec.Struct, frozen=True):
     searched.
     """
 
-    board: str
-    period: str | None
-    records: Sequence[RecordView]
-    next_cursor: str | UnsetType | None = UNSET
+    board: Annotated[str, BOARD]
+    period: Annotated[str | None, PERIOD]
+    records: Annotated[Sequence[RecordView], RECORDS]
+    next_cursor: Annotated[str | UnsetType | None, NEXT_CURSOR] = UNSET
 
 
 class MemberRecords(msgspec.Struct, frozen=True):
     """The records of one member on all boards."""
 
-    member: str = msgspec.field(name="key")
-    records: Sequence[RecordView]
+    member: Annotated[str, KEY] = msgspec.field(name="key")
+    records: Annotated[Sequence[RecordView], Meta(description="The record of the member on each board that has it.")]
 
 
 class HistoryStep(msgspec.Struct, frozen=True):
@@ -182,17 +232,17 @@ class HistoryStep(msgspec.Struct, frozen=True):
     `fields` make up the score.
     """
 
-    at: str
-    score: int | None
-    rank: int | None
-    fields: dict[str, int] | UnsetType = UNSET
+    at: Annotated[str, Meta(description="The time, RFC 3339.")]
+    score: Annotated[int | None, SCORE_THEN]
+    rank: Annotated[int | None, Meta(description="The rank at that time. Null if the member was not on the board.")]
+    fields: Annotated[dict[str, int] | UnsetType, FIELDS] = UNSET
 
 
 class RecordHistory(msgspec.Struct, frozen=True):
     """The scores and ranks of one member over time."""
 
-    member: str = msgspec.field(name="key")
-    steps: Sequence[HistoryStep]
+    member: Annotated[str, KEY] = msgspec.field(name="key")
+    steps: Annotated[Sequence[HistoryStep], Meta(description="The record at each time, the earliest time first.")]
 
 
 class HistoryList(msgspec.Struct, frozen=True):
@@ -201,29 +251,32 @@ class HistoryList(msgspec.Struct, frozen=True):
     `since` is the first time for which the journal has the board. Only a response to a request without `key` has it.
     """
 
-    board: str
-    records: Sequence[RecordHistory]
-    since: str | UnsetType | None = UNSET
+    board: Annotated[str, BOARD]
+    records: Annotated[Sequence[RecordHistory], Meta(description="The members, in the order of the request.")]
+    since: Annotated[
+        str | UnsetType | None,
+        Meta(description="The first time for which the journal has the board. Omitted if the request has `key`."),
+    ] = UNSET
 
 
 class Entrant(msgspec.Struct, frozen=True):
     """A registered member of a contest. `score` is the number of its votes, and `metadata` is a JSON object."""
 
-    member: str = msgspec.field(name="key")
-    score: int
-    metadata: Any  # encoded in the server, and decoded in the client
+    member: Annotated[str, KEY] = msgspec.field(name="key")
+    score: Annotated[int, Meta(description="Votes of the member. 0 without votes.")]
+    metadata: Annotated[Any, METADATA]  # encoded in the server, and decoded in the client
 
 
 class EntrantList(msgspec.Struct, frozen=True):
     """Registered members of a contest, in no particular order. `next_cursor` is null on the last page."""
 
-    board: str
-    epoch: str
-    entrants: Sequence[Entrant]
-    next_cursor: str | None
+    board: Annotated[str, BOARD]
+    epoch: Annotated[str, EPOCH]
+    entrants: Annotated[Sequence[Entrant], Meta(description="Registered members, in no particular order.")]
+    next_cursor: Annotated[str | None, NEXT_CURSOR]
 
 
 class ItemList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Items of several members. Members without an item are omitted."""
 
-    items: Sequence[Item]
+    items: Annotated[Sequence[Item], ITEMS]

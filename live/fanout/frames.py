@@ -7,14 +7,31 @@ import struct
 import time
 from collections.abc import Sequence
 from functools import cached_property, lru_cache, partial
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from live.domain.board import Board
 from live.domain.event import rfc3339
 from live.domain.ranking import Page, Ranks, Record, diff
+from live.domain.text import (
+    BOARD,
+    DEFINITION,
+    EPOCH,
+    GAP,
+    KEY,
+    OFFSET,
+    PERIOD_SHOWN,
+    RANK,
+    RANK_COUNT,
+    RECORDS,
+    RECOVERED,
+    SCORE,
+    SERVER_TIME,
+    TOTAL_SCORE,
+    VIEWER_COUNT,
+)
 from live.domain.views import BoardFacts, definition_tag, facts_of
 from live.fanout.engine.deflate import FLUSHED, SharedText, deflate
 
@@ -33,17 +50,20 @@ class Sync(BoardFacts, frozen=True, tag="sync", tag_field="type"):
     one. Updates for viewers that return have both too, and the facts about the board.
     """
 
-    board: str
-    epoch: str
-    offset: int
-    rank_count: int
-    total_score: int | None
-    recovered: bool
-    records: Sequence[Record]
-    time: str
-    definition: str
-    period: str | UnsetType = UNSET
-    ranks: Ranks | UnsetType = UNSET
+    board: Annotated[str, BOARD]
+    epoch: Annotated[str, EPOCH]
+    offset: Annotated[int, OFFSET]
+    rank_count: Annotated[int, RANK_COUNT]
+    total_score: Annotated[int | None, TOTAL_SCORE]
+    recovered: Annotated[bool, RECOVERED]
+    records: Annotated[Sequence[Record], RECORDS]
+    time: Annotated[str, SERVER_TIME]
+    definition: Annotated[str, DEFINITION]
+    period: Annotated[str | UnsetType, PERIOD_SHOWN] = UNSET
+    ranks: Annotated[
+        Ranks | UnsetType,
+        Meta(description="How equal scores are ranked: `ordinal` 1 2 3, `dense` 1 1 2, `competition` 1 1 3."),
+    ] = UNSET
 
 
 class Update(BoardFacts, frozen=True, tag="update", tag_field="type"):
@@ -55,31 +75,33 @@ class Update(BoardFacts, frozen=True, tag="update", tag_field="type"):
     and comes at most once per `LIVE_TOTALS_INTERVAL`.
     """
 
-    epoch: str
-    since: int
-    offset: int
-    rank_count: int
-    total_score: int | None
-    changed: Sequence[Record]
-    removed: Sequence[str]
-    period: str | UnsetType = UNSET
-    recovered: bool | UnsetType = UNSET
-    time: str | UnsetType = UNSET
-    definition: str | UnsetType = UNSET
+    epoch: Annotated[str, EPOCH]
+    since: Annotated[int, Meta(description="Offset to which the update applies.")]
+    offset: Annotated[int, OFFSET]
+    rank_count: Annotated[int, RANK_COUNT]
+    total_score: Annotated[int | None, TOTAL_SCORE]
+    changed: Annotated[
+        Sequence[Record], Meta(description="Records that are new, changed or moved. Insert them in this order.")
+    ]
+    removed: Annotated[Sequence[str], Meta(description="Members that left the list.")]
+    period: Annotated[str | UnsetType, PERIOD_SHOWN] = UNSET
+    recovered: Annotated[bool | UnsetType, RECOVERED] = UNSET
+    time: Annotated[str | UnsetType, SERVER_TIME] = UNSET
+    definition: Annotated[str | UnsetType, DEFINITION] = UNSET
 
 
 class Status(msgspec.Struct, frozen=True, tag="status", tag_field="type", omit_defaults=True):
     """Whether the records may be out of date, and when to reconnect if the server closes the connection."""
 
-    stale: bool
-    reason: str | None = None
-    retry_after: float | None = None
+    stale: Annotated[bool, Meta(description="Whether the records may be out of date.")]
+    reason: Annotated[str | None, Meta(description="Why the state is stale.")] = None
+    retry_after: Annotated[float | None, Meta(description="Seconds after which to connect again.")] = None
 
 
 class Viewers(msgspec.Struct, frozen=True, tag="viewers", tag_field="type"):
     """The number of viewers of the board, in all processes."""
 
-    count: int
+    count: Annotated[int, VIEWER_COUNT]
 
 
 class Around(msgspec.Struct, frozen=True, tag="around", tag_field="type"):
@@ -88,14 +110,14 @@ class Around(msgspec.Struct, frozen=True, tag="around", tag_field="type"):
     `score`, `rank` and `gap` are null if the member is not on the board.
     """
 
-    epoch: str
-    offset: int
-    key: str
-    rank_count: int
-    score: int | None = None
-    rank: int | None = None
-    gap: int | None = None
-    records: Sequence[Record] = ()
+    epoch: Annotated[str, EPOCH]
+    offset: Annotated[int, OFFSET]
+    key: Annotated[str, KEY]
+    rank_count: Annotated[int, RANK_COUNT]
+    score: Annotated[int | None, SCORE] = None
+    rank: Annotated[int | None, RANK] = None
+    gap: Annotated[int | None, GAP] = None
+    records: Annotated[Sequence[Record], RECORDS] = ()
 
 
 class Alive(msgspec.Struct, frozen=True, tag="alive", tag_field="type"):
@@ -104,7 +126,7 @@ class Alive(msgspec.Struct, frozen=True, tag="alive", tag_field="type"):
     The server sends it after about 5 seconds without another message.
     """
 
-    time: str
+    time: Annotated[str, SERVER_TIME]
 
 
 MessageType = Literal["sync", "update", "status", "viewers", "around", "alive"]

@@ -5,11 +5,13 @@ import re
 from collections.abc import Iterable
 from functools import cached_property
 from http import HTTPStatus
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import structlog
+from msgspec import Meta
 
+from live.domain.text import DETAIL
 from live.errors import (
     EPOCH_LOST_DETAIL,
     PROBLEMS,
@@ -127,12 +129,14 @@ class ProblemBody(msgspec.Struct, frozen=True):
     Rely on `code`. `title` and `detail` are for people and may change. `retryable` is true if the reason can pass.
     """
 
-    type: str
-    title: str
-    status: int
-    code: str
-    detail: str
-    retryable: bool
+    type: Annotated[str, Meta(description="Address of the documentation of `code`, on this server.")]
+    title: Annotated[str, Meta(description="The problem in a few words.")]
+    status: Annotated[int, Meta(description="HTTP status.")]
+    code: Annotated[str, Meta(description="Stable name of the problem.")]
+    detail: Annotated[str, DETAIL]
+    retryable: Annotated[
+        bool, Meta(description="Whether the reason can pass, so that the same request can succeed later.")
+    ]
 
 
 def json_reply(body: bytes) -> Reply:

@@ -6,9 +6,10 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 
 from live.domain.producer import SERVER
 from live.store.board.keys import SystemKeys
@@ -72,16 +73,22 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         after: the values after the action; null if there are none.
     """
 
-    at: int = 0
-    who: str
-    what: str
-    board: str = ""
-    key: str = ""
-    address: str = ""
-    request: str = ""
-    reason: str = ""
-    before: Any = None
-    after: Any = None
+    at: Annotated[int, Meta(description="Time of the action, in milliseconds since 1970.")] = 0
+    who: Annotated[
+        str, Meta(description="Id of an API key, `anonymous`, `server`, or `command:` and the user of a command.")
+    ]
+    what: Annotated[str, Meta(description="What was done.")]
+    board: Annotated[
+        str, Meta(description="Id of the board. Omitted for actions that do not belong to a single board.")
+    ] = ""
+    key: Annotated[str, Meta(description="The member or the API key that was changed. Omitted for other actions.")] = ""
+    address: Annotated[str, Meta(description="Address of the client. Omitted for commands.")] = ""
+    request: Annotated[str, Meta(description="The `X-Request-Id` of the request. Omitted without one.")] = ""
+    reason: Annotated[
+        str, Meta(description="Why, in the words of the administrator. Omitted if the administrator gave no reason.")
+    ] = ""
+    before: Annotated[Any, Meta(description="The values before the action. Omitted if there were none.")] = None
+    after: Annotated[Any, Meta(description="The values after the action. Omitted if there are none.")] = None
 
 
 def entry_of(who: str, what: str, **fields: Any) -> AuditEntry:  # noqa: ANN401 - the fields of an entry

@@ -14,6 +14,7 @@ from live.domain.board import Board
 from live.domain.board_file import FieldChoice, VotesChoice
 from live.domain.event import MAX_KEY_BYTES, MAX_SCORE, rfc3339
 from live.domain.reader import Gated, Reader
+from live.domain.text import BOARD, EPOCH, PERIOD
 from live.domain.views import BoardList, BoardPage, BoardSummary, definition_tag, facts_of, score_facts
 from live.errors import ProblemError
 from live.ingest.replies import VARY_BY_READER, Reply
@@ -52,15 +53,29 @@ class BaselineView(msgspec.Struct, frozen=True):
     the amounts that the board has counted in an average minute since then, and null if this is not known.
     """
 
-    board: str
-    epoch: str
-    period: str | None
-    since: str | None
-    ranks: Mapping[str, int | None]
-    scores: Mapping[str, int]
-    complete: bool = False
-    rank_count: int | None = None
-    per_minute: int | None = None
+    board: Annotated[str, BOARD]
+    epoch: Annotated[str, EPOCH]
+    period: Annotated[str | None, PERIOD]
+    since: Annotated[
+        str | None, Meta(description="The time of the ranks and scores, RFC 3339. Null if there is no baseline yet.")
+    ]
+    ranks: Annotated[
+        Mapping[str, int | None],
+        Meta(
+            description="Rank at that time, by member: of the first 1,000 of that time, and of the first 1,000 of"
+            " now. Null for a member without a record."
+        ),
+    ]
+    scores: Annotated[
+        Mapping[str, int], Meta(description="Score of each of the first 1,000 members of that time, by member.")
+    ]
+    complete: Annotated[bool, Meta(description="Whether `ranks` has every member that had a record.")] = False
+    rank_count: Annotated[
+        int | None, Meta(description="Number of members on the board at that time. Null if unknown.")
+    ] = None
+    per_minute: Annotated[
+        int | None, Meta(description="Sum of the amounts counted in an average minute since then. Null if unknown.")
+    ] = None
 
 
 async def list_boards(request: Request) -> Response:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from live.domain.board import Board
 from live.domain.event import rfc3339
+from live.domain.text import BOARD, EPOCH, FIELDS, KEY, OFFSET, SCORE, SCORE_THEN
 from live.domain.views import HistoryList, HistoryStep, RecordHistory
 from live.domain.window import EVER, parse_duration
 from live.errors import ProblemError
@@ -33,10 +34,10 @@ class ScorePart(msgspec.Struct, frozen=True):
     `fields` make up the part.
     """
 
-    start: str | None
-    end: str | None
-    score: int
-    fields: dict[str, int] | UnsetType = UNSET
+    start: Annotated[str | None, Meta(description="Start of the slot, RFC 3339. Null if the window has no slots.")]
+    end: Annotated[str | None, Meta(description="End of the slot, RFC 3339. Null if the window has no slots.")]
+    score: Annotated[int, SCORE]
+    fields: Annotated[dict[str, int] | UnsetType, FIELDS] = UNSET
 
 
 class ScoreChange(msgspec.Struct, frozen=True):
@@ -46,25 +47,31 @@ class ScoreChange(msgspec.Struct, frozen=True):
     correction is the new score. `fields` make up the amount.
     """
 
-    at: str
-    offset: int
-    amount: int
-    reason: str | UnsetType = UNSET
-    fields: dict[str, int] | UnsetType = UNSET
+    at: Annotated[str, Meta(description="When these events were counted, RFC 3339.")]
+    offset: Annotated[int, OFFSET]
+    amount: Annotated[int, Meta(description="Sum of the amounts of the member's events that were counted together.")]
+    reason: Annotated[
+        str | UnsetType, Meta(description="Why an administrator corrected the score. Omitted for events.")
+    ] = UNSET
+    fields: Annotated[dict[str, int] | UnsetType, FIELDS] = UNSET
 
 
 class Explanation(msgspec.Struct, frozen=True):
     """The parts of a score at a time, and the newest changes before that time, the newest change first."""
 
-    board: str
-    key: str
-    as_of: str
-    epoch: str
-    offset: int
-    score: int | None
-    parts: Sequence[ScorePart]
-    changes: Sequence[ScoreChange]
-    fields: dict[str, int] | UnsetType = UNSET
+    board: Annotated[str, BOARD]
+    key: Annotated[str, KEY]
+    as_of: Annotated[str, Meta(description="The time at which the score is explained, RFC 3339.")]
+    epoch: Annotated[str, EPOCH]
+    offset: Annotated[int, OFFSET]
+    score: Annotated[int | None, SCORE_THEN]
+    parts: Annotated[
+        Sequence[ScorePart], Meta(description="How much each slot adds to the score, the oldest slot first.")
+    ]
+    changes: Annotated[
+        Sequence[ScoreChange], Meta(description="The newest changes before that time, the newest change first.")
+    ]
+    fields: Annotated[dict[str, int] | UnsetType, FIELDS] = UNSET
 
 
 class ExplanationParameters(Parameters, frozen=True, kw_only=True):

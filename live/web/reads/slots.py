@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from live.domain.board import Board
 from live.domain.event import rfc3339
+from live.domain.text import BOARD, EPOCH, KEY, OFFSET
 from live.domain.window import EVER, MOST_FOLDED
 from live.errors import ProblemError
 from live.network.parameters import Parameters
@@ -24,15 +25,23 @@ _MAX_VALUES: Final = 10_000  # in one response; the store reads them in steps of
 class SlotTime(msgspec.Struct, frozen=True):
     """One or several slots of the window, from `start` to before `end`. Both are null if the window has no slots."""
 
-    start: str | None
-    end: str | None
+    start: Annotated[
+        str | None,
+        Meta(description="Start of the oldest slot of the point, RFC 3339. Null if the window has no slots."),
+    ]
+    end: Annotated[
+        str | None, Meta(description="End of the newest slot of the point, RFC 3339. Null if the window has no slots.")
+    ]
 
 
 class SlotScores(msgspec.Struct, frozen=True):
     """The score of a member in each point. On boards that don't add amounts, null means no event."""
 
-    key: str
-    scores: Sequence[int | None]
+    key: Annotated[str, KEY]
+    scores: Annotated[
+        Sequence[int | None],
+        Meta(description="One score for each point. Null means no event, on boards that do not add amounts."),
+    ]
 
 
 class SlotList(msgspec.Struct, frozen=True):
@@ -41,11 +50,16 @@ class SlotList(msgspec.Struct, frozen=True):
     The oldest point is first. The last point is the slot that is still open.
     """
 
-    board: str
-    epoch: str
-    offset: int
-    slots: Sequence[SlotTime]
-    records: Sequence[SlotScores]
+    board: Annotated[str, BOARD]
+    epoch: Annotated[str, EPOCH]
+    offset: Annotated[int, OFFSET]
+    slots: Annotated[
+        Sequence[SlotTime],
+        Meta(
+            description="The time of each point, the oldest point first. The last point is the slot that is still open."
+        ),
+    ]
+    records: Annotated[Sequence[SlotScores], Meta(description="Scores of the members, in the order of the request.")]
 
 
 class SlotParameters(Parameters, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from live.domain.text import BOARD, PERIOD
 from live.errors import ProblemError
 from live.network.parameters import Parameters
 from live.web.http.responses import NOT_STORED
@@ -19,10 +20,10 @@ from live.web.services import live_of, reader_of
 class VoterView(msgspec.Struct, frozen=True):
     """The votes of a visitor. `left` is null if there is no limit."""
 
-    board: str
-    period: str | None
-    left: int | None
-    votes: Sequence[str]
+    board: Annotated[str, BOARD]
+    period: Annotated[str | None, PERIOD]
+    left: Annotated[int | None, Meta(description="Votes that the visitor has left. Null without a limit.")]
+    votes: Annotated[Sequence[str], Meta(description="Those of the members that have a vote of the visitor.")]
 
 
 class VoteParameters(Parameters, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from live.domain.item import Item, Title, Url, item_faults
 from live.domain.packing import Packing
 from live.domain.producer import ANONYMOUS, Principal
 from live.domain.reader import SERVER, BoardScope, Reader
-from live.domain.text import text_fault
+from live.domain.text import IMAGE, ITEMS, TITLE, URL, text_fault
 from live.domain.validation_messages import in_words
 from live.errors import REFUSALS, ProblemError, StoreUnavailableError
 from live.network.parameters import Parameters
@@ -139,7 +139,7 @@ def _require_unique(pairs: Sequence[tuple[str, object]]) -> None:
 class AuditLog(msgspec.Struct, frozen=True):
     """The audit log: who did what as an administrator, newest first."""
 
-    trail: Sequence[AuditEntry]
+    trail: Annotated[Sequence[AuditEntry], Meta(description="Actions of administrators, newest first.")]
 
 
 class AuditParameters(Parameters, frozen=True, kw_only=True):
@@ -250,11 +250,25 @@ class RecordChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     correction.
     """
 
-    hidden: bool | UnsetType = UNSET
-    add: Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | dict[str, int] | UnsetType = UNSET
-    score: Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | dict[str, int] | UnsetType = UNSET
-    reason: Annotated[str, Meta(min_length=1, max_length=_MOST_REASON)] | UnsetType = UNSET
-    time: Annotated[datetime, Meta(tz=True)] | UnsetType = UNSET
+    hidden: Annotated[
+        bool | UnsetType, Meta(description="Whether the record is removed from the ranking. Its events still count.")
+    ] = UNSET
+    add: Annotated[
+        Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | dict[str, int] | UnsetType,
+        Meta(description="What to add to the score."),
+    ] = UNSET
+    score: Annotated[
+        Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | dict[str, int] | UnsetType,
+        Meta(description="The new score."),
+    ] = UNSET
+    reason: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=_MOST_REASON)] | UnsetType,
+        Meta(description="Why the score is corrected. The journal keeps it."),
+    ] = UNSET
+    time: Annotated[
+        Annotated[datetime, Meta(tz=True)] | UnsetType,
+        Meta(description="A time in the slot or period to correct. Default: now."),
+    ] = UNSET
 
     @property
     def fault(self) -> str | None:
@@ -399,15 +413,15 @@ def _require_contest(ledger: Ledger) -> None:
 class ItemChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The title of a member, with an optional link (`url`) and picture (`image`)."""
 
-    title: Title
-    url: Url | None = None
-    image: Url | None = None
+    title: Annotated[Title, TITLE]
+    url: Annotated[Url | None, URL] = None
+    image: Annotated[Url | None, IMAGE] = None
 
 
 class ItemChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The titles of several members."""
 
-    items: Annotated[Sequence[Item], Meta(min_length=1, max_length=MOST_WRITTEN)]
+    items: Annotated[Sequence[Item], Meta(min_length=1, max_length=MOST_WRITTEN), ITEMS]
 
 
 async def put_item(request: Request) -> Response:

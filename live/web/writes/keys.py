@@ -36,12 +36,27 @@ class KeyChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     as `30d` or `never`. With `any_board`, `boards` may name boards that do not exist yet.
     """
 
-    boards: Annotated[tuple[str, ...], Meta(max_length=1000)] = ()
-    verbs: Annotated[tuple[Verb, ...], Meta(max_length=3)] = ()
-    rate: float | UnsetType = UNSET
-    types: Annotated[tuple[str, ...], Meta(max_length=1000)] = ()
-    length: Annotated[str, Meta(max_length=_LONGEST)] | UnsetType = field(default=UNSET, name="for")
-    any_board: bool = False
+    boards: Annotated[
+        tuple[str, ...],
+        Meta(max_length=1000),
+        Meta(description="The boards of the API key, as ids and prefixes such as `acme-*`; `*` for all."),
+    ] = ()
+    verbs: Annotated[
+        tuple[Verb, ...], Meta(max_length=3), Meta(description="What the API key may do. Default: `post`.")
+    ] = ()
+    rate: Annotated[float | UnsetType, Meta(description="Events per second; 0 for no limit. Default: `LIVE_RATE`.")] = (
+        UNSET
+    )
+    types: Annotated[
+        tuple[str, ...],
+        Meta(max_length=1000),
+        Meta(description="Event types that boards of this administrator may take; `*` for all."),
+    ] = ()
+    length: Annotated[
+        Annotated[str, Meta(max_length=_LONGEST)] | UnsetType,
+        Meta(description="How long the API key is valid, such as `30d`, or `never` if it has no end."),
+    ] = field(default=UNSET, name="for")
+    any_board: Annotated[bool, Meta(description="Whether `boards` may name boards that do not exist yet.")] = False
 
     @property
     def scope(self) -> Scope:
@@ -62,14 +77,20 @@ class KeyChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class MadeKey(msgspec.Struct, frozen=True):
     """A new secret, which is shown only in this response: the API key to send, and the fingerprint of the secret."""
 
-    key: str
-    fingerprint: str
+    key: Annotated[str, Meta(description="The API key to send. No other response has it.")]
+    fingerprint: Annotated[str, Meta(description="A short public name of the secret.")]
 
 
 class KeyList(msgspec.Struct, frozen=True):
     """All API keys: what each may do, and the fingerprints of its valid secrets."""
 
-    keys: Sequence[Mapping[str, Any]]
+    keys: Annotated[
+        Sequence[Mapping[str, Any]],
+        Meta(
+            description="The API keys: what each may do, the fingerprints of its secrets, and how many requests "
+            "its rate has `refused`."
+        ),
+    ]
 
 
 class TokenChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,18 +99,30 @@ class TokenChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `key` is the viewer's member. `likes` are the boards on which `sub` may vote. `boards` or `likes` is needed.
     """
 
-    boards: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
-    length: Annotated[str, Meta(max_length=_LONGEST)] = field(default="8h", name="for")
-    key: str | None = None
-    likes: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
-    sub: str | None = None
+    boards: Annotated[
+        tuple[str, ...],
+        Meta(max_length=100),
+        Meta(description="The private boards of the token, as ids and prefixes such as `acme-*`."),
+    ] = ()
+    length: Annotated[
+        str, Meta(max_length=_LONGEST), Meta(description="How long the token is valid, such as `8h`.")
+    ] = field(default="8h", name="for")
+    key: Annotated[str | None, Meta(description="The member who is the viewer.")] = None
+    likes: Annotated[
+        tuple[str, ...],
+        Meta(max_length=100),
+        Meta(description="The boards on which the viewer may vote, as ids and prefixes."),
+    ] = ()
+    sub: Annotated[str | None, Meta(description="Who votes, if `likes` names a board: the `actor` of the votes.")] = (
+        None
+    )
 
 
 class SignedToken(msgspec.Struct, frozen=True):
     """A viewer token, which is shown only in this response, and when it ends."""
 
-    token: str
-    expires: str
+    token: Annotated[str, Meta(description="The token. No other response has it.")]
+    expires: Annotated[str, Meta(description="When the token ends.")]
 
 
 async def list_keys(request: Request) -> Response:

@@ -21,6 +21,7 @@ from live.domain.board import Board
 from live.domain.event import MAX_KEY_BYTES, IncomingEvent, key_fault
 from live.domain.producer import LIKES, Principal
 from live.domain.reader import Reader
+from live.domain.text import BOARD, KEY
 from live.errors import PROBLEMS, REFUSALS, ProblemError, StoreUnavailableError
 from live.store.board.read.voter import read_given
 from live.web.http.forms import read_form, require_own_page
@@ -52,9 +53,11 @@ _PRODUCER: Final = Principal(LIKES, None, frozenset({"post"}), 0, 1, LIKES)
 class Liked(msgspec.Struct, frozen=True):
     """The result of a like. `counted` is false if nothing has changed, because the request was carried out before."""
 
-    board: str
-    key: str
-    counted: bool
+    board: Annotated[str, BOARD]
+    key: Annotated[str, KEY]
+    counted: Annotated[
+        bool, Meta(description="False if nothing has changed: for example, the visitor had liked the member before.")
+    ]
 
 
 class _Ballot(NamedTuple):

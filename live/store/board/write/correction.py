@@ -1,9 +1,10 @@
 """Correct the score of a member: an administrator adds to it or sets it, as a batch of its own."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from live.domain.board import Board
 from live.domain.event import make_entry
@@ -42,8 +43,8 @@ class ChangedError(StoreUnavailableError):
 class Corrected(msgspec.Struct, frozen=True):
     """The score of a member before and after a correction. `before` is null if the member had no score."""
 
-    before: int | None
-    score: int
+    before: Annotated[int | None, Meta(description="The score before the correction. Null if the member had no score.")]
+    score: Annotated[int, Meta(description="The score after the correction.")]
 
 
 async def correct(writer: BoardWriter, corrections: Sequence[Correction]) -> list[Corrected | str]:
