@@ -33,7 +33,11 @@ export class You {
     const at = around.records.findIndex((record) => record.key === key);
     const own = around.records[at];
     row.name.dataset.note = translate(own ? "you" : "you_not_ranked");
-    if (!own) return row.texts.forEach((_, part) => row.write(part, ""));
+    if (!own) {
+      row.texts.forEach((_, part) => row.write(part, ""));
+      row.writeGap("");
+      return row.writeBar(0);
+    }
     row.writeRank(own.rank);
     row.writeMetadata(own.metadata);
     if (table.fields.length) table.fields.forEach((field, i) => row.write(i + 1, grouped(own.fields?.[field] ?? null)));

@@ -161,38 +161,32 @@ async def test_a_gap_makes_the_page_reconnect(valkey_url: str) -> None:
 
 AROUND = {
     "type": "around", "epoch": "e", "offset": 7, "key": "me", "rank_count": 2000, "score": 12, "rank": 1234, "gap": 5,
-    "records": [],
+    "records": [{"key": "me&you", "score": 12, "rank": 1234}],
 }  # fmt: skip
 
 
 async def test_other_messages_are_shown_or_ignored(valkey_url: str) -> None:
     """The messages are the viewer count, the rank of a member, and an unknown type, which the page ignores."""
     async with controlled(valkey_url, "?key=me%26you") as (page, server):
-        assert await page.text_content("#place") == "Your place: not ranked"
+        assert await page.get_attribute("tr.own th", "data-note") == "You, not ranked"
         socket = await server.socket(0)
         assert server.query(0)["key"] == ["me&you"]
         send(socket, {"type": "weather", "sunny": True}, SYNC, {"type": "viewers", "count": 1234}, AROUND)
         await page.wait_for_function(
             "() => document.getElementById('viewers').textContent === '1,234'", timeout=PATIENCE
         )
-        await until_place(page, "Your place: rank 1,234, 5 behind the next")
-        send(socket, {**AROUND, "rank": None, "gap": None, "score": None})
-        await until_place(page, "Your place: not ranked")
+        await page.locator("tfoot td.rank", has_text="1,234").wait_for(timeout=PATIENCE)
+        send(socket, {**AROUND, "rank": None, "gap": None, "score": None, "records": []})
+        await page.wait_for_selector("tfoot th[data-note='You, not ranked']", timeout=PATIENCE)
+        assert (await page.inner_text("tfoot")).split() == ["me&you"]
         await until_live(page)
         assert len(server.sockets) == 1
-
-
-async def until_place(page: Page, text: str) -> None:
-    """Wait until the page shows this text as the place of the member."""
-    await page.wait_for_function(
-        "text => document.getElementById('place').textContent === text", arg=text, timeout=PATIENCE
-    )
 
 
 async def test_missing_elements_are_ignored(valkey_url: str) -> None:
     """A page of an older version may lack the elements for the viewer count and the rank."""
     async with controlled(valkey_url) as (page, server):
-        assert await page.locator("#place").count() == 0
+        assert await page.locator("tfoot").count() == 0
         socket = await server.socket(0)
         assert "key" not in server.query(0)
         await page.evaluate("document.getElementById('viewers').parentElement.remove()")
