@@ -31,7 +31,7 @@ class Site:
         (folder / "boards.toml").write_text(boards, encoding="utf-8")
         chosen: dict[str, Any] = {
             "store": f"{'redis+cluster' if clustered else 'redis'}://{places}", "port": 0, "open": True,
-            "boards": folder / "boards.toml", "data_dir": folder / "data", "rate": "10000000", "burst": "10000000",
+            "boards": folder / "boards.toml", "data_dir": folder / "data", "rate": "10000000",
             "journal": "off", "max_boards": 20_000,
         }  # fmt: skip
         settings = load_settings({}, **(chosen | changes))

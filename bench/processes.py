@@ -24,7 +24,7 @@ _STOP_DEADLINE: Final = 10.0
 # These limits are raised because all clients connect from one address, and one benchmark has very many boards.
 _LIMITS: Final = {
     "LIVE_MAX_VIEWERS": "40000", "LIVE_MAX_CONNECTIONS": "8192", "LIVE_MAX_BOARDS": "20000",
-    "LIVE_READ_RATE": "10000000", "LIVE_READ_BURST": "10000000",
+    "LIVE_READ_RATE": "10000000",
 }  # fmt: skip
 _ADDRESS: Final = re.compile(r"http://([0-9.]+:[0-9]+)/")
 

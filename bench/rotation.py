@@ -101,7 +101,7 @@ async def _rotate(url: str, scale: Scale, report: Report) -> dict[str, float]:
         report("rotating")
         started = time.perf_counter()
         with _writer(url) as adds:
-            await _drain(rotator, settings.rotation_interval)
+            await _drain(rotator, 30)
             total = time.perf_counter() - started
         left = await client.zcard(state.keys.ranking)
         if left != 1:

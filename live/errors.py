@@ -88,7 +88,7 @@ REFUSALS: Final[Mapping[str, str]] = {
         "by the clock of the board (the store's, or the newest event's with `clock = event`), the event's slot has "
         "left the `window` or is leaving it; `grace` keeps a period open for longer"
     ),
-    "early": "the event's time is further ahead of the store's clock than LIVE_MAX_FUTURE",
+    "early": "the event's time is more than a minute ahead of the store's clock",
     "board_unavailable": "this board could not be reached or is overloaded; another board counted the event",
     "fields_invalid": "the board's score is made of fields, and a field is missing, unknown or out of range",
     "metadata_invalid": "the metadata is not a JSON object, is too large, or contains control or format characters",

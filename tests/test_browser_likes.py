@@ -215,9 +215,10 @@ async def test_a_like_that_must_wait_is_sent_again(valkey_url: str) -> None:
         assert (await producer.get("/v1/boards/posts")).json()["records"][-1]["score"] == 6
 
 
-async def test_a_like_that_must_wait_needs_no_script(valkey_url: str) -> None:
+async def test_a_like_that_must_wait_needs_no_script(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page without script says when the like is sent again, and reloads until it counts. Its button sends it too."""
-    settings = fresh_settings(valkey_url, like_burst=1, like_rate=1)
+    monkeypatch.setattr("live.auth.voting.LIKE_BURST", 1)
+    settings = fresh_settings(valkey_url, like_rate=1)
     async with (
         run_server(settings, [BOARD]) as url,
         httpx.AsyncClient(base_url=url) as producer,

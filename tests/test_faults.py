@@ -70,7 +70,7 @@ async def drift_under_load(store: str, scripts: Scripts, seconds: float = 6.0, l
 
     Return the number of inconsistencies.
     """
-    settings = fresh_settings(store, rotation_step=8, max_future=Duration(60))
+    settings = fresh_settings(store, rotation_step=8)
     board = rolling_board("2s", "1s")
     client: Any = connect(store, settings)
     end = asyncio.get_running_loop().time() + seconds

@@ -38,6 +38,9 @@ def test_every_setting_has_a_meaning_and_a_default() -> None:
         assert meaning, name
         assert meaning[0] in "`ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", name
         assert not meaning.endswith("."), name
+        extra = meta_of(name).extra
+        assert extra is not None
+        assert all(extra[what] and not extra[what].endswith(".") for what in ("buys", "costs")), name
         assert field.default is not msgspec.NODEFAULT
 
 
@@ -65,7 +68,7 @@ def test_a_flag_takes_precedence_over_the_environment() -> None:
         ("LIVE_DEMO", "1", True),
         ("LIVE_DEMO", "false", False),
         ("LIVE_CONFLATION_INTERVAL", "5ms", Duration(0.005)),
-        ("LIVE_MAX_FUTURE", "1.5m", Duration(90)),
+        ("LIVE_STORE_TIMEOUT", "1.5m", Duration(90)),
         ("LIVE_CACHE", "off", CacheTime(0)),
         ("LIVE_CACHE", "2000ms", CacheTime(2)),
         ("LIVE_CACHE", "1m", CacheTime(LONGEST_CACHED)),
@@ -90,8 +93,6 @@ def test_a_variable_has_the_type_of_its_setting(name: str, text: str, value: obj
         ("LIVE_PORT", "-1", 'expected a whole number from 0 to 65,535, got "-1"'),
         ("LIVE_WORKERS", "0", 'expected a whole number from 1 to 64, got "0"'),
         ("LIVE_WORKERS", "1.5", 'expected a whole number from 1 to 64, got "1.5"'),
-        ("LIVE_MAX_EVENTS", "3001", 'expected a whole number from 1 to 3,000, got "3001"'),
-        ("LIVE_BATCH_SIZE", "3001", 'expected a whole number from 1 to 3,000, got "3001"'),
         ("LIVE_DEMO", "perhaps", 'expected true or false, got "perhaps"'),
         ("LIVE_CACHE", "1.5s", "'1.5s' is neither `off` nor whole seconds from 1s to 60s"),
         ("LIVE_CACHE", "2m", "'2m' is neither `off` nor whole seconds from 1s to 60s"),

@@ -31,9 +31,9 @@ async def walk_over(store: str, count: int, ties: Ties) -> None:
     chance = random.Random(10)
     done = asyncio.Event()
     text = f'[[board]]\nid = "posts"\nwindow = "forever"\nties = "{ties}"\n'
-    async with stage(store, text, rate=0, max_events=3000, max_limit=3000, batch_size=3000) as boards:
-        for first in range(0, count, 2000):
-            numbers = range(first, min(count, first + 2000))
+    async with stage(store, text, rate=0) as boards:
+        for first in range(0, count, 1000):
+            numbers = range(first, min(count, first + 1000))
             await accept_raw(boards.http, [{"key": f"k{n}", "amount": 1 + n * 7919 % (count // 5)} for n in numbers])
 
         async def move() -> int:

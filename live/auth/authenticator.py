@@ -137,10 +137,10 @@ class Authenticator:
             if self._high_water.lost:
                 self._change()
             elif registered is not None:
-                rate, burst, records = self._settings.rate, self._settings.burst, registered.records
+                rate, records = self._settings.rate, registered.records
                 now = time.time()
                 self._known = {
-                    name: _Known(record.producer(rate, burst), record.digests)
+                    name: _Known(record.producer(rate), record.digests)
                     for name, record in records.items()
                     if record.expires is None or now < record.expires
                 }
@@ -203,7 +203,7 @@ class Authenticator:
             raise ProblemError("epoch_lost", EPOCH_LOST_DETAIL, retry_after=60)
         if authorization is None and self._anonymous_may(verb, client):
             client.require_origin()
-            return anonymous(client.network, self._settings.rate, self._settings.burst, admin=verb == "admin")
+            return anonymous(client.network, self._settings.rate, admin=verb == "admin")
         if time.monotonic() - self._checked >= self._fresh:
             raise StoreUnavailableError("can't read the API keys")
         if authorization is None:

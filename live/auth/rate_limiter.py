@@ -21,7 +21,7 @@ from typing import Final
 
 from live.auth.client import Client
 from live.domain.limits import Rated, Reading
-from live.domain.producer import Principal
+from live.domain.producer import Principal, burst_of
 from live.domain.reader import Reader
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
@@ -33,6 +33,7 @@ _MOST_ACCOUNTS: Final = 10_000
 _ROUNDING: Final = 1e-6  # the part of an event that rounding may lose
 _RETRY_PAUSE: Final = 0.05
 _KEY: Final = "key "  # prefix of the id of an API key that pays for a read
+READ_BURST: Final = 2.0  # seconds of the rate of reads: a page with its parts, or several pages at once
 _ALONE: Final = 1.0  # seconds for which a process lends credit by itself before it asks the store again
 
 
@@ -104,16 +105,20 @@ class RateLimiter:
         settings: Settings,
         credit: CreditStore | None = None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        read_burst: float | None = None,
     ) -> None:
+        """Make a limiter. `read_burst` is how many seconds of reads may come at once."""
         self._has_shards = client.has_shards
         self._credit = credit or CreditStore(client, settings.key_prefix)
         self._clock = clock
         self._patience = float(settings.write_deadline)
         self.on_refused: Callable[[str], None] = lambda _api_key: None
         self._accounts: dict[str, _Account] = {}
-        self._read_rate, self._read_burst = settings.read_rate, settings.read_burst
+        self._read_rate = settings.read_rate
+        self._read_burst = burst_of(settings.read_rate, READ_BURST if read_burst is None else read_burst)
         self._read_gap = 1 / settings.read_rate if settings.read_rate else 0.0
-        self._read_ahead = (settings.read_burst - 1 + _ROUNDING) * self._read_gap
+        self._read_ahead = (self._read_burst - 1 + _ROUNDING) * self._read_gap
         self._reads_due: dict[str, float] = {}  # when the next read of each client would be due at an even pace
 
     def admit_now(self, producer: Rated) -> bool:

@@ -9,6 +9,8 @@ from live.domain.window import parse_duration
 from live.errors import SetupError
 from live.settings import Settings
 
+# Nobody can take a single token back, so it ends within a day. `LIVE_TOKENS_SINCE` ends all of them at once.
+LONGEST_TOKEN: Final = 86400  # seconds
 MOST_TOKEN_BYTES: Final = 3500
 """The longest token that the server takes. Some browsers drop a cookie with a longer token."""
 
@@ -49,8 +51,8 @@ def sign_token(
         seconds = parse_duration(length)
     except ValueError:
         seconds = 0
-    if not 1 <= seconds <= settings.token_max_age:
-        raise ValueError(f"for must be a time from 1s to {settings.token_max_age:g}s (LIVE_TOKEN_MAX_AGE), such as 8h")
+    if not 1 <= seconds <= LONGEST_TOKEN:
+        raise ValueError(f"for must be a time from 1s to {LONGEST_TOKEN}s, such as 8h")
     if key is not None and (fault := key_fault(key)) is not None:
         raise ValueError(f"key can't be a member: {fault}")
     if likes and (fault := voter_fault(voter)) is not None:

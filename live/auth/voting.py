@@ -11,12 +11,15 @@ import structlog
 
 from live.auth.rate_limiter import RateLimiter
 from live.domain.limits import Liking
+from live.domain.producer import burst_of
 from live.domain.reader import Reader
 from live.errors import ProblemError
 from live.settings import Settings
 
 log = structlog.get_logger()
 
+# A hall of phones behind one address votes within some seconds of the announcement, and then hardly ever.
+LIKE_BURST: Final = 20.0  # seconds of the rate
 _QUIET: Final = 60.0  # seconds between two warnings
 
 
@@ -25,7 +28,7 @@ class Voting:
 
     def __init__(self, limiter: RateLimiter, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._limiter = limiter
-        self._rate, self._burst = settings.like_rate, settings.like_burst
+        self._rate, self._burst = settings.like_rate, burst_of(settings.like_rate, LIKE_BURST)
         self._clock = clock
         self._warned = -math.inf
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -46,8 +49,8 @@ class Voting:
             if self._clock() >= self._warned + _QUIET:
                 self._warned = self._clock()
                 log.warning(
-                    "likes must wait, because many come from one address or voter: raise LIVE_LIKE_RATE and "
-                    "LIVE_LIKE_BURST to count more of them at once"
+                    "likes must wait, because many come from one address or voter: raise LIVE_LIKE_RATE to "
+                    "count more of them at once"
                 )
             raise
 

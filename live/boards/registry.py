@@ -34,6 +34,8 @@ from live.store.registry.processes import INTERVAL, Processes
 
 log = structlog.get_logger()
 
+# A process checks when a slot is due. So often it checks as well, for clocks that jump and events of other processes.
+_ROTATION_INTERVAL: Final = 30.0
 _PAUSE: Final = 1.0  # seconds between two checks of the store
 _KNOWN_WITHIN: Final = 0.5  # seconds for which a change waits for other processes to apply it
 _KNOWN_EVERY: Final = 0.01
@@ -286,9 +288,7 @@ class BoardRegistry:
             if (old := ledgers.find(name, SERVER)) is not None:
                 self._work.stop(old)
             ledgers.put(ledger.state.board, ledger)
-            committers[name] = Committer(
-                ledger.writer, ledger.rotator, self._settings, self.refresh if ledger.state.born else None
-            )
+            committers[name] = Committer(ledger.writer, ledger.rotator, self.refresh if ledger.state.born else None)
             self._hub.add(ledger.reader)
             started.append(ledger)
         for board in boards:
@@ -325,7 +325,7 @@ class BoardWork:
         self._board_admin = board_admin
         self._committers: dict[str, Committer] = {}
         self.processes = Processes(client, settings.key_prefix, self._committers.keys())
-        self._rotation = Rotation(settings.rotation_interval, self.processes.owns)
+        self._rotation = Rotation(_ROTATION_INTERVAL, self.processes.owns)
         self._baselines = BaselineKeeper()
         self._group: asyncio.TaskGroup | None = None
         # For each run-time board with an `idle_ttl`: the earliest time at which it can expire, by `time.monotonic`.

@@ -186,7 +186,7 @@ def table_of(records: list[StoredProducer], settings: Settings, uses: Mapping[st
     table = make_table(*headings, *["expires"] * has_ends, *["last used"] * has_uses, wraps=["id", "boards", "verbs"])
     for record in records:
         used = "\n".join(_day(uses.get(secret.fingerprint)) or "never" for secret in record.secrets)
-        producer = record.producer(settings.rate, settings.burst)
+        producer = record.producer(settings.rate)
         table.add_row(
             record.id,
             "all" if record.boards is None else ", ".join(record.boards),

@@ -184,5 +184,5 @@ def limit(number: int, max_events: int) -> None:
         ProblemError: `too_many_events`.
     """
     if number > max_events:
-        detail = f"more than {max_events} events in one body; the setting max_events allows {max_events}"
+        detail = f"more than {max_events} events in one body"
         raise ProblemError("too_many_events", detail)

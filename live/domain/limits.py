@@ -50,7 +50,7 @@ class Reading(msgspec.Struct, frozen=True):
     burst: int
 
     unit: ClassVar[str] = "requests"
-    limit: ClassVar[str] = "the settings read_rate and read_burst"
+    limit: ClassVar[str] = "the setting read_rate"
 
     @property
     def whom(self) -> str:
@@ -67,7 +67,7 @@ class Liking(msgspec.Struct, frozen=True):
     whom: str
 
     unit: ClassVar[str] = "likes"
-    limit: ClassVar[str] = "the settings like_rate and like_burst"
+    limit: ClassVar[str] = "the setting like_rate"
 
     @classmethod
     def of_network(cls, network: str, rate: float, burst: int) -> "Liking":

@@ -27,6 +27,8 @@ MOST_SECRETS: Final = 2  # the old secret and the new secret during a key rotati
 # these likes.
 LIKES: Final = ":likes"
 
+# How many seconds of its rate a sender may send at once: what a batch or a short pause collects.
+BURST: Final = 2.0
 _BEARER: Final = re.compile(rb"(?i:bearer) +([a-z0-9][a-z0-9_-]{0,63})\.([\x21-\x7e]{1,256})")
 _NO_DIGEST: Final = bytes(32)  # no known secret has this digest
 
@@ -138,8 +140,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 class StoredProducer(msgspec.Struct, frozen=True, kw_only=True):
     """A producer as it is stored, with times in seconds since 1970. A revoked producer stays stored, without secrets.
 
-    If `rate` is None, the default in the settings applies. If only `burst` is None, a burst may have as many events as
-    the rate allows in two seconds. If `sources` is None, boards of a producer with rights to all boards may take all
+    If `rate` is None, the default in the settings applies. If `burst` is None, a burst may have as many events as the
+    rate allows in two seconds. If `sources` is None, boards of a producer with rights to all boards may take all
     event types. Boards of any other producer may take none. All secrets end at `expires`.
     """
 
@@ -155,12 +157,9 @@ class StoredProducer(msgspec.Struct, frozen=True, kw_only=True):
     revoked: int | None = None
     expires: int | None = None
 
-    def producer(self, rate: float, burst: int) -> Principal:
-        """Return the producer as the sender of a request. `rate` and `burst` are the defaults."""
-        if self.burst is not None:
-            burst = self.burst
-        elif self.rate:
-            burst = max(1, round(2 * self.rate))
+    def producer(self, rate: float) -> Principal:
+        """Return the producer as the sender of a request. `rate` is the default."""
+        rate = rate if self.rate is None else self.rate
         boards = None if self.boards is None else BoardScope.of(self.boards)
         if self.sources is None:
             sources = None if boards is None else frozenset[str]()
@@ -170,8 +169,8 @@ class StoredProducer(msgspec.Struct, frozen=True, kw_only=True):
             id=self.id,
             boards=boards,
             verbs=frozenset(self.verbs),
-            rate=rate if self.rate is None else self.rate,
-            burst=burst,
+            rate=rate,
+            burst=burst_of(rate) if self.burst is None else self.burst,
             rate_key=self.id,
             max_amount=self.max_amount,
             sources=sources,
@@ -186,14 +185,19 @@ class StoredProducer(msgspec.Struct, frozen=True, kw_only=True):
 NO_DIGESTS: Final = (_NO_DIGEST,) * MOST_SECRETS
 
 
-def anonymous(network: str, rate: float, burst: int, *, admin: bool = False) -> Principal:
+def burst_of(rate: float, seconds: float = BURST) -> int:
+    """Return how much may come at once at a rate: what the rate allows in some seconds, and at least one."""
+    return max(1, round(seconds * rate))
+
+
+def anonymous(network: str, rate: float, burst: int | None = None, *, admin: bool = False) -> Principal:
     """Return a producer without an API key, with the verb `post`. If `admin` is true, it also has the verb `admin`.
 
     All anonymous producers of a network share one rate. `live.network.hosts.network_of` gives the network.
     """
     rate_key = f"anonymous:{hashlib.sha256(network.encode()).hexdigest()[:32]}"
     verbs: frozenset[Verb] = frozenset({"post", "admin"} if admin else {"post"})
-    return Principal("", None, verbs, rate, burst, rate_key)
+    return Principal("", None, verbs, rate, burst_of(rate) if burst is None else burst, rate_key)
 
 
 def signing_in(network: str) -> Principal:

@@ -143,8 +143,8 @@ def _one(kind: Any) -> str:  # noqa: ANN401 - a type from an annotation
         return f"a table with {', '.join(kind.__struct_fields__)}"
     if bounds["max_length"]:
         return f"a text of {bounds['min_length'] or 0} to {bounds['max_length']} characters"
-    if bounds["extra"]:
-        return f"a text of {bounds['extra']['in_words']}"
+    if said := (bounds["extra"] or {}).get("in_words"):
+        return f"a text of {said}"
     limits = _range(bounds["ge"], bounds["le"])
     return f"{_BASIC.get(kind, 'a text')}{f' {limits}' if limits and kind in {int, float} else ''}"
 

@@ -72,7 +72,7 @@ class Update(BoardFacts, frozen=True, tag="update", tag_field="type"):
     Remove the members in `removed` and in `changed` from your list. Then insert each record of `changed`, in the given
     order, at its `position`, or at its `rank` if it has no position. The order of the list then gives the other ranks;
     if the sync has `ranks`, the scores are needed too. If nothing in the top changed, an update has only new totals,
-    and comes at most once per `LIVE_TOTALS_INTERVAL`.
+    and comes at most once per ten `LIVE_CONFLATION_INTERVAL`.
     """
 
     epoch: Annotated[str, EPOCH]

@@ -208,7 +208,7 @@ class Hub:
             return channel
         recording = self._recordings.get(channel)
         if recording is None:
-            recording = self._recordings[channel] = Recording(channel, address, self._settings)
+            recording = self._recordings[channel] = Recording(channel, address)
             self._ledger.recordings.add(address, 1)
             self._running.create_task(self._record(recording))
         return recording

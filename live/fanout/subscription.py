@@ -11,9 +11,9 @@ from live.domain.reader import NOBODY, Reader
 from live.domain.window import parse_duration
 from live.errors import ProblemError
 from live.network.parameters import Parameters, is_whole
-from live.settings import Settings
 
-_DEFAULT_SIZE: Final = 50
+DEFAULT_SIZE: Final = 50
+MOST_WATCHED: Final = 100  # records; each change of one of them is in a frame, and nobody looks at more
 _SLOWEST: Final = 60_000  # milliseconds; the longest interval that a viewer may ask for
 MOST_AROUND: Final = 50
 _EPOCH: Final = 64  # characters; a longer epoch is ignored
@@ -49,8 +49,9 @@ class WatchParameters(Parameters, frozen=True, kw_only=True):
             int,
             Meta(
                 ge=1,
+                le=MOST_WATCHED,
                 description="Number of records to watch.",
-                extra={"most": "max_live_limit", "schema": {"default": _DEFAULT_SIZE}},
+                extra={"schema": {"default": DEFAULT_SIZE}},
             ),
         ]
         | None
@@ -126,16 +127,16 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     delay: int = 0
 
     @classmethod
-    def parse(cls, query: Mapping[str, str], settings: Settings, reader: Reader) -> "Subscription":
+    def parse(cls, query: Mapping[str, str], reader: Reader) -> "Subscription":
         """Read a query.
 
         Raises:
             ProblemError: `parameter_invalid`. The detail names the allowed values.
         """
-        return cls.of(WatchParameters.read(query, settings), settings, reader)
+        return cls.of(WatchParameters.read(query), reader)
 
     @classmethod
-    def of(cls, wanted: WatchParameters, settings: Settings, reader: Reader) -> "Subscription":
+    def of(cls, wanted: WatchParameters, reader: Reader) -> "Subscription":
         """Make the subscription that a viewer asks for.
 
         Raises:
@@ -148,7 +149,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         epoch, offset = wanted.epoch, wanted.offset
         known = epoch is not None and offset is not None and len(epoch) <= _EPOCH and is_whole(offset)
         return cls(
-            size=wanted.limit or default_size(settings),
+            size=wanted.limit or DEFAULT_SIZE,
             reader=reader,
             interval=wanted.interval or 0,
             epoch=epoch if known else None,
@@ -169,8 +170,3 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         if not 0 < len(epoch) <= _EPOCH or not is_whole(offset):
             return self
         return msgspec.structs.replace(self, epoch=epoch, offset=int(offset))
-
-
-def default_size(settings: Settings) -> int:
-    """Return how many records a viewer watches if it asks for no size."""
-    return min(_DEFAULT_SIZE, settings.max_live_limit)

@@ -15,7 +15,6 @@ from live.domain.event import Entry, join
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.metrics import COMMIT_EVENTS, COMMIT_SECONDS, EVENTS_ACCEPTED, RANGE_LEFT
 from live.network.parameters import Parameters
-from live.settings import Settings
 from live.store.board.rotation import BoardRotator, catch_up
 from live.store.board.write.slot_assignment import Placement
 from live.store.board.write.writer import Added, BoardWriter
@@ -23,6 +22,12 @@ from live.system.tracing import record_span
 
 log = structlog.get_logger()
 
+# More events in one script call hold the store up for longer than the call saves: 1,000 take about 10 ms.
+BATCH_SIZE: Final = 1000
+# After a large batch, so long may a call wait for the next requests of its senders: about the time of a fsync.
+COMMIT_DELAY: Final = 0.001
+# Events of a board that may wait in a process: seconds of work of a store, so clients had better wait themselves.
+MOST_WAITING: Final = 100_000
 _LOW_RANGE: Final = 0.1  # the server warns when less than this part of the range of exact scores is left
 _DELAY_FROM: Final = 5  # the next batch is delayed if a batch has at least this many shares
 
@@ -106,7 +111,6 @@ class Committer:
         self,
         writer: BoardWriter,
         rotator: BoardRotator,
-        settings: Settings,
         on_missing: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.state = writer.state
@@ -116,7 +120,6 @@ class Committer:
         self._retired = False
         # Look the counter up once, here: after the board is deleted, a look-up would begin a new series.
         self._accepted = EVENTS_ACCEPTED.labels(self.state.board.id)
-        self._settings = settings
         self._waiting: deque[Share] = deque()
         self._wants: dict[Share, Wants] = {}  # the options of waiting shares that have any
         self.events_waiting = 0
@@ -137,8 +140,8 @@ class Committer:
         if self._retired:
             _reject_deleted([share])
             return
-        if self.events_waiting + count > self._settings.max_waiting:
-            detail = f"{self.events_waiting} events wait; the setting max_waiting allows {self._settings.max_waiting}"
+        if self.events_waiting + count > MOST_WAITING:
+            detail = f"{self.events_waiting} events of the board wait; at most {MOST_WAITING} may"
             raise ProblemError("overloaded", detail, retry_after=1)
         self._waiting.append(share)
         if wants is not PLAIN:
@@ -223,7 +226,7 @@ class Committer:
         self._wanted = answered + len(self._waiting) if answered >= _DELAY_FROM else 1
         if len(self._waiting) < self._wanted:
             self._arrived.clear()
-            self._delay = asyncio.get_running_loop().call_later(self._settings.commit_delay, self._delay_over)
+            self._delay = asyncio.get_running_loop().call_later(COMMIT_DELAY, self._delay_over)
 
     def _end_delay(self) -> None:
         """End the group-commit delay. If its timer went on, it would cut the next delay short."""
@@ -244,7 +247,7 @@ class Committer:
         """
         batch: list[Share] = []
         size = 0
-        while self._waiting and (not batch or size + len(self._waiting[0].entries) <= self._settings.batch_size):
+        while self._waiting and (not batch or size + len(self._waiting[0].entries) <= BATCH_SIZE):
             batch.append(self._waiting.popleft())
             size += len(batch[-1].entries)
         self.events_waiting -= size

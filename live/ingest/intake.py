@@ -40,6 +40,8 @@ Done = Callable[[Reply], None]
 AskSoon = Callable[[Callable[[Exception | None], None]], None]
 """A function that reads changed boards, and calls back with None or the error."""
 
+# Events of a body: the client packages count on it, and a batch of the committer has as many.
+MOST_EVENTS: Final = 1000
 _BYTES_OF_AN_EVENT: Final = 256  # bytes of a refused body that are charged as one event
 _REFUSED_FOR: Final = 1.0  # seconds for which a refused kind of events is refused without reading new boards
 _MOST_REFUSED: Final = 1024
@@ -221,7 +223,7 @@ class Intake:
             self._outcome, self._reply = outcome, json_reply(_encode(answer))
             return self._reply
         replies: list[Reply] = []
-        decoded = head.decode(body, self._settings.max_events)
+        decoded = head.decode(body, MOST_EVENTS)
         posting = Posting(
             head.boards, head.producer, head.identities, decoded, _replying(replies.append), self.refusals
         )
@@ -285,7 +287,7 @@ class Intake:
         try:
             if head.gzip:
                 body = decompress(body, self._settings.max_body)
-            decoded = head.decode(body, self._settings.max_events)
+            decoded = head.decode(body, MOST_EVENTS)
         except ProblemError:
             self._rate_limiter.charge(head.producer, len(body) // _BYTES_OF_AN_EVENT)
             raise

@@ -24,7 +24,7 @@ from live.errors import ProblemError
 _MOST: Final = 128  # parameters of a request; the longest list of members has 100 members
 _MOST_DIGITS: Final = 16
 
-_Read: TypeAlias = Callable[[Mapping[str, str], object], Any]  # of a query and the settings
+_Read: TypeAlias = Callable[[Mapping[str, str]], Any]  # of a query
 
 
 def require_few(target: bytes) -> None:
@@ -41,7 +41,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     """The parameters of a route. This class itself is for routes without parameters."""
 
     @classmethod
-    def read(cls, query: Mapping[str, str], settings: object, others: Collection[str] = ()) -> Self:
+    def read(cls, query: Mapping[str, str], others: Collection[str] = ()) -> Self:
         """Read the query of a request, which may have `others` too.
 
         Raises:
@@ -52,7 +52,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
             if name not in fields and name not in others:  # a typing mistake is not ignored
                 raise ProblemError("parameter_invalid", unknown("parameter", name, [*fields, *others]))
         read = {
-            field.attribute: field.read(query, settings)
+            field.attribute: field.read(query)
             for name, field in fields.items()
             if name in query or field.is_always_read
         }
@@ -62,8 +62,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
 class ParameterField(NamedTuple):
     """A field of `Parameters`, and how it is read.
 
-    With `is_always_read`, a query without the parameter is read too: the parameter is required, or a setting limits its
-    default.
+    With `is_always_read`, a query without the parameter is read too: the parameter is required.
     """
 
     attribute: str
@@ -84,18 +83,18 @@ def fields_of(kind: type[Parameters]) -> Mapping[str, ParameterField]:
                 bare = bare.type
             else:
                 bare = next(part for part in bare.types if not isinstance(part, inspect.NoneType))
-        read = _reader(field.encode_name, bare, extra, field.default)
-        found[field.encode_name] = ParameterField(field.name, extra, field.required or "most" in extra, read)
+        read = _reader(field.encode_name, bare, extra)
+        found[field.encode_name] = ParameterField(field.name, extra, field.required, read)
     return found
 
 
-def _reader(name: str, kind: inspect.Type, extra: Mapping[str, Any], default: Any) -> _Read:  # noqa: ANN401 - any type
+def _reader(name: str, kind: inspect.Type, extra: Mapping[str, Any]) -> _Read:
     """Return the function that reads a parameter of a type."""
     match kind:
         case _ if "read" in extra:
             return _text_reader(name, extra["read"], extra.get("valid"))
         case inspect.IntType():
-            return _number_reader(name, kind, extra, default)
+            return _number_reader(name, kind, extra)
         case inspect.ListType():
             return _list_reader(name, kind.min_length or 0, kind.max_length or _MOST)
         case inspect.BoolType():
@@ -109,7 +108,7 @@ def _reader(name: str, kind: inspect.Type, extra: Mapping[str, Any], default: An
 
 
 def _text_reader(name: str, make: Callable[[str], object], valid: str | None) -> _Read:
-    def read(query: Mapping[str, str], _settings: object) -> object:
+    def read(query: Mapping[str, str]) -> object:
         try:
             return make(query[name])
         except (ValueError, KeyError) as error:
@@ -119,20 +118,17 @@ def _text_reader(name: str, make: Callable[[str], object], valid: str | None) ->
     return read
 
 
-def _number_reader(name: str, kind: inspect.IntType, extra: Mapping[str, Any], default: Any) -> _Read:  # noqa: ANN401
+def _number_reader(name: str, kind: inspect.IntType, extra: Mapping[str, Any]) -> _Read:
     least, most = kind.ge or 0, kind.le or 10**_MOST_DIGITS
 
-    def read(query: Mapping[str, str], settings: object) -> int | None:
-        largest = getattr(settings, extra["most"]) if "most" in extra else most
-        if name not in query:
-            return None if default is None else min(default, largest)
-        return whole_number(query[name], name, least, largest, extra.get("valid"))
+    def read(query: Mapping[str, str]) -> int:
+        return whole_number(query.get(name, ""), name, least, most, extra.get("valid"))
 
     return read
 
 
 def _length_reader(name: str, least: int, most: int | None) -> _Read:
-    def read(query: Mapping[str, str], _settings: object) -> str:
+    def read(query: Mapping[str, str]) -> str:
         text = query[name]
         if len(text) < least or (most is not None and len(text) > most):
             valid = f"{least} to {most}" if least else f"at most {most}"
@@ -143,7 +139,7 @@ def _length_reader(name: str, least: int, most: int | None) -> _Read:
 
 
 def _list_reader(name: str, least: int, most: int) -> _Read:
-    def read(query: Mapping[str, str], _settings: object) -> list[str]:
+    def read(query: Mapping[str, str]) -> list[str]:
         texts = cast("QueryParams", query).getlist(name)
         if not least <= len(texts) <= most:
             valid = f"{least} to {most}" if least else f"at most {most}"

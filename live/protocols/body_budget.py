@@ -14,7 +14,6 @@ from typing import Final, NamedTuple, Protocol
 from live.errors import ProblemError
 from live.network.hosts import network_of
 from live.protocols.connection_limits import GRACE, ConnectionLimits, Limited
-from live.settings import Settings
 from live.system.ledger import ClientLedger
 from live.system.processes import return_memory
 
@@ -49,8 +48,8 @@ class _Wait(NamedTuple):
 class BodyBudget:
     """The bodies of the HTTP connections of one process."""
 
-    def __init__(self, settings: Settings, limits: ConnectionLimits, ledger: ClientLedger) -> None:
-        self._timeout = settings.request_timeout
+    def __init__(self, limits: ConnectionLimits, ledger: ClientLedger) -> None:
+        self._timeout = limits.request_timeout
         self._limits = limits
         self._is_proxy = ledger.is_proxy
         self._bytes = ledger.bodies

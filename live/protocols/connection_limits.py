@@ -24,6 +24,9 @@ from live.system.ledger import ClientLedger
 SMALL: Final = 64 * 1024  # bytes of answers; if at most so many wait for the kernel, they do not count as unread
 HEALTH_PLACES: Final = 16  # further connections beyond the limits, for health and metrics requests only
 _HEALTH_TIMEOUT: Final = 1.0  # seconds in which a connection beyond the limits must send its request
+# Seconds from the first byte of a request to its last. Bodies are small: only a client that sends a byte now and then
+# needs more. Below ten seconds, because load balancers and clients often give up then.
+REQUEST_TIMEOUT: Final = 8.0
 GRACE: Final = 0.5  # seconds before a connection counts as slow
 _LINGER: Final = 10.0  # seconds that a client has to stop sending after it has read its last answer
 _LOOK_AT: Final = 32  # connections of a client, or idle ones, that are looked at for a new connection
@@ -73,6 +76,7 @@ class ConnectionLimits:
 
     def __init__(self, settings: Settings, ledger: ClientLedger) -> None:
         self._settings = settings
+        self.request_timeout = REQUEST_TIMEOUT
         self._ledger = ledger
         self._places = ledger.connections
         self._open: dict[str, dict[Limited, None]] = {}  # by client
@@ -176,14 +180,12 @@ class ConnectionLimits:
 
     def sweep(self, now: float) -> None:
         """Close every connection that is past its deadline."""
-        timeout = self._settings.request_timeout
+        timeout = self.request_timeout
         for connection in [each for each in self._health if self._receiving.get(each, now) < now - _HEALTH_TIMEOUT]:
             connection.refuse(too_many_connections())
         for connection in _before(self._receiving, now - timeout):
             self._receiving.pop(connection)
-            connection.refuse(
-                ProblemError("request_timeout", f"the setting request_timeout allows {timeout:g} s for a request")
-            )
+            connection.refuse(ProblemError("request_timeout", f"a request may take {timeout:g} s"))
         for connection in _before(self._idle, now - self._settings.idle_timeout):
             self.closed(connection)
             connection.close_idle()

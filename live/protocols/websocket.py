@@ -369,7 +369,7 @@ class Upgrades:
             self._rate_limiter.admit_read(payer_of(reader, client))
             if (cookie := marked_cookie(head.fields)) is not None:
                 return self._authenticator.signed_in.find(cookie, client)
-        subscription = Subscription.parse(params, self._settings, reader)
+        subscription = Subscription.parse(params, reader)
         reaper, network = self._reaper, client.network
         channel = reaper.hub.admit(match[1].decode("utf-8", "replace"), subscription, network)
         fields = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.fields)

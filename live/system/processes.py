@@ -19,11 +19,11 @@ from live.errors import SetupError
 from live.settings import Settings
 
 SHARED_LIMITS: Final = (
-    "max_connections", "max_unread", "max_unanswered", "max_waiting", "max_viewers",
-    "max_board_viewers", "read_rate", "read_burst",
+    "max_connections", "max_unread", "max_unanswered", "max_viewers",
+    "max_board_viewers", "read_rate",
 )  # fmt: skip
-# File descriptors that are kept for listeners, files, pipes, refused connections and health checks.
-RESERVED: Final = 128
+# File descriptors that are kept for the store, listeners, files, pipes, refused connections and health checks.
+RESERVED: Final = 144
 # This context starts the other processes of a server. A process of this context is forked from a fork server that has
 # imported everything, so it starts in milliseconds. A new interpreter would import for half a second. This process
 # can't be forked itself, because it has threads.
@@ -183,7 +183,7 @@ def fit(settings: Settings, available: int) -> Settings:
     Raises:
         SetupError: there are too few descriptors to serve anything.
     """
-    budget = available - RESERVED - settings.store_connections
+    budget = available - RESERVED
     if budget < _LEAST:
         raise SetupError(
             f"a process may open {available} files, and needs {available - budget + _LEAST}: raise the limit, for "

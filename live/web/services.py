@@ -193,7 +193,7 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
         voting=Voting(rate_limiter, settings),
         sessions=SessionStore(client, settings.key_prefix),
         limits=limits,
-        bodies=BodyBudget(settings, limits, ledger),
+        bodies=BodyBudget(limits, ledger),
         hub=hub,
         reaper=ViewerReaper(hub, settings.slow_timeout),
         board_admin=board_admin,

@@ -34,6 +34,7 @@ READY: Final = "ready"  # the worker can accept connections
 STOPPING: Final = "stopping"  # the worker ends, and accepts no more connections
 
 _LARGEST: Final = 64  # bytes of a packet
+_SHUTDOWN: Final = 5  # seconds that open requests have to finish: longer than a write is retried on one store
 _CLOSING: Final = 10.0  # seconds that viewers have to answer the close frame
 
 log = structlog.get_logger()
@@ -74,7 +75,7 @@ def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         log_config=None,
         timeout_keep_alive=max(1, round(settings.idle_timeout)),
         proxy_headers=False,
-        timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout)),
+        timeout_graceful_shutdown=_SHUTDOWN,
     )
 
 

@@ -65,9 +65,9 @@ def result(authenticator: Authenticator, header: bytes | None) -> Principal | st
 
 async def test_without_api_keys_everybody_may_post(any_store: str) -> None:
     """A request without an API key has an anonymous producer with the default rate. An invalid header is refused."""
-    async with running(any_store, rate=7, burst=9) as made:
+    async with running(any_store, rate=7) as made:
         producer = made.authenticators[0].identify(None, CLIENT)
-        assert (producer.id, producer.boards, producer.rate, producer.burst) == ("", None, 7, 9)
+        assert (producer.id, producer.boards, producer.rate, producer.burst) == ("", None, 7, 14)
         assert result(made.authenticators[0], b"Bearer shop.secret") == "credentials_invalid"
 
 

@@ -284,8 +284,9 @@ class _NoStore:
 def reading(rate: int, burst: int) -> tuple[RateLimiter, list[float]]:
     """A rate limiter for reads, and a list with the time on its clock."""
     clock = [0.0]
-    own = Settings(read_rate=rate, read_burst=burst)
-    return RateLimiter(cast("Store", _NoStore()), own, cast("CreditStore", None), lambda: clock[0]), clock
+    store, credit = cast("Store", _NoStore()), cast("CreditStore", None)
+    own = Settings(read_rate=rate)
+    return RateLimiter(store, own, credit, lambda: clock[0], read_burst=burst / rate), clock
 
 
 @pytest.mark.parametrize(("rate", "burst"), [(1, 1), (2, 3), (8, 2), (100, 25)])

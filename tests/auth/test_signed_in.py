@@ -68,12 +68,15 @@ async def test_a_session_has_one_reader_and_an_unsure_one_is_forgotten(
     await store.aclose()
 
 
-async def test_a_process_finds_a_session_for_a_socket_and_for_no_more_than_a_read(valkey_url: str) -> None:
+async def test_a_process_finds_a_session_for_a_socket_and_for_no_more_than_a_read(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The handshake may be the first request of the session that the process gets.
 
     A request with a made-up cookie counts as a read, except at `/healthz`, `/readyz` and `/metrics`.
     """
-    settings = fresh_settings(valkey_url, read_rate=1, read_burst=10)
+    monkeypatch.setattr("live.auth.rate_limiter.READ_BURST", 10)
+    settings = fresh_settings(valkey_url, read_rate=1)
     key, looks = await add_key(settings, "chief"), 0
 
     async def count(store: SessionStore, name: str) -> Any:

@@ -25,7 +25,7 @@ from live.auth.token_keys import KeySet
 from live.auth.tokens import Tokens, make_tokens
 from live.domain.reader import NO_BOARDS
 from live.errors import TOKEN_EXPIRED, SetupError
-from live.settings import Duration, Instant, Settings, TokenKeys, TokenSecret, as_environment, load_settings
+from live.settings import Instant, Settings, TokenKeys, TokenSecret, as_environment, load_settings
 from tests.harness.certificate import make_certificate
 from tests.harness.tasks import stop
 from tests.harness.tokens import SECRET, make_token
@@ -407,4 +407,4 @@ def test_settings_of_tokens_are_checked(tmp_path: Path) -> None:
     settings = load_settings({"LIVE_TOKEN_SECRET": SECRET, "LIVE_TOKENS_SINCE": "2026-11-24T12:00:00Z"})
     assert SECRET not in repr(settings)
     assert load_settings(as_environment(settings)) == settings
-    assert make_tokens(Settings(token_max_age=Duration(60))) is None
+    assert make_tokens(Settings()) is None

@@ -148,7 +148,7 @@ async def test_a_failure_of_the_server_is_a_reason(valkey_url: str) -> None:
 
 async def test_a_server_that_stops_is_not_ready(own_store: StoreProcess, tmp_path: Path) -> None:
     """While the server stops, it still answers `/readyz` with "not ready", so a load balancer sends nothing more."""
-    settings = fresh_settings(own_store.url, shutdown_timeout=Duration(20), store_timeout=Duration(20))
+    settings = fresh_settings(own_store.url, store_timeout=Duration(20))
     process = ServerProcess(settings, tmp_path)
     process.start()
     assert process.process is not None

@@ -68,7 +68,7 @@ async def test_a_lost_answer_is_requested_again(valkey_url: str, monkeypatch: py
 @pytest.mark.slow
 async def test_a_rate_limit_is_obeyed(valkey_url: str) -> None:
     """The pause does not use up the patience, because a 429 does not mean that the server is away."""
-    settings = fresh_settings(valkey_url, rate=2, burst=2)
+    settings = fresh_settings(valkey_url, rate=1)
     async with run_server(settings, [rolling_board()]) as url, LiveBoard(url, patience=0.01) as live:
         began = asyncio.get_running_loop().time()
         for _ in range(4):
@@ -110,9 +110,10 @@ async def test_a_frozen_store_counts_the_current_batch_once(own_store: StoreProc
         assert await scores(url) == {"a": 2, "c": 1}
 
 
-async def test_a_refusal_is_raised(valkey_url: str) -> None:
+async def test_a_refusal_is_raised(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client raises the error at once, with the code of the problem."""
-    async with run_server(fresh_settings(valkey_url, max_events=2), [rolling_board()]) as url:
+    monkeypatch.setattr("live.ingest.intake.MOST_EVENTS", 2)
+    async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:
         async with LiveBoard(url) as live:
             with pytest.raises(RequestRefusedError, match="more than 2 events") as raised:
                 await live.post(*[Event("a")] * 3)

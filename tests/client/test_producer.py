@@ -171,7 +171,7 @@ async def test_each_event_counts_once_if_server_and_store_are_killed(
 @pytest.mark.slow
 async def test_a_rate_limit_is_obeyed(valkey_url: str) -> None:
     """The producer waits as long as the server asks, whatever the patience is."""
-    settings = fresh_settings(valkey_url, rate=1000, burst=1000)
+    settings = fresh_settings(valkey_url, rate=1000)
     async with run_server(settings, [rolling_board()]) as url, LiveBoard(url, patience=0.1) as live:
         async with live.producer() as producer:
             for _ in range(3500):

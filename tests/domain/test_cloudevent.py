@@ -229,7 +229,7 @@ def test_the_number_of_events_is_limited() -> None:
     """Both valid and invalid events count towards the limit. A body with one event too many is refused."""
     body = b"[" + b",".join([as_json({}), b"1"] * 3) + b"]"
     assert len(decode_batch(body, 6).events) == 3
-    with pytest.raises(ProblemError, match="more than 5 events in one body; the setting max_events allows 5"):
+    with pytest.raises(ProblemError, match="more than 5 events in one body"):
         decode_batch(body, 5)
 
 

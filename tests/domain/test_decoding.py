@@ -152,9 +152,9 @@ def test_the_number_of_events_is_limited(line: bytes) -> None:
     array, lines = b"[" + b",".join([line] * 6) + b"]", b"\n".join([line] * 6)
     for body in (decode_json(array, 6), decode_ndjson(lines, 6)):
         assert len(body.events) + len(body.rejections) == 6
-    with pytest.raises(ProblemError, match="more than 5 events in one body; the setting max_events allows 5"):
+    with pytest.raises(ProblemError, match="more than 5 events in one body"):
         decode_json(array, 5)
-    with pytest.raises(ProblemError, match="more than 5 events in one body; the setting max_events allows 5"):
+    with pytest.raises(ProblemError, match="more than 5 events in one body"):
         decode_ndjson(lines, 5)
 
 
@@ -169,7 +169,7 @@ def test_the_cost_of_invalid_elements_is_linear() -> None:
     """Four times as many elements take four times as long, not sixteen times."""
 
     def work(count: int) -> None:
-        with pytest.raises(ProblemError, match="max_events"):
+        with pytest.raises(ProblemError, match="in one body"):
             decode_json(b"[" + b"1," * count + b"1]", 1000)
 
     assert is_linear(work, 100_000)

@@ -143,20 +143,20 @@ def test_a_record_can_be_stored() -> None:
 
 @pytest.mark.parametrize(
     ("scope", "rate", "burst"),
-    [({}, 100.0, 7), ({"rate": 10.0}, 10.0, 20), ({"rate": 0.1}, 0.1, 1), ({"burst": 3}, 100.0, 3),
-     ({"rate": 0.0}, 0.0, 7), ({"rate": 10.0, "burst": 1}, 10.0, 1)],
+    [({}, 100.0, 200), ({"rate": 10.0}, 10.0, 20), ({"rate": 0.1}, 0.1, 1), ({"burst": 3}, 100.0, 3),
+     ({"rate": 0.0}, 0.0, 1), ({"rate": 10.0, "burst": 1}, 10.0, 1)],
 )  # fmt: skip
 def test_a_producers_own_rate_sets_a_burst_of_two_seconds(scope: dict[str, Any], rate: float, burst: int) -> None:
-    """If the producer has its own burst, this burst is used instead. Without a rate and a burst, the defaults apply."""
-    producer = record(**scope).producer(100.0, 7)
+    """If the producer has its own burst, this burst is used instead. Without a rate, the default applies."""
+    producer = record(**scope).producer(100.0)
     assert (producer.id, producer.rate, producer.burst, producer.rate_key) == ("shop", rate, burst, "shop")
 
 
 def test_an_api_key_permits_its_boards_and_verbs() -> None:
     """Events for other boards are refused one by one. Requests with other verbs are refused as a whole."""
-    limited = record(boards=("a",)).producer(1, 1)
+    limited = record(boards=("a",)).producer(1)
     assert (limited.refusal("a"), limited.refusal("b")) == (None, "board_forbidden")
-    assert record().producer(1, 1).refusal("b") is None
+    assert record().producer(1).refusal("b") is None
     limited.require("post")
     with pytest.raises(ProblemError) as caught:
         limited.require("admin")

@@ -38,9 +38,10 @@ class Steps:
     """A channel whose ticks a test makes, with one viewer."""
 
     def __init__(self) -> None:
-        settings = fresh_settings("", conflation_interval=Duration(INTERVAL / 1000), totals_interval=Duration(0))
+        settings = fresh_settings("", conflation_interval=Duration(INTERVAL / 1000))
         self.schedule: TickSchedule[Channel] = TickSchedule(lambda *_: None)
         self.channel = Channel(Ledger(cast("Any", None), rolling_board(), settings).reader, settings, self.schedule)
+        self.channel._variants.totals_interval = 0
         self.viewer = self.enter()
 
     def enter(self, **position: Any) -> PullViewer:

@@ -142,7 +142,7 @@ async def reads(store: str) -> int:
 
 async def test_concurrent_viewers_share_a_read(valkey_url: str) -> None:
     """A storm of viewers of two sizes on a quiet board needs hardly more reads than one viewer."""
-    async with server(valkey_url, rolling_board(), rotation_interval=Duration(60)) as (url, client):
+    async with server(valkey_url, rolling_board()) as (url, client):
         await post(client, *({"key": f"k{number}"} for number in range(20)))
         before = await reads(valkey_url)
         async with watching(url, *(["?limit=5", "?limit=10"] * 50)) as viewers:
@@ -155,9 +155,7 @@ async def test_concurrent_viewers_share_a_read(valkey_url: str) -> None:
 async def test_a_quiet_board_is_not_read(valkey_url: str) -> None:
     """The board has viewers, but no changes."""
     await until_early("hour")  # a rotation at the end of a slot, and a new baseline each hour, would also read
-    async with server(
-        valkey_url, rolling_board(), rotation_interval=Duration(60), conflation_interval=Duration(0.01)
-    ) as (url, client):
+    async with server(valkey_url, rolling_board(), conflation_interval=Duration(0.01)) as (url, client):
         await post(client, {"key": "k"})
         async with watching(url, *[""] * 5) as viewers:
             await reached(viewers, 1)

@@ -11,25 +11,23 @@ from live.errors import ProblemError
 from live.fanout.engine.intervals import viewer_interval
 from live.fanout.frames import position_id
 from live.fanout.subscription import Subscription
-from live.settings import Settings
 
 
 def parse(**query: str) -> Subscription:
     """The subscription in a query."""
-    return Subscription.parse(query, Settings(), NOBODY)
+    return Subscription.parse(query, NOBODY)
 
 
 def test_the_member_of_a_token_need_not_be_named() -> None:
     """Viewers that ask for neighbours receive the neighbours of the token's member, unless they name another member."""
     reader = Reader(member="own")
     queries: list[dict[str, str]] = [{}, {"around": "1"}, {"around": "1", "key": "a"}, {"key": "a"}]
-    assert [Subscription.parse(query, Settings(), reader).key for query in queries] == [None, "own", "a", "a"]
+    assert [Subscription.parse(query, reader).key for query in queries] == [None, "own", "a", "a"]
 
 
 def test_a_subscription_has_defaults() -> None:
     """A subscription starts with the first fifty records, at the board's interval, without a position."""
     assert parse() == Subscription(size=50)
-    assert Subscription.parse({}, Settings(max_live_limit=20), NOBODY).size == 20
 
 
 @pytest.mark.parametrize(

@@ -128,8 +128,7 @@ def test_totals_wait_and_records_do_not() -> None:
 @pytest.mark.slow
 async def test_a_viewer_of_a_busy_board_receives_few_frames(valkey_url: str) -> None:
     """Likes below the top change the totals many times. In the end the viewer's totals are right."""
-    changes = {"conflation_interval": Duration(0.02), "totals_interval": Duration(0.5)}
-    async with running_hub(valkey_url, **changes) as (hub, ledger):
+    async with running_hub(valkey_url, conflation_interval=Duration(0.05)) as (hub, ledger):
         await ledger.writer.add([make_entry("first", 1000, None)])
         model = ModelViewer()
         with pulling(hub, "posts", top(1)) as viewer:
@@ -144,13 +143,13 @@ async def test_a_viewer_of_a_busy_board_receives_few_frames(valkey_url: str) -> 
             assert (model.rank_count, model.total_score) == (61, 1060)
 
 
-async def test_a_change_of_the_top_does_not_wait(valkey_url: str) -> None:
+async def test_a_change_of_the_top_does_not_wait(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The change arrives at once, even if totals wait for a minute.
 
     The update's `since` is the offset that the viewer has, not that of the totals which were not sent.
     """
-    changes = {"conflation_interval": Duration(0.02), "totals_interval": Duration(60)}
-    async with running_hub(valkey_url, **changes) as (hub, ledger):
+    monkeypatch.setattr("live.fanout.engine.variant._TOTALS", 3000)
+    async with running_hub(valkey_url, conflation_interval=Duration(0.02)) as (hub, ledger):
         await ledger.writer.add([make_entry("first", 1000, None)])
         model = ModelViewer()
         with pulling(hub, "posts", top(1)) as viewer:

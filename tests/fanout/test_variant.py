@@ -168,11 +168,11 @@ def test_viewers_with_the_same_wish_share_a_variant() -> None:
 
     When the interval of the board changes, the intervals of its variants change in proportion.
     """
-    variants = Variants(BOARD, 0.25, 50, 1.5)
+    variants = Variants(BOARD, 0.25, 50)
     slow, quick = Subscription(size=5, interval=900), Subscription(size=5)
     one, other = variants.find_or_add(slow), variants.find_or_add(quick)
     assert variants.find_or_add(slow) is variants.find(slow) is one is not other
-    assert (one.interval, other.interval, one.totals_interval, one.viewers) == (1000, 250, 1500, 0)
+    assert (one.interval, other.interval, one.totals_interval, one.viewers) == (1000, 250, 2500, 0)
     assert (variants.are_settled, variants.next_due) == (True, None)
     one.due, other.due = 701, 700
     assert (variants.are_settled, variants.next_due) == (False, 700)

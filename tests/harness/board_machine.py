@@ -138,9 +138,7 @@ class BoardMachine(StoreMachine):
         super().__init__(store)
         self.focus = focus
         self.rebuilds = rebuilds
-        self.settings = fresh_settings(
-            store.url, rotation_step=2, max_future=float(FUTURE), write_deadline=5.0, journal="sqlite"
-        )
+        self.settings = fresh_settings(store.url, rotation_step=2, write_deadline=5.0, journal="sqlite")
         self.time_key = f"{self.settings.key_prefix}:time"
         self.scripts = simulated_scripts(store.url, self.time_key, mutant)
         self.restore = simulated(live.store.board.manage.restore.RESTORE, self.time_key, mutant)

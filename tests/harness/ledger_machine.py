@@ -74,7 +74,6 @@ class LedgerMachine(StoreMachine):
         self.settings = fresh_settings(
             store.url,
             rotation_step=1,
-            max_future=float(FUTURE),
             dedupe_window=float(DEDUPE),
             write_deadline=5.0,
             store_timeout=5.0,
@@ -99,7 +98,9 @@ class LedgerMachine(StoreMachine):
         self.ledgers = [self.new_ledger() for _ in range(2)]
 
     def new_ledger(self) -> Ledger:
-        return Ledger(self.client, self.board, self.settings, self.scripts)
+        ledger = Ledger(self.client, self.board, self.settings, self.scripts)
+        ledger.writer.max_future = FUTURE * 1000
+        return ledger
 
     def set_time(self, now: int) -> None:
         self.now = now

@@ -38,7 +38,7 @@ def plain_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         log_config=None,
         proxy_headers=False,
         timeout_keep_alive=max(1, round(settings.idle_timeout)),
-        timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout)),
+        timeout_graceful_shutdown=1,
     )
 
 

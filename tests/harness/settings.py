@@ -12,12 +12,7 @@ from live.settings import Duration, Settings
 
 
 def fresh_settings(store: str, **changes: Any) -> Settings:
-    """Settings with a unique key prefix, so that tests can share a store.
-
-    If `changes` has a `conflation_interval`, the `totals_interval` is twice that, and not its default of a second.
-    """
-    if "conflation_interval" in changes:
-        changes = {"totals_interval": Duration(2 * changes["conflation_interval"]), **changes}
+    """Settings with a unique key prefix, so that tests can share a store."""
     prefix = f"t{secrets.token_hex(6)}"
     beside = Path(store.removeprefix("unix://")).parent if store.startswith("unix://") else Path(tempfile.gettempdir())
     several = "+" in store.partition("://")[0]  # a Sentinel set or a Cluster: its servers share a busy machine
@@ -29,7 +24,6 @@ def fresh_settings(store: str, **changes: Any) -> Settings:
         key_prefix=prefix,
         journal="off",  # tests of the journal change this
         data_dir=beside / prefix,
-        shutdown_timeout=Duration(1),
     )
     return msgspec.structs.replace(own, **changes)
 

@@ -55,7 +55,7 @@ class RecordedBoard(Journaled):
     """A board with a journal and a clock that the test sets, and the scores at each hour by a plain count."""
 
     def __init__(self, store: str, folder: Path, board: Board, url: str) -> None:
-        super().__init__(store, folder, board, url, max_future=FUTURE)
+        super().__init__(store, folder, board, url)
         self.ledger = self.another()
         self.model = Reference(board, round(FUTURE * 1000))
         self.now = BEGIN * 1000

@@ -67,7 +67,7 @@ async def charged(
 async def test_every_format_is_charged_by_its_events(valkey_url: str, variant: str) -> None:
     """One body has many events, with and without escapes, compression and an `Idempotency-Key`."""
     events = [EVENTS[variant](number) for number in range(COUNT)]
-    async with serving(fresh_settings(valkey_url, max_waiting=10**6)) as client:
+    async with serving(fresh_settings(valkey_url)) as client:
         for ascii_only in (True, False):
             for name, (kind, body) in as_bodies(events, ascii_only=ascii_only).items():
                 packed = {"Content-Encoding": "gzip"}

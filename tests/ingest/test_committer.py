@@ -1,7 +1,7 @@
 """Group commit on a real ledger: requests share script calls, and each gets the result of its own events."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from unittest.mock import patch
 
@@ -32,14 +32,29 @@ def likes(*keys: str) -> list[Entry]:
     return [make_entry(key, 1, None) for key in keys]
 
 
+PATCHES = pytest.MonkeyPatch()
+
+
+@pytest.fixture(autouse=True)
+def _own_limits() -> Iterator[None]:
+    """Give the committer its limits back."""
+    yield
+    PATCHES.undo()
+
+
 class Bench:
     """A committer on a ledger."""
 
-    def __init__(self, store: str, board: Board | None = None, **changes: object) -> None:
+    def __init__(
+        self, store: str, board: Board | None = None, own: Mapping[str, float] | None = None, **changes: object
+    ) -> None:
+        """Make a committer. `own` are limits of it, until the test ends."""
         self.settings = fresh_settings(store, **changes)
         self.client = connect(store, self.settings)
         self.ledger = Ledger(self.client, board or rolling_board(), self.settings)
-        self.committer = Committer(self.ledger.writer, self.ledger.rotator, self.settings)
+        self.committer = Committer(self.ledger.writer, self.ledger.rotator)
+        for name, value in (own or {}).items():
+            PATCHES.setattr(committer, name, value)
 
     def send(self, *requests: Sequence[Entry]) -> list[asyncio.Task[Committed]]:
         """Submit requests in order, without waiting."""
@@ -89,9 +104,9 @@ def commits() -> list[float]:
 async def test_only_large_batches_wait_for_company(valkey_url: str) -> None:
     """After a batch of one request, the next request is committed at once.
 
-    After a batch of several requests, the next batch waits until as many requests are there, or `commit_delay` is over.
+    After a batch of several requests, the next batch waits until as many requests are there, or the delay is over.
     """
-    bench = Bench(valkey_url, commit_delay=Duration(60), batch_size=2)
+    bench = Bench(valkey_url, own={"COMMIT_DELAY": 60, "BATCH_SIZE": 2})
     async with asyncio.timeout(60), bench.running():
         for _ in range(2):
             await bench.committer.commit(likes("a"))
@@ -100,7 +115,7 @@ async def test_only_large_batches_wait_for_company(valkey_url: str) -> None:
         late = bench.send(*[likes("a", "b")] * 3)
         assert [(await request).offset for request in (*early, *late)] == [3, 4, 5, 6]
         assert bench.committer._wanted == 1
-    bench = Bench(valkey_url, commit_delay=Duration(0.05))
+    bench = Bench(valkey_url, own={"COMMIT_DELAY": 0.05})
     requests = bench.send(*[likes("a")] * 5)
     await waiting(*requests)
     async with asyncio.timeout(60), bench.running():
@@ -111,7 +126,7 @@ async def test_only_large_batches_wait_for_company(valkey_url: str) -> None:
 
 async def test_a_batch_has_whole_requests(valkey_url: str) -> None:
     """A batch has as many requests as fit into the batch size, in order, and never a part of a request."""
-    bench = Bench(valkey_url, batch_size=10)
+    bench = Bench(valkey_url, own={"BATCH_SIZE": 10})
     requests = bench.send(*[likes(*"abcd")] * 2, likes(*"ab"), *[likes(*"abcd")] * 3, likes("e"), likes("f"))
     await waiting(*requests)
     async with bench.running():
@@ -121,7 +136,7 @@ async def test_a_batch_has_whole_requests(valkey_url: str) -> None:
 
 async def test_a_request_larger_than_a_batch_is_committed_alone(valkey_url: str) -> None:
     """No other request shares the call of such a request."""
-    bench = Bench(valkey_url, batch_size=2)
+    bench = Bench(valkey_url, own={"BATCH_SIZE": 2})
     requests = bench.send(likes("a"), likes(*"bcde"), likes("f"))
     await waiting(*requests)
     async with bench.running():
@@ -133,7 +148,7 @@ async def test_the_largest_batch_is_one_call(valkey_url: str) -> None:
 
     The committer adds them with a single script call.
     """
-    bench = Bench(valkey_url, max_events=3000, batch_size=3000)
+    bench = Bench(valkey_url, own={"BATCH_SIZE": 3000})
     async with bench.running():
         committed = await bench.committer.commit(likes(*(f"k{i}" for i in range(3000))))
         assert committed == Committed(1, {})
@@ -223,10 +238,10 @@ async def test_a_cancelled_request_does_not_affect_others(valkey_url: str) -> No
 
 async def test_too_many_waiting_events_are_refused(valkey_url: str) -> None:
     """Refused events are not queued. Queued events are counted, and then there is room again."""
-    bench = Bench(valkey_url, max_waiting=5)
+    bench = Bench(valkey_url, own={"MOST_WAITING": 5})
     requests = bench.send(likes(*"abc"), likes("d"))
     await waiting(*requests)
-    with pytest.raises(ProblemError, match="4 events wait; the setting max_waiting allows 5") as caught:
+    with pytest.raises(ProblemError, match="4 events of the board wait; at most 5 may") as caught:
         await bench.committer.commit(likes("x", "y"))
     assert (caught.value.code, caught.value.retry_after) == ("overloaded", 1)
     async with bench.running():
@@ -370,7 +385,7 @@ async def test_a_retired_committer_refuses_its_requests(valkey_url: str) -> None
 @pytest.mark.slow
 async def test_a_group_commit_delay_ends_with_its_batch(valkey_url: str) -> None:
     """The timer of one delay must not end the next delay early."""
-    bench = Bench(valkey_url, commit_delay=Duration(1.5))
+    bench = Bench(valkey_url, own={"COMMIT_DELAY": 1.5})
     async with bench.running():
 
         async def five() -> set[int | None]:
@@ -399,7 +414,7 @@ async def waits_for(bench: Bench, wanted: int) -> bool:
 
 async def test_a_retired_committer_leaves_no_timer(valkey_url: str) -> None:
     """The committer may be retired during a group-commit delay."""
-    bench = Bench(valkey_url, commit_delay=Duration(60))
+    bench = Bench(valkey_url, own={"COMMIT_DELAY": 60})
     async with bench.running():
         requests = bench.send(*[likes("a")] * 5)
         await asyncio.gather(*requests)

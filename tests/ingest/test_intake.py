@@ -136,11 +136,12 @@ async def test_a_plain_like_may_reach_several_boards_or_none(valkey_url: str) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", [None, *WAYS])
-async def test_too_many_waiting_events_are_refused_with_retry_after(own_store: StoreProcess, way: str | None) -> None:
+async def test_too_many_waiting_events_are_refused_with_retry_after(
+    own_store: StoreProcess, way: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """When the queue is full, the next event is refused and not counted."""
-    settings = fresh_settings(
-        own_store.url, max_waiting=5, write_deadline=Duration(3), store_timeout=Duration(3), rate=0
-    )
+    monkeypatch.setattr("live.ingest.committer.MOST_WAITING", 5)
+    settings = fresh_settings(own_store.url, write_deadline=Duration(3), store_timeout=Duration(3), rate=0)
     async with serving(settings, POSTS) as client:
         await send(client, '{"key":"a"}', None)
         with own_store.frozen():

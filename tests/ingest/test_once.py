@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import msgspec
 import pytest
 
 from live.settings import Duration, Settings
@@ -201,10 +200,11 @@ async def test_idempotency_keys_belong_to_a_producer(settings: Settings) -> None
     ],
 )
 async def test_an_invalid_body_does_not_use_up_its_idempotency_key(
-    settings: Settings, body: bytes, media_type: str, encoding: str
+    settings: Settings, body: bytes, media_type: str, encoding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Afterwards, the corrected body counts with the same key."""
-    async with serving(msgspec.structs.replace(settings, max_events=10)) as client:
+    monkeypatch.setattr("live.ingest.intake.MOST_EVENTS", 10)
+    async with serving(settings) as client:
         headers = {"Content-Encoding": encoding} if encoding else {}
         assert (await send(client, "k", body, media_type, **headers)).status_code in {400, 413, 415}
         assert await outcome(client, "k") == (1, 0)

@@ -310,7 +310,7 @@ async def intake(valkey_url: str) -> AsyncIterator[Intake]:
     settings = fresh_settings(valkey_url, max_body=100)
     client = connect(valkey_url, settings)
     ledger = Ledger(client, rolling_board(), settings)
-    committer = Committer(ledger.writer, ledger.rotator, settings)
+    committer = Committer(ledger.writer, ledger.rotator)
     authenticator, rates = Authenticator(client, settings), RateLimiter(client, settings)
     committers = {"posts": committer}
     running = asyncio.create_task(committer.run())

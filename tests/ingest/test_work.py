@@ -147,7 +147,7 @@ async def test_a_compressed_body_is_charged_for_its_content(valkey_url: str) -> 
     """Some bytes of gzip contain a hundred thousand elements. The producer pays for them even if they are refused."""
     bomb = gzip.compress(array("1"))
     assert len(bomb) < 2000
-    settings = fresh_settings(valkey_url, rate=100, burst=1500, max_events=1000)
+    settings = fresh_settings(valkey_url, rate=750)
     async with serving(settings) as client:
         headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
         codes = [(await client.post("/v1/events", content=bomb, headers=headers)).status_code for _ in range(4)]
@@ -157,7 +157,7 @@ async def test_a_compressed_body_is_charged_for_its_content(valkey_url: str) -> 
 
 async def test_rejected_elements_are_charged(valkey_url: str) -> None:
     """A rejected element counts towards the rate like an event."""
-    settings = fresh_settings(valkey_url, rate=100, burst=1500, max_events=1000)
+    settings = fresh_settings(valkey_url, rate=750)
     async with serving(settings) as client:
         codes = [(await client.post("/v1/events", json=[1] * 900)).status_code for _ in range(4)]
         assert codes[0] == 200

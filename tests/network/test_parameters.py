@@ -1,6 +1,6 @@
 """Parameters of a query: a struct reads them, and refuses what it does not know."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 import pytest
@@ -9,14 +9,13 @@ from starlette.datastructures import QueryParams
 
 from live.errors import ProblemError
 from live.network.parameters import Parameters, Time, is_whole
-from live.settings import Settings
 
 
 class Wanted(Parameters, frozen=True, kw_only=True):
     """One parameter of each kind."""
 
     limit: Annotated[int, Meta(ge=1, le=10)] = 5
-    most: Annotated[int, Meta(ge=1, extra={"most": "max_limit"})] = 50
+    most: Annotated[int, Meta(ge=1)] = 50
     score: Annotated[int, Meta(ge=-3, le=3, extra={"valid": "a small number"})] | None = None
     begin: Time | None = msgspec.field(name="from", default=None)
     rank: bool = False
@@ -26,9 +25,9 @@ class Wanted(Parameters, frozen=True, kw_only=True):
     members: Annotated[list[str], Meta(min_length=1, max_length=2)] = msgspec.field(name="key", default_factory=list)
 
 
-def read(query: str, **settings: Any) -> Wanted:
+def read(query: str) -> Wanted:
     """What a query asks for."""
-    return Wanted.read(QueryParams(query), Settings(**settings))
+    return Wanted.read(QueryParams(query))
 
 
 @pytest.mark.parametrize(("text", "number"), [("1", 1), ("10", 10), ("007", 7), ("5", 5)])
@@ -43,10 +42,10 @@ def test_an_invalid_number_is_refused(text: str) -> None:
     assert refusal(f"limit={text}") == "`limit` must be a whole number from 1 to 10"
 
 
-def refusal(query: str, **settings: Any) -> str:
+def refusal(query: str) -> str:
     """The detail with which a query is refused."""
     with pytest.raises(ProblemError) as refused:
-        read(query, **settings)
+        read(query)
     assert refused.value.code == "parameter_invalid"
     return refused.value.detail
 
@@ -84,14 +83,6 @@ def test_an_invalid_parameter_is_refused(query: str, detail: str) -> None:
     assert refusal(query) == detail
 
 
-def test_a_setting_limits_a_number_and_its_default() -> None:
-    """The detail has the limit of the setting."""
-    assert read("").most == 50
-    assert read("", max_limit=20).most == 20
-    assert read("most=20", max_limit=20).most == 20
-    assert refusal("most=21", max_limit=20) == "`most` must be a whole number from 1 to 20"
-
-
 def test_the_last_of_repeated_values_counts() -> None:
     """Only a list takes several values."""
     assert read("limit=x&limit=2").limit == 2
@@ -102,11 +93,11 @@ def test_an_unknown_parameter_without_a_similar_one_lists_all() -> None:
     with pytest.raises(ProblemError, match="there is no parameter `zzz`; there are: find, from, key, limit, most,"):
         read("zzz=1")
     with pytest.raises(ProblemError, match="there is no parameter `zzz`; there are: key"):
-        Parameters.read({"zzz": ""}, None, ["key"])
+        Parameters.read({"zzz": ""}, ["key"])
     with pytest.raises(ProblemError, match="there is no parameter `zzz`; there are none"):
-        Parameters.read({"zzz": ""}, None)
+        Parameters.read({"zzz": ""})
     with pytest.raises(ProblemError) as caught:
-        Parameters.read({"z" * 5000: ""}, None)
+        Parameters.read({"z" * 5000: ""})
     assert len(caught.value.detail) < 150
 
 

@@ -117,7 +117,7 @@ class Line:
         settings = fresh_settings("", **changes)
         self.ledger: ClientLedger = beside.ledger if beside else ClientLedger(settings, lambda _: False)
         self.limits: ConnectionLimits = beside.limits if beside else ConnectionLimits(settings, self.ledger)
-        self.bodies: BodyBudget = beside.bodies if beside else BodyBudget(settings, self.limits, self.ledger)
+        self.bodies: BodyBudget = beside.bodies if beside else BodyBudget(self.limits, self.ledger)
         self.gets: list[Exchange] = []
         self.posts: list[Post] = []
         self.read: list[bytes] = []  # the bodies that the application has read

@@ -21,7 +21,15 @@ from tests.protocols.cases import ONE
 
 pytestmark = pytest.mark.slow
 
-TIMES: dict[str, Any] = {"request_timeout": Duration(0.6), "idle_timeout": Duration(0.6)}
+TIMES: dict[str, Any] = {"idle_timeout": Duration(0.6)}
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a request little time."""
+    monkeypatch.setattr(connection_limits, "REQUEST_TIMEOUT", 0.6)
+
+
 HEALTH = request("GET", "/healthz")
 EXPECT = ("Expect", "100-continue")
 
@@ -46,6 +54,7 @@ async def trickle(wire: Wire, piece: bytes) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("name", HALVES)
 async def test_an_incomplete_request_times_out(valkey_url: str, name: str) -> None:
     """The server answers 408 unless it has answered already, closes the connection, and counts nothing."""
@@ -63,6 +72,7 @@ async def test_an_incomplete_request_times_out(valkey_url: str, name: str) -> No
             assert (await client.get("/v1/boards/posts")).json()["total_score"] == 0
 
 
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize(
     ("first", "piece"),
     [
@@ -87,7 +97,9 @@ async def test_a_request_that_trickles_in_times_out(valkey_url: str, first: byte
 AHEAD = [post(ONE), post(ONE, target="/v1/%65vents"), post(ONE) + HEALTH]
 
 
-async def test_a_complete_request_before_an_incomplete_one_is_answered(valkey_url: str) -> None:
+async def test_a_complete_request_before_an_incomplete_one_is_answered(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The complete request gets its answer first. Then the incomplete request gets 408, or an earlier refusal."""
 
     async def behind(whole: bytes, half: bytes) -> None:
@@ -97,14 +109,18 @@ async def test_a_complete_request_before_an_incomplete_one_is_answered(valkey_ur
             assert statuses(await wire.answers(count)) == [200] * count
             assert statuses([await wire.rest()]) in ([408], [405])
 
-    settings = fresh_settings(valkey_url, request_timeout=Duration(0.2))
+    monkeypatch.setattr(connection_limits, "REQUEST_TIMEOUT", 0.2)
+    settings = fresh_settings(valkey_url)
     async with run_server(settings, [rolling_board()]) as url:
         await asyncio.gather(*(behind(whole, half) for whole in AHEAD for half in HALVES.values()))
 
 
-async def test_waiting_for_an_answer_does_not_count_against_an_incomplete_request(own_store: StoreProcess) -> None:
+async def test_waiting_for_an_answer_does_not_count_against_an_incomplete_request(
+    own_store: StoreProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The deadline of the incomplete request starts when all earlier requests are answered."""
-    settings = fresh_settings(own_store.url, request_timeout=Duration(0.2))
+    monkeypatch.setattr(connection_limits, "REQUEST_TIMEOUT", 0.2)
+    settings = fresh_settings(own_store.url)
     async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
         wires = []
         with own_store.frozen():
@@ -122,6 +138,7 @@ async def test_waiting_for_an_answer_does_not_count_against_an_incomplete_reques
             assert b"\r\nconnection: close\r\n" in received or b"HTTP/1.1 405 " in received
 
 
+@pytest.mark.usefixtures("hasty")
 async def test_each_request_gets_one_answer(valkey_url: str) -> None:
     """A body that was refused early and never ends gets no second answer when it times out."""
     settings = fresh_settings(valkey_url, max_body=100, **TIMES)
@@ -134,9 +151,10 @@ async def test_each_request_gets_one_answer(valkey_url: str) -> None:
                     assert (statuses([received]), received.count(b"HTTP/1.1 ")) == ([413], 1)
 
 
-async def test_a_connection_without_a_request_times_out(valkey_url: str) -> None:
+async def test_a_connection_without_a_request_times_out(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The deadline starts with the connection."""
-    settings = fresh_settings(valkey_url, request_timeout=Duration(0.3))
+    monkeypatch.setattr(connection_limits, "REQUEST_TIMEOUT", 0.3)
+    settings = fresh_settings(valkey_url)
     async with run_server(settings, [rolling_board()]) as url, connected(url) as wire:
         await wire.rest()
 
@@ -158,6 +176,7 @@ async def test_the_default_timeout_is_below_ten_seconds(valkey_url: str) -> None
             assert 7 < took < 10
 
 
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.alone
 async def test_a_steady_stream_of_requests_does_not_time_out(valkey_url: str) -> None:
     """Each write ends within a request. So one request is always incomplete, but no request is late."""

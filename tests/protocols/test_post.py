@@ -34,8 +34,10 @@ async def served(store: str, **changes: Any) -> AsyncIterator[str]:
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def url(valkey_url: str) -> AsyncIterator[str]:
     """Yield the address of a server that takes small bodies."""
-    async with served(valkey_url, max_body=MAX_BODY, max_events=10) as server:
-        yield server
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("live.ingest.intake.MOST_EVENTS", 10)
+        async with served(valkey_url, max_body=MAX_BODY) as server:
+            yield server
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -265,7 +267,7 @@ async def test_an_unavailable_store_is_reported(own_store: StoreProcess, rate: i
 @pytest.mark.parametrize("ahead", [1, 3])
 async def test_a_stopping_server_answers_requests_in_progress(own_store: StoreProcess, ahead: int) -> None:
     """The last answer has `connection: close`. Idle connections are closed immediately."""
-    settings = fresh_settings(own_store.url, shutdown_timeout=5)
+    settings = fresh_settings(own_store.url)
     server = run_server(settings, [rolling_board()])
     url = await server.__aenter__()
     async with connected(url) as idle, connected(url) as wire:

@@ -11,7 +11,6 @@ import pytest
 from live.protocols.http.asgi import _Cycle
 from live.protocols.http.connection import HttpProtocol
 from live.protocols.http.post import Post
-from live.settings import Duration
 from live.store.board.read.reader import BoardReader
 from tests.harness.waiting import DEADLINE, eventually
 from tests.harness.wire import CHUNKED, connected, post, request, statuses
@@ -79,8 +78,9 @@ async def test_viewers_hold_no_bodies(valkey_url: str, kind: str) -> None:
                 assert statuses([await wire.answer()]) == [200]
 
 
-async def test_a_body_behind_a_slow_request_has_a_deadline(valkey_url: str) -> None:
+async def test_a_body_behind_a_slow_request_has_a_deadline(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The body counts as held until its deadline. The slow request is answered, and the body gets 408."""
+    monkeypatch.setattr("live.protocols.connection_limits.REQUEST_TIMEOUT", 1.0)
     gate, select = asyncio.Event(), BoardReader.select
 
     async def slowly(*arguments: Any) -> Any:
@@ -88,7 +88,7 @@ async def test_a_body_behind_a_slow_request_has_a_deadline(valkey_url: str) -> N
         return await select(*arguments)
 
     with watching() as watch, patch.object(BoardReader, "select", slowly):
-        async with serving(valkey_url, request_timeout=Duration(1)) as url, connected(url) as wire:
+        async with serving(valkey_url) as url, connected(url) as wire:
             await wire.send(READ + PART)
 
             async def is_held() -> bool:

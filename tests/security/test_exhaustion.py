@@ -159,29 +159,29 @@ async def test_the_limit_of_an_address_does_not_affect_others(own_store: StorePr
 
 async def test_connections_with_unread_answers_keep_their_places(valkey_url: str, tmp_path: Path) -> None:
     """Clients do not read large answers. The server never holds more connections than places."""
-    changes: dict[str, Any] = {"max_connections": 10, "max_limit": 3000, "slow_timeout": Duration(60)}
+    changes: dict[str, Any] = {"max_connections": 10, "slow_timeout": Duration(60)}
     with started(valkey_url, tmp_path, **changes) as server:
-        await fill(server.url, 3000)
+        await fill(server.url, 1000)
         async with AsyncExitStack() as stack:
             for _ in range(40):
                 wire = await stack.enter_async_context(from_address(server.url, STRANGER, window=4096))
                 with suppress(ConnectionError):
-                    await wire.send(request("GET", "/v1/boards/posts?limit=3000"))
+                    await wire.send(request("GET", "/v1/boards/posts?limit=1000"))
             await eventually(lambda: has_at_most(server, 10))
             await eventually(lambda: is_served(server.url))
 
 
 async def test_unread_bytes_are_limited(valkey_url: str, tmp_path: Path) -> None:
     """When more than `max_unread` bytes wait, the connection that made no progress for longest is dropped."""
-    changes: dict[str, Any] = {"max_unread": 4_000_000, "max_limit": 3000, "slow_timeout": Duration(60)}
+    changes: dict[str, Any] = {"max_unread": 4_000_000, "slow_timeout": Duration(60)}
     with started(valkey_url, tmp_path, **changes) as server:
-        await fill(server.url, 3000)
+        await fill(server.url, 1000)
         async with AsyncExitStack() as stack:
 
             async def has_dropped() -> bool:
                 wire = await stack.enter_async_context(from_address(server.url, STRANGER, window=4096))
                 with suppress(ConnectionError):
-                    await wire.send(request("GET", "/v1/boards/posts?limit=3000"))
+                    await wire.send(request("GET", "/v1/boards/posts?limit=1000"))
                 async with httpx.AsyncClient(base_url=server.url) as client:
                     metrics = (await client.get("/metrics")).text
                 return 'live_dropped_connections_total{reason="unread"}' in metrics

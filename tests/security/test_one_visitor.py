@@ -31,7 +31,7 @@ SCRIPT = {"Accept": "application/json"}
 @asynccontextmanager
 async def likeable(store: str) -> AsyncIterator[httpx.AsyncClient]:
     """A server with Ada on both boards."""
-    async with server(store, *BOARDS, like_rate=10_000, like_burst=10_000) as client:
+    async with server(store, *BOARDS, like_rate=10_000) as client:
         await post(client, {"key": "Ada", "board": "liked"}, {"key": "Ada", "board": "songs", "actor": "x"})
         yield client
 

@@ -11,7 +11,6 @@ from unittest.mock import patch
 import pytest
 
 from live.protocols.body_budget import BodyBudget
-from live.settings import Duration
 from tests.harness.boards import rolling_board
 from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
@@ -66,7 +65,7 @@ def watching() -> Iterator[Watch]:
 @asynccontextmanager
 async def serving(store: str, **changes: Any) -> AsyncIterator[str]:
     """A server with small limits; slow requests do not time out."""
-    limits = {"max_body": MOST_BODY, "max_unanswered": MOST, "rate": 0, "request_timeout": Duration(60), **changes}
+    limits = {"max_body": MOST_BODY, "max_unanswered": MOST, "rate": 0, **changes}
     async with run_server(fresh_settings(store, **limits), [rolling_board()]) as url:
         yield url
 

@@ -200,7 +200,7 @@ async def test_a_429_is_obeyed(valkey_url: str, tmp_path: Path, monkeypatch: pyt
     """The pause after a 429 does not use up the patience, however long the pause is."""
     monkeypatch.setattr(target, "_PATIENCE", 0.2)
     path = write(tmp_path / "e.ndjson", many(4500))
-    async with run_server(fresh_settings(valkey_url, rate=1000, burst=1000), [rolling_board()]) as url:
+    async with run_server(fresh_settings(valkey_url, rate=1000), [rolling_board()]) as url:
         assert await send(path, url) == SendOutcome(sent=4500, accepted=4500)
 
 

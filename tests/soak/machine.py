@@ -42,7 +42,7 @@ class Machine:
         self.settings = Settings(
             store=self.store.url, port=_free_port(), data_dir=self.data, boards=BOARDS, rate=0,
             journal=self._postgres.url if self._postgres else "sqlite",
-            store_timeout=Duration(1), shutdown_timeout=Duration(2),
+            store_timeout=Duration(1),
         )  # fmt: skip
         self.server = ServerProcess(self.settings, folder, sys.executable)
         self._clock: Clock | None = None

@@ -118,7 +118,7 @@ def test_connections_and_viewers_leave_what_is_reserved(connections: int, viewer
     """Limits that already fit stay unchanged, and no limit becomes zero, whatever the limits are."""
     asked = Settings(max_connections=connections, max_viewers=viewers)
     fitted = fit(asked, available)
-    budget = available - RESERVED - asked.store_connections
+    budget = available - RESERVED
     assert fitted.max_connections + fitted.max_viewers <= budget
     assert fitted.max_connections >= min(connections, budget // 2)
     assert fitted.max_viewers >= min(viewers, budget // 2)

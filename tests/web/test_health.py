@@ -132,7 +132,7 @@ async def test_readiness_is_cheap(own_store: StoreProcess, monkeypatch: pytest.M
     Requests at the same time share one check, and every board has its turn.
     """
     boards = [rolling_board(board=f"b{number}") for number in range(100)]
-    settings = fresh_settings(own_store.url, rotation_interval=Duration(60))
+    settings = fresh_settings(own_store.url)
     store: Any = connect(own_store.url, settings)
 
     async def calls() -> int:

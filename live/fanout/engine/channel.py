@@ -82,9 +82,7 @@ class Channel:
         self.ended: int | None = None
         self.position: tuple[str, int] | None = None
         self._schedule = schedule
-        self._variants = Variants(
-            reader.state.board, settings.conflation_interval, settings.history_size, settings.totals_interval
-        )
+        self._variants = Variants(reader.state.board, settings.conflation_interval)
         self._viewers: set[Viewer] = set()
         self._delayed = 0  # viewers with a delay
         self._lookups = RankLookups()

@@ -19,9 +19,8 @@ from live.errors import FAILED
 from live.fanout.engine.channel import Channel, frame_or_alive
 from live.fanout.engine.delivery import Subscribers, ViewerPosition, deliver
 from live.fanout.frames import Frame, MessageType
-from live.fanout.subscription import Subscription, default_size
+from live.fanout.subscription import DEFAULT_SIZE, Subscription
 from live.fanout.viewer import Viewer
-from live.settings import Settings
 from live.store.board.read.reader import BoardReader
 
 log = structlog.get_logger()
@@ -150,12 +149,12 @@ class Recording:
     It reaches back as far as the longest delay. `address` has begun it. `ended` is its close code, once it has ended.
     """
 
-    def __init__(self, channel: Channel, address: str, settings: Settings) -> None:
+    def __init__(self, channel: Channel, address: str) -> None:
         """Record the top of the default size."""
         self.channel = channel
         self.address = address
         self.ended: int | None = None
-        self._recorder = _Recorder(self, Subscription(size=default_size(settings)))
+        self._recorder = _Recorder(self, Subscription(size=DEFAULT_SIZE))
         self._kind = _kind_of(channel.reader)
         self._numbers = count()
         self._chapters: deque[Chapter] = deque()

@@ -15,6 +15,8 @@ from live.fanout.engine.intervals import interval_of, viewer_interval
 from live.fanout.frames import Frame, is_surely_smaller, sync_frame, update_frame
 from live.fanout.subscription import Subscription
 
+HISTORY: Final = 100  # pages of a board that are kept, so that viewers can resume after ten seconds of frames
+_TOTALS: Final = 10  # intervals between two frames in which only totals change, because hardly anybody needs them
 _TIMELY: Final = 1.0  # seconds for which a frame with the time of the server is sent
 
 
@@ -196,11 +198,11 @@ class Variants:
     `history`.
     """
 
-    def __init__(self, board: Board, default_interval: float, history_size: int, totals_interval: float) -> None:
+    def __init__(self, board: Board, default_interval: float, history_size: int = HISTORY) -> None:
         """Serve a board. Intervals are in seconds. The default applies to boards without an interval of their own."""
         self._board = board
         self._default = default_interval
-        self._totals_interval = round(totals_interval * 1000)
+        self.totals_interval = round(_TOTALS * default_interval * 1000)
         self.interval = interval_of(board, default_interval)
         self.history = PageHistory(history_size)
         self._variants: dict[tuple[int, int], Variant] = {}
@@ -228,7 +230,7 @@ class Variants:
         variant = self.find(subscription)
         if variant is None:
             interval = viewer_interval(self.interval, subscription.interval)
-            variant = Variant(self._board, subscription.size, interval, self.history, self._totals_interval)
+            variant = Variant(self._board, subscription.size, interval, self.history, self.totals_interval)
             self._variants[subscription.size, interval] = variant
         return variant
 

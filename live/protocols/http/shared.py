@@ -109,7 +109,7 @@ def _wants_of(target: bytes) -> Wants:
     text = target.partition(b"?")[2]
     if not text:
         return PLAIN
-    return Wants.read(QueryParams(text.decode()), None)
+    return Wants.read(QueryParams(text.decode()))
 
 
 def _first_values(head: RequestHead) -> dict[bytes, bytes]:

@@ -31,6 +31,8 @@ from live.store.connection.topology import (
     ours,
 )
 
+# Connections for calls that do not share one, such as scans. More would only wait in the store, which has one thread.
+CONNECTIONS: Final = 16
 _STEP: Final = 1000  # store keys or elements that one step of a walk looks at
 
 SCHEMES: Final = (
@@ -267,7 +269,7 @@ def _servers(url: str, kind: str, settings: Settings) -> tuple[ConnectionPool, S
     }
     if not kind:
         pool: ConnectionPool = BlockingConnectionPool.from_url(
-            url, max_connections=settings.store_connections, timeout=timeout, **limits
+            url, max_connections=CONNECTIONS, timeout=timeout, **limits
         )
         pool.connection_class = ours(pool.connection_class)
         servers = Servers(pool, timeout, awaited)

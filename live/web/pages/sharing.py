@@ -19,7 +19,7 @@ from live.web.http.middleware import client_of
 from live.web.http.responses import REVALIDATED, as_response
 from live.web.pages.rendering import site_of, visit_of
 from live.web.reads.items import items_of
-from live.web.reads.sources import PeriodName, When, read_page
+from live.web.reads.sources import MOST_RECORDS, PeriodName, When, read_page
 from live.web.services import live_of, reader_of
 
 _MARK: Final = "\ufeff"  # the mark by which spreadsheets recognise UTF-8
@@ -51,7 +51,7 @@ class CsvParameters(Parameters, frozen=True, kw_only=True):
     """The records of a table."""
 
     period: PeriodName = "current"
-    limit: Annotated[int, Meta(ge=1, description="The number of records.", extra={"most": "max_limit"})] | None = None
+    limit: Annotated[int, Meta(ge=1, le=MOST_RECORDS, description="The number of records.")] | None = None
 
 
 async def download_records(request: Request, query: CsvParameters) -> Response:
@@ -61,7 +61,7 @@ async def download_records(request: Request, query: CsvParameters) -> Response:
     """
     live, client = live_of(request), client_of(request).network
     ledger = await live.use(request.path_params["board"], reader_of(request))
-    size, when = query.limit or live.settings.max_limit, When(query.period)
+    size, when = query.limit or MOST_RECORDS, When(query.period)
     # Read the page before the wait for a turn to draw, because reading an archived period can take seconds.
     found = await read_page(live, ledger, Selection("rank", 0, "", size), when, client)
     board, page = found.board, found.page

@@ -8,7 +8,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from live.auth.signing import sign_token
+from live.auth.signing import LONGEST_TOKEN, sign_token
 from live.auth.tickets import PROVEN, FoundTicket, find_ticket, letters_of
 from live.domain.producer import guessing
 from live.domain.reader import SERVER
@@ -95,7 +95,7 @@ def _admit(request: Request, ticket: FoundTicket) -> Response:
     live, client = live_of(request), client_of(request)
     settings, ledger = live.settings, live.registry.ledgers.find(ticket.board, SERVER)
     opened = (ticket.board,) if ledger is not None and ledger.state.board.is_private else ()
-    length = f"{int(settings.token_max_age)}s"
+    length = f"{LONGEST_TOKEN}s"
     token, ends = sign_token(settings, opened, length, None, (ticket.board,), ticket.voter)
     path = addresses({name: request.query_params[name] for name in ("lang", "theme") if name in request.query_params})
     to = path(f"{settings.root_path}/boards/{ticket.board}")

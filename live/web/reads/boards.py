@@ -24,6 +24,7 @@ from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
 from live.web.http.responses import NOT_KEPT, json_response, kept_json, negotiated, page_reply
 from live.web.reads.sources import (
+    MOST_RECORDS,
     NOW,
     PageQuery,
     Requester,
@@ -111,7 +112,7 @@ def visible_choices(live: Live, board: Board, reader: Reader) -> dict[str, Any]:
 class BoardParameters(WhenParameters, frozen=True, kw_only=True):
     """One page of a board."""
 
-    limit: Annotated[int, Meta(ge=1, description="Maximum number of records.", extra={"most": "max_limit"})] = 100
+    limit: Annotated[int, Meta(ge=1, le=MOST_RECORDS, description="Maximum number of records.")] = 100
     start: Annotated[Start, Meta(description="Number of records to skip. Use a cursor to continue exactly.")] = 0
     cursor: Annotated[str | None, Meta(description="`next_cursor` or `prev_cursor` of an earlier page.")] = None
     score: Annotated[

@@ -101,7 +101,7 @@ class FastReads:
         if b"/" in path:
             return None
         params = QueryParams(text)
-        wanted = BoardParameters.read(params, self._live.settings)
+        wanted = BoardParameters.read(params)
         query = BoardQuery.of(Requester(self._live, "", NOBODY), unquote(path.decode()), wanted)
         if query.when.as_of is not None:
             return None

@@ -55,6 +55,7 @@ class When(NamedTuple):
 
 
 NOW: Final = When()
+MOST_RECORDS: Final = 1000  # of one answer: some 100 KB, which a process writes in about a millisecond
 
 PeriodName = Annotated[
     str, Meta(description="The period, on calendar boards.", examples=["previous", *EXAMPLES.values()])

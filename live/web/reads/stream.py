@@ -31,7 +31,7 @@ async def stream_board(request: Request, query: WatchParameters) -> Response:
     reader = reader_of(request)
     ledger = await live.ledger(request.path_params["board"], reader)
     last_event = request.headers.get("last-event-id", "")
-    subscription = Subscription.of(query, live.settings, reader).since(last_event)
+    subscription = Subscription.of(query, reader).since(last_event)
     return EventStream(live, ledger.state.board.id, subscription, client.network)
 
 

@@ -62,7 +62,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreProce
 async def client_of(store: StoreProcess) -> AsyncIterator[tuple[Store, Settings]]:
     """A client and its settings."""
     patient = {"store_timeout": Duration(10), "write_deadline": Duration(20)}  # batches of 2,000 long members take long
-    settings = fresh_settings(store.url, rotation_step=500, max_events=3000, batch_size=3000, **patient)
+    settings = fresh_settings(store.url, rotation_step=500, **patient)
     client = connect(store.url, settings)
     try:
         yield client, settings

@@ -70,7 +70,7 @@ async def test_an_event_for_an_expiring_slot_is_late(any_store: str) -> None:
 
 
 async def test_an_event_too_far_in_the_future_is_early(any_store: str) -> None:
-    """An event more than `max_future` ahead of the store's clock is refused. A nearer event counts in its own slot."""
+    """An event more than a minute ahead of the store's clock is refused. A nearer event counts in its own slot."""
     now = int(time.time())
     board = rolling_board("10s", "1s")
     async with open_ledger(any_store, board) as ledger:

@@ -122,9 +122,10 @@ async def test_a_silent_store_is_unavailable(own_store: StoreProcess, own_client
 
 
 @pytest.mark.one_server
-async def test_calls_wait_for_a_connection_of_the_pool(valkey_url: str) -> None:
+async def test_calls_wait_for_a_connection_of_the_pool(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With more calls than connections, the calls wait for their turn, and all get a reply."""
-    client = connect(valkey_url, fresh_settings(valkey_url, store_connections=4))
+    monkeypatch.setattr("live.store.connection.client.CONNECTIONS", 4)
+    client = connect(valkey_url, fresh_settings(valkey_url))
     name = fresh_settings(valkey_url).key_prefix
     assert sorted(await asyncio.gather(*(client.incr(name) for _ in range(100)))) == list(range(1, 101))
     connections = await client.client_list()

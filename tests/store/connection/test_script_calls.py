@@ -87,7 +87,7 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_
             auditor = Auditor(client, board.id, settings.key_prefix, lambda *_: None)
             await drive(client, Ledger(client, board, settings), auditor)
         record, _ = await ProducerStore(client, settings.key_prefix).add("shop", Scope())
-        await CreditStore(client, settings.key_prefix).take(record.producer(1, 1), 0, 1, 1)
+        await CreditStore(client, settings.key_prefix).take(record.producer(1), 0, 1, 1)
         await watch(Presence(client, settings.key_prefix))
         await create_and_delete(client, settings)
         await ProcessLease(client, SystemKeys(settings.key_prefix).demo).take()

@@ -168,9 +168,10 @@ async def test_every_answer_has_only_its_own_events(valkey_url: str) -> None:
 
 
 @pytest.mark.slow
-async def test_too_many_waiting_events_are_overload(own_store: StoreProcess) -> None:
+async def test_too_many_waiting_events_are_overload(own_store: StoreProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the store is frozen, a limited number of events waits. Further events get `Retry-After` at once."""
-    settings: dict[str, Any] = {"max_waiting": 5, "rate": 0}  # without a rate, the server asks the store for no credit
+    monkeypatch.setattr("live.ingest.committer.MOST_WAITING", 5)
+    settings: dict[str, Any] = {"rate": 0}  # without a rate, the server asks the store for no credit
     patience = Duration(30)
     async with server(own_store.url, **settings, store_timeout=patience, write_deadline=patience) as client:
         await asyncio.gather(*(client.get("/healthz") for _ in range(30)))  # this opens 30 connections
@@ -216,12 +217,15 @@ async def test_an_unavailable_store_rejects_all_waiting_requests(own_store: Stor
 
 
 @pytest.mark.slow
-async def test_an_unknown_outcome_takes_precedence_over_a_refusal(own_store: StoreProcess) -> None:
+async def test_an_unknown_outcome_takes_precedence_over_a_refusal(
+    own_store: StoreProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One board's queue is full, and another board's answer is lost. The answer is `outcome_unknown`."""
     boards = [board("full", "like", "only"), board("sent", "like")]
     times = {"store_timeout": Duration(1), "write_deadline": Duration(2)}
     # With a rate, the server would ask the frozen store for credit.
-    changes: dict[str, Any] = {"max_waiting": 1, "rate": 0, **times}
+    monkeypatch.setattr("live.ingest.committer.MOST_WAITING", 1)
+    changes: dict[str, Any] = {"rate": 0, **times}
     async with server(own_store.url, *boards, **changes) as client:
         await post(client, {"key": "warm"})
         with own_store.frozen():

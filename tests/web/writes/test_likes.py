@@ -64,8 +64,7 @@ class Visitor:
 @pytest.fixture
 async def url(valkey_url: str) -> AsyncIterator[str]:
     """A server with boards that take likes, and a board that takes no likes. Ada is on all boards, and Bo on two."""
-    limits = {"like_burst": 10_000, "like_rate": 10_000}
-    settings = fresh_settings(valkey_url, **limits, open=True, trusted_proxies=("127.0.0.1",))
+    settings = fresh_settings(valkey_url, like_rate=10_000, open=True, trusted_proxies=("127.0.0.1",))
     async with run_server(settings, BOARDS) as url, httpx.AsyncClient(base_url=url) as producer:
         for board in ("liked", "plain"):
             await post(
@@ -265,9 +264,10 @@ async def test_boards_without_a_like_button_take_no_likes(url: str) -> None:
     assert not any("set-cookie" in page.headers for page in (plain, liked, record))
 
 
-async def test_a_flood_is_limited_by_address(valkey_url: str) -> None:
+async def test_a_flood_is_limited_by_address(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new cookie does not help against the limit, and costs nothing of it. Other addresses are not affected."""
-    settings: dict[str, Any] = {"like_burst": 6, "like_rate": 1, "open": True, "trusted_proxies": ("127.0.0.1",)}
+    monkeypatch.setattr("live.auth.voting.LIKE_BURST", 6)
+    settings: dict[str, Any] = {"like_rate": 1, "open": True, "trusted_proxies": ("127.0.0.1",)}
     async with server(valkey_url, *BOARDS, **settings) as producer:
         await post(producer, {"key": "Ada"})
         url = str(producer.base_url).rstrip("/")
@@ -279,9 +279,10 @@ async def test_a_flood_is_limited_by_address(valkey_url: str) -> None:
         assert (await post(producer, {"key": "Ada"}))["accepted"] == 1
 
 
-async def test_cookies_are_bounded_like_reads(valkey_url: str) -> None:
+async def test_cookies_are_bounded_like_reads(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An address that asks for many cookies is refused. A visitor who has a cookie still votes."""
-    settings: dict[str, Any] = {"read_burst": 6, "read_rate": 1, "open": True, "trusted_proxies": ("127.0.0.1",)}
+    monkeypatch.setattr("live.auth.rate_limiter.READ_BURST", 6)
+    settings: dict[str, Any] = {"read_rate": 1, "open": True, "trusted_proxies": ("127.0.0.1",)}
     async with server(valkey_url, *BOARDS, **settings) as producer:
         await post(producer, {"key": "Ada"})
         url = str(producer.base_url).rstrip("/")
@@ -296,9 +297,12 @@ async def test_cookies_are_bounded_like_reads(valkey_url: str) -> None:
 WAITING = re.compile(r'http-equiv="refresh" content="(\d+);url=([^"]+)"')
 
 
-async def test_a_page_without_script_sends_a_refused_like_again(valkey_url: str) -> None:
+async def test_a_page_without_script_sends_a_refused_like_again(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The page of the refusal reloads an address that counts the like once, and only for this visitor and member."""
-    async with server(valkey_url, *BOARDS, like_burst=1, like_rate=1, open=True) as producer:
+    monkeypatch.setattr("live.auth.voting.LIKE_BURST", 1)
+    async with server(valkey_url, *BOARDS, like_rate=1, open=True) as producer:
         await post(producer, {"key": "Ada"}, {"key": "Bo"})
         visitor, other = Visitor(url := str(producer.base_url).rstrip("/")), Visitor(url)
         await other.like("Bo")

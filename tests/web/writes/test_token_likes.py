@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import pytest
 
 from live.domain.board_file import parse_boards
 from tests.harness.producer import post
@@ -34,9 +35,7 @@ id = "plain"
 @asynccontextmanager
 async def voting(store: str) -> AsyncIterator[httpx.AsyncClient]:
     """A server with Ada, Bo and Cy on each board, and an allowed origin."""
-    settings = fresh_settings(
-        store, token_secret=SECRET, allowed_origins=(FRIEND,), like_burst=10_000, like_rate=10_000, open=True
-    )
+    settings = fresh_settings(store, token_secret=SECRET, allowed_origins=(FRIEND,), like_rate=10_000, open=True)
     async with run_server(settings, BOARDS) as url, httpx.AsyncClient(base_url=url) as client:
         for board in BOARDS.by_id:
             events = [{"key": member, "board": board, "actor": f"first {member}"} for member in ("Ada", "Bo", "Cy")]
@@ -123,11 +122,10 @@ async def test_a_page_of_an_allowed_origin_votes_with_a_token(valkey_url: str) -
         assert await vote(client, "Ada", signed("ann", "liked", ends=99), "liked") is False
 
 
-async def test_votes_with_tokens_are_limited_by_voter(valkey_url: str) -> None:
+async def test_votes_with_tokens_are_limited_by_voter(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many voters share an address, and each has a burst of its own, whatever its tokens."""
-    settings = fresh_settings(
-        valkey_url, token_secret=SECRET, allowed_origins=(FRIEND,), like_burst=2, like_rate=1, open=True
-    )
+    monkeypatch.setattr("live.auth.voting.LIKE_BURST", 2)
+    settings = fresh_settings(valkey_url, token_secret=SECRET, allowed_origins=(FRIEND,), like_rate=1, open=True)
     async with run_server(settings, BOARDS) as url, httpx.AsyncClient(base_url=url) as client:
         await post(client, {"key": "Ada", "board": "cup", "actor": "first"})
         assert [await vote(client, "Ada", signed(f"v{number}")) for number in range(12)] == [True] * 12

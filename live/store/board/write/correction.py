@@ -59,7 +59,7 @@ async def correct(writer: BoardWriter, corrections: Sequence[Correction]) -> lis
     """
     state = writer.state
     await state.open_to_write()
-    future = round(state.settings.max_future * 1000)
+    future = writer.max_future
     refused: dict[str, str] = {}
     attempts = _ATTEMPTS if len(corrections) == 1 else _ATTEMPTS_OF_SEVERAL
     for _ in range(attempts):

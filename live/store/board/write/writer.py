@@ -35,6 +35,9 @@ from live.store.board.write.slot_assignment import (
 from live.store.connection.client import may_have_run
 from live.store.connection.scripts import text, texts
 
+# Milliseconds by which an event may be ahead of the store: more than clocks that are set over the network differ. A
+# wider limit would let one wrong clock move the window of a board.
+MAX_FUTURE: Final = 60_000
 _RETRY_PAUSE: Final = 0.05
 _SQL_POLL: Final = 0.01
 _TOO_LATE: Final = "the store did not answer before the write deadline"
@@ -63,6 +66,7 @@ class BoardWriter:
 
     def __init__(self, state: BoardState) -> None:
         self.state = state
+        self.max_future = MAX_FUTURE
         self._writer = secrets.token_hex(8)
         self._sequence = 0
         self._writing = asyncio.Lock()
@@ -174,7 +178,7 @@ class BoardWriter:
         `again` says that a batch of this number may have been applied.
         """
         state = self.state
-        future = round(state.settings.max_future * 1000)
+        future = self.max_future
         newest_time: int | None = None
         replans = 0
         refused: dict[int, str] = {}
