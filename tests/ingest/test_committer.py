@@ -53,6 +53,7 @@ class Bench:
         self.client = connect(store, self.settings)
         self.ledger = Ledger(self.client, board or rolling_board(), self.settings)
         self.committer = Committer(self.ledger.writer, self.ledger.rotator)
+        PATCHES.undo()  # of an earlier committer of the test
         for name, value in (own or {}).items():
             PATCHES.setattr(committer, name, value)
 
