@@ -21,11 +21,8 @@ from live.store.connection.embedded import EmbeddedStore
 ROOT: Final = Path(__file__).parent.parent
 _START_DEADLINE: Final = 60.0
 _STOP_DEADLINE: Final = 10.0
-# These limits are raised because all clients connect from one address, and one benchmark has very many boards.
-_LIMITS: Final = {
-    "LIVE_MAX_VIEWERS": "40000", "LIVE_MAX_CONNECTIONS": "8192", "LIVE_MAX_BOARDS": "20000",
-    "LIVE_READ_RATE": "10000000",
-}  # fmt: skip
+# These limits are raised because all readers connect from one address, and one benchmark has very many boards.
+_LIMITS: Final = {"LIVE_MAX_BOARDS": "20000", "LIVE_READ_RATE": "10000000"}
 _ADDRESS: Final = re.compile(r"http://([0-9.]+:[0-9]+)/")
 
 

@@ -46,6 +46,9 @@ void start(Viewer *viewer) {
     int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     if (fd < 0) fail(strerror(errno));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    struct sockaddr_in own = {.sin_family = AF_INET,
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK + (uint32_t)(number_of(viewer) % ADDRESSES))};
+    if (bind(fd, (struct sockaddr *)&own, sizeof own)) fail(strerror(errno));
     *viewer = (Viewer){.fd = fd, .state = CONNECTING};
     swarm.opening++;
     if (connect(fd, (struct sockaddr *)&address, sizeof address) && errno != EINPROGRESS) fail(strerror(errno));

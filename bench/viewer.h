@@ -5,6 +5,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* A server gives one address at most half of its places, so viewers come from several: 127.0.0.1 and the next ones. */
+enum { ADDRESSES = 4 };
+
 enum { MOST = 1 << 16, START = 256, OPCODES = 16, CONTINUED = 0, CLOSE = 8, PING = 9 };
 
 typedef enum { AWAY, CONNECTING, SHAKING, OPEN, LOST } State;

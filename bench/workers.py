@@ -6,7 +6,7 @@ from http import HTTPStatus
 from http.client import HTTPConnection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final
 
 from bench.fanout import behind, delivered_share
 from bench.nodes import Site, one_node
@@ -77,11 +77,7 @@ def _frames(scale: Scale, report: Report) -> list[Row]:
         programs = stack.enter_context(built())
         if programs is None:
             return not_built("workers: frames")
-        limits: dict[str, Any] = {"max_viewers": 40_000, "max_connections": 8192}
-        sites = {
-            name: Site(stack, one_node(stack), workers=count, **limits)
-            for name, count in (("four", _WORKERS), ("one", 1))
-        }
+        sites = {name: Site(stack, one_node(stack), workers=count) for name, count in (("four", _WORKERS), ("one", 1))}
         for number in range(1, scale.rounds + 1):
             figures: dict[str, float] = {}
             for name, site in sites.items():
