@@ -14,9 +14,7 @@ from tests.harness.settings import fresh_settings
 
 
 @asynccontextmanager
-async def with_keys(
-    store: str, *, plain: bool = False, **changes: Any
-) -> AsyncIterator[tuple[str, ProducerStore, dict[str, str]]]:
+async def with_keys(store: str, **changes: Any) -> AsyncIterator[tuple[str, ProducerStore, dict[str, str]]]:
     """A server with two boards, its producers, and their API keys."""
     settings = fresh_settings(store, **changes)
     client = connect(store, settings)
@@ -25,7 +23,7 @@ async def with_keys(
     keys = {name: f"{name}.{(await producers.add(name, scope))[1]}" for name, scope in scopes.items()}
     boards = [rolling_board(), make_board(BoardChoice(id="others", types=("other",)))]
     try:
-        async with run_server(settings, boards, plain=plain) as url:
+        async with run_server(settings, boards) as url:
             yield url, producers, keys
     finally:
         await client.aclose()

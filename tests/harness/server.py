@@ -28,7 +28,7 @@ from tests.harness.waiting import DEADLINE, eventually
 
 
 def plain_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
-    """The application under plain uvicorn, without our protocols, as any ASGI server would run it."""
+    """The application under plain uvicorn, where every read takes a route of the application."""
     return uvicorn.Config(
         app,
         http="httptools",
@@ -48,7 +48,8 @@ async def run_server(
 ) -> AsyncIterator[str]:
     """A real server on a free port in this event loop; yields its URL.
 
-    If `boards` is a `Boards`, the limits of its boards file apply. With `plain`, it runs without our protocols.
+    If `boards` is a `Boards`, the limits of its boards file apply. With `plain`, it runs without our protocols,
+    and takes no events.
     With a certificate (and its key, in the same file) it uses TLS.
     """
     in_file = boards if isinstance(boards, Boards) else Boards(boards)
@@ -72,23 +73,19 @@ async def run_server(
 
 
 @asynccontextmanager
-async def serving(
-    settings: Settings, *boards: Board, plain: bool = False, key: str | None = None
-) -> AsyncIterator[httpx.AsyncClient]:
+async def serving(settings: Settings, *boards: Board, key: str | None = None) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a server with some boards, by default `posts`. The client sends `key` if that is not None."""
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     async with (
-        run_server(settings, boards or [rolling_board()], plain=plain) as url,
+        run_server(settings, boards or [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url, headers=headers, timeout=180) as client,
     ):
         yield client
 
 
-def server(
-    store: str, *boards: Board, plain: bool = False, **changes: Any
-) -> AbstractAsyncContextManager[httpx.AsyncClient]:
+def server(store: str, *boards: Board, **changes: Any) -> AbstractAsyncContextManager[httpx.AsyncClient]:
     """Yield a client of a new server; `changes` replace settings."""
-    return serving(fresh_settings(store, **changes), *boards, plain=plain)
+    return serving(fresh_settings(store, **changes), *boards)
 
 
 async def until_ready(client: httpx.AsyncClient) -> None:

@@ -54,16 +54,15 @@ async def statuses(client: httpx.AsyncClient, **headers: str) -> list[int]:
     return [(await client.request(*change[:2], json=change[2], headers=headers)).status_code for change in CHANGES]
 
 
-def two_boards(store: str, *, plain: bool = False, **changes: Any) -> AbstractAsyncContextManager[httpx.AsyncClient]:
+def two_boards(store: str, **changes: Any) -> AbstractAsyncContextManager[httpx.AsyncClient]:
     """A client of a server with two boards and without API keys, on the same machine."""
-    return server(store, *BOARDS, plain=plain, **changes)
+    return server(store, *BOARDS, **changes)
 
 
 @pytest.mark.parametrize("open_to_all", [False, True])
-@pytest.mark.parametrize("plain", [False, True])
-async def test_boards_can_not_be_changed_without_an_api_key(valkey_url: str, *, open_to_all: bool, plain: bool) -> None:
+async def test_boards_can_not_be_changed_without_an_api_key(valkey_url: str, *, open_to_all: bool) -> None:
     """Clients on the same machine need an API key too. The answer has the command that creates an API key."""
-    async with two_boards(valkey_url, plain=plain, open=open_to_all) as client:
+    async with two_boards(valkey_url, open=open_to_all) as client:
         assert (await client.post("/v1/events", json={"key": "a"})).status_code == 200
         assert await statuses(client) == [401] * len(CHANGES)
         refusal = await client.put("/v1/boards/fresh", json={})
@@ -72,11 +71,10 @@ async def test_boards_can_not_be_changed_without_an_api_key(valkey_url: str, *, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plain", [False, True])
-async def test_an_operator_may_allow_anonymous_changes_from_this_machine(valkey_url: str, *, plain: bool) -> None:
+async def test_an_operator_may_allow_anonymous_changes_from_this_machine(valkey_url: str) -> None:
     """Clients on this machine must use a local host name, and no proxy. Pages of other origins are still refused."""
     allowed = {"anonymous_admin": True, "allowed_hosts": ("board.test",)}
-    async with two_boards(valkey_url, plain=plain, **allowed) as client:
+    async with two_boards(valkey_url, **allowed) as client:
         await client.post("/v1/events", json={"key": "a"})
         for name in ("localhost", "a.localhost:1", "[::1]", "127.0.0.1"):
             assert (await client.get("/v1/trail", headers={"Host": name})).status_code == 200

@@ -82,7 +82,7 @@ class Site(NamedTuple):
 
 
 @asynccontextmanager
-async def site(store: str, *, plain: bool = False, **changes: Any) -> AsyncIterator[Site]:
+async def site(store: str, **changes: Any) -> AsyncIterator[Site]:
     """A server with a public and a private board that have events."""
     settings = fresh_settings(
         store, allowed_origins=("https://friend.example",), journal="sqlite", open=True,
@@ -103,7 +103,7 @@ async def site(store: str, *, plain: bool = False, **changes: Any) -> AsyncItera
         "token": (token_field(make_token("posts", "board-that-*x")),),
         "expired": (token_field(make_token(PRIVATE, ends=-1)),),
     }
-    async with run_server(settings, [rolling_board(), secret], plain=plain) as url:
+    async with run_server(settings, [rolling_board(), secret]) as url:
         async with httpx.AsyncClient(base_url=url, headers=dict([bearer(owner)])) as client:
             await post(client, {"key": "a", "type": "secret"}, {"key": "b", "board": PRIVATE}, {"key": "a"})
         # The function `request` sends this host name too.

@@ -73,7 +73,7 @@ async def test_a_socket_has_one_path(valkey_url: str) -> None:
 
 
 async def test_each_resource_has_one_path(valkey_url: str) -> None:
-    """The fast path, the application and another ASGI server agree on the path."""
+    """The fast path and the application agree on the path."""
     async with below_a_path(valkey_url) as client:
         await one_path_for_each_resource(client)
         refused = await client.get("/metrics")

@@ -12,15 +12,10 @@ from live.protocols.http.connection import HttpProtocol
 _T = TypeVar("_T")
 
 
-def count_as_viewer(scope: Scope) -> HttpProtocol | None:
-    """Count the connection of a request as a viewer. The response ends the connection.
-
-    Return the connection, or None in another ASGI server.
-    """
-    extension = scope.get("extensions", {}).get(VIEWER)
-    connection: HttpProtocol | None = extension["connection"]() if extension else None
-    if connection is not None:
-        connection.release_place()
+def count_as_viewer(scope: Scope) -> HttpProtocol:
+    """Count the connection of a request as a viewer, and return it. The response ends the connection."""
+    connection: HttpProtocol = scope["extensions"][VIEWER]["connection"]()
+    connection.release_place()
     return connection
 
 

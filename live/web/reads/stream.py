@@ -111,10 +111,8 @@ class EventStream(Response):
             await send(start)
             if await unless_left(receive, self._send_events(viewer, sink, send)) is False:
                 SLOW_VIEWERS.inc()
-                # Without a `connection` to abort, the kernel ends the stream (TCP_USER_TIMEOUT in `serve.py`).
-                if connection is not None:
-                    connection.abort()
-                    await until_left(receive)
+                connection.abort()
+                await until_left(receive)
         finally:
             hub.leave(viewer, address)
 

@@ -98,7 +98,7 @@ async def test_a_board_that_no_event_can_start_shows_no_command(valkey_url: str)
 
 async def test_the_command_has_an_api_key_if_one_is_needed(valkey_url: str) -> None:
     """The command has a placeholder that the user replaces by an API key."""
-    async with with_keys(valkey_url, plain=True) as (url, _, _), httpx.AsyncClient(base_url=url) as client:
+    async with with_keys(valkey_url) as (url, _, _), httpx.AsyncClient(base_url=url) as client:
         assert "Authorization: Bearer &lt;id&gt;.&lt;secret&gt;" in (await client.get("/boards/posts")).text
 
 

@@ -22,11 +22,11 @@ from tests.harness.settings import fresh_settings
 
 @asynccontextmanager
 async def server(
-    store: str, *events: dict[str, Any], boards: Sequence[Board] = (), plain: bool = False, **changes: Any
+    store: str, *events: dict[str, Any], boards: Sequence[Board] = (), **changes: Any
 ) -> AsyncIterator[httpx.AsyncClient]:
     """Run a server with the given boards, or else with the board `posts`, and with some events."""
     async with (
-        run_server(fresh_settings(store, **changes), boards or [rolling_board()], plain=plain) as url,
+        run_server(fresh_settings(store, **changes), boards or [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,
     ):
         if events:

@@ -22,9 +22,8 @@ from live.serve import bound_socket
 from live.settings import Duration
 from live.store.board.manage.lifecycle import delete_keys
 from live.store.connection.notices import Missed, Notice
-from tests.harness.boards import rolling_board
 from tests.harness.producer import post
-from tests.harness.server import ServerProcess, run_server, server, serving
+from tests.harness.server import ServerProcess, server, serving
 from tests.harness.settings import fresh_settings
 from tests.harness.sse import streaming
 from tests.harness.waiting import eventually
@@ -311,16 +310,3 @@ async def test_a_stopping_server_ends_its_streams(valkey_url: str, tmp_path: Pat
             times.append(retry)
         assert len(set(times)) > 1
         assert await stopping == 0
-
-
-@pytest.mark.slow
-async def test_streams_work_on_any_server(valkey_url: str) -> None:
-    """Streams also work without this project's own protocol, on an ASGI server that manages the connections itself."""
-    async with (
-        run_server(fresh_settings(valkey_url, **QUICK), [rolling_board()], plain=True) as url,
-        httpx.AsyncClient(base_url=url) as client,
-    ):
-        async with streaming(client) as stream:
-            answer = await post(client, {"key": "a"})
-            await stream.follow(answer["offsets"]["posts"])
-        assert stream.model.records[0].member == "a"
