@@ -31,7 +31,7 @@ const STYLE = `
 :host([theme="light"]) .live { color-scheme: light; }
 @supports (color: light-dark(#000, #fff)) { :host .live.live { ${colors((...both) => `light-dark(${both.join(", ")})`)} } }
 *, ::before, ::after { box-sizing: border-box; }
-.status { display: flex; gap: .5rem; align-items: center; margin: 0 0 .5rem; color: var(--lb-quiet, var(--_quiet)); font-size: .875rem; font-weight: 600; }
+.status { display: flex; gap: .5rem; align-items: center; width: fit-content; margin: 0 0 .5rem; padding: .2rem .75rem; border-radius: var(--lb-radius, .75rem); background: var(--lb-paper, var(--_paper)); color: var(--lb-quiet, var(--_quiet)); font-size: .875rem; font-weight: 600; }
 .status::before { content: ""; flex: none; width: .6rem; height: .6rem; border: 2px solid; border-radius: 50%; }
 .status[data-state="live"] { color: var(--_good); }
 .status[data-state="live"]::before { background: currentColor; }
