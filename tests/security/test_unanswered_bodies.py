@@ -66,8 +66,9 @@ def watching() -> Iterator[Watch]:
 async def serving(store: str, **changes: Any) -> AsyncIterator[str]:
     """A server with small limits; slow requests do not time out."""
     limits = {"max_body": MOST_BODY, "max_unanswered": MOST, "rate": 0, **changes}
-    async with run_server(fresh_settings(store, **limits), [rolling_board()]) as url:
-        yield url
+    with patch("live.protocols.connection_limits.REQUEST_TIMEOUT", 60.0):
+        async with run_server(fresh_settings(store, **limits), [rolling_board()]) as url:
+            yield url
 
 
 async def begin(stack: AsyncExitStack, url: str, address: str, count: int, body: bytes = BODY) -> list[Wire]:
