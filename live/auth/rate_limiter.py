@@ -105,10 +105,7 @@ class RateLimiter:
         settings: Settings,
         credit: CreditStore | None = None,
         clock: Callable[[], float] = time.monotonic,
-        *,
-        read_burst: float | None = None,
     ) -> None:
-        """Make a limiter. `read_burst` is how many seconds of reads may come at once."""
         self._has_shards = client.has_shards
         self._credit = credit or CreditStore(client, settings.key_prefix)
         self._clock = clock
@@ -116,7 +113,7 @@ class RateLimiter:
         self.on_refused: Callable[[str], None] = lambda _api_key: None
         self._accounts: dict[str, _Account] = {}
         self._read_rate = settings.read_rate
-        self._read_burst = burst_of(settings.read_rate, READ_BURST if read_burst is None else read_burst)
+        self._read_burst = burst_of(settings.read_rate, READ_BURST)
         self._read_gap = 1 / settings.read_rate if settings.read_rate else 0.0
         self._read_ahead = (self._read_burst - 1 + _ROUNDING) * self._read_gap
         self._reads_due: dict[str, float] = {}  # when the next read of each client would be due at an even pace

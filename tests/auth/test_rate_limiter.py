@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 
@@ -285,8 +286,8 @@ def reading(rate: int, burst: int) -> tuple[RateLimiter, list[float]]:
     """A rate limiter for reads, and a list with the time on its clock."""
     clock = [0.0]
     store, credit = cast("Store", _NoStore()), cast("CreditStore", None)
-    own = Settings(read_rate=rate)
-    return RateLimiter(store, own, credit, lambda: clock[0], read_burst=burst / rate), clock
+    with patch.object(module, "READ_BURST", burst / max(1, rate)):
+        return RateLimiter(store, Settings(read_rate=rate), credit, lambda: clock[0]), clock
 
 
 @pytest.mark.parametrize(("rate", "burst"), [(1, 1), (2, 3), (8, 2), (100, 25)])
