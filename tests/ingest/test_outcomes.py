@@ -102,7 +102,7 @@ cases = st.builds(
     st.sampled_from([ME, READER, LIMITED, ANONYMOUS]),
     st.lists(sent, max_size=5),
     st.dictionaries(st.sampled_from(list(OWNERS)), st.sampled_from(FAULTS), max_size=2),
-    st.builds(Wants, st.booleans(), st.booleans()),
+    st.builds(Wants, records=st.booleans(), strict=st.booleans()),
     st.booleans(),
 )
 
