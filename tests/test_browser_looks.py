@@ -32,7 +32,7 @@ SURFACES = {
     ),
     "boards/vote": ("h1", "td.rank", "td.score", "th > bdi", ".sums b", "#rank-count"),
     "": ("h1", "li bdi", ".sums b"),
-    "docs": ("h1", "main p", ".contents-list a"),
+    "docs": ("h1", "main p", "nav a"),
     "nowhere": ("h1",),
 }
 # Returns the box of the first text for each selector.

@@ -98,7 +98,7 @@ async def test_sums_stay_as_rendered_until_a_message_has_them(valkey_url: str) -
     async with board_in_browser(valkey_url, *likes) as (first, _):
         page = await first.context.new_page()
         await page.route_web_socket("**/live**", lambda socket: socket.send('{"type":"viewers","count":41}'))
-        await page.goto(f"{first.url}?display=wall")
+        await page.goto(first.url.replace("/boards/", "/embed/"))
         await page.wait_for_function("() => document.getElementById('viewers').innerText === '41'", timeout=PATIENCE)
         sums = "() => ['rank-count', 'total-score'].map((name) => document.getElementById(name).innerText)"
         assert await page.evaluate(sums) == ["12", "108"]

@@ -32,7 +32,7 @@ ENTRIES: Final = {
     f"{tag}/{name}": (tag, name) for tag in TAGS for page, later in SCRIPTS.items() for name in (page, *later)
 }
 # Joined style sheets have this order.
-STYLES: Final = ("board", "wall", "font", "record", "admin", "late")
+STYLES: Final = ("board", "page", "wall", "framed", "font", "record", "admin", "late")
 CLIENT: Final = frozenset(
     {"live-board.js", "view.js", "items.js", "state.js", "words.js", "stories.js", "producer.js", "element.js"}
     | {"react.js", "units.js"}
@@ -58,7 +58,7 @@ class PageFiles(StaticFiles):
     """The static files under a path that contains their version, so browsers never need to revalidate them.
 
     The script of a page is in a folder for each language: one file with all that it imports, and the words of that
-    language only. The style sheets of a page are one file, whose name joins their names: `board+site.css`.
+    language only. The style sheets of a page are one file, whose name joins their names: `board+page.css`.
     """
 
     async def get_response(self, path: str, scope: Scope) -> Response:

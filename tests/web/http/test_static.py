@@ -91,7 +91,7 @@ async def test_files_are_compressed_for_clients_that_accept_it(client: httpx.Asy
 async def test_nothing_else_is_served(client: httpx.AsyncClient, name: str) -> None:
     """Folders, missing files and files outside of the folder are not found."""
     html = (await client.get("/")).text
-    (style_sheet,) = re.findall(r'href="(/static/[^"]+)board\+late.css"', html)
+    (style_sheet,) = re.findall(r'href="(/static/[^"]+)board\+page\+late.css"', html)
     assert (await client.get(style_sheet + name)).status_code == 404
 
 
@@ -106,7 +106,7 @@ async def test_no_name_of_a_file_is_an_error(client: httpx.AsyncClient, folder: 
     """The operating system takes neither a zero byte nor a very long name."""
     if folder == "static/":
         html = (await client.get("/")).text
-        (folder,) = re.findall(r'href="/(static/[^"]+)board\+late.css"', html)
+        (folder,) = re.findall(r'href="/(static/[^"]+)board\+page\+late.css"', html)
     statuses = {name[:20]: (await client.get(f"/{folder}{name}")).status_code for name in _ODD_NAMES}
     assert statuses == dict.fromkeys(statuses, 404)
     assert len(statuses) == len(_ODD_NAMES)
@@ -212,7 +212,7 @@ async def test_the_style_sheets_of_a_page_are_one_file(client: httpx.AsyncClient
     html = (await client.get("/boards/posts")).text
     html = re.sub("<noscript>.*?</noscript>", "", html, flags=re.DOTALL)
     (path,) = re.findall(r'<link rel="stylesheet" href="(/static/[^"]+\.css)"', html)
-    assert path.endswith("/board.css")
+    assert path.endswith("/board+page.css")
     folder = path.rpartition("/")[0]
     found = await client.get(f"{folder}/board+record.css")
     assert found.headers["content-type"] == "text/css; charset=utf-8"

@@ -106,7 +106,7 @@ async def test_static_files_are_cached_as_immutable(valkey_url: str) -> None:
     async with server(valkey_url) as client:
         files = re.findall(r'(?:href|src)="(/static/[^"]+)"', (await client.get("/boards/posts")).text)
         assert {file.rsplit("/", 1)[1] for file in files} == {
-            "icon.svg", "board.css", "board.js", "late.css",
+            "icon.svg", "board+page.css", "board.js", "late.css",
         }  # fmt: skip
         for file in files:
             response = await client.get(file)
