@@ -53,7 +53,7 @@ _VISITOR: Final = re.compile("[0-9a-f]{32}")  # the id of a visitor; the actor o
 
 _NOWHERE: Final = (
     "no journal records the erasure, so earlier times still show the actor: stop the servers and run `live "
-    "journal compact`"
+    "journal --compact`"
 )
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
