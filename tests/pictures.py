@@ -72,6 +72,7 @@ LOOK_BACK: Final = """document.getElementById("past").click();
     const time = document.getElementById("past-time");
     time.value = String(-1500);
     time.dispatchEvent(new Event("input", { bubbles: true }));"""
+SHARE: Final = "for (const name of ['.menu', '.share']) document.querySelector(name).open = true;"
 OVER_VIDEO: Final = """document.documentElement.style.background =
     "linear-gradient(120deg, #1f7a4d, #b06a2c 60%, #14305f)";"""
 
@@ -94,11 +95,11 @@ PICTURES: Final = (
     Picture("board-light", f"/boards/posts?key={OWN}", 1280, 800, "light"),
     Picture("board-dark", f"/boards/posts?key={OWN}", 1280, 800, "dark"),
     Picture("phone", f"/boards/posts?key={OWN}", 390, 780, "dark"),
-    Picture("past", "/boards/posts", 1280, 560, "dark", LOOK_BACK, state="still"),
+    Picture("past", "/boards/posts", 1280, 560, "dark", LOOK_BACK, state="past"),
     Picture("boards", "/", 1280, 640, "light", selector=".connection"),
     Picture("wall", "/boards/posts?display=wall", 1280, 720, "dark"),
     Picture("overlay", "/overlay/posts?rows=6", 640, 360, "dark", OVER_VIDEO),
-    Picture("share", "/boards/posts", 1000, 800, "light", "document.querySelector('.share').open = true;"),
+    Picture("share", "/boards/posts", 1000, 800, "light", SHARE),
     Picture("empty", "/boards/new", 1280, 520, "light"),
 )
 
@@ -222,7 +223,7 @@ async def take(chromium: Browser, url: str, picture: Picture) -> None:
     )
     await page.wait_for_function(counted)  # the page counts itself as a viewer
     if picture.path.startswith("/boards/posts") and "display" not in picture.path:
-        await page.wait_for_function("() => /[▲▼]/.test(document.getElementById('rate-note').textContent)")
+        await page.wait_for_selector("#records td.rank[data-move]")
     await page.evaluate(f"() => {{ {picture.work} }}")
     await page.wait_for_load_state("networkidle")
     await page.wait_for_selector(f"{picture.selector}[data-state={picture.state}]", state="attached")
