@@ -352,7 +352,7 @@ async def test_the_page_is_live_below_a_path(valkey_url: str, tmp_path: Path) ->
         await until_loaded(page)
         # Leaving the page would cancel requests without an answer.
         answers = [await request.response() for request in asked]
-        await page.click("header a")
+        await page.click("a.mark")
         await page.wait_for_selector("text=Boards")
         assert page.url == f"{url}{ROOT}/"
         assert faults == []
