@@ -167,21 +167,22 @@ async def watch_memory(board: Board, minutes: int) -> None:
 
 
 async def _use(page: Page) -> None:
-    """Look back, play the past and return, find a name, open each panel, and pause."""
+    """Look back and return, find a name, open the menu and what it folds away, and pause."""
+    await page.click(".menu > summary")
     await page.click("#past")
     for _ in range(10):
         await page.keyboard.press("ArrowLeft")
     await page.wait_for_selector("section[data-past]")
-    await page.click("#past-play")
-    await asyncio.sleep(3)
     await page.click("#past-live")
     await page.wait_for_selector("#connection[data-state=live]")
     await page.fill("#find", "post-29")
     await asyncio.sleep(1)
     await page.fill("#find", "")
-    for summary in await page.query_selector_all("#tools summary, .rail summary"):
+    await page.click(".menu > summary")
+    for summary in await page.query_selector_all(".menu details > summary"):
         await summary.click()
         await summary.click()
+    await page.click(".menu > summary")
     for _ in range(2):
         await page.keyboard.press("p")
         await asyncio.sleep(1)
