@@ -200,7 +200,7 @@ async def test_print_and_forced_colours_are_readable(valkey_url: str) -> None:
         look = "getComputedStyle(document.querySelector('tbody td')).{}"
         assert await page.evaluate(look.format("color")) == "rgb(0, 0, 0)"
         assert await page.evaluate(look.format("backgroundColor")) == "rgb(255, 255, 255)"
-        assert await page.locator(".menu, .find, .state button").locator("visible=true").count() == 0
+        assert await page.locator(".menu, .find, .like, .state button").locator("visible=true").count() == 0
         await page.evaluate("() => void dispatchEvent(new Event('beforeprint'))")
         assert re.search(r"/boards/posts · .*20\d\d.*:\d\d", await page.inner_text("#printed"))
         await page.emulate_media(media="screen", forced_colors="active")

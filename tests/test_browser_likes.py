@@ -97,7 +97,10 @@ async def test_a_new_row_can_be_liked_by_keyboard(valkey_url: str) -> None:
 
 
 async def test_a_like_needs_no_script(valkey_url: str) -> None:
-    """A form returns to the page, which says that the like counts. The record page does the same."""
+    """A form returns to the page, which says that the like counts. The record page does the same.
+
+    Paper has no buttons.
+    """
     async with board_in_browser(valkey_url, *EVENTS, board=BOARD, java_script_enabled=False) as (page, producer):
         assert not await page.locator("#liked").is_visible()
         for _ in range(2):
@@ -108,6 +111,9 @@ async def test_a_like_needs_no_script(valkey_url: str) -> None:
         await page.get_by_role("button", name="Like constructor").click()
         await page.wait_for_url(re.compile(r"/records/constructor#liked$"))
         assert await page.locator("#liked").is_visible()
+        assert await page.locator(".like").is_visible()
+        await page.emulate_media(media="print")
+        assert not await page.locator(".like").is_visible()
         records = (await producer.get("/v1/boards/posts")).json()["records"]
         assert {record["key"]: record["score"] for record in records} == {"Ada": 11, "<b>Bo</b>": 10, "constructor": 6}
 

@@ -47,7 +47,7 @@ votes = { per_key = 1, per_actor = 1, tickets = true }
 like_button = true
 """)
 _BUTTON = re.compile(r'<button form="likes[^"]*" name="(\w+)" value="(\w+)" [^>]*>([^<]*)</button>')
-_LEFT = re.compile(r'class="left" data-now>(.*?)</p>')
+_LEFT = re.compile(r'class="left pinned" data-now>(.*?)</p>')
 
 
 @pytest.fixture
