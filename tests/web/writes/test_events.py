@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -265,15 +266,15 @@ async def test_a_lost_board_does_not_affect_others(valkey_url: str) -> None:
 @pytest.mark.slow
 async def test_a_store_that_forbids_notices_counts_nothing(own_store: StoreProcess) -> None:
     """The store's user has no rights on channels. Every POST is refused, and the server keeps running."""
-    store: Any = connect(own_store.url, fresh_settings(own_store.url))
-    await store.execute_command("ACL", "SETUSER", "board", "on", ">secret", "~*", "+@all", "resetchannels")
+    store: Any
+    async with aclosing(connect(own_store.url, fresh_settings(own_store.url))) as store:
+        await store.execute_command("ACL", "SETUSER", "board", "on", ">secret", "~*", "+@all", "resetchannels")
     url = f"{own_store.url}?username=board&password=secret"
     async with server(url, write_deadline=Duration(0.3)) as client:
         for _ in range(3):
             response = await client.post("/v1/events", json={"key": "a"})
             assert (response.status_code, response.json()["code"]) == (503, "store_unavailable")
         assert await ranked(client) == {}
-    await store.aclose()
 
 
 async def test_a_producer_that_disconnects_harms_nobody(valkey_url: str) -> None:
