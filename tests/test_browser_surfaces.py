@@ -196,6 +196,8 @@ async def test_rows_of_a_wall_share_its_height(valkey_url: str) -> None:
                 arg=count,
                 timeout=PATIENCE,
             )
+            at_rest = "() => document.getAnimations().length === 0"  # a row that flies is outside for a moment
+            await page.wait_for_function(at_rest, timeout=PATIENCE)
             for width, height in FORMATS:
                 await page.set_viewport_size({"width": width, "height": height})
                 with suppress(SlowError):
